@@ -1,0 +1,257 @@
+"""What travels between a node and the console: telemetry messages, job events, log frames.
+
+Standard library only; the one module that both sides import. Telemetry goes over MQTT on
+`rankdeck/1/<cluster>/<node>/<kind>`; everything about jobs goes over SSH.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+TOPIC_PREFIX = "rankdeck/1"
+JOB_VARIABLE = "RANKDECK_JOB"
+"""In the environment of every process of a job: how cancel finds them."""
+NODE_VARIABLE = "RANKDECK_NODE"
+RUN_VARIABLE = "RANKDECK_RUN"
+"""The run folder of this job on this node; `${RANKDECK_RUN}` in a plan stands for it."""
+RUN_TOKEN = "${RANKDECK_RUN}"
+LAUNCHER = -1
+"""The rank number under which the launcher's own output travels."""
+
+Number = Union[int, float]
+Values = Dict[str, Dict[str, Number]]
+"""metric -> device -> number; the device is "" where there is only one."""
+
+
+def topic(cluster: str, node: str, kind: str) -> str:
+    """The MQTT topic of one kind of message (hello, sample, event) of one node."""
+    return f"{TOPIC_PREFIX}/{cluster}/{node}/{kind}"
+
+
+def split_topic(text: str) -> Optional[Tuple[str, str, str]]:
+    """`(cluster, node, kind)`, or None where the topic is not ours."""
+    parts = text.split("/")
+    if len(parts) != 5 or "/".join(parts[:2]) != TOPIC_PREFIX:
+        return None
+    return parts[2], parts[3], parts[4]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a number means. `kind` is "gauge" or "counter"; units are base units."""
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+
+
+def _table(*rows: Tuple[str, str, str, str]) -> Dict[str, Metric]:
+    return {row[0]: Metric(*row) for row in rows}
+
+
+METRICS: Mapping[str, Metric] = _table(
+    ("cpu.used", "gauge", "%", "time not idle, over all cores"),
+    ("cpu.core_used", "gauge", "%", "time not idle, per core"),
+    ("cpu.iowait", "gauge", "%", "time waiting for disks"),
+    ("cpu.steal", "gauge", "%", "time taken by the hypervisor"),
+    ("cpu.load1", "gauge", "", "load average, 1 minute"),
+    ("cpu.cores", "gauge", "", "cores online"),
+    ("cpu.temp", "gauge", "C", "hottest CPU sensor"),
+    ("cpu.freq", "gauge", "Hz", "mean clock of the cores"),
+    ("psi.cpu", "gauge", "%", "time some task waited for CPU, 10 s"),
+    ("psi.mem", "gauge", "%", "time all tasks waited for memory, 10 s"),
+    ("psi.io", "gauge", "%", "time all tasks waited for I/O, 10 s"),
+    ("mem.total", "gauge", "B", "memory installed"),
+    ("mem.available", "gauge", "B", "memory that can still be had"),
+    ("mem.used", "gauge", "%", "memory that cannot be had"),
+    ("mem.swap_used", "gauge", "B", "swap in use"),
+    ("mem.oom_kills", "counter", "", "processes killed for want of memory"),
+    ("disk.used", "gauge", "%", "space used, per mount"),
+    ("disk.free", "gauge", "B", "space left to users, per mount"),
+    ("disk.inodes_used", "gauge", "%", "inodes used, per mount"),
+    ("disk.readonly", "gauge", "", "1 where a local mount is read-only"),
+    ("disk.read", "counter", "B", "bytes read, per disk"),
+    ("disk.write", "counter", "B", "bytes written, per disk"),
+    ("net.rx", "counter", "B", "bytes received, per interface"),
+    ("net.tx", "counter", "B", "bytes sent, per interface"),
+    ("net.errors", "counter", "", "receive and transmit errors, per interface"),
+    ("net.drops", "counter", "", "packets dropped, per interface"),
+    ("net.up", "gauge", "", "1 where the link is up"),
+    ("net.speed", "gauge", "bit/s", "negotiated speed"),
+    ("rdma.up", "gauge", "", "1 where the port is ACTIVE"),
+    ("rdma.rate", "gauge", "bit/s", "negotiated rate"),
+    ("rdma.rx", "counter", "B", "bytes received"),
+    ("rdma.tx", "counter", "B", "bytes sent"),
+    ("rdma.errors", "counter", "", "sum of the error counters"),
+    ("rdma.retx", "counter", "", "retransmitted or out-of-sequence packets"),
+    ("gpu.used", "gauge", "%", "time a kernel was running"),
+    ("gpu.mem_used", "gauge", "B", "memory in use"),
+    ("gpu.mem_total", "gauge", "B", "memory installed"),
+    ("gpu.temp", "gauge", "C", "core temperature"),
+    ("gpu.power", "gauge", "W", "power drawn"),
+    ("gpu.power_limit", "gauge", "W", "power limit in force"),
+    ("gpu.clock", "gauge", "Hz", "SM clock"),
+    ("gpu.ecc_uncorrected", "counter", "", "uncorrected ECC errors since boot"),
+    ("agent.lag", "gauge", "s", "how late the last beat was"),
+)
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who a node is: strings, sent once and retained. `up=False` is the last will."""
+
+    node: str
+    up: bool
+    at: float = 0.0
+    boot: str = ""
+    agent: str = ""
+    period: float = 1.0
+    """Seconds between two samples: silence is judged by it."""
+    inventory: Mapping[str, str] = field(default_factory=dict)
+    """e.g. kernel, os, cpu.model, gpu.0.model, rdma.mlx5_0/1.fw"""
+    simulated: Tuple[str, ...] = ()
+    """Prefixes of metrics that are made up ("gpu", "rdma"); shown as SIMULATED."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Numbers that a node read at one instant of its own clock."""
+
+    seq: int
+    at: float
+    values: Values
+    absent: Tuple[str, ...] = ()
+    """Metrics that this node does not have."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """metric or metric/device -> why it could not be read: never shown as 0."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened on a node. `level` is "ok", "warn" or "bad"."""
+
+    at: float
+    level: str
+    check: str
+    text: str
+    device: str = ""
+
+
+Message = Union[Hello, Sample, Event]
+_KINDS: Dict[str, Any] = {"hello": Hello, "sample": Sample, "event": Event}
+
+
+class WireError(ValueError):
+    """A message that cannot be read; the text says why."""
+
+
+def encode(message: Message) -> bytes:
+    """Compact JSON of one telemetry message."""
+    return json.dumps(asdict(message), separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode(kind: str, payload: bytes) -> Message:
+    """The message in `payload`; unknown keys are ignored, wrong shapes raise WireError."""
+    make = _KINDS.get(kind)
+    if make is None:
+        raise WireError(f"unknown kind of message {kind[:40]!r}")
+    try:
+        raw = json.loads(payload)
+        known = {k: v for k, v in raw.items() if k in make.__dataclass_fields__}
+        message = make(**known)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise WireError(f"bad {kind}: {str(error)[:200]}") from error
+    if isinstance(message, Sample):
+        _check_values(message.values)
+    return message
+
+
+def _check_values(values: object) -> None:
+    if not isinstance(values, dict):
+        raise WireError("bad sample: values is not a table")
+    for by_device in values.values():
+        if not isinstance(by_device, dict):
+            raise WireError("bad sample: a metric is not a table")
+        for number in by_device.values():
+            if type(number) not in (int, float):
+                raise WireError("bad sample: a value is not a number")
+
+
+# ---- jobs: what goes to a supervisor, and what comes back -------------------------------
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A file laid into the run folder before anything starts. `path` is relative to it."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """A process that the supervisor of a node starts itself.
+
+    `rank` None: a launcher (mpirun, torchrun), its output travels as rank LAUNCHER.
+    """
+
+    name: str
+    argv: Tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    """"" is the home folder."""
+    rank: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """All that the supervisor of one node has to do for one job."""
+
+    job: str
+    node: str
+    ranks: Tuple[int, ...]
+    """Global ranks that will run here, whoever starts them."""
+    processes: Tuple[ProcessPlan, ...] = ()
+    files: Tuple[NodeFile, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """For every process of the job on this node, daemons included."""
+    tty: bool = True
+    """Give each rank's stdout a terminal, so that C programs are line-buffered."""
+    grace: float = 10.0
+
+
+def node_plan(raw: Mapping[str, Any]) -> NodePlan:
+    """The NodePlan in decoded JSON; raises WireError."""
+    try:
+        values = dict(raw)
+        values["ranks"] = tuple(int(r) for r in values["ranks"])
+        values["files"] = tuple(NodeFile(**f) for f in values.get("files", ()))
+        processes: List[ProcessPlan] = []
+        for process in values.get("processes", ()):
+            processes.append(ProcessPlan(**{**process, "argv": tuple(process["argv"])}))
+        values["processes"] = tuple(processes)
+        return NodePlan(**values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"bad plan: {error}") from error
+
+
+# The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
+# line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
+#   ready    pid, boot                     the supervisor stands
+#   started  rank, pid                     a rank began
+#   exited   rank, code | null, signal | null
+#   process  name, pid                     a launcher or daemon began
+#   ended    name, code | null, signal | null
+#   spawn    id, host, command             the launcher asks for a daemon on a host
+#   answered id, ok, text
+#   trouble  text                          one sentence for the operator
+#   cancel   grace
+#   closed   -                             nothing more will come from this node
+# The stream adds frames that are not in the file:
+#   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
+#   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched
+#   now      at                            every 2 s: liveness and clock
+# stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}},
+# each replacing the one before; end of file ends the follower, never the job.

@@ -1,0 +1,1 @@
+"""The Rankdeck console: one cluster in a terminal."""

@@ -1,0 +1,75 @@
+"""Every error the user can meet, each one sentence that says who, where and what now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class RankdeckError(Exception):
+    """Anything we tell the user about instead of a traceback."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a file: `file:line:col: path: what; did you mean …`."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.text}"
+
+
+class ConfigError(RankdeckError):
+    """A file that cannot be used, with every mistake in it."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class NodeError(RankdeckError):
+    """Something wrong with one node."""
+
+    def __init__(self, node: str, why: str) -> None:
+        self.node, self.why = node, why
+        super().__init__(f"{node}: {why}")
+
+
+class UnreachableError(NodeError):
+    """No SSH connection to the node."""
+
+
+class HostKeyError(UnreachableError):
+    """A host key that is unknown, or not the known one."""
+
+    def __init__(self, node: str, why: str, *, fingerprint: str = "", line: str = "") -> None:
+        super().__init__(node, why)
+        self.fingerprint, self.line = fingerprint, line
+        """`line` is the known_hosts line that accepting the key would add; "" if changed."""
+
+
+class AgentError(NodeError):
+    """The agent of a node could not be started, or spoke nonsense."""
+
+
+class BrokerError(RankdeckError):
+    """No telemetry: the MQTT broker refuses or cannot be reached."""
+
+
+class LaunchError(RankdeckError):
+    """A job that could not be started; `stage` is plan, prepare or start."""
+
+    def __init__(self, stage: str, why: str) -> None:
+        self.stage = stage
+        super().__init__(why)
+
+
+class UnknownPluginError(RankdeckError):
+    """No backend or runtime of that name."""
+
+
+class UnknownJobError(RankdeckError):
+    """No job of that name, or more than one."""

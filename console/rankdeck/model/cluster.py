@@ -1,0 +1,80 @@
+"""What a cluster file says; never changes while the cluster is open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine. `address` "" means the name resolves."""
+
+    name: str
+    address: str = ""
+    port: int = 22
+    slots: int = 1
+    """Ranks that fit: what a hostfile calls slots."""
+    gpus: int = 0
+    rdma: int = 0
+    interface: str = ""
+    """Network interface of the job network; "" lets the route decide."""
+
+    @property
+    def host(self) -> str:
+        return self.address or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to log in; what is empty comes from ~/.ssh/config."""
+
+    user: str = ""
+    identity: str = ""
+    known_hosts: str = ""
+    config: str = ""
+    """An ssh_config file to read instead of ~/.ssh/config; "none" reads none."""
+    python: str = "python3"
+    """The interpreter on the nodes, 3.9 or newer."""
+    connect_limit: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """The site's MQTT broker. No Broker in a cluster: a private one."""
+
+    host: str
+    port: int = 1883
+    tls: bool = False
+    ca_file: str = ""
+    username: str = ""
+    password_env: str = ""
+    password_file: str = ""
+    reach: str = "direct"
+    """How agents get there: "direct", or "ssh" through the console's connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One cluster file."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    access: Access = field(default_factory=Access)
+    broker: Broker | None = None
+    backend: str = "ssh"
+    network: str = ""
+    """CIDR of the job network, e.g. 10.0.0.0/24."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Set for every job: PATH of an MPI, proxy settings."""
+    expect: Mapping[str, str | int | float] = field(default_factory=dict)
+    simulate: tuple[str, ...] = ()
+    """Collectors to make up: "gpu", "rdma". For demos; shown as SIMULATED."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Backend's own: slurm login node and partition, kubernetes namespace and context."""
+    file: str = ""
+
+    def node(self, name: str) -> Node:
+        """The node of that name; raises KeyError."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)

@@ -1,0 +1,252 @@
+"""Jobs: what is asked for (JobSpec), what will be done (Plan), what became of it (Job)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rankdeck_agent.wire import NodePlan
+
+
+class Launch(StrEnum):
+    """Who starts the ranks."""
+
+    MPI = "mpi"
+    TORCHRUN = "torchrun"
+    TENSORFLOW = "tensorflow"
+    PLAIN = "plain"
+
+
+class State(StrEnum):
+    """State of a rank or job."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """The node stopped answering; what became of it is not known."""
+
+    @property
+    def final(self) -> bool:
+        return self not in (State.PENDING, State.RUNNING, State.LOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The image a rank runs in."""
+
+    image: str
+    runtime: str = "apptainer"
+    mounts: tuple[str, ...] = ()
+    """`source:target[:ro]`."""
+    gpu: bool = False
+    workdir: str = ""
+    args: tuple[str, ...] = ()
+    """Further arguments of the runtime, as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpiOptions:
+    """How mpirun is called."""
+
+    flavour: str = "openmpi5"
+    """openmpi5, openmpi4 or mpich."""
+    path: str = "mpirun"
+    args: tuple[str, ...] = ()
+    launcher: str = "rankdeck"
+    """Who starts the remote daemons: "rankdeck", or "ssh" between the nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchOptions:
+    """How torchrun is called. `port` 0: a free one, found on the first node."""
+
+    path: str = "torchrun"
+    port: int = 0
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """What happens to the others when a rank fails or a node stops answering."""
+
+    enabled: bool = True
+    countdown: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job file."""
+
+    name: str
+    launch: Launch
+    command: tuple[str, ...]
+    nodes: int = 1
+    on: tuple[str, ...] = ()
+    """Names of the nodes to use; empty: the first `nodes` of the cluster."""
+    ranks_per_node: int = 0
+    """0: as many as the node has slots."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Name -> text, laid into the run folder of every node, e.g. the program itself."""
+    container: Container | None = None
+    mpi: MpiOptions = field(default_factory=MpiOptions)
+    torch: TorchOptions = field(default_factory=TorchOptions)
+    grace: float = 10.0
+    abort: Abort = field(default_factory=Abort)
+    tty: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Exactly what will be done: every file and every command, per node."""
+
+    job: str
+    name: str
+    cluster: str
+    backend: str
+    nodes: tuple[NodePlan, ...]
+    """In rank order; the launcher of an MPI job is on the first."""
+    text: str = ""
+    """Backends that submit one document: sbatch script, Kubernetes manifest."""
+    grace: float = 10.0
+    abort: Abort = field(default_factory=Abort)
+    port_on: str = ""
+    """Node on which a free port must be found; `${RANKDECK_PORT}` stands for it."""
+
+    @property
+    def world_size(self) -> int:
+        return sum(len(node.ranks) for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankState:
+    """One rank now. Times are epoch seconds on the console's clock."""
+
+    rank: int
+    node: str
+    state: State = State.PENDING
+    pid: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    last_line: str = ""
+    heard: float | None = None
+    """When it last wrote anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFailure:
+    """The rank that failed first, by the nodes' own records. `rank` None: the launcher."""
+
+    rank: int | None
+    node: str
+    exit_code: int | None
+    signal: int | None
+    at: float
+    lines: tuple[str, ...] = ()
+    tied: tuple[int, ...] = ()
+    """Ranks whose failure is closer than the clocks can tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Countdown:
+    """The gang abort that is about to happen."""
+
+    why: str
+    deadline: float
+    """Epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as it is now: an immutable snapshot made by `state.jobs.Jobs`."""
+
+    id: str
+    name: str
+    cluster: str
+    plan: Plan
+    state: State
+    ranks: tuple[RankState, ...]
+    created: float
+    ended: float | None = None
+    exit_code: int | None = None
+    first_failure: FirstFailure | None = None
+    countdown: Countdown | None = None
+    troubles: tuple[str, ...] = ()
+    """Sentences for the operator, oldest first."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(node.node for node in self.plan.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A process that cancel could not end."""
+
+    node: str
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReport:
+    """What cancel proved. Nothing left and no node unverified: clean."""
+
+    job: str
+    state: State
+    left: tuple[Left, ...] = ()
+    unverified: Mapping[str, str] = field(default_factory=dict)
+    """Node -> why it could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """A record from one node's supervisor (see wire.py), or made by the follower itself.
+
+    The follower's own kinds: "connected", "disconnected" (text), "lost" (text).
+    """
+
+    job: str
+    node: str
+    kind: str
+    at: float
+    """On the console's clock: the node's stamp minus its measured offset."""
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes that a rank wrote, as they are on the node's disk."""
+
+    job: str
+    node: str
+    rank: int
+    stream: str
+    offset: int
+    at: float
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a rank's output that nobody watches: how much, and its last line."""
+
+    job: str
+    node: str
+    rank: int
+    stream: str
+    end: int
+    lines: int
+    last: str
+    at: float
+
+
+Followed = NodeEvent | Chunk | Tail

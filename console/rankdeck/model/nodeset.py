@@ -1,0 +1,43 @@
+"""Node sets as ClusterShell and Slurm write them: `n[01-16,20]`."""
+
+from collections.abc import Iterable
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The names `text` stands for, in order; raises ValueError."""
+    try:
+        return tuple(NodeSet(text))
+    except NodeSetException as error:
+        raise ValueError(f"not a node set: {error}") from error
+
+
+def fold(names: Iterable[str]) -> str:
+    """The shortest node set for these names."""
+    return str(NodeSet.fromlist(list(names)))
+
+
+def expand_ranks(text: str) -> tuple[int, ...]:
+    """`0-3,7` -> (0, 1, 2, 3, 7); raises ValueError."""
+    ranks: dict[int, None] = {}
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise ValueError(f"not a set of ranks: {text!r}; write 0-3,7")
+        last = int(high) if dash else int(low)
+        if last - int(low) > 1_000_000:
+            raise ValueError(f"too many ranks: {text!r}")
+        ranks.update(dict.fromkeys(range(int(low), last + 1)))
+    return tuple(ranks)
+
+
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """(0, 1, 2, 7) -> `0-2,7`."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,40 @@
+"""Find a backend or runtime by name, importing only that one."""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from rankdeck.errors import UnknownPluginError
+
+BACKENDS = {
+    "ssh": "rankdeck.backends.ssh:SshBackend",
+    "slurm": "rankdeck.backends.slurm:SlurmBackend",
+    "kubernetes": "rankdeck.backends.kubernetes:KubernetesBackend",
+}
+RUNTIMES = {
+    "none": "rankdeck.runtimes.none:Bare",
+    "apptainer": "rankdeck.runtimes.apptainer:Apptainer",
+    "singularity": "rankdeck.runtimes.apptainer:Singularity",
+    "podman": "rankdeck.runtimes.podman:Podman",
+    "docker": "rankdeck.runtimes.docker:Docker",
+    "enroot": "rankdeck.runtimes.enroot:Enroot",
+}
+_TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES}
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """The names known for "backends" or "runtimes", other packages' included."""
+    extra = (point.name for point in entry_points(group=f"rankdeck.{kind}"))
+    return tuple(dict.fromkeys((*_TABLES[kind], *extra)))
+
+
+def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Protocol
+    """The class registered as `name`; raises UnknownPluginError."""
+    target = _TABLES[kind].get(name)
+    if target is not None:
+        module, attribute = target.split(":")
+        return getattr(import_module(module), attribute)
+    for point in entry_points(group=f"rankdeck.{kind}", name=name):
+        return point.load()
+    known = ", ".join(names(kind))
+    raise UnknownPluginError(f"no {kind[:-1]} `{name}`; there are: {known}")
