@@ -1,0 +1,223 @@
+"""Cluster files: what nodes there are and how to reach them."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rankdeck import plugins
+from rankdeck.config import names
+from rankdeck.config.document import Entry, finish, load, suggest, take
+from rankdeck.model.cluster import Access, Broker, Cluster, Node
+
+KEYS = (
+    "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
+    "simulate", "slurm", "kubernetes",
+)  # fmt: skip
+NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface")
+SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit")
+BROKER_KEYS = ("url", "ca_file", "username", "password_env", "password_file", "reach")
+SECRETS = ("password", "passphrase", "secret", "token")
+SCHEMES = {"mqtt": (False, 1883), "mqtts": (True, 8883)}
+SIMULATED = ("gpu", "rdma")
+SCHEDULERS = ("slurm", "kubernetes")
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster in `path`; raises ConfigError with every mistake in it."""
+    root = load(path)
+    cluster = cluster_from(root)
+    finish(root)
+    return cluster
+
+
+def cluster_from(root: Entry) -> Cluster:
+    """The cluster that a document describes; mistakes are in `root.problems`."""
+    table = root.section(KEYS, ("cluster",))
+    backend = _backend(table)
+    if "nodes" not in table and backend not in SCHEDULERS:
+        root.report("`nodes` is missing")
+    return Cluster(
+        name=names.name(table["cluster"]) if "cluster" in table else "",
+        nodes=_nodes(table["nodes"]) if "nodes" in table else (),
+        access=_access(table["ssh"]) if "ssh" in table else Access(),
+        broker=_broker(table["broker"]) if "broker" in table else None,
+        backend=backend,
+        network=_network(table["network"]) if "network" in table else "",
+        environment=names.environment(table["environment"])
+        if "environment" in table
+        else {},
+        expect=_expect(table["expect"]) if "expect" in table else {},
+        simulate=_simulate(table["simulate"]) if "simulate" in table else (),
+        options=_options(table, backend),
+        file=root.file,
+    )
+
+
+def _backend(table: Mapping[str, Entry]) -> str:
+    if "backend" not in table:
+        return "ssh"
+    return table["backend"].choice(plugins.names("backends"), "ssh")
+
+
+def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
+    for key in SCHEDULERS:
+        if key in table and key != backend:
+            table[key].report(f"has no effect without `backend: {key}`")
+    return table[backend].table() if backend in SCHEDULERS and backend in table else {}
+
+
+# ---- nodes ------------------------------------------------------------------------------
+
+
+def _nodes(entry: Entry) -> tuple[Node, ...]:
+    seen: dict[str, int] = {}
+    nodes: list[Node] = []
+    for item in entry.items():
+        for node in _node_set(item):
+            line = item.node.start_mark.line + 1
+            if node.name in seen:
+                item.report(
+                    f"node `{node.name}` is given twice; first on line {seen[node.name]}"
+                )
+                continue
+            seen[node.name] = line
+            nodes.append(node)
+    if not nodes and not entry.problems:
+        entry.report("a cluster needs at least one node")
+    return tuple(nodes)
+
+
+def _node_set(item: Entry) -> tuple[Node, ...]:
+    """The nodes of one line: all alike but for name and address."""
+    if item.kind == "str":
+        return tuple(Node(name=name) for name in names.names(item))
+    table = item.section(NODE_KEYS, ("name",))
+    found = names.names(table["name"]) if "name" in table else ()
+    addresses = _paired(table, found)
+    common = _node_values(table)
+    return tuple(
+        Node(name=name, address=address, **common)
+        for name, address in zip(found, addresses, strict=True)
+    )
+
+
+def _paired(table: Mapping[str, Entry], found: tuple[str, ...]) -> tuple[str, ...]:
+    nothing = ("",) * len(found)
+    if "address" not in table:
+        return nothing
+    addresses = names.addresses(table["address"])
+    if addresses and found and len(addresses) != len(found):
+        table["address"].report(f"{len(addresses)} addresses for {len(found)} nodes")
+    return addresses if len(addresses) == len(found) else nothing
+
+
+def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
+    limits = {
+        "port": (22, 1, 65535),
+        "slots": (1, 1, 65536),
+        "gpus": (0, 0, 1024),
+        "rdma": (0, 0, 1024),
+    }
+    values: dict[str, Any] = {
+        key: table[key].integer(default, least=least, most=most)
+        for key, (default, least, most) in limits.items()
+        if key in table
+    }
+    if "interface" in table:
+        values["interface"] = names.interface(table["interface"])
+    return values
+
+
+# ---- the rest ---------------------------------------------------------------------------
+
+
+def _secrets(instead: str) -> dict[str, str]:
+    """Why each key that holds a secret is refused, with the way to do without."""
+    return {
+        key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS
+    }
+
+
+def _access(entry: Entry) -> Access:
+    instead = "use a key (`identity: FILE`) or an SSH agent"
+    table = entry.section(SSH_KEYS, refused=_secrets(instead))
+    limit = (
+        table["connect_limit"].number(10, least=1, most=600)
+        if "connect_limit" in table
+        else 10
+    )
+    return Access(
+        user=names.user(table["user"]) if "user" in table else "",
+        identity=take(table, "identity"),
+        known_hosts=take(table, "known_hosts"),
+        config=take(table, "config"),
+        python=take(table, "python", "python3") or "python3",
+        connect_limit=limit,
+    )
+
+
+def _broker(entry: Entry) -> Broker | None:
+    instead = "use `password_env: VARIABLE` or `password_file: FILE`"
+    table = entry.section(BROKER_KEYS, refused=_secrets(instead))
+    if "url" not in table:
+        entry.report("`url` is missing")
+        return None
+    host, port, tls = _url(table["url"], instead)
+    if "password_env" in table and "password_file" in table:
+        entry.report("give `password_env` or `password_file`, not both")
+    reach = (
+        table["reach"].choice(("direct", "ssh"), "direct")
+        if "reach" in table
+        else "direct"
+    )
+    texts = {
+        key: take(table, key)
+        for key in ("ca_file", "username", "password_env", "password_file")
+    }
+    return Broker(host=host, port=port, tls=tls, reach=reach, **texts)
+
+
+def _url(entry: Entry, instead: str) -> tuple[str, int, bool]:
+    text = entry.text()
+    try:
+        parts = urlsplit(text)
+        host, port, secret = parts.hostname or "", parts.port, parts.password
+    except ValueError:
+        parts, host, port, secret = urlsplit(""), "", None, None
+    if secret is not None:
+        entry.report(f"the address holds a password; {instead}")
+    if parts.scheme not in SCHEMES or not host:
+        hint = suggest(parts.scheme, tuple(SCHEMES)) if parts.scheme else ""
+        shown = "" if secret is not None else f"; found `{text[:60]}`"
+        entry.report(f"expected mqtt://host:port or mqtts://host:port{shown}{hint}")
+        return host, 1883, False
+    tls, usual = SCHEMES[parts.scheme]
+    return host, port or usual, tls
+
+
+def _network(entry: Entry) -> str:
+    text = entry.text()
+    try:
+        return str(ipaddress.ip_network(text)) if text else ""
+    except ValueError:
+        entry.report(f"`{text[:60]}` is not a network; write it as 10.0.0.0/24")
+        return ""
+
+
+def _expect(entry: Entry) -> dict[str, str | int | float]:
+    """What health compares against: numbers stay numbers."""
+    values: dict[str, str | int | float] = {}
+    for key, value in entry.fields().items():
+        if value.kind == "int":
+            values[key] = value.integer(most=1 << 62)
+        elif value.kind == "float":
+            values[key] = value.number(most=1e18)
+        else:
+            values[key] = value.word()
+    return values
+
+
+def _simulate(entry: Entry) -> tuple[str, ...]:
+    return tuple(filter(None, (item.choice(SIMULATED) for item in entry.items())))

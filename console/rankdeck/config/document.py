@@ -1,0 +1,290 @@
+"""YAML documents as entries that know their place, and readers that collect every mistake."""
+
+import difflib
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from rankdeck.errors import ConfigError, Problem
+
+SIZE_LIMIT = 1 << 20
+ENTRY_LIMIT = 100_000
+"""Entries of a document with its aliases written out: more is a bomb, not a cluster."""
+_WORDS = {
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "timestamp": "a date",
+    "map": "a table",
+    "seq": "a list",
+}
+
+
+def suggest(word: str, known: Collection[str]) -> str:
+    """`; did you mean …?` where a known word is close, else the known words or nothing."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value of a document: the node, where it is, and where its mistakes go."""
+
+    file: str
+    node: yaml.Node
+    path: str
+    problems: list[Problem] = field(repr=False)
+
+    def report(self, text: str) -> None:
+        """Note a mistake at this place."""
+        mark = self.node.start_mark
+        place = self.path or "file"
+        self.problems.append(
+            Problem(self.file, mark.line + 1, mark.column + 1, place, printable(text))
+        )
+
+    @property
+    def kind(self) -> str:
+        """The YAML type without its prefix: str, int, float, bool, null, map, seq."""
+        return str(self.node.tag).rpartition(":")[2]
+
+    @property
+    def found(self) -> str:
+        """This value in words, for a message."""
+        word = _WORDS.get(self.kind, f"`{self.node.tag}`")
+        if isinstance(self.node, yaml.ScalarNode) and self.kind != "null":
+            return f"{word} `{str(self.node.value)[:60]}`"
+        return word
+
+    @property
+    def raw(self) -> str:
+        return str(self.node.value) if isinstance(self.node, yaml.ScalarNode) else ""
+
+    def expected(self, what: str) -> None:
+        self.report(f"expected {what}, found {self.found}")
+
+    # ---- scalars: the value, or the default after a report --------------------------
+
+    def text(self, default: str = "") -> str:
+        """A text; a bare number is refused, since 007 or 1e3 would lose its spelling."""
+        if self.kind != "str" or not isinstance(self.node, yaml.ScalarNode):
+            hint = (
+                "; put it in quotes" if isinstance(self.node, yaml.ScalarNode) else ""
+            )
+            self.report(f"expected text, found {self.found}{hint}")
+            return default
+        return self.raw
+
+    def word(self, default: str = "") -> str:
+        """A text as written, bare numbers included: arguments and variables."""
+        if isinstance(self.node, yaml.ScalarNode) and self.kind in (
+            "str",
+            "int",
+            "float",
+        ):
+            return self.raw
+        if self.kind in ("bool", "null"):
+            self.report(f"`{self.raw}` means {self.found} in YAML; put it in quotes")
+            return default
+        self.expected("text")
+        return default
+
+    def integer(
+        self, default: int = 0, *, least: int = 0, most: int = 1_000_000
+    ) -> int:
+        """A whole number within the limits."""
+        value = self._number(int) if self.kind == "int" else None
+        if value is None or not least <= value <= most:
+            self.expected(f"a whole number from {least} to {most}")
+            return default
+        return int(value)
+
+    def number(
+        self, default: float = 0.0, *, least: float = 0, most: float = 1e9
+    ) -> float:
+        """A number within the limits."""
+        value = self._number(float) if self.kind in ("int", "float") else None
+        if value is None or not least <= value <= most:
+            self.expected(f"a number from {least:g} to {most:g}")
+            return default
+        return value
+
+    def _number(self, make: type[int] | type[float]) -> float | None:
+        try:
+            value = make(self.raw.replace("_", ""))
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+
+    def truth(self, *, default: bool = False) -> bool:
+        """True or false."""
+        if self.kind != "bool":
+            self.expected("true or false")
+            return default
+        return self.raw.lower() in ("true", "yes", "on")
+
+    def choice(self, known: Collection[str], default: str = "") -> str:
+        """One of the known words."""
+        word = self.text()
+        if word in known:
+            return word
+        if self.kind == "str":
+            hint = suggest(word, known) or f"; there are: {', '.join(known)}"
+            self.report(f"no such value `{word[:60]}`{hint}")
+        return default
+
+    # ---- lists and tables -----------------------------------------------------------
+
+    def items(self) -> Iterator["Entry"]:
+        """The elements of a list."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.expected("a list")
+            return
+        for index, node in enumerate(self.node.value):
+            yield Entry(self.file, node, f"{self.path}[{index}]", self.problems)
+
+    def words(self) -> tuple[str, ...]:
+        """A list of words, as they are written."""
+        return tuple(item.word() for item in self.items())
+
+    def fields(self) -> dict[str, "Entry"]:
+        """A table's entries by key, in order; a key that is there twice is reported."""
+        table: dict[str, Entry] = {}
+        if not isinstance(self.node, yaml.MappingNode):
+            self.expected("a table (key: value)")
+            return table
+        for key_node, value in self.node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                Entry(self.file, key_node, self.path, self.problems).report(
+                    "a key must be a word"
+                )
+                continue
+            key = str(key_node.value)
+            path = f"{self.path}.{key}" if self.path else key
+            if key in table:
+                again = Entry(self.file, key_node, self.path, self.problems)
+                first = table[key].node.start_mark.line + 1
+                again.report(f"`{key[:60]}` is given twice; first on line {first}")
+                continue
+            table[key] = Entry(self.file, value, path, self.problems)
+        return table
+
+    def section(
+        self,
+        known: Collection[str],
+        required: Collection[str] = (),
+        refused: Mapping[str, str] | None = None,
+    ) -> dict[str, "Entry"]:
+        """A table of known keys; unknown, missing and refused ones are reported."""
+        table = self.fields()
+        for key in table.keys() - set(known):
+            hint = suggest(key, known) or f"; there are: {', '.join(known)}"
+            why = (refused or {}).get(key, f"unknown key `{key[:60]}`{hint}")
+            self._key(key).report(why)
+        if isinstance(self.node, yaml.MappingNode):
+            for key in required:
+                if key not in table:
+                    self.report(f"`{key}` is missing")
+        return {key: entry for key, entry in table.items() if key in known}
+
+    def _key(self, name: str) -> "Entry":
+        for key_node, _ in self.node.value:
+            if str(key_node.value) == name:
+                return Entry(self.file, key_node, self.path, self.problems)
+        return self
+
+    def table(self) -> dict[str, str]:
+        """A table of words."""
+        return {key: entry.word() for key, entry in self.fields().items()}
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: a file may come from anyone."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def load(path: Path) -> Entry:
+    """The root of the document in `path`, with an empty list of problems; raises ConfigError."""
+    text = read_text(path)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        raise _single(path, f"not YAML: {what}", where) from error
+    except yaml.YAMLError as error:
+        raise _single(path, f"not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError as error:
+        raise _single(path, "not YAML: nested too deeply") from error
+    if root is None:
+        raise _single(path, "the file is empty")
+    _check_size(path, root)
+    return Entry(str(path), root, "", [])
+
+
+def finish(entry: Entry) -> None:
+    """Raise one ConfigError with all that was reported, in the order of the file."""
+    if entry.problems:
+        raise ConfigError(sorted(entry.problems, key=lambda p: (p.line, p.column)))
+
+
+def read_text(path: Path, limit: int = SIZE_LIMIT) -> str:
+    """The UTF-8 text of a file of at most `limit` bytes; raises ConfigError."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(limit + 1)
+    except FileNotFoundError as error:
+        raise _single(path, "no such file") from error
+    except OSError as error:
+        raise _single(path, f"cannot be read: {error.strerror or error}") from error
+    if len(raw) > limit:
+        raise _single(path, f"larger than {limit >> 10} KiB")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _single(
+            path, f"not UTF-8: byte 0x{raw[error.start]:02x}", (line, 1)
+        ) from error
+
+
+def _single(path: Path, text: str, where: tuple[int, int] = (1, 1)) -> ConfigError:
+    return ConfigError([Problem(str(path), *where, "file", printable(text))])
+
+
+def _check_size(path: Path, root: yaml.Node) -> None:
+    sizes: dict[int, int] = {}
+    try:
+        total = _size(root, sizes)
+    except RecursionError as error:
+        raise _single(path, "nested too deeply") from error
+    if total > ENTRY_LIMIT:
+        raise _single(
+            path, f"more than {ENTRY_LIMIT} entries with its aliases written out"
+        )
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Entries below `node`, aliases counted each time; a loop counts as too many."""
+    known = sizes.get(id(node))
+    if known is not None:
+        return known
+    sizes[id(node)] = ENTRY_LIMIT + 1
+    total = 1
+    if isinstance(node, yaml.SequenceNode):
+        total += sum(_size(child, sizes) for child in node.value)
+    elif isinstance(node, yaml.MappingNode):
+        total += sum(_size(k, sizes) + _size(v, sizes) for k, v in node.value)
+    sizes[id(node)] = total
+    return total
+
+
+def take(table: Mapping[str, Entry], key: str, default: str = "") -> str:
+    """The text under `key`, or the default where it is not given."""
+    return table[key].text(default) if key in table else default

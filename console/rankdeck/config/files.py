@@ -1,0 +1,29 @@
+"""Any file of ours: a cluster or a job, told apart by its own first key."""
+
+from pathlib import Path
+
+from rankdeck.config.clusters import KEYS as CLUSTER_KEYS
+from rankdeck.config.clusters import cluster_from
+from rankdeck.config.document import Entry, finish, load
+from rankdeck.config.jobs import KEYS as JOB_KEYS
+from rankdeck.config.jobs import job_from
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec
+
+
+def read_document(path: Path) -> Cluster | JobSpec:
+    """What `path` describes; raises ConfigError with every mistake in it."""
+    root = load(path)
+    document = job_from(root) if _is_job(root) else cluster_from(root)
+    finish(root)
+    return document
+
+
+def _is_job(root: Entry) -> bool:
+    """By the key `job` or `cluster`; where neither is there, by what the others look like."""
+    noted = len(root.problems)
+    keys = root.fields().keys() if root.kind == "map" else set[str]()
+    del root.problems[noted:]
+    if "job" in keys or "cluster" in keys:
+        return "cluster" not in keys
+    return len(keys & set(JOB_KEYS)) > len(keys & set(CLUSTER_KEYS))

@@ -1,0 +1,261 @@
+"""Job files: what to run, on how many nodes, in which image."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from rankdeck import plugins
+from rankdeck.config import names
+from rankdeck.config.document import Entry, finish, load, read_text, take
+from rankdeck.errors import ConfigError
+from rankdeck.model.job import (
+    Abort,
+    Container,
+    JobSpec,
+    Launch,
+    MpiOptions,
+    TorchOptions,
+)
+
+KEYS = (
+    "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
+    "container", "mpi", "torch", "grace", "abort", "tty", "slurm", "kubernetes",
+)  # fmt: skip
+CONTAINER_KEYS = ("runtime", "image", "mounts", "gpu", "workdir", "args")
+MPI_KEYS = ("flavour", "path", "args", "launcher")
+FLAVOURS = ("openmpi5", "openmpi4", "mpich")
+LAUNCHERS = ("rankdeck", "ssh")
+TORCH_KEYS = ("path", "port", "args")
+ABORT_KEYS = ("enabled", "countdown")
+RESERVED = (
+    "plan.json", "events", "supervisor.pid", "control", "rank-shim", "launch-agent", "hostfile",
+    "ssh_config", "launcher",
+)  # fmt: skip
+"""What the run folder already holds."""
+FILE_LIMIT = 1 << 20
+
+
+def read_job(path: Path) -> JobSpec:
+    """The job in `path`; raises ConfigError with every mistake in it."""
+    root = load(path)
+    spec = job_from(root)
+    finish(root)
+    return spec
+
+
+def job_from(root: Entry) -> JobSpec:
+    """The job that a document describes; mistakes are in `root.problems`."""
+    table = root.section(KEYS, ("job", "launch", "command"))
+    launch = Launch(_choice(table, "launch", tuple(Launch), Launch.PLAIN.value))
+    on = _on(table["on"]) if "on" in table else ()
+    return JobSpec(
+        name=names.name(table["job"]) if "job" in table else "",
+        launch=launch,
+        command=_command(table["command"]) if "command" in table else (),
+        nodes=_nodes(table, on),
+        on=on,
+        ranks_per_node=_ranks_per_node(table, launch),
+        env=names.environment(table["env"]) if "env" in table else {},
+        workdir=take(table, "workdir"),
+        files=_files(table["files"], root) if "files" in table else {},
+        container=_container(table["container"]) if "container" in table else None,
+        mpi=_mpi(table["mpi"], launch) if "mpi" in table else MpiOptions(),
+        torch=_torch(table["torch"], launch) if "torch" in table else TorchOptions(),
+        grace=table["grace"].number(10, most=86400) if "grace" in table else 10.0,
+        abort=_abort(table.get("abort"), launch),
+        tty=table["tty"].truth(default=True) if "tty" in table else True,
+        options=_options(table),
+        file=root.file,
+    )
+
+
+def _choice(
+    table: Mapping[str, Entry], key: str, known: tuple[str, ...], default: str
+) -> str:
+    return table[key].choice(known, default) if key in table else default
+
+
+def _on(entry: Entry) -> tuple[str, ...]:
+    """Node names, from a node set or a list of them; a list keeps its order."""
+    sets = list(entry.items()) if entry.kind == "seq" else [entry]
+    found = tuple(name for item in sets for name in names.names(item))
+    if not found and entry.kind in ("seq", "str") and not entry.raw:
+        entry.report("is empty; leave it out to use the first nodes of the cluster")
+    if len(set(found)) < len(found):
+        entry.report("names a node twice")
+    return found
+
+
+def _nodes(table: Mapping[str, Entry], on: tuple[str, ...]) -> int:
+    """How many nodes; a node set in `on` says it by itself."""
+    if "nodes" not in table:
+        return len(on) or 1
+    count = table["nodes"].integer(1, least=1, most=100_000)
+    if on and count != len(on):
+        table["nodes"].report(
+            f"{count} nodes, but `on` names {len(on)}; leave one of them out"
+        )
+    return count
+
+
+def _ranks_per_node(table: Mapping[str, Entry], launch: Launch) -> int:
+    if "ranks_per_node" not in table:
+        return 0
+    entry = table["ranks_per_node"]
+    count = entry.integer(0, most=65536)
+    if launch is Launch.TENSORFLOW and count > 1:
+        entry.report("tensorflow runs one rank per node; leave it out")
+    return count
+
+
+def _command(entry: Entry) -> tuple[str, ...]:
+    """The words of a command: a list, or one text split as a shell would."""
+    words = entry.words() if entry.kind == "seq" else _split(entry)
+    if not words and entry.kind in ("seq", "str"):
+        entry.report("is empty")
+    if any("\0" in word for word in words):
+        entry.report("a command cannot hold a NUL character")
+    return words
+
+
+def _split(entry: Entry) -> tuple[str, ...]:
+    if entry.kind != "str":
+        entry.expected("a list of words, or text")
+        return ()
+    try:
+        return tuple(shlex.split(entry.raw))
+    except ValueError as error:
+        entry.report(f"cannot be split into words: {error}")
+        return ()
+
+
+# ---- files ------------------------------------------------------------------------------
+
+
+def _files(entry: Entry, root: Entry) -> dict[str, str]:
+    folder = Path(root.file).parent
+    files: dict[str, str] = {}
+    for name, value in entry.fields().items():
+        if _is_file_name(value, name):
+            files[name] = _file_text(value, folder)
+    return files
+
+
+def _is_file_name(entry: Entry, name: str) -> bool:
+    path = PurePosixPath(name)
+    first = path.parts[0] if path.parts else ""
+    if path.is_absolute() or not first or ".." in path.parts or not name.isprintable():
+        entry.report(f"`{name[:60]}` is not a path inside the run folder")
+        return False
+    if first in RESERVED or first.startswith("rank."):
+        entry.report(f"`{first[:60]}` is a name that Rankdeck uses itself")
+        return False
+    return True
+
+
+def _file_text(entry: Entry, folder: Path) -> str:
+    if entry.kind != "map":
+        return entry.text()
+    table = entry.section(("from",), ("from",))
+    source = take(table, "from")
+    if not source:
+        return ""
+    try:
+        return read_text(folder / Path(source).expanduser(), FILE_LIMIT)
+    except ConfigError as error:
+        table["from"].report(f"{source}: {error.problems[0].text}")
+        return ""
+
+
+# ---- sections ---------------------------------------------------------------------------
+
+
+def _container(entry: Entry) -> Container:
+    table = entry.section(CONTAINER_KEYS, ("image",))
+    image = take(table, "image")
+    if "image" in table and (not image or image.startswith("-")):
+        table["image"].report("is not the name of an image")
+    runtimes = tuple(name for name in plugins.names("runtimes") if name != "none")
+    return Container(
+        image=image,
+        runtime=_choice(table, "runtime", runtimes, "apptainer"),
+        mounts=_mounts(table["mounts"]) if "mounts" in table else (),
+        gpu=table["gpu"].truth() if "gpu" in table else False,
+        workdir=take(table, "workdir"),
+        args=table["args"].words() if "args" in table else (),
+    )
+
+
+def _mounts(entry: Entry) -> tuple[str, ...]:
+    return tuple(filter(None, (_mount(item) for item in entry.items())))
+
+
+def _mount(entry: Entry) -> str:
+    text = entry.text()
+    source, *rest = text.split(":")
+    target, mode = [*rest, "", ""][:2]
+    wrong = len(rest) not in (1, 2) or (len(rest) == 2 and mode not in ("ro", "rw"))
+    if entry.kind == "str" and (
+        wrong or not source or not target.startswith(("/", "$"))
+    ):
+        entry.report(
+            f"`{text[:80]}` is not a mount; write source:/target or source:/target:ro"
+        )
+        return ""
+    return text
+
+
+def _belongs(entry: Entry, launch: Launch, owner: Launch) -> None:
+    if launch is not owner:
+        entry.report(f"has no effect with `launch: {launch}`")
+
+
+def _args(table: Mapping[str, Entry]) -> tuple[str, ...]:
+    return table["args"].words() if "args" in table else ()
+
+
+def _mpi(entry: Entry, launch: Launch) -> MpiOptions:
+    _belongs(entry, launch, Launch.MPI)
+    table = entry.section(MPI_KEYS)
+    return MpiOptions(
+        flavour=_choice(table, "flavour", FLAVOURS, "openmpi5"),
+        path=take(table, "path") or "mpirun",
+        args=_args(table),
+        launcher=_choice(table, "launcher", LAUNCHERS, "rankdeck"),
+    )
+
+
+def _torch(entry: Entry, launch: Launch) -> TorchOptions:
+    _belongs(entry, launch, Launch.TORCHRUN)
+    table = entry.section(TORCH_KEYS)
+    port = table["port"].integer(0, most=65535) if "port" in table else 0
+    return TorchOptions(
+        path=take(table, "path") or "torchrun", port=port, args=_args(table)
+    )
+
+
+def _abort(entry: Entry | None, launch: Launch) -> Abort:
+    """On by default wherever ranks wait for one another."""
+    usual = Abort(enabled=launch is not Launch.PLAIN)
+    if entry is None:
+        return usual
+    if entry.kind == "bool":
+        return Abort(enabled=entry.truth())
+    table = entry.section(ABORT_KEYS)
+    enabled = (
+        table["enabled"].truth(default=usual.enabled) if "enabled" in table else True
+    )
+    seconds = (
+        table["countdown"].number(10, most=86400) if "countdown" in table else 10.0
+    )
+    return Abort(enabled=enabled, countdown=seconds)
+
+
+def _options(table: Mapping[str, Entry]) -> dict[str, str]:
+    """`slurm: {time: …}` becomes `slurm.time`, so that one file serves several backends."""
+    return {
+        f"{section}.{key}": value
+        for section in ("slurm", "kubernetes")
+        if section in table
+        for key, value in table[section].table().items()
+    }

@@ -1,0 +1,119 @@
+"""What may be a name, an address or a path in a file: all of them end up on command lines."""
+
+import re
+
+from rankdeck.config.document import Entry
+from rankdeck.model.nodeset import expand
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ADDRESS = re.compile(r"[A-Za-z0-9_:\[][A-Za-z0-9._:%\[\]-]{0,252}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\+-]{0,63}")
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SET_LIMIT = 100_000
+
+
+def name(entry: Entry, default: str = "") -> str:
+    """A name as nodes, clusters and jobs have: letters, digits, `.`, `_`, `-`."""
+    return _matching(
+        entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most", default
+    )
+
+
+def user(entry: Entry) -> str:
+    """A login name."""
+    return _matching(entry, _USER, "a login name")
+
+
+def interface(entry: Entry) -> str:
+    """A network interface."""
+    return _matching(entry, _INTERFACE, "the name of a network interface")
+
+
+def address(entry: Entry) -> str:
+    """A host name or IP address."""
+    return _matching(entry, _ADDRESS, "a host name or IP address")
+
+
+def names(entry: Entry) -> tuple[str, ...]:
+    """The node names of a node set."""
+    found = _expanded(entry)
+    return tuple(n for n in found if _fits(entry, n, _NAME, "a node name"))
+
+
+def addresses(entry: Entry) -> tuple[str, ...]:
+    """The addresses of a node set; an IPv6 address stands for itself."""
+    text = entry.text()
+    found = (text,) if ":" in text else _expanded(entry)
+    return tuple(
+        a for a in found if _fits(entry, a, _ADDRESS, "a host name or IP address")
+    )
+
+
+def environment(entry: Entry) -> dict[str, str]:
+    """Environment variables: NAME -> value."""
+    table = entry.fields()
+    for key, value in table.items():
+        if not _VARIABLE.fullmatch(key):
+            value.report(f"`{key[:60]}` cannot be the name of a variable")
+    return {
+        key: _no_nul(value) for key, value in table.items() if _VARIABLE.fullmatch(key)
+    }
+
+
+def _no_nul(entry: Entry) -> str:
+    word = entry.word()
+    if "\0" in word:
+        entry.report("a variable cannot hold a NUL character")
+        return ""
+    return word
+
+
+def _expanded(entry: Entry) -> tuple[str, ...]:
+    text = entry.text()
+    if not text:
+        return ()
+    try:
+        found = expand(text) if _count(text) <= SET_LIMIT else None
+    except ValueError as error:
+        entry.report(str(error))
+        return ()
+    if found is None:
+        entry.report(f"a node set of more than {SET_LIMIT} names")
+        return ()
+    return found
+
+
+def _count(text: str) -> int:
+    """An upper bound on the names in a node set, without making them."""
+    total = 1
+    for inside in re.findall(r"\[([^\]]*)\]", text):
+        span = 0
+        for low, high in re.findall(r"(\d+)(?:-(\d+))?", inside):
+            span += max(1, int(high) - int(low) + 1) if high else 1
+        total *= max(1, span)
+    return total
+
+
+def _matching(
+    entry: Entry, shape: re.Pattern[str], what: str, default: str = ""
+) -> str:
+    text = entry.text()
+    return (
+        text
+        if text and _fits(entry, text, shape, what)
+        else _empty(entry, text, default)
+    )
+
+
+def _empty(entry: Entry, text: str, default: str) -> str:
+    if entry.kind == "str" and not text:
+        entry.report("is empty")
+    return default
+
+
+def _fits(entry: Entry, text: str, shape: re.Pattern[str], what: str) -> bool:
+    if shape.fullmatch(text):
+        return True
+    entry.report(f"`{text[:60]}` is not {what}")
+    return False
