@@ -1,0 +1,139 @@
+"""Brings the embedded cluster up and down; its nodes outlive the console."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import rankdeck
+from rankdeck.demo import files
+from rankdeck.demo.layout import MARKER, NODES, Layout, here
+from rankdeck.demo.processes import Record, end_marked, kill, read_record
+from rankdeck.errors import RankdeckError
+
+_START_LIMIT = 30.0
+_END_LIMIT = 10.0
+
+
+class DemoError(RankdeckError):
+    """The embedded cluster cannot be brought up or down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoNode:
+    """One virtual node that runs."""
+
+    name: str
+    pid: int
+    port: int
+    isolated: bool
+    """Has its own host name, processes and /tmp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoStatus:
+    """The embedded cluster now."""
+
+    running: bool
+    """Every node runs."""
+    nodes: tuple[DemoNode, ...]
+    file: Path
+    """The cluster file."""
+    note: str = ""
+    """One sentence for the user where this machine cannot do all of it."""
+
+
+def up() -> Path:
+    """Start what does not run yet and give the cluster file; raises DemoError."""
+    layout = here()
+    with _alone(layout):
+        files.lay(layout)
+        _start(layout, [name for name in NODES if not _alive(layout, name)])
+        files.write_cluster(layout, {node.name: node.port for node in status().nodes})
+    return layout.cluster_file
+
+
+def down() -> bool:
+    """End every process of the embedded cluster; False where nothing ran."""
+    layout = here()
+    if not layout.root.is_dir():
+        return False
+    with _alone(layout):
+        ran = False
+        for name in NODES:
+            record = _alive(layout, name)
+            if record:
+                ran = True
+                kill(record.pid)
+        if not end_marked(MARKER, str(layout.root), _END_LIMIT):
+            raise DemoError("some processes of the demo cluster do not end; see `ps`")
+    return ran
+
+
+def status() -> DemoStatus:
+    """What runs now, read from the records of the last start."""
+    layout = here()
+    found = [(name, _alive(layout, name)) for name in NODES]
+    live = [(name, record) for name, record in found if record]
+    nodes = tuple(
+        DemoNode(name=name, pid=record.pid, port=record.port, isolated=bool(record.way))
+        for name, record in live
+    )
+    whys = [record.why or "refused" for _, record in live if not record.way]
+    note = (
+        f"The demo nodes share this machine's host name ({whys[0]}): MPI over two of them cannot run."
+        if whys
+        else ""
+    )
+    return DemoStatus(
+        running=len(nodes) == len(NODES), nodes=nodes, file=layout.cluster_file, note=note
+    )
+
+
+def _alive(layout: Layout, name: str) -> Record | None:
+    record = read_record(layout.record(name))
+    return record if record and record.alive else None
+
+
+@contextmanager
+def _alone(layout: Layout) -> Iterator[None]:
+    """Hold off every other `up` and `down` of this user."""
+    layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    layout.root.chmod(0o700)
+    with layout.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start(layout: Layout, names: list[str]) -> None:
+    """Start these nodes at once and wait until each accepts."""
+    starting = [(name, _spawn(layout, name)) for name in names]
+    for name, process in starting:
+        try:
+            failed = process.wait(_START_LIMIT) != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+            process.kill()
+        if failed:
+            end = layout.log(name).read_text(errors="replace").strip().splitlines()[-1:]
+            raise DemoError(f"demo node {name} does not start: {''.join(end) or 'no answer'}")
+
+
+def _spawn(layout: Layout, name: str) -> subprocess.Popen[bytes]:
+    last = read_record(layout.record(name))
+    argv = [sys.executable, "-m", "rankdeck.demo.node", str(layout.root), name]
+    source = str(Path(rankdeck.__file__).parents[1])
+    with layout.log(name).open("wb") as log:
+        return subprocess.Popen(
+            [*argv, str(last.port if last else 0)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+            env={"PATH": os.defpath, "PYTHONPATH": source, MARKER: str(layout.root)},
+        )

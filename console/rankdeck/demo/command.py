@@ -1,0 +1,254 @@
+"""One command that a client runs on a virtual node, wired to its SSH channel as sshd would.
+
+Callbacks only: bytes are passed on when they come, and nobody reads faster than the other writes.
+The command outlives its channel, as under a real sshd without a terminal.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import Callable, Mapping
+
+import asyncssh
+
+_BLOCK = 65536
+_SHELL = "/bin/sh"
+
+
+class Command(asyncssh.SSHServerSession[bytes]):
+    """A session: at most one command, with pipes or a terminal."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._loop = asyncio.get_running_loop()
+        self._argv: tuple[str, ...] = ()
+        self._terminal: tuple[int, int] | None = None
+        self._stdin: _Sink | None = None
+        self._outputs: dict[int, int | None] = {}
+        """Descriptor -> extended data type of what is read from it."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+
+    # ---- what the client asks for -----------------------------------------------------
+
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        self._channel = chan
+
+    def pty_requested(
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
+    ) -> bool:
+        self._environment["TERM"] = term_type
+        self._terminal = os.openpty()
+        _resize(self._terminal[0], term_size[0], term_size[1])
+        return True
+
+    def exec_requested(self, command: str) -> bool:
+        self._argv = (_SHELL, "-c", command)
+        return True
+
+    def shell_requested(self) -> bool:
+        self._argv = (_SHELL, "-l")
+        return True
+
+    def session_started(self) -> None:
+        try:
+            self._start_on_terminal() if self._terminal else self._start_on_pipes()
+        except OSError as error:
+            self._channel.write_stderr(f"{error}\n".encode())
+            self._channel.exit(127)
+
+    # ---- start ------------------------------------------------------------------------
+
+    def _start_on_pipes(self) -> None:
+        process = self._spawn(subprocess.PIPE, subprocess.PIPE, subprocess.PIPE, None)
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._stdin = _Sink(self._loop, os.dup(process.stdin.fileno()), self._hold)
+        process.stdin.close()
+        self._listen(os.dup(process.stdout.fileno()), None)
+        self._listen(os.dup(process.stderr.fileno()), asyncssh.EXTENDED_DATA_STDERR)
+        process.stdout.close()
+        process.stderr.close()
+
+    def _start_on_terminal(self) -> None:
+        assert self._terminal
+        master, slave = self._terminal
+        self._spawn(slave, slave, slave, _take_terminal)
+        os.close(slave)
+        self._stdin = _Sink(self._loop, os.dup(master), self._hold)
+        self._listen(master, None)
+
+    def _spawn(
+        self, stdin: int, stdout: int, stderr: int, prepare: Callable[[], None] | None
+    ) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(
+            self._argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=self._environment,
+            cwd=self._environment["HOME"],
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509 - this server has one thread
+        )
+        watch = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(watch, self._exited, watch)
+        return self._process
+
+    # ---- while it runs ----------------------------------------------------------------
+
+    def _listen(self, output: int, kind: int | None) -> None:
+        os.set_blocking(output, False)
+        self._outputs[output] = kind
+        self._loop.add_reader(output, self._readable, output)
+
+    def _readable(self, output: int) -> None:
+        try:
+            data = os.read(output, _BLOCK)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal whose last user is gone says EIO
+            data = b""
+        if data and not self._channel.is_closing():
+            self._channel.write(data, self._outputs[output])
+            return
+        self._loop.remove_reader(output)
+        del self._outputs[output]
+        os.close(output)
+        self._finish()
+
+    def _exited(self, watch: int) -> None:
+        self._loop.remove_reader(watch)
+        os.close(watch)
+        self._ended = True
+        self._finish()
+
+    def _finish(self) -> None:
+        """Report the end, once the command is over and all that it wrote is on its way."""
+        if not self._process or not self._ended or self._outputs:
+            return
+        status = self._process.wait()
+        self._close_stdin()
+        if self._channel.is_closing():
+            return
+        if status < 0:
+            name = signal.Signals(-status).name.removeprefix("SIG")
+            self._channel.exit_with_signal(name)
+        else:
+            self._channel.exit(status)
+
+    def _hold(self, *, full: bool) -> None:
+        self._channel.pause_reading() if full else self._channel.resume_reading()
+
+    def _close_stdin(self) -> None:
+        if self._stdin:
+            self._stdin.end()
+            self._stdin = None
+
+    # ---- what the client sends --------------------------------------------------------
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if self._stdin:
+            self._stdin.write(data)
+
+    def eof_received(self) -> bool:
+        if not self._terminal:
+            self._close_stdin()
+        return True
+
+    def signal_received(self, signal: str) -> None:
+        self._send_signal(f"SIG{signal}")
+
+    def break_received(self, msec: int) -> bool:
+        self._send_signal("SIGINT")
+        return True
+
+    def _send_signal(self, name: str) -> None:
+        number = getattr(signal, name, None)
+        if self._process and not self._ended and isinstance(number, signal.Signals):
+            os.killpg(self._process.pid, number)
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        if self._terminal and not self._ended:
+            _resize(self._terminal[0], width, height)
+
+    def pause_writing(self) -> None:
+        for output in self._outputs:
+            self._loop.remove_reader(output)
+
+    def resume_writing(self) -> None:
+        for output in self._outputs:
+            self._loop.add_reader(output, self._readable, output)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close the pipes and the terminal; the command learns of it by them alone."""
+        self._close_stdin()
+        for output in tuple(self._outputs):
+            self._loop.remove_reader(output)
+            del self._outputs[output]
+            os.close(output)
+        self._finish()
+
+
+class _Sink:
+    """A descriptor written to without waiting; says when it holds too much."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, descriptor: int, hold: Callable[..., None]
+    ) -> None:
+        self._loop, self._descriptor, self._hold = loop, descriptor, hold
+        self._waiting = bytearray()
+        self._ending = self._closed = False
+        os.set_blocking(descriptor, False)
+
+    def write(self, data: bytes) -> None:
+        """Send it now or as soon as there is room."""
+        if self._closed or self._ending:
+            return
+        idle = not self._waiting
+        self._waiting += data
+        if idle:
+            self._flush()
+            if self._waiting:
+                self._loop.add_writer(self._descriptor, self._flush)
+                self._hold(full=True)
+
+    def end(self) -> None:
+        """Close it when everything has gone out."""
+        self._ending = True
+        if not self._waiting:
+            self._close()
+
+    def _flush(self) -> None:
+        try:
+            del self._waiting[: os.write(self._descriptor, self._waiting[:_BLOCK])]
+        except BlockingIOError:
+            return
+        except OSError:  # nobody reads any more
+            self._waiting.clear()
+            self._ending = True
+        if not self._waiting:
+            self._loop.remove_writer(self._descriptor)
+            self._hold(full=False)
+            if self._ending:
+                self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _resize(terminal: int, width: int, height: int) -> None:
+    size = struct.pack("HHHH", height or 24, width or 80, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)

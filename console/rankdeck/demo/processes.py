@@ -1,0 +1,84 @@
+"""Which processes of the embedded cluster live: records safe from reused numbers, and a sweep."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a running node left on disk."""
+
+    pid: int
+    start: int
+    """Clock ticks after boot at which `pid` began: another process has another number."""
+    port: int
+    way: str
+    """How it is separated: "root", "user", or "" for not at all."""
+    why: str = ""
+    """Why it is not separated better."""
+
+    def write(self, path: Path) -> None:
+        """Put the record there in one step."""
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self)))
+        fresh.rename(path)
+
+    @property
+    def alive(self) -> bool:
+        return self.start == start_time(self.pid)
+
+
+def read_record(path: Path) -> Record | None:
+    """The record of the last start, or None where there is none to be read."""
+    try:
+        return Record(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def start_time(pid: int) -> int | None:
+    """When the process began, in clock ticks after boot; None: it is gone or a zombie."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if after_name[0] in "ZX" else int(after_name[19])
+
+
+def marked(variable: str, value: str) -> Iterator[int]:
+    """Every other process of ours that has this variable in its environment."""
+    wanted = f"{variable}={value}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            found = wanted in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if found:
+            yield int(entry.name)
+
+
+def end_marked(variable: str, value: str, limit: float) -> bool:
+    """Kill them until there is none; False where some outlived the limit."""
+    deadline = time.monotonic() + limit
+    while left := list(marked(variable, value)):
+        if time.monotonic() > deadline:
+            return False
+        for pid in left:
+            kill(pid)
+        time.sleep(0.02)
+    return True
+
+
+def kill(pid: int) -> None:
+    """End the process now; one that is gone already is fine."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
