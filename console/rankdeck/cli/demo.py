@@ -1,0 +1,57 @@
+"""`rankdeck demo`: the embedded cluster."""
+
+import argparse
+from collections.abc import Callable
+
+from rankdeck.cli import codes, output
+from rankdeck.config.clusters import read_cluster
+from rankdeck.demo import cluster as embedded
+from rankdeck.model.cluster import Cluster
+
+
+def demo(
+    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
+) -> int:
+    """Start, stop or describe it; with no word: start it and open the console on it."""
+    if options.action == "down":
+        output.progress(
+            "demo: ended" if embedded.down() else "demo: nothing was running"
+        )
+    elif options.action != "status":
+        output.progress("demo: starting three virtual nodes …")
+        file = embedded.up()
+        if options.action is None and not options.json:
+            return open_console(read_cluster(file), "")
+    return _describe(embedded.status(), as_json=options.json)
+
+
+def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:
+    if as_json:
+        output.say_object(status_shape(status))
+        return codes.OK
+    nodes = (
+        (n.name, str(n.port), str(n.pid), "yes" if n.isolated else "no")
+        for n in status.nodes
+    )
+    if status.nodes:
+        output.say_table(("NODE", "PORT", "PID", "ISOLATED"), nodes)
+        output.say(f"cluster file: {status.file}   use it with -c demo")
+    else:
+        output.say("the demo cluster does not run; start it with `rankdeck demo up`")
+    if status.note:
+        output.say(status.note)
+    return codes.OK
+
+
+def status_shape(status: embedded.DemoStatus) -> dict[str, object]:
+    """`demo status --json`."""
+    nodes = [
+        {"name": n.name, "port": n.port, "pid": n.pid, "isolated": n.isolated}
+        for n in status.nodes
+    ]
+    return {
+        "running": status.running,
+        "file": str(status.file),
+        "nodes": nodes,
+        "note": status.note,
+    }

@@ -1,0 +1,79 @@
+"""What the command line writes: text and JSON on stdout, progress on stderr."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_RESET = "\x1b[0m"
+
+
+def clean(text: str, *, colours: bool = False) -> str:
+    """The text without anything a terminal would obey, colour codes excepted on request."""
+    if not colours:
+        return _CONTROL.sub("\ufffd", _SEQUENCE.sub("", text))
+    parts = _COLOUR.split(text)
+    parts[::2] = [clean(part) for part in parts[::2]]
+    return "".join(parts) + (_RESET if len(parts) > 1 else "")
+
+
+def say(text: str = "") -> None:
+    """Lines of our own on stdout."""
+    for line in text.split("\n"):
+        print(clean(line))
+
+
+def say_line(prefix: str, text: str) -> None:
+    """One line of a rank, with its colours where stdout is a terminal."""
+    print(prefix + clean(text, colours=_colourful()))
+
+
+def say_object(value: Mapping[str, Any]) -> None:
+    """One JSON object on a line of its own."""
+    print(json.dumps(value, allow_nan=False))
+
+
+def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell; the last one is not padded."""
+    lines = [tuple(clean(cell) for cell in row) for row in (heads, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def flush() -> None:
+    """Let a reader at the other end of a pipe see what was said."""
+    sys.stdout.flush()
+
+
+def progress(text: str) -> None:
+    """What is going on, on stderr."""
+    for line in text.split("\n"):
+        print(clean(line), file=sys.stderr, flush=True)
+
+
+def close_quietly() -> None:
+    """Nobody reads stdout any more: nothing further goes there, not even at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _colourful() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -1,0 +1,169 @@
+"""The verbs and their options, as one table; importing this imports nothing heavy."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+EXIT_CODES = """exit codes:
+  0    all is well
+  1    trouble: a node, a network, a broker, processes that cancel could not end
+  2    bad input: a wrong option, file or name
+  run  that of the first rank that failed; 128 + N if signal N ended it; 130 after Ctrl-C
+  status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb: its sentence, the function `module:name` that does it, its arguments."""
+
+    name: str
+    help: str
+    target: str
+    arguments: Mapping[str, Mapping[str, Any]]
+
+
+def _option(text: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - argparse's own keywords
+    return {"help": text, **more}
+
+
+def _flag(text: str) -> dict[str, Any]:
+    return {"help": text, "action": "store_true"}
+
+
+_JOB = _option("id, name or beginning of an id", metavar="JOB")
+_RANKS = _option("only these ranks, e.g. 0-3,7", metavar="RANKS", default="")
+_WAIT = _option(
+    "wait at most this long for the nodes (default 10)",
+    metavar="SECONDS",
+    type=float,
+    default=10.0,
+)
+
+VERBS = (
+    Verb(
+        "check",
+        "say everything that is wrong with cluster and job files",
+        "rankdeck.cli.check:check",
+        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+    ),
+    Verb(
+        "status",
+        "say how every node is",
+        "rankdeck.cli.status:status",
+        {"--wait": _WAIT},
+    ),
+    Verb(
+        "nodes",
+        "list the nodes of the cluster file; asks none of them",
+        "rankdeck.cli.status:nodes",
+        {"--live": _flag("ask the nodes what they are"), "--wait": _WAIT},
+    ),
+    Verb(
+        "run",
+        "launch a job and show what its ranks write",
+        "rankdeck.cli.run:run",
+        {
+            "file": _option("a job file", metavar="JOB"),
+            "--dry-run": _flag("print the exact files and commands, do nothing"),
+            "--detach": _flag("come back once it is started"),
+            "--on": _option(
+                "nodes to use, e.g. n[01-04]", metavar="NODESET", default=""
+            ),
+            "--set": _option(
+                "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated",
+                metavar="KEY=VALUE",
+                action="append",
+                default=[],
+            ),
+        },
+    ),
+    Verb(
+        "jobs",
+        "list jobs, newest first",
+        "rankdeck.cli.jobs:jobs",
+        {"--all": _flag("also those that ended more than a day ago")},
+    ),
+    Verb(
+        "logs",
+        "print what the ranks of a job wrote",
+        "rankdeck.cli.logs:logs",
+        {
+            "job": _JOB,
+            "--rank": _RANKS,
+            "--follow": _flag("go on until the job ends"),
+            "--stream": _option("only this stream", choices=("out", "err"), default=""),
+        },
+    ),
+    Verb(
+        "cancel",
+        "end every process of a job, and prove it",
+        "rankdeck.cli.jobs:cancel",
+        {
+            "job": _JOB,
+            "--grace": _option(
+                "seconds from TERM to KILL (default: the job's)",
+                metavar="SECONDS",
+                type=float,
+            ),
+        },
+    ),
+    Verb(
+        "attach",
+        "open the console on a job; follow it as `run` does where stdout is no terminal",
+        "rankdeck.cli.attach:attach",
+        {"job": {**_JOB, "nargs": "?", "default": ""}},
+    ),
+    Verb(
+        "demo",
+        "an embedded cluster of three virtual nodes; alone: start it and open the console",
+        "rankdeck.cli.demo:demo",
+        {
+            "action": _option(
+                "start, stop or describe it",
+                nargs="?",
+                choices=("up", "down", "status"),
+            )
+        },
+    ),
+)
+AGENT_HELP = "the node's side; see `rankdeck agent --help`"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="rankdeck",
+        description="The console of a GPU or HPC cluster. Without a verb: open it.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="store_true", help="say which version this is"
+    )
+    _add_common(parser, default=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for verb in VERBS:
+        sub = verbs.add_parser(
+            verb.name, help=verb.help, description=verb.help, allow_abbrev=False
+        )
+        _add_common(sub, default=False)
+        for name, options in verb.arguments.items():
+            sub.add_argument(name, **options)
+        sub.set_defaults(target=verb.target)
+    verbs.add_parser("agent", help=AGENT_HELP, add_help=False)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, *, default: bool) -> None:
+    """-c and --json are understood before the verb and after it."""
+    hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
+    parser.add_argument(
+        "-c",
+        "--cluster",
+        metavar="CLUSTER",
+        help="a cluster file, the name of one in ~/.config/rankdeck/clusters, or `demo`",
+        **(hidden or {"default": ""}),
+    )
+    parser.add_argument("--json", action="store_true", help="JSON on stdout", **hidden)

@@ -1,0 +1,110 @@
+"""The JSON that every verb prints: plain values from the model's. docs/cli.md describes it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rankdeck.errors import Problem
+from rankdeck.model.cluster import Node
+from rankdeck.model.health import Health
+from rankdeck.model.job import CancelReport, FirstFailure, Job, Plan, RankState
+
+Shape = dict[str, Any]
+
+
+def job_shape(job: Job) -> Shape:
+    """One job as it is now; `run` and `jobs` print it."""
+    return {
+        "job": job.id,
+        "name": job.name,
+        "state": job.state.value,
+        "exit_code": job.exit_code,
+        "nodes": list(job.nodes),
+        "ranks": [rank_shape(rank) for rank in job.ranks],
+        "first_failure": _failure_shape(job.first_failure),
+        "created": job.created,
+        "ended": job.ended,
+        "troubles": list(job.troubles),
+    }
+
+
+def rank_shape(rank: RankState) -> Shape:
+    """One rank of a job; times are epoch seconds on the console's clock."""
+    return {
+        "rank": rank.rank,
+        "node": rank.node,
+        "state": rank.state.value,
+        "exit_code": rank.exit_code,
+        "signal": rank.signal,
+        "started": rank.started,
+        "ended": rank.ended,
+    }
+
+
+def _failure_shape(failure: FirstFailure | None) -> Shape | None:
+    if failure is None:
+        return None
+    return {**asdict(failure), "lines": list(failure.lines), "tied": list(failure.tied)}
+
+
+def plan_shape(plan: Plan) -> Shape:
+    """Every file and every command of a launch; `run --dry-run` prints it."""
+    return {
+        "job": plan.job,
+        "name": plan.name,
+        "cluster": plan.cluster,
+        "backend": plan.backend,
+        "nodes": [asdict(node) for node in plan.nodes],
+        "text": plan.text,
+    }
+
+
+def report_shape(report: CancelReport) -> Shape:
+    """What cancel proved."""
+    return {
+        "job": report.job,
+        "state": report.state.value,
+        "left": [asdict(left) for left in report.left],
+        "unverified": dict(report.unverified),
+    }
+
+
+def health_shape(health: Health) -> Shape:
+    """The level of one node and why."""
+    return {
+        "level": health.level.word,
+        "reasons": [
+            {
+                "check": reason.check,
+                "level": reason.level.word,
+                "text": reason.text,
+                "device": reason.device,
+            }
+            for reason in health.reasons
+        ],
+        "evaluated": health.evaluated,
+        "checks": health.checks,
+    }
+
+
+def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
+    """One node as the cluster file has it; `inventory` is what it says of itself."""
+    return {
+        "name": node.name,
+        "address": node.host,
+        "port": node.port,
+        "slots": node.slots,
+        "gpus": node.gpus,
+        "rdma": node.rdma,
+        "inventory": None if inventory is None else dict(inventory),
+    }
+
+
+def file_shape(file: str, kind: str, problems: tuple[Problem, ...]) -> Shape:
+    """One checked file; `kind` is cluster, job or ""."""
+    return {
+        "file": file,
+        "kind": kind,
+        "ok": not problems,
+        "problems": [asdict(problem) for problem in problems],
+    }
