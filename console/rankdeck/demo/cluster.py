@@ -4,14 +4,14 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import rankdeck
+from rankdeck.config.paths import state_folder
 from rankdeck.demo import files
-from rankdeck.demo.layout import MARKER, NODES, Layout, here
+from rankdeck.demo.layout import MARKER, NODES, Layout
 from rankdeck.demo.processes import Record, end_marked, kill, read_record
 from rankdeck.errors import RankdeckError
 
@@ -49,7 +49,7 @@ class DemoStatus:
 
 def up() -> Path:
     """Start what does not run yet and give the cluster file; raises DemoError."""
-    layout = here()
+    layout = _layout()
     with _alone(layout):
         files.lay(layout)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
@@ -59,7 +59,7 @@ def up() -> Path:
 
 def down() -> bool:
     """End every process of the embedded cluster; False where nothing ran."""
-    layout = here()
+    layout = _layout()
     if not layout.root.is_dir():
         return False
     with _alone(layout):
@@ -76,7 +76,7 @@ def down() -> bool:
 
 def status() -> DemoStatus:
     """What runs now, read from the records of the last start."""
-    layout = here()
+    layout = _layout()
     found = [(name, _alive(layout, name)) for name in NODES]
     live = [(name, record) for name, record in found if record]
     nodes = tuple(
@@ -90,8 +90,15 @@ def status() -> DemoStatus:
         else ""
     )
     return DemoStatus(
-        running=len(nodes) == len(NODES), nodes=nodes, file=layout.cluster_file, note=note
+        running=len(nodes) == len(NODES),
+        nodes=nodes,
+        file=layout.cluster_file,
+        note=note,
     )
+
+
+def _layout() -> Layout:
+    return Layout(state_folder().absolute() / "demo")
 
 
 def _alive(layout: Layout, name: str) -> Record | None:
@@ -100,7 +107,7 @@ def _alive(layout: Layout, name: str) -> Record | None:
 
 
 @contextmanager
-def _alone(layout: Layout) -> Iterator[None]:
+def _alone(layout: Layout) -> Generator[None]:
     """Hold off every other `up` and `down` of this user."""
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     layout.root.chmod(0o700)
@@ -120,13 +127,16 @@ def _start(layout: Layout, names: list[str]) -> None:
             process.kill()
         if failed:
             end = layout.log(name).read_text(errors="replace").strip().splitlines()[-1:]
-            raise DemoError(f"demo node {name} does not start: {''.join(end) or 'no answer'}")
+            raise DemoError(
+                f"demo node {name} does not start: {''.join(end) or 'no answer'}"
+            )
 
 
 def _spawn(layout: Layout, name: str) -> subprocess.Popen[bytes]:
     last = read_record(layout.record(name))
     argv = [sys.executable, "-m", "rankdeck.demo.node", str(layout.root), name]
-    source = str(Path(rankdeck.__file__).parents[1])
+    imports = os.pathsep.join(entry for entry in sys.path if entry)
+    home = str(layout.root)
     with layout.log(name).open("wb") as log:
         return subprocess.Popen(
             [*argv, str(last.port if last else 0)],
@@ -135,5 +145,5 @@ def _spawn(layout: Layout, name: str) -> subprocess.Popen[bytes]:
             stderr=log,
             cwd="/",
             start_new_session=True,
-            env={"PATH": os.defpath, "PYTHONPATH": source, MARKER: str(layout.root)},
+            env={"HOME": home, "PATH": os.defpath, "PYTHONPATH": imports, MARKER: home},
         )

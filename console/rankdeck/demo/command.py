@@ -17,6 +17,8 @@ import asyncssh
 
 _BLOCK = 65536
 _SHELL = "/bin/sh"
+_STDERR = 1
+"""The extended data type of what a command writes to stderr (RFC 4254)."""
 
 
 class Command(asyncssh.SSHServerSession[bytes]):
@@ -39,7 +41,10 @@ class Command(asyncssh.SSHServerSession[bytes]):
         self._channel = chan
 
     def pty_requested(
-        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
+        self,
+        term_type: str,
+        term_size: tuple[int, int, int, int],
+        term_modes: Mapping[int, int],
     ) -> bool:
         self._environment["TERM"] = term_type
         self._terminal = os.openpty()
@@ -71,7 +76,7 @@ class Command(asyncssh.SSHServerSession[bytes]):
         self._stdin = _Sink(self._loop, os.dup(process.stdin.fileno()), self._hold)
         process.stdin.close()
         self._listen(os.dup(process.stdout.fileno()), None)
-        self._listen(os.dup(process.stderr.fileno()), asyncssh.EXTENDED_DATA_STDERR)
+        self._listen(os.dup(process.stderr.fileno()), _STDERR)
         process.stdout.close()
         process.stderr.close()
 
@@ -94,7 +99,7 @@ class Command(asyncssh.SSHServerSession[bytes]):
             env=self._environment,
             cwd=self._environment["HOME"],
             start_new_session=True,
-            preexec_fn=prepare,  # noqa: PLW1509 - this server has one thread
+            preexec_fn=prepare,  # one system call, safe beside the resolver's threads
         )
         watch = os.pidfd_open(self._process.pid)
         self._loop.add_reader(watch, self._exited, watch)
@@ -115,7 +120,7 @@ class Command(asyncssh.SSHServerSession[bytes]):
         except OSError:  # a terminal whose last user is gone says EIO
             data = b""
         if data and not self._channel.is_closing():
-            self._channel.write(data, self._outputs[output])
+            self._channel.write(data, self._outputs[output])  # pyright: ignore[reportUnknownMemberType]
             return
         self._loop.remove_reader(output)
         del self._outputs[output]
@@ -173,7 +178,9 @@ class Command(asyncssh.SSHServerSession[bytes]):
         if self._process and not self._ended and isinstance(number, signal.Signals):
             os.killpg(self._process.pid, number)
 
-    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+    def terminal_size_changed(
+        self, width: int, height: int, pixwidth: int, pixheight: int
+    ) -> None:
         if self._terminal and not self._ended:
             _resize(self._terminal[0], width, height)
 
@@ -199,7 +206,10 @@ class _Sink:
     """A descriptor written to without waiting; says when it holds too much."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, descriptor: int, hold: Callable[..., None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        descriptor: int,
+        hold: Callable[..., None],
     ) -> None:
         self._loop, self._descriptor, self._hold = loop, descriptor, hold
         self._waiting = bytearray()

@@ -28,7 +28,13 @@ def write_cluster(layout: Layout, ports: Mapping[str, int]) -> None:
     known = [_known_host(layout, name, port) for name, port in ports.items()]
     _write(layout.known_hosts, "".join(known))
     nodes = [
-        {"name": name, "address": _ADDRESS, "port": port, "slots": SLOTS, "interface": "lo"}
+        {
+            "name": name,
+            "address": _ADDRESS,
+            "port": port,
+            "slots": SLOTS,
+            "interface": "lo",
+        }
         for name, port in ports.items()
     ]
     content = {
@@ -57,7 +63,9 @@ def _make_key(path: Path, comment: str) -> None:
     public = path.with_name(f"{path.name}.pub")
     if path.exists() and public.exists():
         return
-    key = asyncssh.generate_private_key(_ALGORITHM, comment=comment)
+    key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
+        _ALGORITHM, comment=comment
+    )
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key.export_private_key())

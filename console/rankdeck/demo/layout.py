@@ -1,4 +1,4 @@
-"""Where the embedded cluster keeps its things, and what its nodes' environment is."""
+"""Which files the embedded cluster has, and what its nodes' environment is."""
 
 import os
 import pwd
@@ -50,15 +50,6 @@ class Layout:
 
     def log(self, name: str) -> Path:
         return self.node(name) / "log"
-
-
-def here() -> Layout:
-    """The layout under this user's state folder."""
-    named = os.environ.get("RANKDECK_STATE")
-    if named:
-        return Layout(Path(named).expanduser().absolute() / "demo")
-    xdg = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Layout(Path(xdg).expanduser().absolute() / "rankdeck" / "demo")
 
 
 def search_path() -> str:

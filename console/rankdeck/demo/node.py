@@ -37,7 +37,9 @@ def main() -> int:
     return 1
 
 
-def _attempt(layout: Layout, name: str, port: str, way: str) -> tuple[int, dict[str, str]]:
+def _attempt(
+    layout: Layout, name: str, port: str, way: str
+) -> tuple[int, dict[str, str]]:
     """Process 1 of the node as seen from here, and what it or its server said first."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -75,8 +77,10 @@ def _separate(layout: Layout, name: str, port: str, way: str, writing: int) -> N
 
 
 def _needed(layout: Layout) -> list[Path]:
+    """What the nodes must see even where it lies under /tmp: our files and this Python."""
     source = Path(rankdeck.__file__).parents[2]
-    return [layout.root, Path(sys.prefix), Path(sys.base_prefix), source]
+    imported = [Path(entry) for entry in sys.path if entry]
+    return [layout.root, Path(sys.prefix), Path(sys.base_prefix), source, *imported]
 
 
 def _first_process(layout: Layout, name: str, port: str, writing: int) -> int:
