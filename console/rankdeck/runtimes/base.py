@@ -12,7 +12,11 @@ class Runtime(Protocol):
     name: ClassVar[str]
 
     def wrap(
-        self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
     ) -> tuple[str, ...]:
         """The command to run on the host; `env` is what the job sets, to be passed in."""
         ...

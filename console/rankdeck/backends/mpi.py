@@ -1,0 +1,249 @@
+"""MPI jobs: mpirun on the first node, with the words of each MPI in one table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rankdeck.backends.layout import Layout, interface_env, with_files
+from rankdeck.backends.tokens import at_run_time, shell_line, shell_word
+from rankdeck.errors import LaunchError
+from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+
+HOSTFILE = "hostfile"
+AGENT = f"{RUN_TOKEN}/launch-agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavour:
+    """How one MPI says what we want; `{…}` is filled in."""
+
+    host: str
+    start: tuple[str, ...]
+    even: tuple[str, ...]
+    """The same number of ranks on every node."""
+    uneven: tuple[str, ...]
+    """As many as the hostfile says."""
+    agent: tuple[str, ...]
+    """`{agent}` starts the daemons, all from the first node."""
+    ssh: tuple[str, ...]
+    network: tuple[str, ...]
+    workdir: tuple[str, ...] = ("-wdir", "{workdir}")
+
+
+_OPEN_MPI = Flavour(
+    host="{host} slots={slots}",
+    start=("--hostfile", "{hostfile}", "-np", "{size}"),
+    even=("--map-by", "ppr:{each}:node", "--bind-to", "none"),
+    uneven=("--map-by", "slot", "--bind-to", "none"),
+    agent=(
+        "--prtemca",
+        "plm_ssh_agent",
+        "{agent}",
+        "--prtemca",
+        "plm_ssh_no_tree_spawn",
+        "1",
+    ),
+    ssh=(
+        "--prtemca",
+        "plm_ssh_agent",
+        "{agent}",
+        "--prtemca",
+        "plm_ssh_no_tree_spawn",
+        "1",
+    ),
+    network=(
+        "--prtemca",
+        "prte_if_include",
+        "{network}",
+        "--mca",
+        "btl_tcp_if_include",
+        "{network}",
+    ),
+)
+FLAVOURS = {
+    "openmpi5": _OPEN_MPI,
+    "openmpi4": replace(
+        _OPEN_MPI,
+        agent=(
+            "--mca",
+            "plm_rsh_agent",
+            "{agent}",
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+        ),
+        ssh=(
+            "--mca",
+            "plm_rsh_agent",
+            "{agent}",
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+        ),
+        network=(
+            "--mca",
+            "oob_tcp_if_include",
+            "{network}",
+            "--mca",
+            "btl_tcp_if_include",
+            "{network}",
+        ),
+    ),
+    "mpich": Flavour(
+        host="{host}:{slots}",
+        start=("-f", "{hostfile}", "-n", "{size}"),
+        even=("-ppn", "{each}", "-bind-to", "none"),
+        uneven=("-bind-to", "none"),
+        agent=("-launcher", "ssh", "-launcher-exec", "{agent}"),
+        ssh=("-launcher", "ssh"),
+        network=(),
+    ),
+}
+LAUNCHER_ENV = {
+    "openmpi5": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    "openmpi4": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    "mpich": {},
+}
+"""Mpirun asks root twice; whoever logs in as root has decided that already."""
+QUIET_ENV = {"HWLOC_COMPONENTS": "-gl"}
+"""Without it hwloc looks for an X server and complains on every node."""
+
+
+def plan_mpi(layout: Layout) -> tuple[NodePlan, ...]:
+    """The launcher and its hostfile on the first node; ranks, and no process, on the others."""
+    options = layout.spec.mpi
+    if options.flavour not in FLAVOURS:
+        known = ", ".join(FLAVOURS)
+        raise LaunchError(
+            "plan", f"no MPI flavour `{options.flavour}`; there are: {known}"
+        )
+    if options.launcher == "ssh":
+        _check_addresses(layout)
+    common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV}
+    nodes = [
+        layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places
+    ]
+    launcher = ProcessPlan(
+        name="mpirun",
+        argv=launcher_argv(layout),
+        cwd="" if RUN_TOKEN in layout.spec.workdir else layout.spec.workdir,
+    )
+    first = with_files(nodes[0], NodeFile(HOSTFILE, hostfile(layout)))
+    return (replace(first, processes=(launcher,)), *nodes[1:])
+
+
+def hostfile(layout: Layout) -> str:
+    """A line per node: Rankdeck's names, or addresses where mpirun itself uses ssh."""
+    line = FLAVOURS[layout.spec.mpi.flavour].host
+    by_address = layout.spec.mpi.launcher == "ssh"
+    return "".join(
+        line.format(host=p.node.host if by_address else p.node.name, slots=len(p.ranks))
+        + "\n"
+        for p in layout.places
+    )
+
+
+def launcher_argv(layout: Layout) -> tuple[str, ...]:
+    """The whole mpirun command."""
+    spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
+    each = len(layout.places[0].ranks)
+    container = layout.runtime.launcher_args(spec.mpi.flavour)
+    return (
+        spec.mpi.path,
+        *_fill(
+            flavour.start,
+            hostfile=f"{RUN_TOKEN}/{HOSTFILE}",
+            size=str(layout.world_size),
+        ),
+        *_fill(flavour.even if layout.even else flavour.uneven, each=str(each)),
+        *_agent(layout, flavour),
+        *_network(layout, flavour),
+        *_forwarded(layout),
+        *container,
+        *spec.mpi.args,
+        *_workdir(layout, flavour),
+        *rank_argv(layout),
+    )
+
+
+def rank_argv(layout: Layout) -> tuple[str, ...]:
+    """What mpirun starts everywhere: the shim at its common path, then the rank's command.
+
+    The run folder is left for sh to fill in, because it differs from node to node.
+    """
+    shim = f"/tmp/rankdeck.{layout.job}/rank"
+    workdir, argv = layout.spec.workdir, layout.wrapped()
+    if RUN_TOKEN in workdir:
+        return (
+            shim,
+            "sh",
+            "-c",
+            f"cd {shell_word(workdir)} && exec {shell_line(argv)}",
+        )
+    return (shim, *at_run_time(argv))
+
+
+def _fill(words: Sequence[str], **values: str) -> tuple[str, ...]:
+    return tuple(word.format(**values) for word in words)
+
+
+def _agent(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
+    if layout.spec.mpi.launcher != "ssh":
+        return _fill(flavour.agent, agent=AGENT)
+    user, port = layout.cluster.access.user, layout.places[0].node.port
+    words = ["ssh", "-o", "BatchMode=yes"]
+    words += ["-p", str(port)] if port != 22 else []
+    words += ["-l", user] if user else []
+    return _fill(flavour.ssh, agent=" ".join(words))
+
+
+def _network(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
+    """The job network; else the interface, where it has one name on all nodes."""
+    interfaces = {place.node.interface for place in layout.places}
+    shared = interfaces.pop() if len(interfaces) == 1 else ""
+    if layout.spec.mpi.flavour == "mpich":
+        return ("-iface", shared) if shared else ()
+    network = layout.cluster.network or shared
+    return _fill(flavour.network, network=network) if network else ()
+
+
+def _forwarded(layout: Layout) -> tuple[str, ...]:
+    """Variables for remote ranks; what names the run folder stays each node's own."""
+    env = {
+        **QUIET_ENV,
+        "PYTHONUNBUFFERED": "1",
+        **layout.cluster.environment,
+        **layout.spec.env,
+    }
+    names = [
+        JOB_VARIABLE,
+        *(key for key, value in env.items() if RUN_TOKEN not in value),
+    ]
+    if layout.spec.mpi.flavour == "mpich":
+        return ("-genvlist", ",".join(names))
+    return tuple(word for name in names for word in ("-x", name))
+
+
+def _workdir(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
+    workdir = layout.spec.workdir
+    if not workdir or RUN_TOKEN in workdir:
+        return ()
+    return _fill(flavour.workdir, workdir=workdir)
+
+
+def _check_addresses(layout: Layout) -> None:
+    """Mpirun's own ssh takes one port for all, and tells nodes apart by address."""
+    ports = {place.node.port for place in layout.places}
+    if len(ports) > 1:
+        raise LaunchError(
+            "plan",
+            "`mpi: {launcher: ssh}` needs the same SSH port on all nodes; leave it out",
+        )
+    by_host: dict[str, str] = {}
+    for place in layout.places:
+        other = by_host.setdefault(place.node.host, place.node.name)
+        if other != place.node.name:
+            raise LaunchError(
+                "plan",
+                f"`mpi: {{launcher: ssh}}` cannot tell `{other}` and `{place.node.name}` apart:"
+                f" both are at {place.node.host}; leave it out",
+            )

@@ -1,0 +1,100 @@
+"""Plans of the ssh backend, and any plan as text."""
+
+from collections.abc import Callable, Mapping
+
+from rankdeck.backends.layout import Layout, lay_out
+from rankdeck.backends.mpi import plan_mpi
+from rankdeck.backends.plain import plan_plain
+from rankdeck.backends.tensorflow import plan_tensorflow
+from rankdeck.backends.tokens import (
+    needs_port,
+    process_line,
+    shell_line,
+    shell_word,
+    with_port,
+)
+from rankdeck.backends.torch import plan_torch
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck_agent.wire import (
+    JOB_VARIABLE,
+    NODE_VARIABLE,
+    RUN_TOKEN,
+    RUN_VARIABLE,
+    NodeFile,
+    NodePlan,
+)
+
+__all__ = ["plan_job", "render", "with_port"]
+
+_PLANNERS: Mapping[Launch, Callable[[Layout], tuple[NodePlan, ...]]] = {
+    Launch.MPI: plan_mpi,
+    Launch.TORCHRUN: plan_torch,
+    Launch.TENSORFLOW: plan_tensorflow,
+    Launch.PLAIN: plan_plain,
+}
+
+
+def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
+    """What the supervisors of the nodes will be told; raises LaunchError("plan", …)."""
+    nodes = _PLANNERS[spec.launch](lay_out(cluster, spec, job))
+    return Plan(
+        job=job,
+        name=spec.name,
+        cluster=cluster.name,
+        backend="ssh",
+        nodes=nodes,
+        grace=spec.grace,
+        abort=spec.abort,
+        port_on=nodes[0].node if needs_port(nodes) else "",
+    )
+
+
+def render(plan: Plan) -> str:
+    """Every file and every command of a plan, as lines that a shell would take."""
+    head = f"# job {plan.job}: {_counted(plan)}, cluster {plan.cluster}, backend {plan.backend}\n"
+    if plan.text:
+        return head + plan.text
+    port = f"# RANKDECK_PORT: a free port on {plan.port_on}\n" if plan.port_on else ""
+    return head + port + "".join(f"\n{_node_text(node)}" for node in plan.nodes)
+
+
+def _counted(plan: Plan) -> str:
+    ranks, nodes = plan.world_size, len(plan.nodes)
+    names = fold(node.node for node in plan.nodes)
+    return f"{ranks} rank{'s' * (ranks != 1)} on {nodes} node{'s' * (nodes != 1)} ({names})"
+
+
+def _node_text(node: NodePlan) -> str:
+    lines = [f"# ---- {node.node}: ranks {fold_ranks(node.ranks)}"]
+    lines += (
+        [f'mkdir -p "${RUN_VARIABLE}" && cd "${RUN_VARIABLE}"'] if node.files else []
+    )
+    lines += [_file_text(file) for file in node.files]
+    lines.append(f"export {JOB_VARIABLE}={node.job} {NODE_VARIABLE}={node.node}")
+    lines += [
+        f"export {shell_line([f'{key}={value}'])}" for key, value in node.env.items()
+    ]
+    lines += (
+        ["cd ~"]
+        if node.processes
+        else ["# nothing is started here: mpirun's daemon is"]
+    )
+    several = len(node.processes) > 1
+    lines += [
+        process_line(process) + (" &" if several else "") for process in node.processes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _file_text(file: NodeFile) -> str:
+    end = "EOF"
+    while end in file.text.splitlines():
+        end += "_"
+    body = file.text if file.text.endswith("\n") or not file.text else file.text + "\n"
+    write = f'sed "s|\\{RUN_TOKEN}|${RUN_VARIABLE}|g"' if RUN_TOKEN in file.text else "cat"
+    mode = (
+        f"\nchmod {file.mode:o} {shell_word(file.path)}" if file.mode != 0o644 else ""
+    )
+    return f"{write} > {shell_word(file.path)} <<'{end}'\n{body}{end}{mode}"

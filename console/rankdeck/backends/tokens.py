@@ -1,0 +1,81 @@
+"""The marks in a plan that stand for what is known only on the node, and quoting for sh."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rankdeck.model.job import Plan
+from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodePlan, ProcessPlan
+
+PORT_TOKEN = "${RANKDECK_PORT}"
+_PORT = re.compile(r"\$\{RANKDECK_PORT(?:\+(\d{1,4}))?\}")
+
+
+def port_token(offset: int = 0) -> str:
+    """`${RANKDECK_PORT}`, or the port `offset` above it."""
+    return f"${{RANKDECK_PORT+{offset}}}" if offset else PORT_TOKEN
+
+
+def needs_port(nodes: Sequence[NodePlan]) -> bool:
+    """True where a command or a variable of the plan waits for the free port."""
+    return any(_PORT.search(text) for node in nodes for text in _texts(node))
+
+
+def _texts(node: NodePlan) -> list[str]:
+    texts = list(node.env.values())
+    for process in node.processes:
+        texts += (*process.argv, *process.env.values())
+    return texts
+
+
+def with_port(plan: Plan, port: int) -> Plan:
+    """The plan with the port that was found on `port_on` filled in."""
+    nodes = tuple(_filled(node, port) for node in plan.nodes)
+    return replace(plan, nodes=nodes, text=_fill(plan.text, port), port_on="")
+
+
+def _fill(text: str, port: int) -> str:
+    return _PORT.sub(lambda match: str(port + int(match[1] or 0)), text)
+
+
+def _fill_table(table: Mapping[str, str], port: int) -> dict[str, str]:
+    return {key: _fill(value, port) for key, value in table.items()}
+
+
+def _filled(node: NodePlan, port: int) -> NodePlan:
+    processes = tuple(
+        replace(
+            process,
+            argv=tuple(_fill(word, port) for word in process.argv),
+            env=_fill_table(process.env, port),
+        )
+        for process in node.processes
+    )
+    return replace(node, processes=processes, env=_fill_table(node.env, port))
+
+
+def shell_word(word: str) -> str:
+    """`word` quoted for sh, but for the run folder, which sh fills in."""
+    parts = word.split(RUN_TOKEN)
+    quoted = [shlex.quote(part) if part else "" for part in parts]
+    return f'"${RUN_VARIABLE}"'.join(quoted) if len(parts) > 1 else shlex.quote(word)
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """A command as one may paste it."""
+    return " ".join(shell_word(word) for word in words)
+
+
+def at_run_time(argv: Sequence[str]) -> tuple[str, ...]:
+    """A command that finds the run folder where it runs: it differs from node to node."""
+    if not any(RUN_TOKEN in word for word in argv):
+        return tuple(argv)
+    return ("sh", "-c", f"exec {shell_line(argv)}")
+
+
+def process_line(process: ProcessPlan) -> str:
+    """The command of a process with its own variables and folder before it."""
+    variables = [f"{key}={value}" for key, value in process.env.items()]
+    line = shell_line(["env", *variables, *process.argv] if variables else process.argv)
+    return f"cd {shell_word(process.cwd)} && {line}" if process.cwd else line

@@ -1,0 +1,50 @@
+"""Docker: `docker run` per rank, with the host's network, processes and shared memory.
+
+The variables that a launcher sets, the user and the RDMA devices are known only on the node,
+so a line of sh adds them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from rankdeck.model.job import Container, Launch
+from rankdeck.runtimes.common import FORWARD, NO_SINGLE_COPY, RDMA_DEVICES, mounts
+
+_START = (
+    f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
+    f"{FORWARD}; "
+    'exec docker run "--user=$(id -u):$(id -g)" "--label=rankdeck.job=$RANKDECK_JOB" "$@"'
+)
+_ALWAYS = (
+    "--rm", "--net=host", "--pid=host", "--ipc=host", "--ulimit=memlock=-1", "--cap-add=IPC_LOCK",
+)  # fmt: skip
+
+
+class Docker:
+    """`docker run`, one per rank; `--pid=host` lets cancel see the processes."""
+
+    name: ClassVar[str] = "docker"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """The job's own variables by value, the launcher's by name."""
+        options = [
+            *_ALWAYS,
+            *(f"--volume={mount}" for mount in mounts(container, launch)),
+        ]
+        options += [f"--env={key}={value}" for key, value in env.items()]
+        if container.gpu:
+            options.append("--gpus=all")
+        if container.workdir:
+            options.append(f"--workdir={container.workdir}")
+        command = (*options, *container.args, container.image, *argv)
+        return ("sh", "-c", _START, "docker-run", *command)
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """No single-copy transfers: Docker's seccomp profile forbids them."""
+        return NO_SINGLE_COPY.get(flavour, ())

@@ -1,0 +1,26 @@
+"""No container: the command as it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from rankdeck.model.job import Container, Launch
+
+
+class Bare:
+    """Runs a rank on the host."""
+
+    name: ClassVar[str] = "none"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """The command itself; the host's environment is the job's already."""
+        return tuple(argv)
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
