@@ -1,0 +1,290 @@
+"""Lines of one rank, put together from the bytes that arrive, each byte once."""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from rankdeck.model.job import Chunk, Tail
+
+KEEP_LINES = 10_000
+KEEP_BYTES = 2 << 20
+SHOWN = 10_000
+"""Characters of one line that are ever shown; the node keeps all of them."""
+_RAW = 4 * SHOWN
+_END = re.compile(rb"\r\n|\r|\n")
+_ESCAPE = re.compile(
+    r"(?P<colour>\x1b\[[0-9;:]*m)"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]?"
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|\x1b|$)"
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\|\x1b|$)"
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+_HARMLESS = re.compile(r"[\t\x20-\x7e]*\Z")
+
+Entry = tuple[float, str, int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as it may be shown: only SGR colour codes are left of its control codes."""
+
+    at: float
+    rank: int
+    stream: str
+    offset: int
+    """Of its first byte in the rank's file on the node."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes that were not fetched; they are whole on the node."""
+
+    stream: str
+    start: int
+    end: int
+    before: int
+    """Number of the line, counted like `RankLog.total`, that follows the gap."""
+
+
+def clean(text: str, *, colour: bool = False) -> str:
+    """`text` without anything that could steer a terminal; colour codes stay if asked."""
+    if _HARMLESS.match(text):
+        return text
+    return _ESCAPE.sub(_keep_colour if colour else "", text)
+
+
+def _keep_colour(match: re.Match[str]) -> str:
+    return match["colour"] or ""
+
+
+def _shown(raw: bytes) -> str:
+    text = clean(raw.decode("utf-8", "replace"), colour=True)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+class Lines(Sequence[Line]):
+    """The kept lines, made into text only where somebody looks."""
+
+    def __init__(self, rank: int, entries: "deque[Entry]") -> None:
+        self._rank, self._entries = rank, entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Line: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Line, ...]: ...
+    def __getitem__(self, index: int | slice) -> Line | tuple[Line, ...]:
+        if isinstance(index, slice):
+            return tuple(self._line(self._entries[i]) for i in range(*index.indices(len(self))))
+        return self._line(self._entries[index])
+
+    def __iter__(self) -> Iterator[Line]:
+        return map(self._line, self._entries)
+
+    def _line(self, entry: Entry) -> Line:
+        at, stream, offset, raw = entry
+        return Line(at, self._rank, stream, offset, _shown(raw))
+
+
+@dataclass(slots=True)
+class _Stream:
+    name: str
+    start: int = 0
+    """Everything from here to `position` was taken in without a gap."""
+    position: int = 0
+    rewinding: bool = False
+    """Bytes asked for again have not come yet: what is still under way is dropped."""
+    open: bytes = b""
+    open_at: float = 0.0
+    open_offset: int = 0
+    after_cr: bool = False
+    lines: int = 0
+    end: int = 0
+    """The farthest byte known to exist on the node."""
+    told: int = 0
+    """Lines that exist on the node, by its own count."""
+
+
+class RankLog:
+    """Output of one rank: the newest lines, and how far each stream was read."""
+
+    def __init__(self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES) -> None:
+        self.rank = rank
+        self._keep, self._keep_bytes = keep, keep_bytes
+        self._entries: deque[Entry] = deque()
+        self._bytes = 0
+        self._streams = {name: _Stream(name) for name in ("out", "err")}
+        self._gaps: deque[Gap] = deque(maxlen=100)
+        self.total = 0
+        """Lines taken in since the beginning (or the last rewind)."""
+        self.heard: float | None = None
+        self._last_told = ""
+
+    @property
+    def lines(self) -> Lines:
+        return Lines(self.rank, self._entries)
+
+    @property
+    def first(self) -> int:
+        """The number of `lines[0]`; older ones were let go."""
+        return self.total - len(self._entries)
+
+    @property
+    def partial(self) -> Line | None:
+        """The newest line that has no end yet."""
+        begun = [stream for stream in self._streams.values() if stream.open]
+        if not begun:
+            return None
+        stream = max(begun, key=lambda one: one.open_at)
+        return Line(stream.open_at, self.rank, stream.name, stream.open_offset, _shown(stream.open))
+
+    @property
+    def last(self) -> str:
+        """The newest text, whether it was read or only told by a tail."""
+        partial = self.partial
+        if self._last_told:
+            return self._last_told
+        if partial is not None:
+            return clean(partial.text)
+        return clean(self.lines[-1].text) if self._entries else ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Lines of each stream that exist on the node, as far as known."""
+        return {s.name: max(s.lines, s.told) for s in self._streams.values()}
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return tuple(self._gaps)
+
+    def positions(self) -> dict[str, int]:
+        """Per stream, the offset of the next byte wanted."""
+        return {s.name: s.position for s in self._streams.values()}
+
+    def ends(self) -> dict[str, int]:
+        """Per stream, how much is known to exist on the node."""
+        return {s.name: s.end for s in self._streams.values()}
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in bytes; what was seen before is dropped, what is missing is a gap."""
+        stream = self._streams.get(chunk.stream)
+        if stream is None or not chunk.data or chunk.offset < 0:
+            return
+        data, offset = chunk.data, chunk.offset
+        if offset > stream.position:
+            if stream.rewinding:
+                return
+            self._skip(stream, offset)
+        elif offset < stream.position:
+            data = data[stream.position - offset :]
+            if not data:
+                return
+        stream.rewinding = False
+        stream.position += len(data)
+        stream.end = max(stream.end, stream.position)
+        self.heard, self._last_told = chunk.at, ""
+        self._split(stream, data, chunk.at)
+        self._trim()
+
+    def tell(self, tail: Tail) -> None:
+        """Remember what a node says about output that is not fetched."""
+        stream = self._streams.get(tail.stream)
+        if stream is None:
+            return
+        if tail.end > stream.end:
+            self.heard = tail.at
+        stream.end = max(stream.end, tail.end)
+        stream.told = max(stream.told, tail.lines)
+        if tail.last and stream.end > stream.position:
+            self._last_told = clean(tail.last)[:SHOWN]
+
+    def expect_end(self, name: str, end: int) -> None:
+        """Remember from an earlier session how much exists on the node."""
+        if stream := self._streams.get(name):
+            stream.end = max(stream.end, end)
+
+    def resume(self, backlog: int | None) -> dict[str, int]:
+        """Where to read each stream from, for at least `backlog` bytes of what came before.
+
+        None wants everything. Reads again from the start where what is here has a hole.
+        """
+        wanted = {
+            s.name: 0 if backlog is None else max(0, s.end - backlog) for s in self._streams.values()
+        }
+        if any(s.start > wanted[s.name] for s in self._streams.values()):
+            self._restart(wanted)
+        for stream in self._streams.values():
+            if wanted[stream.name] > stream.position:
+                self._skip(stream, wanted[stream.name])
+        return self.positions()
+
+    def _restart(self, wanted: dict[str, int]) -> None:
+        self._entries.clear()
+        self._gaps.clear()
+        self._bytes = self.total = 0
+        for name, old in self._streams.items():
+            at = wanted[name]
+            fresh = _Stream(name, start=at, position=at, rewinding=old.position > at, open_offset=at)
+            fresh.end, fresh.told = old.end, old.told
+            self._streams[name] = fresh
+
+    def _skip(self, stream: _Stream, offset: int) -> None:
+        if stream.open:
+            self._append(stream, stream.open_at, stream.open)
+        if stream.position > 0 or not stream.lines:
+            self._gaps.append(Gap(stream.name, stream.position, offset, self.total))
+        stream.start = stream.position = stream.open_offset = offset
+        stream.open, stream.after_cr = b"", False
+
+    def _split(self, stream: _Stream, data: bytes, at: float) -> None:
+        if stream.after_cr and data.startswith(b"\n"):
+            data = data[1:]
+            stream.open_offset += 1
+        stream.after_cr = data.endswith(b"\r")
+        if b"\r" in data:
+            self._split_any(stream, data, at)
+            return
+        pieces = data.split(b"\n")
+        last = pieces.pop()
+        if pieces:
+            length = stream.position - len(data) - stream.open_offset + len(pieces[0])
+            self._append(stream, at, stream.open + pieces[0])
+            stream.open = b""
+            stream.open_offset += length + 1
+            for piece in pieces[1:]:
+                self._append(stream, at, piece)
+                stream.open_offset += len(piece) + 1
+        self._begin(stream, last, at)
+
+    def _split_any(self, stream: _Stream, data: bytes, at: float) -> None:
+        base = stream.position - len(data)
+        begin = 0
+        for match in _END.finditer(data):
+            self._append(stream, at, stream.open + data[begin : match.start()])
+            stream.open = b""
+            begin = match.end()
+            stream.open_offset = base + begin
+        self._begin(stream, data[begin:], at)
+
+    def _begin(self, stream: _Stream, data: bytes, at: float) -> None:
+        if data:
+            stream.open = (stream.open + data)[:_RAW] if len(stream.open) < _RAW else stream.open
+            stream.open_at = at
+
+    def _append(self, stream: _Stream, at: float, raw: bytes) -> None:
+        raw = raw[:_RAW]
+        self._entries.append((at, stream.name, stream.open_offset, raw))
+        self._bytes += len(raw)
+        self.total += 1
+        stream.lines += 1
+
+    def _trim(self) -> None:
+        entries = self._entries
+        while len(entries) > self._keep or (self._bytes > self._keep_bytes and len(entries) > 1):
+            self._bytes -= len(entries.popleft()[3])

@@ -1,0 +1,175 @@
+"""Line assembly from chunks: once each, whatever the cuts, gaps and control codes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.model.job import Chunk, Tail
+from rankdeck.state.lines import SHOWN, RankLog, clean
+
+
+def chunk(offset: int, data: bytes, stream: str = "out", at: float = 1.0) -> Chunk:
+    return Chunk("j", "n1", 0, stream, offset, at, data)
+
+
+def texts(log: RankLog) -> list[str]:
+    return [line.text for line in log.lines]
+
+
+def test_lines_are_put_together_from_pieces() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"he"))
+    log.add(chunk(2, b"llo\nwor"))
+
+    assert texts(log) == ["hello"]
+    assert log.partial is not None
+    assert (log.partial.text, log.partial.offset) == ("wor", 6)
+
+
+def test_an_overlap_is_dropped() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"one\ntwo\n"))
+    log.add(chunk(4, b"two\nthree\n"))
+    log.add(chunk(0, b"one\n"))
+
+    assert texts(log) == ["one", "two", "three"]
+    assert log.gaps == ()
+
+
+def test_a_gap_is_recorded_and_the_cut_line_ends() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"one\ntw"))
+    log.add(chunk(100, b"end\n"))
+
+    assert texts(log) == ["one", "tw", "end"]
+    assert [(gap.start, gap.end, gap.before) for gap in log.gaps] == [(6, 100, 2)]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r", b"", b"\xff"]), max_size=30),
+    st.lists(st.integers(1, 7), min_size=1, max_size=40),
+)
+def test_the_cuts_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(parts)
+    whole, pieces = RankLog(0), RankLog(0)
+    whole.add(chunk(0, data))
+    offset, i = 0, 0
+    while offset < len(data):
+        size = cuts[i % len(cuts)]
+        pieces.add(chunk(offset, data[offset : offset + size]))
+        offset, i = offset + size, i + 1
+
+    assert [(x.offset, x.text) for x in whole.lines] == [(x.offset, x.text) for x in pieces.lines]
+    assert (whole.partial and whole.partial.text) == (pieces.partial and pieces.partial.text)
+    for line in whole.lines:
+        assert data[line.offset :].startswith(line.text.encode("utf-8", "replace")[:1].replace(b"\xef", b"\xff"))
+
+
+def test_a_progress_bar_gives_a_line_per_step() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"10%\r"))
+    log.add(chunk(4, b"20%\r\ndone\n"))
+
+    assert texts(log) == ["10%", "20%", "done"]
+
+
+def test_out_and_err_do_not_mix_in_one_line() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"half"))
+    log.add(chunk(0, b"oops\n", "err"))
+    log.add(chunk(4, b" line\n"))
+
+    assert [(x.stream, x.text) for x in log.lines] == [("err", "oops"), ("out", "half line")]
+
+
+def test_the_ring_is_bounded_and_counts_go_on() -> None:
+    log = RankLog(0, keep=10)
+    log.add(chunk(0, b"".join(b"%d\n" % i for i in range(100))))
+
+    assert (len(log.lines), log.total, log.first) == (10, 100, 90)
+    assert log.lines[0].text == "90"
+    assert [line.text for line in log.lines[-2:]] == ["98", "99"]
+
+
+def test_memory_is_bounded_by_bytes_too() -> None:
+    log = RankLog(0, keep_bytes=1000)
+    log.add(chunk(0, (b"x" * 99 + b"\n") * 50))
+
+    assert len(log.lines) == 10
+
+
+def test_an_endless_line_is_cut_for_display_and_its_offset_stays_true() -> None:
+    log = RankLog(0)
+    for i in range(20):
+        log.add(chunk(i * 10_000, b"x" * 10_000))
+    log.add(chunk(200_000, b"\nnext\n"))
+
+    assert len(log.lines[0].text) == SHOWN + 1
+    assert (log.lines[1].text, log.lines[1].offset) == ("next", 200_001)
+
+
+def test_control_codes_go_and_colours_stay() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\x1b]52;c;aGk=\x1b\\ \x9b31m\x07\x00ok\tx\x1b[6n\n"))
+
+    assert log.lines[0].text == "\x1b[31mred\x1b[0m \ufffd31mok\tx"
+    assert clean("\x1b[31mred\x1b[0m\x9b2J\u202eabc") == "red2Jabc"
+
+
+@given(st.text())
+def test_cleaned_text_has_no_control_codes(text: str) -> None:
+    assert not any(ord(c) < 32 and c != "\t" or 0x7F <= ord(c) < 0xA0 for c in clean(text))
+
+
+@given(st.text(alphabet="\x1b[]P^_;01m\x07\\Jaz\x9b"))
+def test_only_whole_colour_codes_survive(text: str) -> None:
+    import re
+
+    left = re.sub(r"\x1b\[[0-9;:]*m", "", clean(text, colour=True))
+
+    assert "\x1b" not in left
+
+
+def test_a_tail_tells_what_is_not_fetched() -> None:
+    log = RankLog(0)
+    log.tell(Tail("j", "n1", 0, "out", 5000, 70, "\x1b[2Jlatest", 9.0))
+
+    assert (log.last, log.counts["out"], log.heard) == ("latest", 70, 9.0)
+    assert log.positions() == {"out": 0, "err": 0}
+
+
+def test_resuming_skips_what_is_beyond_the_backlog() -> None:
+    log = RankLog(0)
+    log.tell(Tail("j", "n1", 0, "out", 5000, 70, "x", 9.0))
+
+    assert log.resume(1000) == {"out": 4000, "err": 0}
+    assert [(gap.start, gap.end) for gap in log.gaps] == [(0, 4000)]
+
+
+def test_asking_for_everything_reads_again_from_the_start() -> None:
+    log = RankLog(0)
+    log.tell(Tail("j", "n1", 0, "out", 5000, 70, "x", 9.0))
+    log.resume(1000)
+    log.add(chunk(4000, b"end\n"))
+
+    assert log.resume(None) == {"out": 0, "err": 0}
+    log.add(chunk(4004, b"still under way\n"))
+    log.add(chunk(0, b"one\n"))
+    log.add(chunk(4, b"two\n"))
+
+    assert texts(log) == ["one", "two"]
+    assert log.gaps == ()
+
+
+def test_resuming_twice_changes_nothing() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"one\ntwo"))
+
+    assert log.resume(1000) == log.resume(1000) == log.resume(None) == {"out": 7, "err": 0}
+
+
+def test_bad_chunks_are_ignored() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"x", stream="etc"))
+    log.add(chunk(-5, b"x"))
+
+    assert len(log.lines) == 0
