@@ -1,0 +1,34 @@
+"""The collectors, in the order in which their numbers are joined."""
+
+from collections.abc import Sequence
+from typing import Callable
+
+from rankdeck_agent.collectors.base import Collector, Reading
+from rankdeck_agent.collectors.cpu import CpuCollector
+from rankdeck_agent.collectors.disk import DiskCollector
+from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.memory import MemoryCollector
+from rankdeck_agent.collectors.net import NetCollector
+from rankdeck_agent.collectors.rdma import RdmaCollector
+from rankdeck_agent.collectors.simulated import SIMULATED
+
+COLLECTORS: tuple[Callable[[str], Collector], ...] = (
+    CpuCollector,
+    MemoryCollector,
+    NetCollector,
+    DiskCollector,
+    RdmaCollector,
+    GpuCollector,
+)
+
+
+def collectors(
+    root: str = "/", simulate: Sequence[str] = (), seed: str = ""
+) -> list[Collector]:
+    """All collectors for the machine under `root`; those named in `simulate` make numbers up."""
+    made = [make(root) for make in COLLECTORS]
+    real = [c for c in made if c.name not in simulate]
+    return real + [SIMULATED[name](seed) for name in simulate]
+
+
+__all__ = ["COLLECTORS", "SIMULATED", "Collector", "Reading", "collectors"]

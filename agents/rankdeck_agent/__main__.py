@@ -1,0 +1,101 @@
+"""The agent's command: find the verb, then load only what it needs."""
+
+import sys
+
+if sys.version_info < (3, 9):  # noqa: UP036  nodes have anything
+    sys.exit(
+        # Not an f-string: the oldest could not read it.
+        "rankdeck-agent needs Python 3.9 or newer; %s is %d.%d: name another one with `python:` in the cluster file"  # noqa: UP031
+        % (sys.executable, sys.version_info[0], sys.version_info[1])
+    )
+
+from collections.abc import Mapping
+from typing import Callable, Optional
+
+USAGE = """usage: rankdeck-agent telemetry                    publish; configuration as one line of JSON on stdin
+       rankdeck-agent --config FILE                publish without a console, until SIGTERM
+       rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
+       rankdeck-agent job ...                      supervise the ranks of a job
+       rankdeck-agent --version"""
+
+
+def main(argv: Optional[list[str]] = None) -> int:
+    """Run one verb; the exit status."""
+    given = sys.argv[1:] if argv is None else argv
+    verb = given[0] if given else "--help"
+    if verb.startswith("--config="):
+        return _config(["--config", verb.partition("=")[2], *given[1:]])
+    run = _VERBS.get(verb)
+    return run(given) if run else _wrong(f"unknown command {verb[:40]!r}")
+
+
+def _telemetry(given: list[str]) -> int:
+    if len(given) > 1:
+        return _wrong(
+            "telemetry takes its configuration on standard input, and no arguments"
+        )
+    from rankdeck_agent.telemetry import telemetry
+
+    return telemetry()
+
+
+def _config(given: list[str]) -> int:
+    if len(given) != 2 or not given[1]:
+        return _wrong("--config takes one file")
+    from rankdeck_agent.telemetry import headless
+
+    return headless(given[1])
+
+
+def _sample(given: list[str]) -> int:
+    root, as_json, rest = "/", False, given[1:]
+    while rest:
+        word = rest.pop(0)
+        if word == "--json":
+            as_json = True
+        elif word == "--root" and rest:
+            root = rest.pop(0)
+        else:
+            return _wrong(f"sample: unknown argument {word[:40]!r}")
+    from rankdeck_agent.telemetry import sample
+
+    return sample(root, as_json=as_json)
+
+
+def _job(given: list[str]) -> int:
+    from rankdeck_agent.job.commands import main as job
+
+    return job(given[1:])
+
+
+def _version(given: list[str]) -> int:
+    from rankdeck_agent import __version__
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    print(f"rankdeck-agent {__version__} (Python {python})")
+    return 0
+
+
+def _help(given: list[str]) -> int:
+    print(USAGE)
+    return 0
+
+
+def _wrong(why: str) -> int:
+    printable = "".join(c if c.isprintable() else "?" for c in why)
+    print(f"rankdeck-agent: {printable}\n{USAGE}", file=sys.stderr)
+    return 2
+
+
+_VERBS: Mapping[str, Callable[[list[str]], int]] = {
+    "telemetry": _telemetry,
+    "--config": _config,
+    "sample": _sample,
+    "job": _job,
+    "--version": _version,
+    "--help": _help,
+    "-h": _help,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Collect once a period and join what was read into one sample; what hangs is left behind."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from rankdeck_agent.collectors.base import Collector, Reading
+from rankdeck_agent.files import clean, reason
+from rankdeck_agent.wire import Event, Sample
+
+PATIENCE = 10.0
+"""Seconds after which a collector that does not answer is said to hang."""
+LATE_SHARE = 0.5
+"""Of a period, how long the beat waits for collectors before it goes without them."""
+FAILURES = (
+    OSError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+)
+"""What a collector may raise and only lose its own numbers. Anything else ends its thread,
+which then counts as hanging; the beat goes on in each case."""
+
+
+class Lane:
+    """A thread that runs some collectors one after the other whenever it is told to.
+
+    `results` belongs to the lane while it is busy and to the beat while it is not.
+    """
+
+    def __init__(self, members: Sequence[Collector], done: threading.Condition) -> None:
+        self.members = tuple(members)
+        self.results: dict[str, Reading] = {}
+        self.busy = False
+        self.since = 0.0
+        self.current: Optional[Collector] = None
+        self._done = done
+        self._go = threading.Event()
+        self._collected: dict[str, float] = {}
+        name = f"collect-{members[0].lane}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def kick(self, now: float) -> None:
+        """Start the next reading; nothing if the last one still runs."""
+        if self.busy or not self._due(now):
+            return
+        self.busy, self.since = True, now
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._go.set()
+
+    def _due(self, now: float) -> bool:
+        return any(
+            now - self._collected.get(c.name, -1e9) >= c.period - 0.05
+            for c in self.members
+        )
+
+    def _run(self) -> None:
+        while True:
+            self._go.wait()
+            self._go.clear()
+            self._read_all()
+            with self._done:
+                self.busy, self.current = False, None
+                self._done.notify_all()
+
+    def _read_all(self) -> None:
+        results: dict[str, Reading] = {}
+        for collector in self.members:
+            self.current = collector
+            now = time.monotonic()
+            self._collected[collector.name] = now
+            results[collector.name] = read(collector, now)
+        self.results = results
+
+
+def read(collector: Collector, now: float) -> Reading:
+    """What the collector gives; an error in it becomes a failed reading."""
+    try:
+        return collector.collect(now)
+    except FAILURES as error:
+        return _silent(collector, reason(error))
+
+
+@dataclass
+class Beat:
+    """What all collectors gave at one instant."""
+
+    sample: Sample
+    events: list[Event]
+    inventory: Mapping[str, str]
+
+
+class Beats:
+    """Samples, one at each call of `take`. Used from one thread."""
+
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._clock = clock
+        self._patience = patience
+        self._done = threading.Condition()
+        self._lanes = [Lane(members, self._done) for members in _by_lane(collectors)]
+        self._troubled: dict[str, str] = {}
+        self._inventories: dict[str, Mapping[str, str]] = {}
+        self._seq = 0
+
+    def take(self, *, limit: float, lag: float = 0.0) -> Beat:
+        """Read everything and wait at most `limit` seconds for it."""
+        now = self._clock()
+        for lane in self._lanes:
+            lane.kick(now)
+        with self._done:
+            self._done.wait_for(
+                lambda: not any(lane.busy for lane in self._lanes), limit
+            )
+        at = time.time()
+        joined, absent = Reading(), set[str]()
+        joined.put("agent.lag", round(max(0.0, lag), 4))
+        events: list[Event] = []
+        for lane in self._lanes:
+            for collector, reading, trouble in self._of(lane):
+                events += self._changed(collector, trouble, at)
+                if reading is not None:
+                    absent |= reading.absent(collector.metrics)
+                    self._join(joined, collector.name, reading)
+        sample = Sample(
+            self._seq, at, joined.values, tuple(sorted(absent)), joined.failed
+        )
+        self._seq += 1
+        return Beat(sample, events, self._inventory())
+
+    def _of(self, lane: Lane) -> list[tuple[Collector, Optional[Reading], str]]:
+        """For each collector of a lane its reading, if there is one, and what is wrong with it."""
+        if not lane.busy:
+            results = lane.results
+            return [
+                (c, results.get(c.name), _trouble(results.get(c.name)))
+                for c in lane.members
+            ]
+        waited = self._clock() - lane.since
+        if waited < self._patience:
+            # Late, not lost: no news of these metrics in this sample.
+            return []
+        why = _hanging(lane.current, waited)
+        return [(c, _silent(c, why), why) for c in lane.members]
+
+    def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
+        before = self._troubled.get(collector.name, "")
+        if bool(trouble) == bool(before):
+            return []
+        self._troubled[collector.name] = trouble
+        check = f"agent.{collector.name}"
+        if trouble:
+            return [Event(at, "warn", check, f"{collector.name}: {trouble}")]
+        return [Event(at, "ok", check, f"{collector.name}: answers again")]
+
+    def _join(self, joined: Reading, name: str, reading: Reading) -> None:
+        for metric, by_device in reading.values.items():
+            # Two collectors never give the same metric, so nothing is copied.
+            joined.values[metric] = by_device
+        joined.failed.update(reading.failed)
+        if reading.inventory:
+            self._inventories[name] = reading.inventory
+
+    def _inventory(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for inventory in self._inventories.values():
+            found.update(inventory)
+        return found
+
+
+def _by_lane(collectors: Sequence[Collector]) -> list[list[Collector]]:
+    lanes: dict[str, list[Collector]] = {}
+    for collector in collectors:
+        lanes.setdefault(collector.lane, []).append(collector)
+    return list(lanes.values())
+
+
+def _trouble(reading: Optional[Reading]) -> str:
+    """Why a whole collector failed; "" where at most some of its values did."""
+    if reading is None or reading.values or not reading.failed:
+        return ""
+    return clean(next(iter(reading.failed.values())), 200)
+
+
+def _hanging(current: Optional[Collector], waited: float) -> str:
+    doing = current.doing if current else ""
+    return f"no answer for {waited:.0f} s" + (
+        f", asking {clean(doing, 80)}" if doing else ""
+    )
+
+
+def _silent(collector: Collector, why: str) -> Reading:
+    reading = Reading()
+    for metric in collector.metrics:
+        reading.failed[metric] = why
+    return reading

@@ -1,0 +1,95 @@
+"""What a collector is, and what it gives: a reading."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Callable, Protocol, Union
+
+from rankdeck_agent.files import MISSING, clean, reason
+from rankdeck_agent.wire import Values
+
+FAILED_LIMIT = 256
+DEVICE_LIMIT = 1024
+LARGEST = 1 << 64
+_DIGITS = re.compile(rb"\s*(\d{1,20})\s*\Z")
+
+
+class Reading:
+    """What one collector read: numbers, and for what it could not read, why.
+
+    A metric of the collector that is in neither, and not `pending`, is absent.
+    """
+
+    def __init__(self) -> None:
+        self.values: Values = {}
+        self.failed: dict[str, str] = {}
+        self.pending: set[str] = set()
+        """Known only from the second reading on."""
+        self.inventory: Mapping[str, str] = {}
+
+    def put(self, metric: str, value: Union[int, float], device: str = "") -> None:
+        """Store a number; one that is not finite counts as not read."""
+        if not (math.isfinite(value) and abs(value) <= LARGEST):
+            self._fail(metric, device, "not a number of 64 bits")
+            return
+        by_device = self.values.setdefault(metric, {})
+        if len(by_device) < DEVICE_LIMIT:
+            by_device[device] = value
+
+    def fail(
+        self, metrics: Iterable[str], error: BaseException, device: str = ""
+    ) -> None:
+        """Note why `metrics` could not be read; what the machine lacks stays absent."""
+        if isinstance(error, OSError) and error.errno in MISSING:
+            return
+        for metric in metrics:
+            self._fail(metric, device, reason(error))
+
+    def _fail(self, metric: str, device: str, why: str) -> None:
+        if len(self.failed) < FAILED_LIMIT:
+            self.failed[f"{metric}/{device}" if device else metric] = why
+
+    def attempt(
+        self, metrics: Iterable[str], read: Callable[[], None], device: str = ""
+    ) -> None:
+        """Run one part of a collector: an error in it costs only `metrics`."""
+        try:
+            read()
+        except (OSError, ValueError, IndexError, KeyError, ArithmeticError) as error:
+            self.fail(metrics, error, device)
+
+    def absent(self, metrics: Iterable[str]) -> set[str]:
+        """Those of `metrics` that this reading says nothing about."""
+        failed = {key.partition("/")[0] for key in self.failed}
+        known = failed | self.pending
+        return {m for m in metrics if m not in self.values and m not in known}
+
+
+class Collector(Protocol):
+    """Reads one kind of hardware. Collectors of one `lane` share a thread."""
+
+    name: str
+    lane: str
+    period: float
+    """Seconds from one reading to the next; 0: at every beat."""
+    metrics: tuple[str, ...]
+    """Of wire.METRICS, what it may give; also gives names that are not there."""
+    doing: str
+    """What it is reading, for the sentence that says where it hangs."""
+
+    def collect(self, now: float) -> Reading:
+        """Read everything once; `now` is a monotonic clock. May block."""
+        ...
+
+
+def whole(data: bytes) -> int:
+    """The unsigned number that is all of `data`; raises ValueError."""
+    found = _DIGITS.match(data)
+    if found is None:
+        raise ValueError(
+            f"not a number: {clean(data[:40].decode('utf-8', 'replace').strip(), 40)!r}"
+        )
+    value = int(found.group(1))
+    if value > LARGEST:
+        raise ValueError("not a number of 64 bits")
+    return value

@@ -1,0 +1,205 @@
+"""What the agent is told: one line of JSON, or a file with `key = value` lines."""
+
+import json
+import math
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Callable
+
+from rankdeck_agent.collectors.simulated import SIMULATED
+
+SIZE_LIMIT = 65536
+_NAME = re.compile(r"[^\s/+#\x00-\x1f\x7f$][^/+#\x00-\x1f\x7f]{0,127}")
+_SPELLINGS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Where the agent publishes, as whom, and how often."""
+
+    cluster: str
+    host: str
+    node: str = ""
+    port: int = 1883
+    username: str = ""
+    password: str = ""
+    tls: bool = False
+    ca_file: str = ""
+    keepalive: int = 15
+    period: float = 1.0
+    simulate: tuple[str, ...] = ()
+    root: str = "/"
+
+
+def from_line(line: bytes) -> Config:
+    """The configuration in one line of JSON; raises ConfigError."""
+    if not line.strip():
+        raise ConfigError(
+            "no configuration on standard input: expected one line of JSON"
+        )
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the configuration is not JSON: {error}") from error
+    return from_mapping(raw)
+
+
+def from_file(path: str) -> Config:
+    """The configuration in a file, JSON or `key = value` lines; raises ConfigError."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(data) > SIZE_LIMIT:
+        raise ConfigError(
+            f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration"
+        )
+    try:
+        text = data.decode()
+        return from_mapping(
+            json.loads(text) if text.lstrip().startswith("{") else _lines(text)
+        )
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: {_first_line(error)}") from error
+
+
+def from_mapping(raw: object) -> Config:
+    """The configuration in decoded JSON; raises ConfigError."""
+    if not isinstance(raw, dict):
+        raise ConfigError("the configuration is not a table of keys and values")
+    given: dict[str, Any] = {str(k): v for k, v in raw.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    known = {f.name for f in fields(Config)}
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"unknown key {key[:40]!r}{_meant(key, known)}")
+    for key in ("cluster", "host"):
+        if key not in given:
+            raise ConfigError(f"{key} is missing")
+    values = {key: _READ[key](key, value) for key, value in given.items()}
+    values["node"] = values.get("node") or _name(
+        "node", platform.node().partition(".")[0]
+    )
+    return Config(**values)
+
+
+def _lines(text: str) -> dict[str, object]:
+    import configparser
+
+    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    headed = re.search(r"^\s*\[", text, re.MULTILINE) is not None
+    try:
+        parser.read_string(text if headed else f"[agent]\n{text}")
+    except configparser.Error as error:
+        raise ConfigError(_first_line(error)) from error
+    if len(parser.sections()) != 1:
+        raise ConfigError("expected `key = value` lines in one section")
+    return {key: value.strip() for key, value in parser[parser.sections()[0]].items()}
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _meant(key: str, known: "set[str]") -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key, sorted(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, str) and "\x00" not in value and len(value) <= 4096:
+        # Files in the manner of TOML put their texts in quotes.
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        return value[1:-1] if quoted else value
+    raise ConfigError(f"{key} must be a text")
+
+
+def _filled(key: str, value: object) -> str:
+    text = _text(key, value).strip()
+    if not text:
+        raise ConfigError(f"{key} is empty")
+    return text
+
+
+def _name(key: str, value: object) -> str:
+    text = _text(key, value)
+    if not _NAME.fullmatch(text):
+        raise ConfigError(
+            f"{key} {text[:40]!r} cannot be part of an MQTT topic: no / + # or control characters"
+        )
+    return text
+
+
+def _node(key: str, value: object) -> str:
+    return _name(key, value) if value else ""
+
+
+def _number(key: str, value: object, low: float, high: float) -> float:
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not low <= number <= high:
+        raise ConfigError(
+            f"{key} must be a number from {low:g} to {high:g}, not {str(value)[:40]!r}"
+        )
+    return number
+
+
+def _flag(key: str, value: object) -> bool:
+    found = _SPELLINGS.get(str(value).lower())
+    if found is None:
+        raise ConfigError(f"{key} must be true or false, not {str(value)[:40]!r}")
+    return found
+
+
+def _simulate(key: str, value: object) -> tuple[str, ...]:
+    given = re.findall(r"[^\s,\"'\[\]]+", value) if isinstance(value, str) else value
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"{key} must be a list of {', '.join(SIMULATED)}")
+    names = [str(name) for name in given]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    for name in names:
+        if name not in SIMULATED:
+            raise ConfigError(
+                f"{key}: cannot make up {name[:40]!r}, only {', '.join(SIMULATED)}"
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _whole(key: str, value: object, low: int, high: int) -> int:
+    number = _number(key, value, low, high)
+    if number != int(number):
+        raise ConfigError(f"{key} must be a whole number, not {str(value)[:40]!r}")
+    return int(number)
+
+
+_READ: Mapping[str, Callable[[str, object], Any]] = {
+    "cluster": _name,
+    "host": _filled,
+    "node": _node,
+    "port": lambda key, value: _whole(key, value, 1, 65535),
+    "username": _text,
+    "password": _text,
+    "tls": _flag,
+    "ca_file": _text,
+    "keepalive": lambda key, value: _whole(key, value, 2, 3600),
+    "period": lambda key, value: _number(key, value, 0.1, 3600),
+    "simulate": _simulate,
+    "root": _filled,
+}

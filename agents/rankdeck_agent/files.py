@@ -1,0 +1,119 @@
+"""Read /proc and /sys under a root that tests can move."""
+
+import errno
+import os
+from typing import Optional
+
+CHUNK = 65536
+FILE_LIMIT = 1 << 20
+"""No more than this is taken of one file, whatever it holds."""
+OPEN_LIMIT = 600
+"""Files kept open; under the usual limit of 1024 even beside sockets."""
+LIST_LIMIT = 4096
+NAME_LIMIT = 64
+MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV})
+"""What the kernel answers for a thing that this machine does not have."""
+
+
+class Tree:
+    """Files below a root, kept open and read again from the start.
+
+    One tree belongs to one thread. Opening again is two thirds of the cost of a reading.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root.rstrip("/") or "/"
+        self._open: dict[str, int] = {}
+
+    def path(self, name: str) -> str:
+        """Where `name` (relative, as in "proc/stat") really is."""
+        return f"{'' if self.root == '/' else self.root}/{name.lstrip('/')}"
+
+    def read(self, name: str) -> bytes:
+        """What the file holds now; raises OSError."""
+        handle = self._open.get(name)
+        if handle is not None:
+            try:
+                return _take(handle, name)
+            except OSError:
+                # The device may have gone and come back: look once more by its name.
+                os.close(self._open.pop(name))
+        return self._read_fresh(name)
+
+    def _read_fresh(self, name: str) -> bytes:
+        # Not blocking: a FIFO or a terminal in the place of a file must not hold us.
+        handle = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            data = _take(handle, name)
+        except OSError:
+            os.close(handle)
+            raise
+        if len(self._open) < OPEN_LIMIT:
+            self._open[name] = handle
+        else:
+            os.close(handle)
+        return data
+
+    def text(self, name: str) -> str:
+        """One short line of the file, without control characters; raises OSError."""
+        return clean(self.read(name).decode("utf-8", "replace").strip(), 256)
+
+    def maybe(self, name: str) -> Optional[str]:
+        """The text of the file, or None where it cannot be read."""
+        try:
+            return self.text(name)
+        except OSError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted names in a folder; none where there is no such folder."""
+        try:
+            found = os.listdir(self.path(folder))  # noqa: PTH208  no Path for each name
+        except OSError as error:
+            if error.errno in MISSING:
+                return []
+            raise
+        return sorted(found)[:LIST_LIMIT]
+
+    def exists(self, name: str) -> bool:
+        return os.access(self.path(name), os.F_OK)
+
+    def close(self) -> None:
+        for handle in self._open.values():
+            os.close(handle)
+        self._open.clear()
+
+
+def _take(handle: int, name: str) -> bytes:
+    data = os.pread(handle, CHUNK, 0)
+    if name.startswith("sys/"):
+        # One answer is all that a file of /sys has.
+        return data
+    parts = [data]
+    size = len(data)
+    # The kernel cuts /proc at records, often after a page: only an empty answer is the end.
+    while parts[-1] and size < FILE_LIMIT:
+        parts.append(os.pread(handle, CHUNK, size))
+        size += len(parts[-1])
+    return b"".join(parts)
+
+
+def clean(text: str, limit: int = NAME_LIMIT) -> str:
+    """`text` as it may travel: printable and short."""
+    if text.isprintable() and len(text) <= limit:
+        return text
+    return "".join(c if c.isprintable() else "?" for c in text[:limit])
+
+
+def reason(error: BaseException) -> str:
+    """Why something could not be read, in the system's words."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        code = errno.errorcode.get(error.errno or 0)
+        # TLS errors carry a number that only looks like one of the system's.
+        text = (
+            error.strerror
+            if code is None or hasattr(error, "library")
+            else f"{error.strerror} ({code})"
+        )
+    return clean(text, 160) or type(error).__name__
