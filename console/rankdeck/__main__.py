@@ -2,12 +2,15 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run
-from rankdeck.model.cluster import Cluster
+
+if TYPE_CHECKING:
+    from rankdeck.model.cluster import Cluster
 
 
-def open_console(cluster: Cluster, job: str = "") -> int:
+def open_console(cluster: "Cluster", job: str = "") -> int:
     """Show the console until it is closed, on this job if one is named."""
     from rankdeck.config.settings import read_settings
     from rankdeck.session import open_session

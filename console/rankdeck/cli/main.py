@@ -5,11 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import rankdeck_agent
 from rankdeck.cli import output
 from rankdeck.cli.codes import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
 from rankdeck.cli.parser import make_parser
@@ -46,7 +45,7 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
         return _become_agent(argv[1:])
     options = make_parser().parse_args(argv)
     if options.version:
-        output.say(f"rankdeck {version('rankdeck')}")
+        output.say(f"rankdeck {rankdeck_agent.__version__}")
         return 0
     if options.verb is None:
         choose = import_module("rankdeck.cli.choose")
@@ -79,7 +78,10 @@ def _explain(error: BaseException) -> int:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
+        group = cast(
+            "BaseExceptionGroup[Any]", error
+        )  # isinstance leaves its kind unknown
+        for part in group.exceptions:
             yield from _leaves(part)
     else:
         yield error
@@ -87,10 +89,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _become_agent(arguments: Sequence[str]) -> int:
     """Replace this process by the agent: the console imports nothing of it but the wire."""
-    spec = find_spec("rankdeck_agent")
-    if spec is None or spec.origin is None:
-        raise RankdeckError("the agent is not installed beside the console")
-    home = str(Path(spec.origin).parents[1])
+    home = str(Path(rankdeck_agent.__file__).parents[1])
     path = os.pathsep.join(
         part for part in (home, os.environ.get("PYTHONPATH", "")) if part
     )

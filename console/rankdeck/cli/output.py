@@ -72,6 +72,7 @@ def close_quietly() -> None:
 
 
 def is_terminal() -> bool:
+    """Whether somebody looks at stdout."""
     return sys.stdout.isatty()
 
 

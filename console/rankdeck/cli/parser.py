@@ -2,8 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 EXIT_CODES = """exit codes:
   0    all is well
@@ -13,8 +12,7 @@ EXIT_CODES = """exit codes:
   status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
 
 
-@dataclass(frozen=True)
-class Verb:
+class Verb(NamedTuple):
     """One verb: its sentence, the function `module:name` that does it, its arguments."""
 
     name: str

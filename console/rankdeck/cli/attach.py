@@ -1,0 +1,57 @@
+"""`rankdeck attach`: look at a job that runs already."""
+
+import argparse
+from collections.abc import Callable, Iterable
+
+from rankdeck.cli import choose, output
+from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.run import attend
+from rankdeck.cli.shapes import job_shape
+from rankdeck.errors import UnknownJobError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Job
+
+
+def attach(
+    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
+) -> int:
+    """The console on a job where stdout is a terminal, else its output until it ends."""
+    cluster = choose.cluster(options.cluster)
+    if output.is_terminal() and not options.json:
+        return open_console(cluster, until_found(cluster, options.job))
+    return until_done(_follow(cluster, options))
+
+
+def until_found(cluster: Cluster, given: str) -> str:
+    """The id of the job that is meant."""
+    found: list[str] = []
+
+    async def find() -> int:
+        async with opened(cluster) as session:
+            found.append(_meant(session.jobs.all(), given).id)
+        return 0
+
+    until_done(find())
+    return found[0]
+
+
+async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        job = _meant(session.jobs.all(), options.job)
+        code = await attend(session, job.id, as_json=options.json, may_cancel=False)
+        if options.json:
+            output.say_object(job_shape(session.jobs.job(job.id)))
+        return code
+
+
+def _meant(jobs: Iterable[Job], given: str) -> Job:
+    """The job of that name, else the newest that runs."""
+    known = tuple(jobs)
+    if given:
+        return choose.job(known, given)
+    running = sorted(
+        (job for job in known if not job.state.final), key=lambda job: -job.created
+    )
+    if not running:
+        raise UnknownJobError("no job runs on this cluster; see `rankdeck jobs`")
+    return running[0]

@@ -1,0 +1,42 @@
+"""`rankdeck logs`: what the ranks of a job wrote."""
+
+import argparse
+from collections.abc import Sequence
+
+from rankdeck.cli import choose, codes, stream
+from rankdeck.cli.opening import opened, until_done
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Job
+from rankdeck.model.nodeset import expand_ranks
+
+
+def logs(options: argparse.Namespace, _open_console: object) -> int:
+    """Print the output of a job from the beginning."""
+    return until_done(_logs(choose.cluster(options.cluster), options))
+
+
+async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        job = choose.job(session.jobs.all(), options.job)
+        ranks = _ranks(job, options.rank)
+        session.watch(job.id, ranks, None)
+        show = stream.show_object if options.json else stream.show_text
+        printer = stream.Printer(session, job, ranks, show, options.stream)
+        if options.follow:
+            await stream.print_until_finished(session, job.id, printer)
+        else:
+            await stream.print_what_there_is(session, job.id, printer)
+    return codes.OK
+
+
+def _ranks(job: Job, text: str) -> Sequence[int]:
+    """The ranks that are meant; all where none are named."""
+    known = {rank.rank for rank in job.ranks}
+    try:
+        wanted = expand_ranks(text) if text else sorted(known)
+    except ValueError as error:
+        raise codes.UsageError(f"--rank {text}: {error}") from error
+    for rank in wanted:
+        if rank not in known:
+            raise codes.UsageError(f"{job.id} has no rank {rank}: it has {len(known)}")
+    return wanted

@@ -1,0 +1,105 @@
+"""`rankdeck run`: launch a job, show what its ranks write, give its exit code."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from rankdeck.cli import choose, codes, output, stream
+from rankdeck.cli.interrupts import Interrupts
+from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.overrides import override
+from rankdeck.cli.report import proof, sentence, summary
+from rankdeck.cli.shapes import job_shape, plan_shape
+from rankdeck.cli.verdict import of_job
+from rankdeck.config.jobs import read_job
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec
+from rankdeck.session import Session
+
+SECOND_THOUGHTS = 2.0
+"""Seconds after Ctrl-C in which another one means: leave it running."""
+
+
+def run(options: argparse.Namespace, _open_console: object) -> int:
+    """Launch the job of a file, or print what that would do."""
+    cluster = choose.cluster(options.cluster)
+    spec = override(read_job(Path(options.file)), options.on, options.set)
+    work = _show_plan if options.dry_run else _launch
+    return until_done(work(cluster, spec, options))
+
+
+async def _show_plan(
+    cluster: Cluster, spec: JobSpec, options: argparse.Namespace
+) -> int:
+    async with opened(cluster) as session:
+        plan = session.plan(spec)
+        if options.json:
+            output.say_object(plan_shape(plan))
+        else:
+            output.say(session.render(plan).rstrip("\n"))
+    return codes.OK
+
+
+async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        output.progress(f"{spec.name}: starting on {cluster.name} …")
+        job_id = await session.launch(spec)
+        output.progress(sentence(session.jobs.job(job_id)))
+        code = (
+            codes.OK
+            if options.detach
+            else await attend(session, job_id, as_json=options.json)
+        )
+        if options.json:
+            output.say_object(job_shape(session.jobs.job(job_id)))
+        elif options.detach:
+            output.say(job_id)
+        return code
+
+
+async def attend(
+    session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True
+) -> int:
+    """Print what the job writes until it ends or Ctrl-C; gives the exit code."""
+    job = session.jobs.job(job_id)
+    ranks = [rank.rank for rank in job.ranks]
+    show = stream.show_nothing if as_json else stream.show_text
+    if not as_json:
+        session.watch(job_id, ranks, None)
+    printer = stream.Printer(session, job, ranks, show)
+    with Interrupts() as interrupts:
+        async with asyncio.TaskGroup() as tasks:
+            ends = tasks.create_task(
+                stream.print_until_finished(session, job_id, printer)
+            )
+            asks = tasks.create_task(interrupts.next())
+            await asyncio.wait((ends, asks), return_when=asyncio.FIRST_COMPLETED)
+            asks.cancel()
+            if not ends.done():
+                code = await _interrupted(
+                    session, job_id, interrupts, may_cancel=may_cancel
+                )
+                ends.cancel()
+                return code
+    job = session.jobs.job(job_id)
+    output.progress(summary(job))
+    return of_job(job)
+
+
+async def _interrupted(
+    session: Session, job_id: str, interrupts: Interrupts, *, may_cancel: bool
+) -> int:
+    """After Ctrl-C: cancel, unless it is pressed once more."""
+    if may_cancel:
+        output.progress(
+            "^C: cancelling; ^C once more within 2 s leaves the job running"
+        )
+        try:
+            async with asyncio.timeout(SECOND_THOUGHTS):
+                await interrupts.next()
+        except TimeoutError:
+            report = await session.cancel(job_id)
+            output.progress(proof(report))
+            return codes.INTERRUPTED
+    output.progress(f"{job_id} goes on; see it with `rankdeck attach {job_id}`")
+    return codes.INTERRUPTED

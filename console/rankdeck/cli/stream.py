@@ -1,0 +1,129 @@
+"""What the ranks of one job write, printed as it comes."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+from rankdeck.cli import output
+from rankdeck.model.job import Job
+from rankdeck.session import Session
+from rankdeck.state.lines import Line, RankLog, clean
+
+PERIOD = 0.02
+TELL_LIMIT = 1.5
+"""Seconds after which every node has said how much there is: it tells twice a second."""
+READ_LIMIT = 600.0
+
+Print = Callable[[str, Line], None]
+
+
+class Printer:
+    """Prints each line of some ranks of a job once, in the order they were written."""
+
+    def __init__(
+        self,
+        session: Session,
+        job: Job,
+        ranks: Sequence[int],
+        show: Print,
+        stream: str = "",
+    ) -> None:
+        self._logs: dict[int, RankLog] = {
+            rank: session.jobs.log(job.id, rank) for rank in ranks
+        }
+        self._nodes = {rank.rank: rank.node for rank in job.ranks}
+        self._seen = dict.fromkeys(ranks, 0)
+        self._show, self._stream = show, stream
+
+    def drain(self) -> None:
+        """Print what has come since the last time."""
+        fresh = [line for rank in self._logs for line in self._take(rank)]
+        for line in sorted(fresh, key=attrgetter("at")):
+            self._print(line)
+        if fresh:
+            output.flush()
+
+    def finish(self) -> None:
+        """Print all that is left, lines without an end too."""
+        self.drain()
+        for log in self._logs.values():
+            if log.partial is not None:
+                self._print(log.partial)
+        output.flush()
+
+    def ends(self) -> dict[int, dict[str, int]]:
+        """How much there is on the nodes, per rank and stream, as far as they have told."""
+        return {rank: log.ends() for rank, log in self._logs.items()}
+
+    def has_read(self, ends: dict[int, dict[str, int]]) -> bool:
+        """Whether everything up to these ends has come."""
+        return all(
+            position >= ends[rank][stream]
+            for rank, log in self._logs.items()
+            for stream, position in log.positions().items()
+        )
+
+    def _take(self, rank: int) -> Sequence[Line]:
+        log = self._logs[rank]
+        seen, self._seen[rank] = self._seen[rank], log.total
+        if log.first > seen:
+            output.progress(
+                f"rank {rank}: {log.first - seen} lines came faster than they could be printed; "
+                "they are whole on the node"
+            )
+        return log.lines[max(0, seen - log.first) :]
+
+    def _print(self, line: Line) -> None:
+        if not self._stream or line.stream == self._stream:
+            self._show(self._nodes.get(line.rank, ""), line)
+
+
+def show_text(_node: str, line: Line) -> None:
+    """`[rank] text`, for people."""
+    output.say_line(f"[{line.rank}] ", line.text)
+
+
+def show_object(node: str, line: Line) -> None:
+    """One JSON object a line, for programs."""
+    output.say_object(line_shape(node, line))
+
+
+def show_nothing(_node: str, _line: Line) -> None:
+    """Where the only output is the result."""
+
+
+def line_shape(node: str, line: Line) -> dict[str, object]:
+    """`logs --json`; `offset` is that of the line's first byte in the file on the node."""
+    return {
+        "rank": line.rank,
+        "node": node,
+        "stream": line.stream,
+        "at": line.at,
+        "offset": line.offset,
+        "text": clean(line.text),
+    }
+
+
+async def print_until_finished(session: Session, job_id: str, printer: Printer) -> Job:
+    """Print until everything about the job is known."""
+    async with asyncio.TaskGroup() as tasks:
+        finished = tasks.create_task(session.finished(job_id))
+        while not finished.done():
+            printer.drain()
+            await asyncio.sleep(PERIOD)
+    printer.finish()
+    return finished.result()
+
+
+async def print_what_there_is(session: Session, job_id: str, printer: Printer) -> None:
+    """Print what has been written up to now, then come back."""
+    clock = asyncio.get_running_loop().time
+    begin, ends = clock(), printer.ends()
+    while clock() - begin < READ_LIMIT:
+        printer.drain()
+        if clock() - begin < TELL_LIMIT:
+            ends = printer.ends()
+        elif printer.has_read(ends):
+            break
+        await asyncio.sleep(PERIOD)
+    printer.finish()

@@ -1,0 +1,26 @@
+"""The exit code that a cluster or a job earns."""
+
+from rankdeck.cli.codes import INTERRUPTED, OK, TROUBLE
+from rankdeck.model.health import Level
+from rankdeck.model.job import Job, State
+
+_STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
+
+
+def of_level(level: Level) -> int:
+    """The exit code of `status` where this is the worst level."""
+    return _STATUS[level]
+
+
+def of_job(job: Job) -> int:
+    """The exit code of `run`: that of the first rank that failed."""
+    if job.state is State.DONE:
+        return OK
+    if job.state is State.CANCELLED:
+        return INTERRUPTED
+    failure = job.first_failure
+    if failure is not None and failure.signal:
+        return 128 + failure.signal
+    if failure is not None and failure.exit_code:
+        return failure.exit_code
+    return job.exit_code or TROUBLE
