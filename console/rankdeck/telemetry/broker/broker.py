@@ -1,0 +1,175 @@
+"""The private broker: who is connected, what is retained, who gets what."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable
+
+from rankdeck.errors import BrokerError
+from rankdeck.telemetry.broker.packets import Connect, Publish, Refusal
+from rankdeck.telemetry.broker.session import Session
+from rankdeck.telemetry.broker.topics import Account, matches, new_account
+from rankdeck_agent.wire import topic as make_topic
+
+SWEEP = 0.5
+CONNECTIONS = 10_000
+RETAINED_EACH = 16
+"""Retained topics of one account."""
+
+Deliver = Callable[[str, bytes], None]
+
+
+class PrivateBroker:
+    """An MQTT 3.1.1 broker on loopback that hands every message to `deliver`.
+
+    Sessions are always clean, QoS is 0 or 1, and a client id belongs to its account: no
+    agent can take over another's connection. Never meant for a site: that is mosquitto's.
+    """
+
+    def __init__(self, deliver: Deliver, cluster: str) -> None:
+        self.port = 0
+        self._deliver = deliver
+        self._cluster = cluster
+        self._accounts: dict[str, Account] = {}
+        self._sessions: set[Session] = set()
+        self._clients: dict[tuple[str, str], Session] = {}
+        self._retained: dict[str, Publish] = {}
+        self._retained_by: dict[str, set[str]] = {}
+        self._readers: set[Session] = set()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; `port` 0 takes a free one. Raises BrokerError."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connected, host, port)
+        except OSError as error:
+            why = (
+                "the port is in use"
+                if error.errno == errno.EADDRINUSE
+                else error.strerror
+            )
+            raise BrokerError(
+                f"the private broker cannot listen on {host}:{port}: {why}"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._timer = loop.call_later(SWEEP, self._sweep)
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        if self._timer:
+            self._timer.cancel()
+        for session in tuple(self._sessions):
+            session.abort()
+        if self._server:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    def credential(self, node: str) -> tuple[str, str]:
+        """Username and password with which the agent of `node` may publish as that node."""
+        prefix = make_topic(self._cluster, node, "")
+        return self._account(
+            f"node-{node}", lambda name: new_account(name, publishes=prefix)
+        )
+
+    def reader(self) -> tuple[str, str]:
+        """Username and password of someone who may subscribe and nothing else."""
+        return self._account("reader", lambda name: new_account(name, subscribes=True))
+
+    def _account(self, name: str, make: Callable[[str], Account]) -> tuple[str, str]:
+        if name not in self._accounts:
+            self._accounts[name] = make(name)
+        return name, self._accounts[name].password
+
+    # ---- what sessions ask for
+
+    def login(self, session: Session, hello: Connect) -> tuple[Refusal, Account | None]:
+        """The account that this CONNECT may use, after closing its older connection."""
+        account = self._accounts.get(hello.username)
+        if account is None or not account.admits(hello.password):
+            return Refusal.CREDENTIALS, None
+        if hello.will and (
+            hello.will.qos > 1 or not account.may_publish(hello.will.topic)
+        ):
+            return Refusal.NOT_ALLOWED, None
+        if not hello.client_id:
+            if not hello.clean:
+                return Refusal.IDENTIFIER, None
+            session.client_id = f"anonymous-{id(session):x}"
+        older = self._clients.get((account.username, session.client_id))
+        if older is not None:
+            older.abort()
+        self._clients[account.username, session.client_id] = session
+        if account.subscribes:
+            self._readers.add(session)
+        return Refusal.ACCEPTED, account
+
+    def accept(self, account: Account, message: Publish) -> None:
+        """Deliver the message, keep it if it is to be retained, and pass it on."""
+        if message.retain:
+            self._retain(account.username, message)
+        self._deliver(message.topic, message.payload)
+        for reader in self._readers:
+            qos = _wanted(reader.filters, message.topic)
+            if qos is not None:
+                reader.send(
+                    Publish(message.topic, message.payload, min(qos, message.qos))
+                )
+
+    def subscribed(self, session: Session, topic_filter: str) -> None:
+        """Send what is retained for a new subscription."""
+        qos = session.filters[topic_filter]
+        for name, message in tuple(self._retained.items()):
+            if matches(topic_filter, name):
+                session.send(
+                    Publish(name, message.payload, min(qos, message.qos), retain=True)
+                )
+
+    def lost(self, session: Session) -> None:
+        """Forget a connection that ended."""
+        self._sessions.discard(session)
+        self._readers.discard(session)
+        key = (session.account.username if session.account else "", session.client_id)
+        if self._clients.get(key) is session:
+            del self._clients[key]
+
+    # ---- by itself
+
+    def _connected(self) -> asyncio.Protocol:
+        if len(self._sessions) >= CONNECTIONS:
+            return _Full()
+        session = Session(self)
+        self._sessions.add(session)
+        return session
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        for session in tuple(self._sessions):
+            session.sweep(loop.time())
+        self._timer = loop.call_later(SWEEP, self._sweep)
+
+    def _retain(self, owner: str, message: Publish) -> None:
+        """Keep or forget the message, unless the account keeps too many already."""
+        kept = self._retained_by.setdefault(owner, set())
+        if not message.payload:
+            kept.discard(message.topic)
+            self._retained.pop(message.topic, None)
+        elif message.topic in kept or len(kept) < RETAINED_EACH:
+            kept.add(message.topic)
+            self._retained[message.topic] = message
+
+
+class _Full(asyncio.Protocol):
+    """Turns a connection away."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _wanted(filters: dict[str, int], topic: str) -> int | None:
+    """The best QoS of the filters that take the topic."""
+    granted: Iterable[int] = [
+        qos for text, qos in filters.items() if matches(text, topic)
+    ]
+    return max(granted, default=None)

@@ -1,0 +1,248 @@
+"""MQTT 3.1.1 packets: bytes to values and back."""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Kind(IntEnum):
+    """The upper half of a packet's first byte."""
+
+    CONNECT = 1
+    CONNACK = 2
+    PUBLISH = 3
+    PUBACK = 4
+    SUBSCRIBE = 8
+    SUBACK = 9
+    UNSUBSCRIBE = 10
+    UNSUBACK = 11
+    PINGREQ = 12
+    PINGRESP = 13
+    DISCONNECT = 14
+
+
+class Refusal(IntEnum):
+    """Return codes of CONNACK."""
+
+    ACCEPTED = 0
+    VERSION = 1
+    IDENTIFIER = 2
+    UNAVAILABLE = 3
+    CREDENTIALS = 4
+    NOT_ALLOWED = 5
+
+
+class MalformedError(ValueError):
+    """Bytes that are not MQTT 3.1.1, or more than we take."""
+
+
+class VersionError(MalformedError):
+    """A CONNECT of another version of MQTT."""
+
+
+class Publish(NamedTuple):
+    """An application message."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    packet_id: int = 0
+
+
+class Connect(NamedTuple):
+    """What a client says of itself first."""
+
+    client_id: str
+    keepalive: int
+    clean: bool
+    username: str
+    password: bytes
+    will: Publish | None
+
+
+class Framer:
+    """Cuts a stream of bytes into packets no longer than `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """First byte and body of every packet that is complete now; raises MalformedError."""
+        buffer = self._rest + data if self._rest else data
+        self._rest = b""
+        start, end = 0, len(buffer)
+        while end - start >= 2:
+            length, body = _length(buffer, start + 1, end)
+            if length > self.limit:
+                raise MalformedError(
+                    f"a packet of {length} bytes, at most {self.limit} are taken"
+                )
+            if length < 0 or body + length > end:
+                break
+            yield buffer[start], buffer[body : body + length]
+            start = body + length
+        self._rest = buffer[start:]
+
+
+def _length(buffer: bytes, at: int, end: int) -> tuple[int, int]:
+    """Remaining length and where the body begins; length -1 where bytes are missing."""
+    value = 0
+    for shift in range(0, 28, 7):
+        if at >= end:
+            return -1, at
+        byte = buffer[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise MalformedError("the length of a packet has more than four bytes")
+
+
+def _take(body: bytes, at: int) -> tuple[bytes, int]:
+    if at + 2 > len(body):
+        raise MalformedError("a packet ends too early")
+    end = at + 2 + (body[at] << 8 | body[at + 1])
+    if end > len(body):
+        raise MalformedError("a string is longer than its packet")
+    return body[at + 2 : end], end
+
+
+def _text(body: bytes, at: int) -> tuple[str, int]:
+    raw, end = _take(body, at)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedError("a string is not UTF-8") from error
+    if "\0" in text:
+        raise MalformedError("a string holds a null character")
+    return text, end
+
+
+def packet_id(body: bytes, at: int = 0) -> int:
+    """The packet identifier at `at`; raises MalformedError."""
+    if at + 2 > len(body):
+        raise MalformedError("a packet ends too early")
+    number = body[at] << 8 | body[at + 1]
+    if not number:
+        raise MalformedError("packet identifier 0")
+    return number
+
+
+def read_connect(first: int, body: bytes) -> Connect:
+    """The CONNECT in `body`; raises VersionError for MQTT 3.1 and 5."""
+    name, at = _text(body, 0)
+    if (
+        first != Kind.CONNECT << 4
+        or name not in ("MQTT", "MQIsdp")
+        or at + 4 > len(body)
+    ):
+        raise MalformedError("not a CONNECT of MQTT")
+    if name != "MQTT" or body[at] != 4:
+        raise VersionError(
+            f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is spoken here"
+        )
+    flags, keepalive = body[at + 1], body[at + 2] << 8 | body[at + 3]
+    _check_flags(flags)
+    client_id, at = _text(body, at + 4)
+    will, at = _will(flags, body, at) if flags & 0x04 else (None, at)
+    username, at = _text(body, at) if flags & 0x80 else ("", at)
+    password, at = _take(body, at) if flags & 0x40 else (b"", at)
+    if at != len(body):
+        raise MalformedError("bytes after the end of CONNECT")
+    return Connect(client_id, keepalive, bool(flags & 0x02), username, password, will)
+
+
+def _check_flags(flags: int) -> None:
+    stray_will = not flags & 0x04 and flags & 0x38
+    if flags & 0x01 or stray_will or (flags & 0x18) == 0x18 or (flags & 0xC0) == 0x40:
+        raise MalformedError(f"impossible flags {flags:#04x} in CONNECT")
+
+
+def _will(flags: int, body: bytes, at: int) -> tuple[Publish, int]:
+    topic, at = _text(body, at)
+    payload, at = _take(body, at)
+    return Publish(topic, payload, flags >> 3 & 3, bool(flags & 0x20)), at
+
+
+def read_publish(first: int, body: bytes) -> Publish:
+    """The PUBLISH in `body`; QoS 2 is refused."""
+    topic, at = _text(body, 0)
+    qos = first >> 1 & 3
+    if qos == 0:
+        return Publish(topic, body[at:], 0, bool(first & 1))
+    if qos > 1:
+        raise MalformedError(f"a message of QoS {qos}; 0 and 1 are spoken here")
+    return Publish(topic, body[at + 2 :], 1, bool(first & 1), packet_id(body, at))
+
+
+def read_filters(first: int, body: bytes, *, with_qos: bool) -> list[tuple[str, int]]:
+    """Filters and QoS of a SUBSCRIBE, filters and 0 of an UNSUBSCRIBE."""
+    filters: list[tuple[str, int]] = []
+    at = 2
+    while at < len(body):
+        text, at = _text(body, at)
+        qos = 0
+        if with_qos:
+            qos, at = (body[at] if at < len(body) else 255), at + 1
+        if qos > 2:
+            raise MalformedError("a subscription with an impossible QoS")
+        filters.append((text, qos))
+    if first & 0x0F != 2 or not filters:
+        raise MalformedError("a malformed list of topic filters")
+    return filters
+
+
+def packet(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
+    """A whole packet."""
+    head = bytearray((kind << 4 | flags,))
+    length = len(body)
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + body
+
+
+def string(text: str | bytes) -> bytes:
+    """Text with its length before it."""
+    raw = text.encode() if isinstance(text, str) else text
+    return struct.pack("!H", len(raw)) + raw
+
+
+def publish(message: Publish) -> bytes:
+    """A PUBLISH packet."""
+    number = struct.pack("!H", message.packet_id) if message.qos else b""
+    flags = message.qos << 1 | message.retain
+    return packet(Kind.PUBLISH, string(message.topic) + number + message.payload, flags)
+
+
+def acknowledge(kind: Kind, number: int, body: bytes = b"") -> bytes:
+    """An acknowledgement of the packet of that number."""
+    return packet(kind, struct.pack("!H", number) + body)
+
+
+def connack(code: Refusal) -> bytes:
+    """The answer to CONNECT."""
+    return packet(Kind.CONNACK, bytes((0, code)))
+
+
+def connect(client_id: str, keepalive: int, username: str, password: bytes) -> bytes:
+    """A CONNECT with a clean session and no will."""
+    flags = 0x02 | (0x80 if username else 0) | (0x40 if username and password else 0)
+    body = string("MQTT") + struct.pack("!BBH", 4, flags, keepalive) + string(client_id)
+    if username:
+        body += string(username)
+        body += string(password) if password else b""
+    return packet(Kind.CONNECT, body)
+
+
+def subscribe(number: int, topic_filter: str, qos: int) -> bytes:
+    """A SUBSCRIBE for one filter."""
+    return packet(
+        Kind.SUBSCRIBE,
+        struct.pack("!H", number) + string(topic_filter) + bytes((qos,)),
+        2,
+    )

@@ -1,0 +1,246 @@
+"""One connection to the private broker."""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Protocol
+
+from rankdeck.telemetry.broker import packets
+from rankdeck.telemetry.broker.packets import (
+    Connect,
+    Kind,
+    MalformedError,
+    Publish,
+    Refusal,
+)
+from rankdeck.telemetry.broker.topics import Account, valid_filter
+
+log = logging.getLogger(__name__)
+PACKET_LIMIT = 1 << 20
+LOGIN_PACKET_LIMIT = 1 << 16
+LOGIN_LIMIT = 10.0
+BURST = 500
+"""Packets of one client between two sweeps; then it waits for the next."""
+SEND_BUFFER = 4 << 20
+IN_FLIGHT = 100
+QUEUE = 1000
+FILTERS = 100
+
+
+class Hub(Protocol):
+    """What a session needs of the broker."""
+
+    def login(
+        self, session: "Session", hello: Connect
+    ) -> tuple[Refusal, Account | None]: ...
+
+    def accept(self, account: Account, message: Publish) -> None:
+        """Deliver, store and pass on a message that the account may publish."""
+        ...
+
+    def subscribed(self, session: "Session", topic_filter: str) -> None: ...
+
+    def lost(self, session: "Session") -> None: ...
+
+
+class Session(asyncio.Protocol):
+    """Speaks MQTT 3.1.1 with one client; anything malformed ends it."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.client_id = ""
+        self.account: Account | None = None
+        self.filters: dict[str, int] = {}
+        self.dropped = 0
+        """Messages this client was too slow for."""
+        self._hub = hub
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._framer = packets.Framer(LOGIN_PACKET_LIMIT)
+        self._heard = self._loop.time()
+        self._patience = LOGIN_LIMIT
+        self._will: Publish | None = None
+        self._burst = 0
+        self._writable = True
+        self._begun = False
+        self._denied = False
+        self._in_flight: set[int] = set()
+        self._waiting: deque[Publish] = deque()
+        self._last_id = 0
+
+    # ---- the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(SEND_BUFFER)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            if not self._begun and data[0] != Kind.CONNECT << 4:
+                raise MalformedError("the first bytes are not MQTT")
+            self._begun = True
+            for first, body in self._framer.feed(data):
+                self._handle(first, body)
+                if self._transport.is_closing():
+                    return
+        except packets.VersionError as error:
+            self._refuse(Refusal.VERSION, str(error))
+        except MalformedError as error:
+            log.warning(
+                "broker: closed a connection: %s", error, extra={"source": self._name}
+            )
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._hub.lost(self)
+        self._publish_will()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._send_waiting()
+
+    def sweep(self, now: float) -> None:
+        """Close the client if it was silent for too long; let a busy one go on."""
+        if self._burst >= BURST and not self._transport.is_closing():
+            self._heard = now
+            self._transport.resume_reading()
+        self._burst = 0
+        silent = self._patience and now - self._heard > self._patience
+        if silent or self._transport.get_write_buffer_size() > 2 * SEND_BUFFER:
+            self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection without waiting for what is still to be sent."""
+        self._publish_will()
+        self._transport.abort()
+
+    def close(self) -> None:
+        self._publish_will()
+        self._transport.close()
+
+    @property
+    def _name(self) -> str:
+        return self.account.username if self.account else "broker"
+
+    def _publish_will(self) -> None:
+        will, self._will = self._will, None
+        if will and self.account:
+            self._hub.accept(self.account, will)
+
+    # ---- packets
+
+    def _handle(self, first: int, body: bytes) -> None:
+        kind = first >> 4
+        self._burst += 1
+        if self._burst == BURST:
+            self._transport.pause_reading()
+        if kind == Kind.PUBLISH and self.account:
+            self._on_publish(packets.read_publish(first, body))
+        elif kind == Kind.CONNECT and not self.account:
+            self._on_connect(packets.read_connect(first, body))
+        elif self.account:
+            self._on_other(kind, first, body)
+        else:
+            raise MalformedError(f"packet {kind} out of turn")
+
+    def _on_other(self, kind: int, first: int, body: bytes) -> None:
+        if kind == Kind.PINGREQ:
+            self._transport.write(packets.packet(Kind.PINGRESP))
+        elif kind == Kind.PUBACK:
+            self._in_flight.discard(packets.packet_id(body))
+            self._send_waiting()
+        elif kind == Kind.SUBSCRIBE:
+            self._on_subscribe(
+                packets.packet_id(body),
+                packets.read_filters(first, body, with_qos=True),
+            )
+        elif kind == Kind.UNSUBSCRIBE:
+            for topic_filter, _ in packets.read_filters(first, body, with_qos=False):
+                self.filters.pop(topic_filter, None)
+            self._transport.write(
+                packets.acknowledge(Kind.UNSUBACK, packets.packet_id(body))
+            )
+        elif kind == Kind.DISCONNECT:
+            self._will = None
+            self._transport.close()
+        else:
+            raise MalformedError(f"packet {kind} out of turn")
+
+    def _on_connect(self, hello: Connect) -> None:
+        self.client_id = hello.client_id
+        code, account = self._hub.login(self, hello)
+        if account is None:
+            self._refuse(code, f"login as {hello.username[:80]!r} refused")
+            return
+        self.account, self._will = account, hello.will
+        self._framer.limit = PACKET_LIMIT
+        self._patience = 1.5 * hello.keepalive
+        self._transport.write(packets.connack(Refusal.ACCEPTED))
+
+    def _refuse(self, code: Refusal, why: str) -> None:
+        log.warning("broker: %s", why, extra={"source": "broker"})
+        self._transport.write(packets.connack(code))
+        self._transport.close()
+
+    def _on_publish(self, message: Publish) -> None:
+        assert self.account is not None
+        if self.account.may_publish(message.topic):
+            self._hub.accept(self.account, message)
+        elif not self._denied:
+            self._denied = True
+            log.warning(
+                "broker: %s may not publish on %r",
+                self._name,
+                message.topic[:120],
+                extra={"source": self._name},
+            )
+        if message.qos:
+            self._transport.write(packets.acknowledge(Kind.PUBACK, message.packet_id))
+
+    def _on_subscribe(self, number: int, wanted: list[tuple[str, int]]) -> None:
+        assert self.account is not None
+        granted = bytearray()
+        fresh: list[str] = []
+        for topic_filter, qos in wanted:
+            allowed = (
+                self.account.subscribes
+                and valid_filter(topic_filter)
+                and len(self.filters) < FILTERS
+            )
+            granted.append(min(qos, 1) if allowed else 0x80)
+            if allowed:
+                self.filters[topic_filter] = min(qos, 1)
+                fresh.append(topic_filter)
+        self._transport.write(packets.acknowledge(Kind.SUBACK, number, bytes(granted)))
+        for topic_filter in fresh:
+            self._hub.subscribed(self, topic_filter)
+
+    # ---- to a subscriber
+
+    def send(self, message: Publish) -> None:
+        """Pass a message on; a reader who is too slow loses it."""
+        if message.qos == 0 and self._writable:
+            self._transport.write(packets.publish(message))
+        elif message.qos and len(self._waiting) < QUEUE:
+            self._waiting.append(message)
+            self._send_waiting()
+        else:
+            self.dropped += 1
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._writable and len(self._in_flight) < IN_FLIGHT:
+            number = self._next_id()
+            self._in_flight.add(number)
+            self._transport.write(
+                packets.publish(self._waiting.popleft()._replace(packet_id=number))
+            )
+
+    def _next_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % 0xFFFF + 1
+            if self._last_id not in self._in_flight:
+                return self._last_id

@@ -1,0 +1,359 @@
+"""The private broker against real clients: paho, aiomqtt, and raw sockets."""
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager, suppress
+
+import aiomqtt
+import paho.mqtt.client as paho
+import pytest
+from tests.support.polling import until
+
+from rankdeck.errors import BrokerError
+from rankdeck.telemetry.broker import PrivateBroker, packets
+
+
+@asynccontextmanager
+async def running(deliver=lambda topic, payload: None):
+    broker = PrivateBroker(deliver, "lab")
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+def client(broker, login, **more):
+    name, password = login
+    return aiomqtt.Client(
+        "127.0.0.1", broker.port, username=name, password=password, timeout=5, **more
+    )
+
+
+async def raw_login(broker, login, keepalive=0, client_id="raw", will=b""):
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    flags = 0xC2 | (0x24 if will else 0)
+    body = (
+        packets.string("MQTT")
+        + bytes((4, flags))
+        + keepalive.to_bytes(2, "big")
+        + packets.string(client_id)
+    )
+    if will:
+        body += packets.string("rankdeck/1/lab/n1/hello") + packets.string(will)
+    body += packets.string(login[0]) + packets.string(login[1])
+    writer.write(packets.packet(packets.Kind.CONNECT, body))
+    answer = await asyncio.wait_for(reader.readexactly(4), 5)
+    return reader, writer, answer[3]
+
+
+async def closed(reader):
+    """What still came before the connection ended."""
+    with suppress(ConnectionResetError):
+        return await asyncio.wait_for(reader.read(), 5)
+    return b""
+
+
+async def test_a_message_of_an_agent_reaches_the_model_and_the_subscribers() -> None:
+    got = []
+    async with (
+        running(lambda *m: got.append(m)) as broker,
+        client(broker, broker.reader()) as reader,
+        client(broker, broker.credential("n1")) as agent,
+    ):
+        await reader.subscribe("rankdeck/1/+/n1/#", qos=1)
+        await agent.publish("rankdeck/1/lab/n1/sample", b"0")
+        await agent.publish("rankdeck/1/lab/n1/event", b"1", qos=1)
+        messages = [await asyncio.wait_for(anext(reader.messages), 5) for _ in range(2)]
+
+    assert got == [
+        ("rankdeck/1/lab/n1/sample", b"0"),
+        ("rankdeck/1/lab/n1/event", b"1"),
+    ]
+    assert [(str(m.topic), m.payload, m.qos, m.retain) for m in messages] == [
+        ("rankdeck/1/lab/n1/sample", b"0", 0, False),
+        ("rankdeck/1/lab/n1/event", b"1", 1, False),
+    ]
+
+
+async def test_paho_publishes_with_qos_1_and_gets_its_acknowledgement() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        agent = paho.Client(paho.CallbackAPIVersion.VERSION2, "agent")
+        agent.username_pw_set(*broker.credential("n1"))
+        await asyncio.to_thread(agent.connect, "127.0.0.1", broker.port)
+        agent.loop_start()
+        info = agent.publish("rankdeck/1/lab/n1/event", b"x" * 5000, qos=1)
+        await until(info.is_published)
+        agent.disconnect()
+        await asyncio.to_thread(agent.loop_stop)
+
+    assert got == [("rankdeck/1/lab/n1/event", b"x" * 5000)]
+
+
+async def test_a_retained_message_is_given_to_who_comes_later_until_it_is_cleared() -> (
+    None
+):
+    topic = "rankdeck/1/lab/n1/hello"
+    async with running() as broker, client(broker, broker.credential("n1")) as agent:
+        await agent.publish(topic, b"here", retain=True, qos=1)
+        async with client(broker, broker.reader()) as reader:
+            await reader.subscribe("#")
+            first = await asyncio.wait_for(anext(reader.messages), 5)
+        await agent.publish(topic, b"", retain=True, qos=1)
+        async with client(broker, broker.reader()) as reader:
+            await reader.subscribe("#")
+            await agent.publish(topic, b"live")
+            second = await asyncio.wait_for(anext(reader.messages), 5)
+
+    assert (first.payload, first.retain) == (b"here", True)
+    assert (second.payload, second.retain) == (b"live", False)
+
+
+async def test_the_will_of_a_connection_that_breaks_is_published_and_retained() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        _, writer, code = await raw_login(broker, broker.credential("n1"), will=b"gone")
+        writer.transport.abort()
+        await until(lambda: got)
+        async with client(broker, broker.reader()) as reader:
+            await reader.subscribe("rankdeck/#")
+            kept = await asyncio.wait_for(anext(reader.messages), 5)
+
+    assert code == 0
+    assert got == [("rankdeck/1/lab/n1/hello", b"gone")]
+    assert (kept.payload, kept.retain) == (b"gone", True)
+
+
+async def test_the_will_of_a_client_that_says_goodbye_is_not_published() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        will = aiomqtt.Will("rankdeck/1/lab/n1/hello", b"gone", retain=True)
+        async with client(broker, broker.credential("n1"), will=will) as agent:
+            await agent.publish("rankdeck/1/lab/n1/sample", b"{}")
+        await until(lambda: not broker._sessions)
+
+    assert [payload for _, payload in got] == [b"{}"]
+
+
+async def test_a_client_silent_for_one_and_a_half_keepalives_is_closed_and_its_will_published() -> (
+    None
+):
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        reader, _writer, _ = await raw_login(
+            broker, broker.credential("n1"), keepalive=1, will=b"gone"
+        )
+        begun = asyncio.get_running_loop().time()
+        await closed(reader)
+        took = asyncio.get_running_loop().time() - begun
+
+    assert got == [("rankdeck/1/lab/n1/hello", b"gone")]
+    assert 1.4 < took < 4
+
+
+async def test_the_same_client_id_takes_over_and_the_will_comes_before_the_new_hello() -> (
+    None
+):
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        login = broker.credential("n1")
+        old, _old_writer, _ = await raw_login(broker, login, will=b"gone")
+        _, writer, code = await raw_login(broker, login)
+        writer.write(
+            packets.publish(
+                packets.Publish("rankdeck/1/lab/n1/hello", b"back", retain=True)
+            )
+        )
+        await closed(old)
+        await until(lambda: len(got) == 2)
+
+    assert code == 0
+    assert [payload for _, payload in got] == [b"gone", b"back"]
+
+
+async def test_a_client_id_of_another_account_is_not_taken_over() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        _, mine, _ = await raw_login(broker, broker.credential("n1"))
+        _theirs = await raw_login(broker, broker.credential("n2"))
+        mine.write(
+            packets.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"still"))
+        )
+        await until(lambda: got)
+
+    assert got == [("rankdeck/1/lab/n1/sample", b"still")]
+
+
+async def test_a_wrong_password_and_an_unknown_user_are_refused() -> None:
+    async with running() as broker:
+        for login in (
+            ("node-n1", "wrong"),
+            ("nobody", ""),
+            (broker.credential("n1")[0], "wrong"),
+        ):
+            with pytest.raises(
+                aiomqtt.MqttError, match=r"(?i)bad user ?name or password"
+            ):
+                async with client(broker, login):
+                    pass
+
+
+async def test_an_agent_publishes_only_as_its_own_node_and_subscribes_to_nothing() -> (
+    None
+):
+    got = []
+    async with (
+        running(lambda *m: got.append(m)) as broker,
+        client(broker, broker.credential("n1")) as agent,
+    ):
+        for name in (
+            "rankdeck/1/lab/n2/sample",
+            "rankdeck/1/lab/n1",
+            "rankdeck/1/lab/n10/hello",
+            "x",
+        ):
+            await agent.publish(name, b"forged", qos=1)
+        codes = await agent.subscribe("rankdeck/1/lab/n1/#")
+        await agent.publish("rankdeck/1/lab/n1/sample", b"own", qos=1)
+
+    assert [code.value for code in codes] == [0x80]
+    assert got == [("rankdeck/1/lab/n1/sample", b"own")]
+
+
+async def test_a_will_for_another_node_is_refused_at_login() -> None:
+    async with running() as broker:
+        _, _, code = await raw_login(broker, broker.credential("n2"), will=b"gone")
+
+    assert code == packets.Refusal.NOT_ALLOWED
+
+
+async def test_a_reader_publishes_nothing() -> None:
+    got = []
+    async with (
+        running(lambda *m: got.append(m)) as broker,
+        client(broker, broker.reader()) as reader,
+    ):
+        await reader.publish("rankdeck/1/lab/n1/sample", b"forged", qos=1)
+
+    assert got == []
+
+
+async def test_mqtt_5_is_refused_with_the_return_code_for_it() -> None:
+    async with running() as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        body = packets.string("MQTT") + bytes((5, 2, 0, 60, 0)) + packets.string("five")
+        writer.write(packets.packet(packets.Kind.CONNECT, body))
+        answer = await closed(reader)
+
+    assert answer == bytes((0x20, 2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 40,
+        b"\xff" * 64,
+        b"\x30\x05\x00\x01xyz",
+        b"\x10\xff\xff\xff\x7f",
+    ],
+)
+async def test_garbage_closes_the_connection(junk) -> None:
+    async with running() as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(junk)
+
+        assert await closed(reader) == b""
+
+
+async def test_a_packet_of_more_than_a_mebibyte_closes_the_connection() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        reader, writer, _ = await raw_login(broker, broker.credential("n1"))
+        writer.write(
+            packets.publish(
+                packets.Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20))
+            )
+        )
+
+        assert await closed(reader) == b""
+    assert got == []
+
+
+async def test_who_does_not_log_in_is_closed(monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck.telemetry.broker.session.LOGIN_LIMIT", 0.2)
+    async with running() as broker:
+        reader, _writer = await asyncio.open_connection("127.0.0.1", broker.port)
+
+        assert await closed(reader) == b""
+
+
+async def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            BrokerError, match=rf"cannot listen on 127.0.0.1:{port}: the port is in use"
+        ):
+            await PrivateBroker(lambda topic, payload: None, "lab").start(port=port)
+
+
+async def test_a_reader_that_stops_reading_loses_messages_and_harms_nobody() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        _, slow, _ = await raw_login(broker, broker.reader(), client_id="slow")
+        slow.transport.pause_reading()
+        slow.write(packets.subscribe(1, "#", 0))
+        async with client(broker, broker.credential("n1")) as agent:
+            for _ in range(40):
+                await agent.publish("rankdeck/1/lab/n1/sample", b"x" * 500_000, qos=1)
+        dropped = sum(session.dropped for session in broker._sessions)
+        slow.transport.abort()
+
+    assert len(got) == 40
+    assert dropped > 0
+
+
+async def test_a_client_that_floods_is_slowed_down_and_loses_nothing() -> None:
+    got = []
+    async with running(lambda *m: got.append(m)) as broker:
+        _, writer, _ = await raw_login(broker, broker.credential("n1"), keepalive=1)
+        for number in range(1200):
+            writer.write(
+                packets.publish(
+                    packets.Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number)
+                )
+            )
+        await until(lambda: got)
+        early = len(got)
+        await until(lambda: len(got) == 1200)
+
+    assert early < 1200
+    assert [int(payload) for _, payload in got] == list(range(1200))
+
+
+async def test_two_hundred_agents_at_once_are_all_heard() -> None:
+    got, writers = [], []
+
+    async def agent(broker, number):
+        _, writer, code = await raw_login(broker, broker.credential(f"n{number}"))
+        writers.append(writer)
+        for seq in range(5):
+            body = json.dumps({"seq": seq}).encode()
+            writer.write(
+                packets.publish(
+                    packets.Publish(f"rankdeck/1/lab/n{number}/sample", body)
+                )
+            )
+        await writer.drain()
+        return code
+
+    async with running(lambda *m: got.append(m)) as broker:
+        codes = await asyncio.gather(*(agent(broker, number) for number in range(200)))
+        await until(lambda: len(got) == 1000)
+
+    assert set(codes) == {0}
+    assert len({topic for topic, _ in got}) == 200
