@@ -1,0 +1,82 @@
+"""Keys, users and configuration of a lab."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+_ROOTS_OWN = 3000
+"""Who root is inside the lab: an ordinary user, as sshd and mpirun want it."""
+
+
+def uid() -> int:
+    """The user's number inside the lab."""
+    return os.getuid() or _ROOTS_OWN
+
+
+def gid() -> int:
+    """The group's number inside the lab."""
+    return os.getgid() or _ROOTS_OWN
+
+
+def user_name() -> str:
+    return "lab"
+
+
+def lay(folder: Path, nodes: Mapping[str, str]) -> None:
+    """Write everything the scripts expect in the lab's folder."""
+    for name in ("shared", "console", *nodes):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for key in ("hostkey", "id"):
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
+        subprocess.run(make, check=True, timeout=10)
+    hosts = {"localhost": "127.0.0.1", **nodes}
+    host_key = " ".join((folder / "hostkey.pub").read_text().split()[:2])
+    for name, text in {
+        "hosts": "".join(f"{address} {name}\n" for name, address in hosts.items()),
+        "passwd": _passwd(),
+        "group": f"root:x:0:\nlab:x:{gid()}:\n",
+        "known_hosts": "".join(
+            f"{name},{at} {host_key}\n" for name, at in nodes.items()
+        ),
+        "sshd_config": _SSHD,
+        "ssh_config": _ssh_config(folder),
+    }.items():
+        (folder / name).write_text(text)
+
+
+def _passwd() -> str:
+    return (
+        "root:x:0:0:root:/root:/bin/sh\n"
+        "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
+        f"{user_name()}:x:{uid()}:{gid()}::/run/home:/bin/bash\n"
+    )
+
+
+def _ssh_config(folder: Path) -> str:
+    return (
+        "Host *\n"
+        f"  User {user_name()}\n"
+        f"  IdentityFile {folder}/id\n"
+        f"  UserKnownHostsFile {folder}/known_hosts\n"
+        "  StrictHostKeyChecking yes\n"
+        "  ConnectTimeout 5\n"
+        "  BatchMode yes\n"
+        "  LogLevel ERROR\n"
+    )
+
+
+_SSHD = """\
+Port 22
+HostKey /run/lab/hostkey
+PidFile none
+UsePAM no
+UseDNS no
+StrictModes no
+PasswordAuthentication no
+AuthorizedKeysFile /run/lab/id.pub
+AllowTcpForwarding yes
+MaxStartups 100:30:200
+MaxSessions 100
+Subsystem sftp internal-sftp
+"""

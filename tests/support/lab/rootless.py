@@ -1,0 +1,288 @@
+"""The rootless lab: a cluster of namespaces over this machine's own `/`, up in a second.
+
+A head with a bridge, and nodes n1, n2, … with network, processes, mounts, /tmp, home and host name of
+their own, each with a real OpenSSH server on port 22 of 10.78.0.1x. Nothing of the machine itself is
+touched, two labs do not meet, and ending one process ends all of it. Works as root and without.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.lab import files, processes
+
+NET = "10.78.0"
+REPOSITORY = Path(__file__).resolve().parents[3]
+_SCRIPTS = Path(__file__).parent
+_UP_LIMIT = 30.0
+_PROGRAMS = ("sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "tini", "setsid")
+
+
+def missing() -> str:
+    """Why the lab cannot be here, or "" where it can."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    lacking = [program for program in _PROGRAMS if not shutil.which(program, path=path)]
+    if lacking:
+        return f"the lab needs {', '.join(lacking)}"
+    attempt = subprocess.run(
+        ["unshare", "-U", "-r", "-n", "-u", "-m", "-p", "-f", "--mount-proc", "true"],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    return (
+        f"the lab needs user namespaces: {attempt.stderr.strip()}"
+        if attempt.returncode
+        else ""
+    )
+
+
+class Lab:
+    """One running lab. `lab.nodes` are its names; every command has a limit in seconds."""
+
+    def __init__(self, folder: Path, count: int = 3) -> None:
+        self.folder = folder
+        self.nodes = tuple(f"n{i}" for i in range(1, count + 1))
+        self.user = files.user_name()
+        self.shared = folder / "shared"
+        """Seen by the head and every node under the same path, as a cluster file system."""
+        self._head = self._pid = 0
+        self._environment = {
+            **os.environ,
+            "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
+            "LAB": str(folder),
+            "LAB_NET": NET,
+            "LAB_NODES": " ".join(self.nodes),
+            "LAB_UID": str(files.uid()),
+            "LAB_GID": str(files.gid()),
+            "LAB_KEEP": " ".join(_under_tmp(folder)),
+        }
+
+    # ---- up and down ------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Start it and wait until every node accepts SSH; raises RuntimeError with the logs."""
+        files.lay(self.folder, dict(zip(self.nodes, self._addresses(), strict=True)))
+        own = ["unshare", "-U", "-r", "-n", "-u", "-m", "-p", "-i", "-f"]
+        with (self.folder / "head.log").open("wb") as log:
+            head = subprocess.Popen(
+                [*own, "--kill-child=KILL", "--mount-proc", str(_SCRIPTS / "head.sh")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        self._process, self._head = head, head.pid
+        self._wait(lambda: (self.folder / "ready").exists())
+        self._pid = processes.children(head.pid)[0]
+        for node in self.nodes:
+            self._wait(lambda node=node: self._accepts(node))
+
+    def down(self) -> None:
+        """End all of it."""
+        self._process.kill()
+        self._process.wait(10)
+        deadline = time.monotonic() + 10
+        while (
+            self._pid
+            and Path(f"/proc/{self._pid}").exists()
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.01)
+
+    def _wait(self, true_at_last: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _UP_LIMIT
+        while not true_at_last():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                self._process.kill()
+                raise RuntimeError(f"the lab does not come up:\n{self.logs()}")
+            time.sleep(0.01)
+
+    def _accepts(self, node: str) -> bool:
+        probe = f"exec 3<>/dev/tcp/{self.address(node)}/22"
+        return self.as_root(["bash", "-c", probe], check=False).returncode == 0
+
+    def logs(self) -> str:
+        """What the head and the nodes' sshd wrote."""
+        names = ("head.log", *(f"{node}/log" for node in self.nodes))
+        found = [self.folder / name for name in names if (self.folder / name).exists()]
+        return "\n".join(
+            f"== {file.name}\n{file.read_text(errors='replace')}" for file in found
+        )
+
+    # ---- use --------------------------------------------------------------------------
+
+    def address(self, node: str) -> str:
+        """The address of a node on the lab's network."""
+        return f"{NET}.{10 + int(node[1:])}"
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """`argv` so that it runs on the head, as the lab's ordinary user; for Popen and pty."""
+        drop = [
+            "unshare",
+            "-U",
+            f"--map-user={files.uid()}",
+            f"--map-group={files.gid()}",
+        ]
+        return [*self._into_head(), *drop, "--", *argv]
+
+    def enter(
+        self,
+        argv: Sequence[str],
+        *,
+        limit: float = 60,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the head, where the console is; output as text."""
+        return subprocess.run(
+            self.command(argv),
+            text=True,
+            timeout=limit,
+            check=False,
+            env={**self.environment(), **(env or {})},
+            **{"capture_output": True, **options},
+        )
+
+    def ssh(
+        self, node: str, command: str, limit: float = 30
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell command on a node by OpenSSH."""
+        return self.enter(
+            ["ssh", "-F", str(self.ssh_config), node, command], limit=limit
+        )
+
+    def rankdeck(
+        self, *args: str, limit: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run our own command line on the head: `lab.rankdeck("-c", str(file), "status")`."""
+        return self.enter([sys.executable, "-m", "rankdeck", *args], limit=limit)
+
+    def environment(self) -> dict[str, str]:
+        """Environment of the head's commands: folders of this lab alone, this checkout's code."""
+        home = self.folder / "console"
+        return {
+            "HOME": str(home),
+            "USER": self.user,
+            "LOGNAME": self.user,
+            "LANG": "C.UTF-8",
+            "PATH": self._environment["PATH"],
+            "PYTHONPATH": f"{REPOSITORY / 'console'}:{REPOSITORY / 'agents'}",
+            "RANKDECK_STATE": str(home / "state"),
+            "XDG_STATE_HOME": str(home / ".local/state"),
+            "XDG_CACHE_HOME": str(home / ".cache"),
+            "XDG_CONFIG_HOME": str(home / ".config"),
+        }
+
+    @property
+    def ssh_config(self) -> Path:
+        """An ssh_config for OpenSSH, on the head and on the nodes."""
+        return self.folder / "ssh_config"
+
+    def cluster_file(self, slots: int = 2, **more: object) -> Path:
+        """Write a cluster file for this lab; `more` adds sections, e.g. `simulate=["gpu"]`."""
+        nodes = [
+            {
+                "name": node,
+                "address": self.address(node),
+                "slots": slots,
+                "interface": "eth0",
+            }
+            for node in self.nodes
+        ]
+        access = {
+            "user": self.user,
+            "identity": str(self.folder / "id"),
+            "known_hosts": str(self.folder / "known_hosts"),
+            "config": "none",
+            "python": sys.executable,
+        }
+        content = {
+            "cluster": "lab",
+            "nodes": nodes,
+            "ssh": access,
+            "network": f"{NET}.0/24",
+        }
+        file = self.folder / "cluster.yaml"
+        file.write_text(yaml.safe_dump({**content, **more}, sort_keys=False))
+        return file
+
+    # ---- faults -----------------------------------------------------------------------
+
+    def cut(self, node: str) -> None:
+        """Take the node's link down: nothing goes through, nothing is refused."""
+        self.as_root(["ip", "link", "set", f"v{node[1:]}", "down"])
+
+    def mend(self, node: str) -> None:
+        """Take the link up again."""
+        self.as_root(["ip", "link", "set", f"v{node[1:]}", "up"])
+
+    def crash(self, node: str) -> None:
+        """End every process of the node at once; its address stays and refuses."""
+        pid = (self.folder / node / "unshare.pid").read_text().strip()
+        first = self._first_process(node)
+        self.as_root(["kill", "-9", pid])
+        self._wait(lambda: not first or not processes.exists(first))
+
+    def boot(self, node: str) -> None:
+        """Start a crashed node again, with an empty /tmp and the home it had."""
+        self.as_root([str(_SCRIPTS / "boot.sh"), node])
+        self._wait(lambda: self._accepts(node))
+
+    def processes(self, node: str, marker: str) -> int:
+        """How many processes of the node have `marker` in their environment or command line."""
+        first = self._first_process(node)
+        return len(processes.marked(first, marker.encode())) if first else 0
+
+    def as_root(
+        self, argv: Sequence[str], *, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the head as the lab's own root, which may change its networks."""
+        return subprocess.run(
+            [*self._into_head(), "--", *argv],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=check,
+            env=self._environment,
+        )
+
+    def _into_head(self) -> list[str]:
+        spaces = ["-U", "--preserve-credentials", "-n", "-u", "-m", "-p", "-i"]
+        return ["nsenter", "-t", str(self._pid), *spaces]
+
+    def _first_process(self, node: str) -> int:
+        """The node's process 1 as this machine numbers it; 0: the node is down."""
+        ending = f"/node.sh\0{node}\0".encode()
+        for pid in processes.descendants(self._pid):
+            argv = processes.read(pid, "cmdline")
+            if argv.startswith(b"unshare\0") and argv.endswith(ending):
+                return next(iter(processes.children(pid)), 0)
+        return 0
+
+    def _addresses(self) -> list[str]:
+        return [self.address(node) for node in self.nodes]
+
+
+def _under_tmp(folder: Path) -> list[str]:
+    """What nodes must see although they have a /tmp of their own, relative to it."""
+    tmp = Path("/tmp").resolve()
+    wanted = {
+        folder,
+        REPOSITORY,
+        Path(sys.prefix).resolve(),
+        Path(sys.base_prefix).resolve(),
+    }
+    there = {path for path in wanted if path.is_relative_to(tmp)}
+    return [
+        str(path.relative_to(tmp)) for path in there if not there & set(path.parents)
+    ]
