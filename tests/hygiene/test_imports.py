@@ -1,0 +1,63 @@
+"""What the commands load: each is asked in a fresh interpreter."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = """
+import contextlib, json, os, sys
+from rankdeck.__main__ import main
+with contextlib.redirect_stdout(open(os.devnull, "w")), contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+print(json.dumps([name for name in sys.modules if "." not in name]))
+"""
+
+
+def loaded_by(home: Path, *arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments],
+        env={
+            "PYTHONPATH": f"{ROOT}/console:{ROOT}/agents",
+            "HOME": str(home),
+            "PATH": "/usr/bin:/bin",
+        },
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help")])
+def test_help_loads_nothing_heavy(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    loaded = loaded_by(tmp_path, *arguments)
+
+    assert not loaded & {
+        "textual",
+        "rich",
+        "asyncssh",
+        "aiomqtt",
+        "paho",
+        "yaml",
+        "asyncio",
+    }
+
+
+def test_check_loads_neither_the_screen_nor_the_network(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, "check", "/etc/hostname")
+
+    assert "yaml" in loaded
+    assert not loaded & {"textual", "rich", "asyncssh", "aiomqtt", "paho"}
+
+
+@pytest.mark.parametrize("verb", ["status", "jobs", "nodes"])
+def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> None:
+    loaded = loaded_by(tmp_path, verb, "-c", "/nowhere.yaml")
+
+    assert "asyncssh" in loaded
+    assert not loaded & {"textual", "rich"}

@@ -1,0 +1,26 @@
+"""The layers of ARCHITECTURE.md, as import-linter sees them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_import_points_down() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    if not linter.exists():
+        pytest.skip("import-linter is not installed")
+    done = subprocess.run(
+        [linter, "--no-cache"],
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr

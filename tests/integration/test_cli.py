@@ -1,0 +1,175 @@
+"""The command line as a user has it: a process, its output and its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = "cluster: two\nnodes:\n  - {name: 'n[1-2]', slots: 2}\n"
+JOB = "job: hello\nlaunch: plain\nnodes: 2\ncommand: [echo, hi]\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "two.yaml").write_text(CLUSTER)
+    (tmp_path / "hello.yaml").write_text(JOB)
+    return tmp_path
+
+
+def rankdeck(
+    home: Path, *arguments: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    env = {
+        "PYTHONPATH": f"{ROOT}/console:{ROOT}/agents",
+        "HOME": str(home),
+        "PATH": os.defpath,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "rankdeck", *arguments],
+        cwd=home,
+        env=env | more,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_check_says_what_each_file_is(home: Path) -> None:
+    done = rankdeck(home, "check", "two.yaml", "hello.yaml")
+
+    assert done.returncode == 0
+    assert done.stdout == "two.yaml: cluster ok\nhello.yaml: job ok\n"
+
+
+def test_check_names_every_mistake_and_its_place(home: Path) -> None:
+    (home / "bad.yaml").write_text("cluster: x\nnods: []\nnodes: 7\n")
+    done = rankdeck(home, "check", "--json", "bad.yaml", "two.yaml")
+    bad, good = json.loads(done.stdout)["files"]
+
+    assert done.returncode == 2
+    assert [problem["line"] for problem in bad["problems"]] == [2, 3]
+    assert "did you mean `nodes`" in bad["problems"][0]["text"]
+    assert good == {"file": "two.yaml", "kind": "cluster", "ok": True, "problems": []}
+
+
+def test_an_unknown_option_is_bad_input(home: Path) -> None:
+    done = rankdeck(home, "status", "--jsn")
+
+    assert done.returncode == 2
+    assert "--jsn" in done.stderr
+
+
+def test_without_a_cluster_it_says_how_to_name_one(home: Path) -> None:
+    done = rankdeck(home, "nodes")
+
+    assert done.returncode == 2
+    assert "rankdeck demo" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_is_named_when_it_does_not_run(home: Path) -> None:
+    done = rankdeck(home, "-c", "demo", "nodes")
+
+    assert done.returncode == 2
+    assert "rankdeck demo up" in done.stderr
+
+
+def test_nodes_come_from_the_file_alone(home: Path) -> None:
+    done = rankdeck(home, "nodes", "-c", "two.yaml", "--json")
+    said = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert said["cluster"] == "two"
+    assert [(node["name"], node["slots"]) for node in said["nodes"]] == [
+        ("n1", 2),
+        ("n2", 2),
+    ]
+
+
+def test_the_cluster_may_come_from_the_environment(home: Path) -> None:
+    done = rankdeck(home, "nodes", RANKDECK_CLUSTER="two.yaml")
+
+    assert done.returncode == 0, done.stderr
+    assert "n1" in done.stdout
+
+
+def test_the_only_cluster_file_is_meant(home: Path) -> None:
+    folder = home / ".config" / "rankdeck" / "clusters"
+    folder.mkdir(parents=True)
+    (folder / "two.yaml").write_text(CLUSTER)
+
+    assert "n2" in rankdeck(home, "nodes").stdout
+
+
+def test_a_dry_run_prints_every_command_and_starts_nothing(home: Path) -> None:
+    done = rankdeck(
+        home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", "env.A=b"
+    )
+    shaped = rankdeck(
+        home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--json", "--on", "n2"
+    )
+    plan = json.loads(shaped.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert "echo hi" in done.stdout
+    assert "A=b" in done.stdout
+    assert [node["node"] for node in plan["nodes"]] == ["n2"]
+
+
+@pytest.mark.parametrize(
+    "change", ["nodes", "nodes=x", "colour=red", "on=n1", "grace=-1"]
+)
+def test_a_change_that_cannot_be_is_bad_input(home: Path, change: str) -> None:
+    done = rankdeck(
+        home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", change
+    )
+
+    assert done.returncode == 2
+    assert change in done.stderr
+
+
+def test_a_job_that_is_not_there_is_bad_input(home: Path) -> None:
+    done = rankdeck(home, "logs", "nothing", "-c", "two.yaml")
+
+    assert done.returncode == 2
+    assert "no job `nothing`" in done.stderr
+
+
+def test_no_jobs_is_an_empty_answer(home: Path) -> None:
+    done = rankdeck(home, "jobs", "-c", "two.yaml", "--json")
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_reader_that_goes_away_is_no_trouble(home: Path) -> None:
+    lines = "\n".join(f"  - {{name: n{number}}}" for number in range(20_000))
+    (home / "many.yaml").write_text(f"cluster: many\nnodes:\n{lines}\n")
+    command = f"{sys.executable} -m rankdeck nodes -c many.yaml | head -n 1"
+    env = {
+        "PYTHONPATH": f"{ROOT}/console:{ROOT}/agents",
+        "HOME": str(home),
+        "PATH": os.defpath,
+    }
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=home,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.startswith("NODE")
+    assert done.stderr == ""
+
+
+def test_the_agent_is_passed_through(home: Path) -> None:
+    done = rankdeck(home, "agent", "--version")
+
+    assert done.returncode == 0, done.stderr
+    assert "0.1" in done.stdout

@@ -1,0 +1,138 @@
+"""The JSON of every verb and the words for people, from values of the model."""
+
+import json
+
+import pytest
+
+from rankdeck.cli import shapes
+from rankdeck.cli.choose import job as choose_job
+from rankdeck.cli.output import clean
+from rankdeck.cli.report import how_it_ended, proof, summary
+from rankdeck.cli.verdict import of_job
+from rankdeck.errors import UnknownJobError
+from rankdeck.model.job import (
+    CancelReport,
+    FirstFailure,
+    Job,
+    Left,
+    Plan,
+    RankState,
+    State,
+)
+from rankdeck_agent.wire import NodePlan, ProcessPlan
+
+PLAN = Plan(
+    job="himeno-1",
+    name="himeno",
+    cluster="two",
+    backend="ssh",
+    nodes=(
+        NodePlan("himeno-1", "n1", (0, 1), (ProcessPlan("mpirun", ("mpirun", "bmt")),)),
+        NodePlan("himeno-1", "n2", (2, 3)),
+    ),
+)
+FAILURE = FirstFailure(
+    rank=2, node="n2", exit_code=3, signal=None, at=12.5, lines=("boom",)
+)
+
+
+def job(
+    state: State = State.FAILED, failure: FirstFailure | None = FAILURE, **more: object
+) -> Job:
+    ranks = tuple(
+        RankState(rank=r, node="n1" if r < 2 else "n2", state=state) for r in range(4)
+    )
+    values = {
+        "id": "himeno-1",
+        "name": "himeno",
+        "cluster": "two",
+        "created": 10.0,
+    } | more
+    return Job(plan=PLAN, state=state, ranks=ranks, first_failure=failure, **values)  # type: ignore[arg-type]
+
+
+def test_a_job_has_the_documented_shape() -> None:
+    shape = json.loads(json.dumps(shapes.job_shape(job())))
+
+    assert shape["job"] == "himeno-1"
+    assert shape["state"] == "failed"
+    assert shape["nodes"] == ["n1", "n2"]
+    assert shape["ranks"][2].keys() == {
+        "rank", "node", "state", "exit_code", "signal", "started", "ended",
+    }  # fmt: skip
+    assert shape["first_failure"] == {
+        "rank": 2, "node": "n2", "exit_code": 3, "signal": None, "at": 12.5, "lines": ["boom"], "tied": [],
+    }  # fmt: skip
+
+
+def test_a_report_has_the_documented_shape() -> None:
+    report = CancelReport(
+        "himeno-1", State.CANCELLED, (Left("n1", 7, "bmt"),), {"n2": "no answer"}
+    )
+    shape = json.loads(json.dumps(shapes.report_shape(report)))
+
+    assert shape == {
+        "job": "himeno-1",
+        "state": "cancelled",
+        "left": [{"node": "n1", "pid": 7, "command": "bmt"}],
+        "unverified": {"n2": "no answer"},
+    }
+    assert "left on n1: 7 bmt" in proof(report)
+
+
+def test_a_plan_is_json_with_every_command() -> None:
+    shape = json.loads(json.dumps(shapes.plan_shape(PLAN)))
+
+    assert shape["nodes"][0]["processes"][0]["argv"] == ["mpirun", "bmt"]
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "code"),
+    [
+        (State.DONE, None, 0),
+        (State.FAILED, FAILURE, 3),
+        (
+            State.FAILED,
+            FirstFailure(rank=1, node="n1", exit_code=None, signal=9, at=1.0),
+            137,
+        ),
+        (State.FAILED, None, 1),
+        (State.CANCELLED, None, 130),
+        (State.LOST, None, 1),
+    ],
+)
+def test_the_exit_code_is_that_of_the_first_failure(
+    state: State, failure: FirstFailure | None, code: int
+) -> None:
+    assert of_job(job(state, failure)) == code
+
+
+def test_the_summary_names_the_rank_that_failed_first() -> None:
+    text = summary(job())
+
+    assert "first failure: rank 2 on n2, exit 3" in text
+    assert "  | boom" in text
+
+
+def test_a_signal_has_its_name() -> None:
+    assert how_it_ended(None, 9) == "signal 9 (SIGKILL)"
+
+
+def test_a_job_is_found_by_name_and_by_the_beginning_of_its_id() -> None:
+    old, new = job(), job(id="himeno-2", created=20.0)
+
+    assert choose_job((old, new), "himeno") is new
+    assert choose_job((old, new), "himeno-1") is old
+    with pytest.raises(UnknownJobError, match="more than one"):
+        choose_job((old, new), "hime")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["\x1b]0;title\x07", "\x1b[2J", "\x1bPq\x1b\\", "\x9b2J", "\r", "\x07", "\u202e"],
+)
+def test_nothing_a_terminal_obeys_gets_through(hostile: str) -> None:
+    said = clean(f"a{hostile}b\x1b[31mred", colours=True)
+
+    assert said.replace("\ufffd", "") == "ab\x1b[31mred\x1b[0m"
+    assert "\x1b" not in clean(said)
