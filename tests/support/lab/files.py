@@ -1,9 +1,10 @@
 """Keys, users and configuration of a lab."""
 
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+import asyncssh
 
 _ROOTS_OWN = 3000
 """Who root is inside the lab: an ordinary user, as sshd and mpirun want it."""
@@ -27,9 +28,11 @@ def lay(folder: Path, nodes: Mapping[str, str]) -> None:
     """Write everything the scripts expect in the lab's folder."""
     for name in ("shared", "console", *nodes):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for key in ("hostkey", "id"):
-        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
-        subprocess.run(make, check=True, timeout=10)
+    for name in ("hostkey", "id"):
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        key.write_public_key(folder / f"{name}.pub")
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_bytes(key.export_private_key())
     hosts = {"localhost": "127.0.0.1", **nodes}
     host_key = " ".join((folder / "hostkey.pub").read_text().split()[:2])
     for name, text in {

@@ -22,7 +22,7 @@ NET = "10.78.0"
 REPOSITORY = Path(__file__).resolve().parents[3]
 _SCRIPTS = Path(__file__).parent
 _UP_LIMIT = 30.0
-_PROGRAMS = ("sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "tini", "setsid")
+_PROGRAMS = ("sshd", "ssh", "ip", "unshare", "nsenter", "tini", "setsid")
 
 
 def missing() -> str:

@@ -1,0 +1,58 @@
+# make demo   from nothing to the console on a live cluster of virtual nodes
+# make test   everything; `make fast` for the tier without real programs, `make check` for style and types
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+EXTRA_PYTEST ?=
+
+.PHONY: help setup dev demo test fast check bench clean
+
+help:
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
+	echo "also: setup dev bench clean"
+
+setup: $(VENV)/.setup
+dev: $(VENV)/.dev
+
+$(BIN)/python:
+	@python=$$(tests/support/python.sh); \
+	echo "making $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "make: this Python cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
+
+$(VENV)/.setup: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi,dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/rankdeck demo
+
+# Real programs for the slow tests: where they cannot be had, those tests skip by name.
+test: dev
+	tests/support/packages.sh
+	tests/support/torch.sh $(BIN)/python
+	$(PYTEST) $(EXTRA_PYTEST)
+
+fast: dev
+	$(PYTEST) -m "not slow" $(EXTRA_PYTEST)
+
+check: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
