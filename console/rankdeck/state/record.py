@@ -1,0 +1,210 @@
+"""What is kept of one job while it is followed: changed only by `Jobs`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from rankdeck.model.job import (
+    Countdown,
+    FirstFailure,
+    Job,
+    Plan,
+    RankState,
+    State,
+)
+from rankdeck.state.lines import RankLog
+from rankdeck.state.outcome import Failure, first_of, job_state
+from rankdeck_agent.wire import LAUNCHER
+
+LAST_LINES = 20
+_MOST_TROUBLES = 200
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """How far one node was read."""
+
+    name: str
+    seen: int = -1
+    closed: bool = False
+    lost: bool = False
+    cancelled_at: float | None = None
+    uncertainty: float = 0.005
+    restored: bool = False
+    """What is known is from an earlier session: told again from the beginning, forget it."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One job: mutable, with its snapshot."""
+
+    plan: Plan
+    created: float
+    cluster: str
+    ranks: dict[int, RankState] = field(default_factory=dict[int, RankState])
+    nodes: dict[str, NodeRecord] = field(default_factory=dict[str, NodeRecord])
+    logs: dict[tuple[str, int], RankLog] = field(default_factory=dict[tuple[str, int], RankLog])
+    failures: dict[tuple[str, int | str], Failure] = field(
+        default_factory=dict[tuple[str, int | str], Failure]
+    )
+    """By node and by rank or name of the launcher."""
+    launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    troubles: list[str] = field(default_factory=list[str])
+    countdown: Countdown | None = None
+    cancelled: bool = False
+    settled: bool = False
+    """Nothing more will come, though not every node has closed."""
+    latest: float = 0.0
+    first_failure: FirstFailure | None = None
+    """From an earlier session."""
+    snapshot: Job | None = None
+
+    def log(self, node: str, rank: int) -> RankLog:
+        """The log of a rank, or of the launcher of a node."""
+        key = (node if rank == LAUNCHER else "", rank)
+        if key not in self.logs:
+            self.logs[key] = RankLog(rank)
+        return self.logs[key]
+
+    def logs_of(self, rank: int) -> Iterator[RankLog]:
+        """Of a rank the one log, of the launcher one per node that has any."""
+        if rank != LAUNCHER:
+            yield self.log("", rank)
+            return
+        for node in self.plan.nodes:
+            if (node.node, LAUNCHER) in self.logs or any(p.rank is None for p in node.processes):
+                yield self.log(node.node, LAUNCHER)
+
+    def trouble(self, text: str) -> None:
+        """Keep one sentence, each once."""
+        if text and text not in self.troubles and len(self.troubles) < _MOST_TROUBLES:
+            self.troubles.append(text)
+
+    @property
+    def ended(self) -> bool:
+        return self.settled or all(node.closed for node in self.nodes.values())
+
+    def is_cancelled(self, at: float) -> bool:
+        """Whether something that ended `at` did so because it was told to."""
+        asked = [n.cancelled_at for n in self.nodes.values() if n.cancelled_at is not None]
+        return bool(asked) and at >= min(asked)
+
+
+def new_record(plan: Plan, created: float) -> Record:
+    """A record in which nothing has happened yet."""
+    record = Record(plan=plan, created=created, cluster=plan.cluster)
+    for node in plan.nodes:
+        record.nodes[node.node] = NodeRecord(node.node)
+        for rank in node.ranks:
+            record.ranks[rank] = RankState(rank=rank, node=node.node)
+    return record
+
+
+def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> Record:
+    """The record of a job that an earlier session saw."""
+    record = new_record(job.plan, job.created)
+    record.ranks.update({rank.rank: rank for rank in job.ranks})
+    record.troubles = list(job.troubles)
+    record.first_failure = job.first_failure
+    record.latest = job.ended or 0.0
+    record.cancelled = job.state is State.CANCELLED
+    record.settled = job.state.final
+    for node in record.nodes.values():
+        node.restored, node.closed = True, job.state.final
+    for rank in job.ranks:
+        if rank.state is State.FAILED and rank.ended is not None:
+            record.failures[rank.node, rank.rank] = Failure(
+                rank.ended, rank.node, rank.rank, rank.exit_code, rank.signal
+            )
+    if (first := job.first_failure) and first.rank is None:
+        record.failures[first.node, "launcher"] = Failure(
+            first.at, first.node, None, first.exit_code, first.signal
+        )
+    for rank, streams in ends.items():
+        for stream, end in streams.items():
+            if rank in record.ranks:
+                record.log("", rank).expect_end(stream, end)
+    return record
+
+
+def snapshot(record: Record) -> Job:
+    """The job as it is now."""
+    if record.snapshot is not None:
+        return record.snapshot
+    ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
+    first = _first_failure(record)
+    state = job_state(
+        [rank.state for rank in ranks],
+        ended=record.ended,
+        failed=_failed(record, first),
+        cancelled=record.cancelled and any(r.state is not State.DONE for r in ranks),
+    )
+    ended = record.latest or record.created
+    record.snapshot = Job(
+        id=record.plan.job,
+        name=record.plan.name,
+        cluster=record.cluster,
+        plan=record.plan,
+        state=state,
+        ranks=ranks,
+        created=record.created,
+        ended=ended if state.final else None,
+        exit_code=_exit_code(state, first),
+        first_failure=None if state is State.DONE else first,
+        countdown=None if state.final else record.countdown,
+        troubles=tuple(record.troubles),
+    )
+    return record.snapshot
+
+
+def _rank(record: Record, rank: RankState) -> RankState:
+    log = record.logs.get(("", rank.rank))
+    if record.nodes[rank.node].lost and not rank.state.final:
+        rank = replace(rank, state=State.LOST)
+    if log is None:
+        return rank
+    heard = log.heard if log.heard is not None else rank.heard
+    return replace(rank, last_line=log.last or rank.last_line, heard=heard)
+
+
+def _failed(record: Record, first: FirstFailure | None) -> bool:
+    # A failed launcher without a failed rank counts too, unless it was told to stop.
+    return first is not None or any(r.state is State.FAILED for r in record.ranks.values())
+
+
+def _exit_code(state: State, first: FirstFailure | None) -> int | None:
+    if state is State.DONE:
+        return 0
+    if first is not None and state is State.FAILED:
+        return Failure(0, "", None, first.exit_code, first.signal).status
+    return 1 if state is State.FAILED else None
+
+
+def _first_failure(record: Record) -> FirstFailure | None:
+    slack = {node.name: node.uncertainty for node in record.nodes.values()}
+    of_ranks = [f for f in record.failures.values() if f.rank is not None]
+    found = first_of(of_ranks, slack) or first_of(record.failures.values(), slack)
+    if found is None:
+        return record.first_failure if record.settled else None
+    failure, tied = found
+    return FirstFailure(
+        rank=failure.rank,
+        node=failure.node,
+        exit_code=failure.code,
+        signal=failure.signal,
+        at=failure.at,
+        lines=_last_lines(record, failure),
+        tied=tied,
+    )
+
+
+def _last_lines(record: Record, failure: Failure) -> tuple[str, ...]:
+    log = record.log(failure.node, LAUNCHER if failure.rank is None else failure.rank)
+    lines = [line.text for line in log.lines[-LAST_LINES:]]
+    if partial := log.partial:
+        lines = [*lines, partial.text][-LAST_LINES:]
+    if lines:
+        return tuple(lines)
+    earlier = record.first_failure
+    if earlier and (earlier.rank, earlier.node) == (failure.rank, failure.node):
+        return earlier.lines
+    return (log.last,) if log.last else ()
