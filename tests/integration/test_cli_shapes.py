@@ -5,11 +5,9 @@ import json
 import pytest
 
 from rankdeck.cli import shapes
-from rankdeck.cli.choose import job as choose_job
 from rankdeck.cli.output import clean
 from rankdeck.cli.report import how_it_ended, proof, summary
 from rankdeck.cli.verdict import of_job
-from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import (
     CancelReport,
     FirstFailure,
@@ -116,15 +114,6 @@ def test_the_summary_names_the_rank_that_failed_first() -> None:
 
 def test_a_signal_has_its_name() -> None:
     assert how_it_ended(None, 9) == "signal 9 (SIGKILL)"
-
-
-def test_a_job_is_found_by_name_and_by_the_beginning_of_its_id() -> None:
-    old, new = job(), job(id="himeno-2", created=20.0)
-
-    assert choose_job((old, new), "himeno") is new
-    assert choose_job((old, new), "himeno-1") is old
-    with pytest.raises(UnknownJobError, match="more than one"):
-        choose_job((old, new), "hime")
 
 
 @pytest.mark.parametrize(

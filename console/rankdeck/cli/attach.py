@@ -1,7 +1,7 @@
 """`rankdeck attach`: look at a job that runs already."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
@@ -10,6 +10,7 @@ from rankdeck.cli.shapes import job_shape
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
+from rankdeck.state.jobs import Jobs
 
 
 def attach(
@@ -28,7 +29,7 @@ def until_found(cluster: Cluster, given: str) -> str:
 
     async def find() -> int:
         async with opened(cluster) as session:
-            found.append(_meant(session.jobs.all(), given).id)
+            found.append(_meant(session.jobs, given).id)
         return 0
 
     until_done(find())
@@ -37,21 +38,18 @@ def until_found(cluster: Cluster, given: str) -> str:
 
 async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        job = _meant(session.jobs.all(), options.job)
+        job = _meant(session.jobs, options.job)
         code = await attend(session, job.id, as_json=options.json, may_cancel=False)
         if options.json:
             output.say_object(job_shape(session.jobs.job(job.id)))
         return code
 
 
-def _meant(jobs: Iterable[Job], given: str) -> Job:
+def _meant(jobs: Jobs, given: str) -> Job:
     """The job of that name, else the newest that runs."""
-    known = tuple(jobs)
     if given:
-        return choose.job(known, given)
-    running = sorted(
-        (job for job in known if not job.state.final), key=lambda job: -job.created
-    )
+        return jobs.find(given)
+    running = [job for job in jobs.all() if not job.state.final]
     if not running:
         raise UnknownJobError("no job runs on this cluster; see `rankdeck jobs`")
     return running[0]

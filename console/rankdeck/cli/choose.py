@@ -1,16 +1,13 @@
-"""Which cluster is meant, and which of its jobs."""
+"""Which cluster is meant."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from rankdeck.cli.codes import UsageError
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.paths import config_folder, find_cluster
 from rankdeck.demo.cluster import status as demo_status
-from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job
 
 VARIABLE = "RANKDECK_CLUSTER"
 
@@ -49,21 +46,3 @@ def _only_cluster() -> Path:
     raise UsageError(
         f"no cluster: say -c FILE, set {VARIABLE}, put a file into {folder}, or try `rankdeck demo`"
     )
-
-
-def job(jobs: Iterable[Job], given: str) -> Job:
-    """The job of that id or beginning of an id, else the newest of that name."""
-    known = tuple(jobs)
-    exact = [job for job in known if job.id == given]
-    named = sorted(
-        (job for job in known if job.name == given), key=lambda job: -job.created
-    )
-    begun = [job for job in known if job.id.startswith(given)] if given else []
-    if exact or named:
-        return (exact or named)[0]
-    if len(begun) > 1:
-        ids = ", ".join(sorted(job.id for job in begun))
-        raise UnknownJobError(f"more than one job begins with `{given}`: {ids}")
-    if not begun:
-        raise UnknownJobError(f"no job `{given}` on this cluster; see `rankdeck jobs`")
-    return begun[0]

@@ -63,7 +63,7 @@ def cancel(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        job = choose.job(session.jobs.all(), options.job)
+        job = session.jobs.find(options.job)
         output.progress(f"{job.id}: cancelling on {fold(job.nodes)} …")
         report = await session.cancel(job.id, options.grace)
     if options.json:

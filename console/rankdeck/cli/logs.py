@@ -17,7 +17,7 @@ def logs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        job = choose.job(session.jobs.all(), options.job)
+        job = session.jobs.find(options.job)
         ranks = _ranks(job, options.rank)
         session.watch(job.id, ranks, None)
         show = stream.show_object if options.json else stream.show_text

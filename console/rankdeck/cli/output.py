@@ -9,7 +9,7 @@ from typing import Any
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
 _SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-~]?"
 )

@@ -1,0 +1,1 @@
+"""Rankdeck beside its peers, in the same run: ratios, not absolute times."""

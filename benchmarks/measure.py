@@ -1,0 +1,107 @@
+"""CPU seconds, memory and wall time of processes; the noise of a shared machine stays out of ratios."""
+
+import os
+import resource
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONPATH = f"{ROOT}/console:{ROOT}/agents"
+LIMIT = 60.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": PYTHONPATH, **more}
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process and all its threads until now."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def resident_of(pid: int) -> float:
+    """MiB of memory that a process holds."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def run_once(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float]:
+    """Wall and CPU seconds of a command and its children; raises where it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.monotonic()
+    subprocess.run(
+        argv,
+        env=dict(env),
+        check=True,
+        timeout=LIMIT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    wall = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def alternate(
+    commands: Mapping[str, Sequence[str]], rounds: int, env: Mapping[str, str]
+) -> dict[str, tuple[float, float]]:
+    """Median wall and CPU seconds of each command, run in turn."""
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, argv in commands.items():
+            runs[name].append(run_once(argv, env))
+    return {
+        name: (median(wall for wall, _ in each), median(cpu for _, cpu in each))
+        for name, each in runs.items()
+    }
+
+
+@contextmanager
+def running(
+    argv: Sequence[str], stdin: bytes = b"", **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with its standard input held open, ended afterwards."""
+    process = subprocess.Popen(
+        argv,
+        env=environment(**more),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(stdin)
+        process.stdin.flush()
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, limit: float = 10.0) -> None:
+    """Come back once something accepts there."""
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

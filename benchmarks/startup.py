@@ -1,0 +1,52 @@
+"""How long until `rankdeck --help` is there, beside Python itself and clush."""
+
+import shutil
+import sys
+import tempfile
+
+from benchmarks.measure import alternate, environment
+from benchmarks.result import Result
+
+ROUNDS = 9
+
+
+CLUSTER = "cluster: two\nnodes:\n  - {name: 'n[1-2]', slots: 2}\n"
+
+
+def run() -> list[Result]:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(CLUSTER)
+        file.flush()
+        return _run(file.name)
+
+
+def _run(file: str) -> list[Result]:
+    commands = {
+        "help": (sys.executable, "-m", "rankdeck", "--help"),
+        "check": (
+            sys.executable,
+            "-m",
+            "rankdeck",
+            "check",
+            file,
+        ),
+        "python": (sys.executable, "-c", "pass"),
+        "asyncssh": (sys.executable, "-c", "import asyncssh"),
+    }
+    clush = shutil.which("clush") or shutil.which(
+        "clush", path=sys.executable.rpartition("/")[0]
+    )
+    if clush:
+        commands["clush"] = (clush, "--help")
+    found = alternate(commands, ROUNDS, environment())
+    peer = "clush" if clush else "python"
+    return [
+        Result(
+            name="startup.help", value=found["help"][1] * 1000, unit="ms CPU", peer=f"{peer} --help",
+            peer_value=found[peer][1] * 1000, budget=100, on_ratio=False,
+        ),
+        Result(
+            name="startup.check", value=found["check"][1] * 1000, unit="ms CPU",
+            peer="import asyncssh", peer_value=found["asyncssh"][1] * 1000, budget=1.0,
+        ),
+    ]  # fmt: skip
