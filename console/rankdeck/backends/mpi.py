@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rankdeck.backends.layout import Layout, interface_env, with_files
-from rankdeck.backends.tokens import at_run_time, shell_line, shell_word
+from rankdeck.backends.tokens import at_run_time, folder_word, shell_line
 from rankdeck.errors import LaunchError
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
@@ -172,13 +172,9 @@ def rank_argv(layout: Layout) -> tuple[str, ...]:
     """
     shim = f"/tmp/rankdeck.{layout.job}/rank"
     workdir, argv = layout.spec.workdir, layout.wrapped()
-    if RUN_TOKEN in workdir:
-        return (
-            shim,
-            "sh",
-            "-c",
-            f"cd {shell_word(workdir)} && exec {shell_line(argv)}",
-        )
+    if _moves(workdir):
+        line = f"cd {folder_word(workdir)} && exec {shell_line(argv)}"
+        return (shim, "sh", "-c", line)
     return (shim, *at_run_time(argv))
 
 
@@ -225,9 +221,14 @@ def _forwarded(layout: Layout) -> tuple[str, ...]:
 
 def _workdir(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
     workdir = layout.spec.workdir
-    if not workdir or RUN_TOKEN in workdir:
+    if not workdir or _moves(workdir):
         return ()
     return _fill(flavour.workdir, workdir=workdir)
+
+
+def _moves(workdir: str) -> bool:
+    """True for a folder that is another one on each node, or may be."""
+    return RUN_TOKEN in workdir or workdir.startswith("~")
 
 
 def _check_addresses(layout: Layout) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rankdeck.backends.layout import Layout, Place, interface_env
-from rankdeck_agent.wire import RUN_TOKEN, NodePlan, ProcessPlan
+from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 
 def plan_plain(layout: Layout) -> tuple[NodePlan, ...]:
@@ -24,7 +24,7 @@ def _node(layout: Layout, place: Place) -> NodePlan:
 def rank_process(
     layout: Layout, place: Place, local: int, extra: Mapping[str, str]
 ) -> ProcessPlan:
-    """A rank that knows its number and its place."""
+    """A rank that knows its number and its place; the supervisor puts the shim before it."""
     rank = place.ranks[local]
     env = {
         "RANKDECK_RANK": str(rank),
@@ -34,5 +34,5 @@ def rank_process(
         "LOCAL_WORLD_SIZE": str(len(place.ranks)),
         **extra,
     }
-    argv = (f"{RUN_TOKEN}/rank-shim", *layout.wrapped())
+    argv = layout.wrapped()
     return ProcessPlan(f"rank {rank}", argv, env, layout.spec.workdir, rank)

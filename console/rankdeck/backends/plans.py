@@ -7,10 +7,10 @@ from rankdeck.backends.mpi import plan_mpi
 from rankdeck.backends.plain import plan_plain
 from rankdeck.backends.tensorflow import plan_tensorflow
 from rankdeck.backends.tokens import (
+    file_lines,
     needs_port,
     process_line,
     shell_line,
-    shell_word,
     with_port,
 )
 from rankdeck.backends.torch import plan_torch
@@ -20,9 +20,7 @@ from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
-    RUN_TOKEN,
     RUN_VARIABLE,
-    NodeFile,
     NodePlan,
 )
 
@@ -71,7 +69,7 @@ def _node_text(node: NodePlan) -> str:
     lines += (
         [f'mkdir -p "${RUN_VARIABLE}" && cd "${RUN_VARIABLE}"'] if node.files else []
     )
-    lines += [_file_text(file) for file in node.files]
+    lines += [line for file in node.files for line in file_lines(file)]
     lines.append(f"export {JOB_VARIABLE}={node.job} {NODE_VARIABLE}={node.node}")
     lines += [
         f"export {shell_line([f'{key}={value}'])}" for key, value in node.env.items()
@@ -86,15 +84,3 @@ def _node_text(node: NodePlan) -> str:
         process_line(process) + (" &" if several else "") for process in node.processes
     ]
     return "\n".join(lines) + "\n"
-
-
-def _file_text(file: NodeFile) -> str:
-    end = "EOF"
-    while end in file.text.splitlines():
-        end += "_"
-    body = file.text if file.text.endswith("\n") or not file.text else file.text + "\n"
-    write = f'sed "s|\\{RUN_TOKEN}|${RUN_VARIABLE}|g"' if RUN_TOKEN in file.text else "cat"
-    mode = (
-        f"\nchmod {file.mode:o} {shell_word(file.path)}" if file.mode != 0o644 else ""
-    )
-    return f"{write} > {shell_word(file.path)} <<'{end}'\n{body}{end}{mode}"

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rankdeck.model.job import Plan
-from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodePlan, ProcessPlan
+from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodeFile, NodePlan, ProcessPlan
 
+SHIM = f"{RUN_TOKEN}/rank-shim"
 PORT_TOKEN = "${RANKDECK_PORT}"
 _PORT = re.compile(r"\$\{RANKDECK_PORT(?:\+(\d{1,4}))?\}")
 
@@ -67,6 +68,16 @@ def shell_line(words: Sequence[str]) -> str:
     return " ".join(shell_word(word) for word in words)
 
 
+def folder_word(path: str) -> str:
+    """A folder quoted for sh; `~` is the home folder, as the supervisor takes it."""
+    home, slash, rest = path.partition("/")
+    return (
+        '"$HOME"' + shell_word(slash + rest)
+        if home == "~" and rest
+        else shell_word(path)
+    )
+
+
 def at_run_time(argv: Sequence[str]) -> tuple[str, ...]:
     """A command that finds the run folder where it runs: it differs from node to node."""
     if not any(RUN_TOKEN in word for word in argv):
@@ -75,7 +86,22 @@ def at_run_time(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def process_line(process: ProcessPlan) -> str:
-    """The command of a process with its own variables and folder before it."""
+    """The command of a process with its variables, its folder and, for a rank, the shim."""
     variables = [f"{key}={value}" for key, value in process.env.items()]
-    line = shell_line(["env", *variables, *process.argv] if variables else process.argv)
-    return f"cd {shell_word(process.cwd)} && {line}" if process.cwd else line
+    shim = [] if process.rank is None else [SHIM]
+    line = shell_line(
+        [*(["env", *variables] if variables else []), *shim, *process.argv]
+    )
+    return f"cd {folder_word(process.cwd)} && {line}" if process.cwd else line
+
+
+def file_lines(file: NodeFile) -> list[str]:
+    """Shell lines that write a file; the run folder in its text is filled in by sed."""
+    end = "EOF"
+    while end in file.text.splitlines():
+        end += "_"
+    path = shell_word(file.path)
+    fill = f'sed "s|\\{RUN_TOKEN}|${RUN_VARIABLE}|g"'
+    write = f"{fill if RUN_TOKEN in file.text else 'cat'} > {path} <<'{end}'"
+    mode = [f"chmod {file.mode:o} {path}"] if file.mode != 0o644 else []
+    return [write, *file.text.splitlines(), end, *mode]

@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from rankdeck.backends.layout import Layout, Place, interface_env
-from rankdeck.backends.tokens import PORT_TOKEN
+from rankdeck.backends.tokens import PORT_TOKEN, SHIM
 from rankdeck_agent.wire import RUN_TOKEN, NodePlan, ProcessPlan
-
-SHIM = f"{RUN_TOKEN}/rank-shim"
 
 
 def plan_torch(layout: Layout) -> tuple[NodePlan, ...]:
