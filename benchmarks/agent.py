@@ -1,4 +1,4 @@
-"""The agent at 1 Hz beside collectd, node_exporter and glances, all at the same time."""
+"""The agent at 1 Hz beside collectd and glances, all at the same time."""
 
 import json
 import shutil
@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import cpu_of, free_port, resident_of, running, wait_for_port
+from benchmarks.measure import (
+    cpu_of,
+    free_port,
+    must_live,
+    resident_of,
+    running,
+    wait_for_port,
+)
 from benchmarks.result import MissingError, Result
 
 SETTLE = 3.0
@@ -30,8 +37,10 @@ LoadPlugin mqtt
   </Publish>
 </Plugin>
 """
-BUDGETS = {"collectd": 1.3, "node_exporter": 1.3, "glances": 1 / 20}
-PEERS = "for peers: apt-get install collectd-core prometheus-node-exporter; pip install glances paho-mqtt certifi"
+BUDGETS = {"collectd": 1.3, "glances": 1 / 20}
+PEERS = (
+    "for peers: apt-get install collectd-core; pip install glances paho-mqtt certifi"
+)
 
 
 def run() -> list[Result]:
@@ -43,11 +52,13 @@ def run() -> list[Result]:
         port = free_port()
         stack.enter_context(running((mosquitto, "-p", str(port))))
         wait_for_port(port)
-        pids = {"agent": stack.enter_context(_agent(port)).pid}
+        processes = {"agent": stack.enter_context(_agent(port))}
         for name, argv in _peers(folder, port).items():
-            pids[name] = stack.enter_context(running(argv)).pid
-        used = _used(pids)
-        resident = resident_of(pids["agent"])
+            processes[name] = stack.enter_context(running(argv))
+        used = _used({name: process.pid for name, process in processes.items()})
+        resident = resident_of(processes["agent"].pid)
+        for name, process in processes.items():
+            must_live(name, process)
     return [*_cpu(used), _memory(resident)]
 
 

@@ -19,6 +19,14 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": PYTHONPATH, **more}
 
 
+def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
+    """A process that ended costs nothing: never a result."""
+    if process.poll() is not None:
+        raise RuntimeError(
+            f"{name} ended with {process.returncode} while it was measured"
+        )
+
+
 def cpu_of(pid: int) -> float:
     """CPU seconds of a process and all its threads until now."""
     return time.clock_gettime((~pid << 3) | 2)
