@@ -1,0 +1,98 @@
+"""Every action of the console in one table: keys, footer, palette and help come from it."""
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+LISTS = ("fleet", "jobs", "launch", "messages")
+EVERYWHERE = ("fleet", "node", "jobs", "job", "launch", "messages", "help")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a person can do. Its method is `action_<id>` of the screen or the app."""
+
+    id: str
+    keys: str
+    """Separated by commas; the first is shown."""
+    label: str
+    screens: tuple[str, ...]
+    help: str
+    footer: bool = False
+
+    @property
+    def shown_key(self) -> str:
+        key = self.keys.split(",")[0]
+        return KEY_NAMES.get(key, key)
+
+
+KEY_NAMES = {
+    "slash": "/", "colon": ":", "question_mark": "?", "escape": "esc", "enter": "enter", "space": "space",
+    "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "upper_w": "W",
+    "upper_n": "N", "upper_g": "G", "upper_m": "M", "upper_s": "S", "pagedown": "pgdn", "pageup": "pgup",
+    "down": "down", "up": "up", "circumflex_accent": "^",
+}  # fmt: skip
+
+ACTIONS: tuple[Action, ...] = (
+    Action("open", "enter", "open", ("fleet", "jobs"), "Open what is under the cursor", True),
+    Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
+    Action("zoom", "enter,z", "zoom", ("job",), "One rank on the whole screen, or back to the wall", True),
+    Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
+    Action("search", "slash", "search", ("job",), "Find text in the log of one rank", True),
+    Action("sort", "s", "sort", ("fleet", "jobs"), "Sort by the next column", True),
+    Action("reverse", "S", "reverse", ("fleet", "jobs"), "Turn the order round"),
+    Action("metric", "m", "map", ("fleet",), "What the map shows: state, or a metric", True),
+    Action("next_match", "n", "next", ("job",), "Next match of the search"),
+    Action("previous_match", "N", "previous", ("job",), "Previous match of the search"),
+    Action("follow", "f,end", "follow", ("job",), "Go to the newest line and stay there", True),
+    Action("merged", "M", "merged", ("job",), "All ranks of the page in one log, by time", True),
+    Action("stamps", "t", "time", ("job",), "Timestamps: off, time of day, since the start", True),
+    Action("wrap", "W", "wrap", ("job",), "Wrap long lines"),
+    Action("previous_page", "left_square_bracket", "page", ("job",), "Previous page of ranks"),
+    Action("next_page", "right_square_bracket", "page", ("job",), "Next page of ranks", True),
+    Action("more_panes", "plus", "more panes", ("job",), "More ranks on a page"),
+    Action("fewer_panes", "minus", "fewer panes", ("job",), "Fewer, larger panes"),
+    Action("launcher", "l", "launcher", ("job",), "What the launcher itself wrote"),
+    Action("failure", "e", "failure", ("job",), "Go to the rank that failed first"),
+    Action("keep", "k", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
+    Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
+    Action("copy", "y", "copy", ("fleet", "job"), "Copy the names or lines that are shown"),
+    Action("goto_fleet", "1", "fleet", EVERYWHERE, "All nodes"),
+    Action("goto_jobs", "2", "jobs", EVERYWHERE, "All jobs"),
+    Action("goto_launch", "3", "launch", EVERYWHERE, "Start a job"),
+    Action("goto_messages", "4", "messages", EVERYWHERE, "What Rankdeck has to say"),
+    Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
+    Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
+    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages"), "Go back; undo filter or search"),
+    Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen quit. Jobs go on"),
+    Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Paint the whole screen anew"),
+)  # fmt: skip
+
+MOVES: tuple[tuple[str, str], ...] = (
+    ("j k / arrows", "line by line; on the job screen from pane to pane"),
+    ("g G / home end", "first, last"),
+    ("pgup pgdn / space b", "a page"),
+    ("h l / arrows", "sideways in a log"),
+    ("mouse", "click chooses, click again opens, wheel scrolls; shift-drag selects text"),
+)
+
+FILTERS: tuple[tuple[str, str], ...] = (
+    ("gpu-01", "names or words that contain it"),
+    ("state!=ok", "state is ok, warn, bad or unknown"),
+    ("gpu.temp>80", "any metric; < <= > >= = !=; the largest device counts"),
+    ("cpu>50 & mem>90", "both; short names: cpu mem gpu temp load"),
+)
+
+
+def for_screen(screen: str) -> tuple[Action, ...]:
+    """The actions of one screen, in the order of the table."""
+    return tuple(action for action in ACTIONS if screen in action.screens)
+
+
+def bindings(screen: str) -> list[Binding]:
+    """Textual's bindings for one screen."""
+    return [
+        Binding(key, action.id, action.label, show=False, key_display=action.shown_key)
+        for action in for_screen(screen)
+        for key in action.keys.split(",")
+    ]

@@ -1,0 +1,366 @@
+"""The console as a program: opens the session behind the first paint, owns theme and navigation."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import SystemCommand
+from textual.filter import LineFilter, NoColor
+from textual.screen import Screen
+
+from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.health import Level
+from rankdeck.model.job import JobSpec
+from rankdeck.ui import actions, clipboard, commands, glyphs, themes
+from rankdeck.ui.clean import clean
+from rankdeck.ui.display import FrameDiff
+from rankdeck.ui.opening import Opening
+from rankdeck.ui.port import OpenSession, SessionPort
+from rankdeck.ui.screens.base import PAINT, DeckScreen
+from rankdeck.ui.screens.fleet import FleetScreen
+from rankdeck.ui.screens.help import HelpScreen
+from rankdeck.ui.screens.job import JobScreen
+from rankdeck.ui.screens.jobs import JobsScreen
+from rankdeck.ui.screens.launch import LaunchScreen
+from rankdeck.ui.screens.messages import MessagesScreen
+from rankdeck.ui.screens.modals import HostKeyQuestion, cancel_question, report_note
+from rankdeck.ui.screens.node import NodeScreen
+from rankdeck.ui.settings import UiSettings
+
+HOMES: dict[str, type[DeckScreen]] = {
+    "fleet": FleetScreen,
+    "jobs": JobsScreen,
+    "launch": LaunchScreen,
+    "messages": MessagesScreen,
+}
+"""The screens that number keys reach."""
+LEAVE_LIMIT = 5.0
+"""Seconds that closing the session may take."""
+
+
+class RankdeckApp(FrameDiff):
+    """The console on one session."""
+
+    AUTO_FOCUS: ClassVar[str | None] = ""
+    CSS_PATH = "deck.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    TITLE = "rankdeck"
+    BINDINGS: ClassVar = []
+
+    def __init__(self, session: SessionPort, settings: UiSettings) -> None:
+        self.palettes, self._theme_faults = themes.load((themes.shipped_folder(), *settings.theme_folders))
+        self.palette = self._first_palette(settings)
+        self.glyphs = glyphs.ASCII if settings.ascii else glyphs.UNICODE
+        super().__init__()
+        self.animation_level = "none"
+        self.session = session
+        self.opened = not isinstance(session, Opening)
+        self.trouble = ""
+        self.summary: Counter[Level] = Counter()
+        self.frame_diff = settings.diff
+        self._wanted_theme = settings.theme
+        self._opener: OpenSession | None = None
+        self._asked: HostKeyError | None = None
+        self._homes: dict[str, DeckScreen] = {}
+        self._leaving = asyncio.Event()
+
+    def _first_palette(self, settings: UiSettings) -> themes.Palette:
+        default = "mono" if themes.colourless(os.environ) else "dark"
+        return self.palettes.get(settings.theme or default) or self.palettes[default]
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """No colour at all in a theme without colours."""
+        return [NoColor()] if self.palette.mono else []
+
+    # ---- life
+
+    def on_mount(self) -> None:
+        for palette in self.palettes.values():
+            self.register_theme(palette.theme())
+        self.theme = self.palette.name
+        self.app_resume_signal.subscribe(self, lambda _: self.forget_frame())
+        self.push_screen(self._home("fleet"))
+        self.set_interval(PAINT, self._look)
+        if self._opener is not None:
+            self.call_after_refresh(self._begin)
+        for fault in self._faults():
+            self.call_after_refresh(self.say, fault, "warn")
+
+    def _faults(self) -> list[str]:
+        faults = list(self._theme_faults)
+        if self._wanted_theme and self._wanted_theme not in self.palettes:
+            faults.append(f"no theme `{self._wanted_theme}`; there are {', '.join(sorted(self.palettes))}")
+        return faults
+
+    def open_with(self, opener: OpenSession) -> None:
+        """Open the session once the first picture is painted."""
+        self._opener = opener
+
+    def _begin(self) -> None:
+        self._session_worker = self.run_worker(self._hold_session(), name="session", exit_on_error=False)
+
+    async def _hold_session(self) -> None:
+        """Keep the session open until somebody leaves."""
+        assert self._opener is not None
+        try:
+            async with self._opener() as session:
+                self.session = session
+                self.opened = True
+                await self._leaving.wait()
+        except* RankdeckError as group:
+            self.trouble = clean("; ".join(str(error) for error in _leaves(group)))
+            self.say(self.trouble, "bad")
+            await self._leaving.wait()
+        self.exit(1 if self.trouble else 0)
+
+    def leave(self) -> None:
+        """Close the session, then the program. Jobs go on."""
+        if self._opener is None:
+            self.exit(0)
+            return
+        self._leaving.set()
+        self.set_timer(LEAVE_LIMIT, lambda: self.exit(1 if self.trouble else 0))
+
+    def _look(self) -> None:
+        """What no screen looks at: counts, questions, a terminal that reads again."""
+        self.pay_frame_debt()
+        self.summary = Counter(node.health.level for node in self.session.fleet.nodes())
+        question = self.session.pending_host_key
+        if question is not None and question is not self._asked:
+            self._asked = question
+            self.push_screen(HostKeyQuestion(question), self._answer_host_key)
+
+    def _answer_host_key(self, accept: bool | None) -> None:
+        self.session.answer_host_key(bool(accept))
+
+    # ---- saying
+
+    @property
+    def deck_screen(self) -> DeckScreen | None:
+        """The screen on top that is no question."""
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, DeckScreen)), None)
+
+    def say(self, text: str, role: str = "text") -> None:
+        """Show a sentence in the last line."""
+        if screen := self.deck_screen:
+            screen.say(text, role)
+
+    def copy(self, text: str, what: str) -> None:
+        """To the clipboard of the person in front of the terminal."""
+        if not clipboard.through_tmux(text):
+            self.copy_to_clipboard(text[: clipboard.LIMIT])
+        self.say(f"copied {what}", "ok")
+
+    # ---- going
+
+    def _home(self, name: str) -> DeckScreen:
+        if name not in self._homes:
+            self._homes[name] = HOMES[name]()
+        return self._homes[name]
+
+    def goto(self, name: str) -> None:
+        """One of the four main screens, with nothing on top of it."""
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+        if self.screen is not self._home(name):
+            self.switch_screen(self._home(name))
+
+    def open_node(self, name: str) -> None:
+        if isinstance(self.screen, NodeScreen):
+            self.pop_screen()
+        self.push_screen(NodeScreen(name))
+
+    def open_job(self, job_id: str) -> None:
+        if isinstance(self.screen, JobScreen):
+            self.pop_screen()
+        self.push_screen(JobScreen(job_id))
+
+    def action_goto_fleet(self) -> None:
+        self.goto("fleet")
+
+    def action_goto_jobs(self) -> None:
+        self.goto("jobs")
+
+    def action_goto_launch(self) -> None:
+        self.goto("launch")
+
+    def action_goto_messages(self) -> None:
+        self.goto("messages")
+
+    def action_help(self) -> None:
+        screen = self.deck_screen
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(screen.deck_name if screen else "fleet"))
+
+    def action_redraw(self) -> None:
+        self.forget_frame()
+        self.screen.refresh()
+
+    # ---- doing
+
+    def launch(self, spec: JobSpec) -> None:
+        """Start a job and show it."""
+        self.say(f"starting {clean(spec.name)}…")
+        self.run_worker(self._launch(spec), name="launch", group="launch", exclusive=True)
+
+    async def _launch(self, spec: JobSpec) -> None:
+        try:
+            job_id = await self.session.launch(spec)
+        except RankdeckError as error:
+            self.say(clean(str(error)), "bad")
+            return
+        self.say("")
+        self.open_job(job_id)
+
+    def ask_cancel(self, job_id: str) -> None:
+        """Ask, then end every process of the job."""
+        try:
+            job = self.session.jobs.job(job_id)
+        except RankdeckError as error:
+            self.say(str(error), "warn")
+            return
+        if job.state.final:
+            self.say(f"{clean(job.id)} has ended already", "warn")
+            return
+
+        def answer(yes: bool | None) -> None:
+            if yes:
+                self.say(f"ending {clean(job_id)}…", "warn")
+                self.run_worker(self._cancel(job_id), name=f"cancel {job_id}")
+
+        self.push_screen(cancel_question(job), answer)
+
+    async def _cancel(self, job_id: str) -> None:
+        try:
+            report = await self.session.cancel(job_id)
+        except RankdeckError as error:
+            self.say(clean(str(error)), "bad")
+            return
+        self.say("")
+        self.push_screen(report_note(report))
+
+    # ---- commands
+
+    def choices(self, argument: str) -> list[str]:
+        """What an argument of a command may be."""
+        return {
+            "NAME": lambda: [node.name for node in self.session.cluster.nodes] + sorted(self.palettes),
+            "ID": lambda: [job.id for job in self.session.jobs.all()],
+            "JOB": lambda: [job.id for job in self.session.jobs.all() if not job.state.final],
+            "FILE": lambda: [str(path) for path in self.session.job_files()],
+        }.get(argument, lambda: list[str]())()
+
+    def run_command(self, text: str) -> None:
+        """Do what was typed after `:`."""
+        try:
+            command, argument = commands.parse(text)
+        except commands.CommandError as error:
+            self.say(str(error), "warn")
+            return
+        getattr(self, f"command_{command.name}")(argument)
+
+    def command_fleet(self, argument: str) -> None:
+        del argument
+        self.goto("fleet")
+
+    def command_jobs(self, argument: str) -> None:
+        del argument
+        self.goto("jobs")
+
+    def command_messages(self, argument: str) -> None:
+        del argument
+        self.goto("messages")
+
+    def command_help(self, argument: str) -> None:
+        del argument
+        self.action_help()
+
+    def command_q(self, argument: str) -> None:
+        del argument
+        self.leave()
+
+    def command_node(self, argument: str) -> None:
+        if argument in {node.name for node in self.session.cluster.nodes}:
+            self.open_node(argument)
+        else:
+            self.say(f"no node `{clean(argument)}` in this cluster", "warn")
+
+    def command_job(self, argument: str) -> None:
+        try:
+            self.open_job(self.session.jobs.find(argument).id)
+        except RankdeckError as error:
+            self.say(str(error), "warn")
+
+    def command_cancel(self, argument: str) -> None:
+        screen = self.deck_screen
+        if not argument and isinstance(screen, JobScreen):
+            argument = screen.job_id
+        try:
+            self.ask_cancel(self.session.jobs.find(argument).id)
+        except RankdeckError as error:
+            self.say(str(error), "warn")
+
+    def command_rank(self, argument: str) -> None:
+        screen = self.deck_screen
+        if isinstance(screen, JobScreen) and argument.isdigit():
+            screen.zoom(int(argument))
+        else:
+            self.say("open a job first, then :rank NUMBER", "warn")
+
+    def command_launch(self, argument: str) -> None:
+        self.goto("launch")
+        screen = self._home("launch")
+        if argument and isinstance(screen, LaunchScreen):
+            self.call_after_refresh(screen.select, Path(argument).expanduser())
+
+    def command_theme(self, argument: str) -> None:
+        palette = self.palettes.get(argument)
+        if palette is None:
+            self.say(f"no theme `{clean(argument)}`; there are {', '.join(sorted(self.palettes))}", "warn")
+            return
+        self.palette = palette
+        self.theme = palette.name
+        self._paint_anew()
+
+    def command_ascii(self, argument: str) -> None:
+        del argument
+        self.glyphs = glyphs.UNICODE if self.glyphs is glyphs.ASCII else glyphs.ASCII
+        self._paint_anew()
+
+    def _paint_anew(self) -> None:
+        for screen in self.screen_stack:
+            screen.refresh(layout=True)
+            for widget in screen.walk_children():
+                widget.refresh()
+        if screen := self.deck_screen:
+            screen.refresh_now()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: the actions of this screen, and the themes."""
+        if isinstance(screen, DeckScreen):
+            for action in actions.for_screen(screen.deck_name):
+                run = partial(screen.run_action, action.id)
+                yield SystemCommand(action.help, f"{action.label}: {action.shown_key}", run)
+        for name in sorted(self.palettes):
+            yield SystemCommand(f"Theme {name}", "Change the colours", partial(self.command_theme, name))
+
+
+def _leaves(group: BaseExceptionGroup[RankdeckError]) -> list[RankdeckError]:
+    found: list[RankdeckError] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def run(open_session: OpenSession, settings: UiSettings, *, cluster: Cluster) -> int:
+    """Run the console on this cluster; gives the exit status."""
+    app = RankdeckApp(Opening(cluster), settings)
+    app.open_with(open_session)
+    status = app.run()
+    return status if status is not None else app.return_code or 0

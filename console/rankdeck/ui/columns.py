@@ -1,0 +1,97 @@
+"""The columns of the fleet table, each with how it is painted and sorted: one row per column."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rankdeck.state.fleet import NodeState
+from rankdeck.ui import readings, words
+from rankdeck.ui.clean import clean
+from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.gauges import bar
+
+Number = Callable[[NodeState], float | None]
+BAR = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NodeColumn:
+    """A column of numbers. `metric` says which simulated prefix and which failure concern it."""
+
+    title: str
+    width: int
+    keep: int
+    metric: str
+    number: Number
+    say: Callable[[float | None], str]
+    warn: float = float("inf")
+    gauge: bool = False
+
+
+def _n(metric: str) -> Number:
+    return lambda node: readings.number(node, metric)
+
+
+def _r(metric: str) -> Number:
+    return lambda node: readings.total_rate(node, metric)
+
+
+NUMBERS: tuple[NodeColumn, ...] = (
+    NodeColumn("CPU", 4, 9, "cpu.used", _n("cpu.used"), words.percent, 95, True),
+    NodeColumn("MEM", 4, 8, "mem.used", _n("mem.used"), words.percent, 90, True),
+    NodeColumn("GPU", 4, 9, "gpu.used", lambda node: readings.mean(node, "gpu.used"), words.percent, gauge=True),
+    NodeColumn("GMEM", 4, 6, "gpu.mem_used", readings.gpu_memory, words.percent, 98),
+    NodeColumn("TEMP", 4, 6, "gpu.temp", readings.temperature, words.celsius, 85),
+    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _r("rdma.rx"), words.rate),
+    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _r("rdma.tx"), words.rate),
+    NodeColumn("NET", 7, 4, "net.rx", readings.network, words.rate),
+    NodeColumn("LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: words.plain(value, 1)),
+)
+BY_TITLE = {column.title: column for column in NUMBERS}
+SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
+MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP")
+HEAT = ((50.0, "dim"), (80.0, "ok"), (95.0, "warn"))
+"""Below which value a number has which role on the map; above all: bad."""
+
+
+def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Runs:
+    """The cell of this column: a number, with a bar where there is room; `ERR` where reading failed."""
+    value = column.number(node)
+    if value is None:
+        failed = any(name.split("/")[0] == column.metric for name in node.failed)
+        return [("ERR" if failed else words.NOTHING, "warn" if failed else "dim")]
+    hot = value >= column.warn
+    stale = node.health.level.word == "unknown"
+    role = "dim" if stale else "warn" if hot else "text"
+    text = column.say(value).rjust(4 if column.gauge else 0)
+    if column.gauge and width > column.width:
+        return [*bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
+    return [(text, role)]
+
+
+def sort_key(title: str) -> Callable[[NodeState], tuple[object, ...]]:
+    """The natural order of a column: worst or largest first, names from A."""
+    if title == "STATE":
+        return readings.worst_first
+    if title == "NODE":
+        return lambda node: (node.name,)
+    if title == "SEEN":
+        return lambda node: (-(node.heard_s() or 1e18), node.name)
+    column = BY_TITLE[title]
+
+    def key(node: NodeState) -> tuple[object, ...]:
+        value = column.number(node)
+        return (value is None, -(value or 0.0), node.name)
+
+    return key
+
+
+def heat(value: float | None) -> str:
+    """The role of a percentage or temperature on the map."""
+    if value is None:
+        return "unknown"
+    return next((role for limit, role in HEAT if value < limit), "bad")
+
+
+def name_cell(node: NodeState) -> Runs:
+    return [(clean(node.name), "title" if node.health.level >= 2 else "text")]

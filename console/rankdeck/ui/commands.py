@@ -1,0 +1,62 @@
+"""The command line after `:`: what can be typed, and how it is completed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. `argument` names what follows it, "" where nothing does."""
+
+    name: str
+    argument: str
+    help: str
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("fleet", "", "All nodes"),
+    Command("node", "NAME", "One node"),
+    Command("jobs", "", "All jobs"),
+    Command("job", "ID", "One job"),
+    Command("launch", "FILE", "Start a job; without FILE, choose one"),
+    Command("messages", "", "What Rankdeck has to say"),
+    Command("cancel", "JOB", "End every process of a job"),
+    Command("rank", "RANK", "On a job: zoom into this rank"),
+    Command("theme", "NAME", "Change the colours"),
+    Command("ascii", "", "Draw with ASCII only, or not"),
+    Command("help", "", "Keys and commands"),
+    Command("q", "", "Leave; jobs go on"),
+)
+NAMES = {command.name: command for command in COMMANDS}
+
+
+class CommandError(ValueError):
+    """A command that cannot be understood."""
+
+
+def parse(text: str) -> tuple[Command, str]:
+    """The command and its argument; the start of a name is enough if only one fits."""
+    name, _, argument = text.strip().partition(" ")
+    command = NAMES.get(name)
+    if command is None:
+        starts = [one for one in COMMANDS if name and one.name.startswith(name)]
+        if len(starts) != 1:
+            near = [one.name for one in starts] or get_close_matches(name, NAMES, 2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else "; ? lists them"
+            raise CommandError(f"no command `{name}`{hint}")
+        command = starts[0]
+    return command, argument.strip()
+
+
+def complete(text: str, choices: Callable[[str], Sequence[str]]) -> list[str]:
+    """Lines that `text` may become; `choices` gives the values of an argument."""
+    name, space, argument = text.partition(" ")
+    if not space:
+        return [one.name + (" " if one.argument else "") for one in COMMANDS if one.name.startswith(name)]
+    command = NAMES.get(name)
+    if command is None or not command.argument:
+        return []
+    values = choices(command.argument)
+    starting = [value for value in values if value.startswith(argument)]
+    return [f"{name} {value}" for value in starting or [v for v in values if argument in v]]

@@ -1,0 +1,54 @@
+"""What the screens show while the cluster is being opened: its nodes, nothing heard yet."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rankdeck.errors import HostKeyError, LaunchError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobs import Jobs
+from rankdeck.state.messages import Messages
+
+
+class Opening:
+    """A session in which nothing can be done yet."""
+
+    pending_host_key: HostKeyError | None = None
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.fleet = Fleet(cluster)
+        self.jobs = Jobs()
+        self.messages = Messages()
+
+    def answer_host_key(self, accept: bool) -> None:
+        del accept
+
+    def job_files(self) -> tuple[Path, ...]:
+        return ()
+
+    def read_job(self, path: Path) -> JobSpec:
+        raise self._not_yet(str(path))
+
+    def plan(self, spec: JobSpec) -> Plan:
+        raise self._not_yet(spec.name)
+
+    def render(self, plan: Plan) -> str:
+        return plan.text
+
+    async def launch(self, spec: JobSpec) -> str:
+        raise self._not_yet(spec.name)
+
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+        del grace
+        raise self._not_yet(job_id)
+
+    def hold(self, job_id: str) -> None:
+        del job_id
+
+    def watch(self, job_id: str, ranks: Iterable[int]) -> None:
+        del job_id, ranks
+
+    def _not_yet(self, what: str) -> LaunchError:
+        return LaunchError("plan", f"{what}: the cluster is still being opened; try again in a moment")

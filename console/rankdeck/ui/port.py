@@ -1,0 +1,57 @@
+"""What the console needs from an open cluster; `rankdeck.session` is the real one."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+from rankdeck.errors import HostKeyError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobs import Jobs
+from rankdeck.state.messages import Messages
+
+
+class SessionPort(Protocol):
+    """One cluster: its state to read, and the few things a person can ask for."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def fleet(self) -> Fleet: ...
+    @property
+    def jobs(self) -> Jobs: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def pending_host_key(self) -> HostKeyError | None:
+        """A host key that only the operator can judge."""
+        ...
+
+    def answer_host_key(self, accept: bool) -> None: ...
+    def job_files(self) -> tuple[Path, ...]: ...
+    def read_job(self, path: Path) -> JobSpec:
+        """Raises ConfigError."""
+        ...
+
+    def plan(self, spec: JobSpec) -> Plan:
+        """Raises LaunchError."""
+        ...
+
+    def render(self, plan: Plan) -> str: ...
+    async def launch(self, spec: JobSpec) -> str:
+        """Give the id of the job; raises LaunchError."""
+        ...
+
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
+    def hold(self, job_id: str) -> None:
+        """Stop the countdown to a gang abort."""
+        ...
+
+    def watch(self, job_id: str, ranks: Iterable[int]) -> None:
+        """From now on fetch the full text of these ranks."""
+        ...
+
+
+OpenSession = Callable[[], AbstractAsyncContextManager[SessionPort]]

@@ -1,0 +1,126 @@
+"""What all screens share: the bar on top, keys below, the prompt, a paint timer."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+
+from rankdeck.ui import actions, commands
+from rankdeck.ui.widgets.bars import KeyBar, TopBar
+from rankdeck.ui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from rankdeck.ui.app import RankdeckApp
+
+PAINT = 0.25
+"""Seconds between two looks at the model."""
+
+
+class DeckScreen(Screen[None], inherit_bindings=False):
+    """One screen. Subclasses give `body`, `tick`, and a method per action."""
+
+    deck_name: ClassVar[str] = ""
+    paint_period: ClassVar[float] = PAINT
+
+    def __init_subclass__(cls) -> None:
+        cls.BINDINGS = list(actions.bindings(cls.deck_name))
+        super().__init_subclass__()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top_bar = TopBar(self.deck_name)
+        self.key_bar = KeyBar(self.deck_name)
+        self.prompt = Prompt(self._complete)
+
+    @property
+    def deck(self) -> "RankdeckApp":
+        return cast("RankdeckApp", self.app)
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between the two bars."""
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        """Look at the model, tell the widgets what to show."""
+        raise NotImplementedError
+
+    @property
+    def main(self) -> Widget:
+        """The widget that has the keys."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        yield self.top_bar
+        yield from self.body()
+        yield self.prompt
+        yield self.key_bar
+
+    def on_mount(self) -> None:
+        self.set_interval(self.paint_period, self._tick_if_seen)
+        self.main.focus()
+        self.call_after_refresh(self.refresh_now)
+
+    def on_screen_resume(self) -> None:
+        self.main.focus()
+        self.refresh_now()
+
+    def _tick_if_seen(self) -> None:
+        if self.is_current:
+            self.refresh_now()
+
+    def refresh_now(self) -> None:
+        """Bring the screen up to the model."""
+        if self.is_mounted:
+            self.top_bar.tick()
+            self.tick()
+
+    def say(self, text: str, role: str = "text") -> None:
+        """Show a sentence in the place of the keys."""
+        self.key_bar.say(text, role)
+
+    # ---- the prompt
+
+    def _complete(self, text: str) -> list[str]:
+        found = commands.complete(text, self.deck.choices)
+        if len(found) > 1:
+            self.say("   ".join(found[:12]), "dim")
+        return found
+
+    def action_command(self) -> None:
+        self.say("")
+        self.prompt.ask(":", hint="command, tab completes")
+
+    def on_prompt_typed(self, message: Prompt.Typed) -> None:
+        if message.mode == ":":
+            self._complete(message.text)
+        else:
+            self.typed(message.text)
+
+    def on_prompt_done(self, message: Prompt.Done) -> None:
+        self.say("")
+        self.main.focus()
+        if message.mode != ":":
+            self.answered(message.text)
+        elif message.text:
+            self.deck.run_command(message.text)
+
+    def typed(self, text: str) -> None:
+        """A filter or a search is being typed."""
+
+    def answered(self, text: str | None) -> None:
+        """A filter or a search is there; None: given up."""
+
+    # ---- everywhere
+
+    def action_back(self) -> None:
+        self.say("")
+        if len(self.deck.screen_stack) > 2:
+            self.deck.pop_screen()
+
+    def action_leave(self) -> None:
+        if len(self.deck.screen_stack) > 2:
+            self.deck.pop_screen()
+        else:
+            self.deck.leave()

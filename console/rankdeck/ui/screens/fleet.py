@@ -1,0 +1,214 @@
+"""All nodes: a map of states, and a table, worst first."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from rankdeck.model.health import Level
+from rankdeck.model.nodeset import fold
+from rankdeck.state.fleet import NodeState
+from rankdeck.ui import columns, query, readings
+from rankdeck.ui.glyphs import Mark
+from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
+from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.vtable import Column, VTable
+
+ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
+WIDE = 150
+"""From this width on numbers have bars."""
+SORT_EVERY = 4
+"""Ticks between two sortings."""
+
+
+def worst(marks: Sequence[Mark]) -> Mark:
+    """The mark that stands for several."""
+    return max(marks, key=lambda mark: ROLE_RANK.get(mark.role, 0))
+
+
+class FleetLine(Canvas):
+    """One line over the table: filter, order, what is simulated."""
+
+    runs: Runs = ()
+
+    def show(self, runs: Runs) -> None:
+        if list(runs) != list(self.runs):
+            self.runs = list(runs)
+            self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        del y, width
+        return self.runs
+
+
+class FleetScreen(DeckScreen):
+    """Map and table of the nodes."""
+
+    deck_name: ClassVar[str] = "fleet"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nodes: dict[str, NodeState] = {}
+        self._sort, self._reversed = "STATE", False
+        self._metric = "STATE"
+        self._filter, self._query = "", query.parse("")
+        self._ticks = 0
+        self.map = CellMap(worst, id="map")
+        self.info = FleetLine(id="info")
+        self.table = VTable(self._columns(wide=False), empty="no node matches the filter; esc shows all")
+
+    def body(self) -> Iterable[Widget]:
+        return self.map, self.info, self.table
+
+    @property
+    def main(self) -> Widget:
+        return self.table
+
+    def _columns(self, *, wide: bool) -> tuple[Column, ...]:
+        numbers = tuple(
+            Column(
+                c.title,
+                c.width + (columns.BAR + 1 if wide and c.gauge else 0),
+                lambda row, width, c=c: columns.paint(c, self._nodes[row], width, self.deck.glyphs),
+                right=True,
+                keep=c.keep,
+            )
+            for c in columns.NUMBERS
+        )
+        return (
+            Column("NODE", 14 if not wide else 20, lambda row, _: columns.name_cell(self._nodes[row]), keep=11),
+            Column("STATE", 9, lambda row, _: self._state(row), keep=10),
+            *numbers,
+            Column("SEEN", 5, lambda row, _: [(readings.seen(self._nodes[row]), "dim")], right=True, keep=2),
+            Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True),
+        )
+
+    def _state(self, row: str) -> Runs:
+        level = self._nodes[row].health.level
+        mark = self.deck.glyphs.level(level)
+        return [(f"{mark.glyph} {level.word}", mark.role)]
+
+    def _why(self, row: str) -> Runs:
+        node = self._nodes[row]
+        return [(readings.why(node), "text" if node.health.level >= Level.WARN else "dim")]
+
+    # ---- painting
+
+    def on_resize(self) -> None:
+        width, height = self.size
+        self.table.columns = self._columns(wide=width >= WIDE)
+        wanted = self.map.lines_for(max(len(self._nodes), 1), width)
+        self.map.styles.height = min(wanted, max((height - 6) // 4, 1), 8)
+        self.info.display = height >= 12
+        self.table.refresh()
+
+    def tick(self) -> None:
+        fleet = self.deck.session.fleet
+        changed = fleet.take_changes()
+        known = len(self._nodes)
+        self._nodes = {node.name: node for node in fleet.nodes()}
+        if len(self._nodes) != known:
+            self.on_resize()
+        if self._ticks % SORT_EVERY == 0 or len(self._nodes) != known:
+            self._arrange()
+        self._ticks += 1
+        self.table.touch(changed)
+        self._show_map()
+        self._show_info()
+
+    def _arrange(self) -> None:
+        shown = [node for node in self._nodes.values() if self._query(readings.subject(node))] if self._filter else [*self._nodes.values()]
+        shown.sort(key=columns.sort_key(self._sort), reverse=self._reversed)
+        self.table.sorted_by = self._sort
+        self.table.show([node.name for node in shown])
+
+    def _show_map(self) -> None:
+        glyphs = self.deck.glyphs
+        marks: list[Mark] = []
+        chosen = -1
+        column = columns.BY_TITLE.get(self._metric)
+        for place, node in enumerate(self._nodes.values()):
+            mark = glyphs.level(node.health.level)
+            if column is not None:
+                mark = Mark(mark.glyph, columns.heat(column.number(node)))
+            marks.append(mark)
+            if node.name == self.table.cursor:
+                chosen = place
+        self.map.show(marks, chosen)
+
+    def _show_info(self) -> None:
+        runs: list[Run] = [(f" {len(self.table.rows):,}", "text"), (f" of {len(self._nodes):,} nodes", "dim")]
+        if self._filter:
+            runs += [("   filter ", "dim"), (self._filter, "key")]
+        runs += [("   by ", "dim"), (self._sort + (" reversed" if self._reversed else ""), "text")]
+        if self._metric != "STATE":
+            runs += [("   map ", "dim"), (f"{self._metric} <50 <80 <95", "text")]
+        simulated = sorted({prefix for node in self._nodes.values() for prefix in node.simulated})
+        if simulated:
+            runs.append((f"   SIMULATED: {', '.join(simulated)}", "simulated"))
+        self.info.show(runs)
+
+    # ---- actions
+
+    def on_vtable_opened(self, message: VTable.Opened) -> None:
+        self.deck.open_node(message.row)
+
+    def on_vtable_moved(self) -> None:
+        self._show_map()
+
+    def on_cell_map_chosen(self, message: CellMap.Chosen) -> None:
+        name = list(self._nodes)[message.place]
+        if name in self.table.rows:
+            self.table.go(self.table.rows.index(name))
+
+    def action_open(self) -> None:
+        if self.table.cursor:
+            self.deck.open_node(self.table.cursor)
+
+    def action_sort(self) -> None:
+        self._sort = columns.SORTS[(columns.SORTS.index(self._sort) + 1) % len(columns.SORTS)]
+        self._rearrange()
+
+    def action_reverse(self) -> None:
+        self._reversed = not self._reversed
+        self._rearrange()
+
+    def action_metric(self) -> None:
+        self._metric = columns.MAPS[(columns.MAPS.index(self._metric) + 1) % len(columns.MAPS)]
+        self._show_map()
+        self._show_info()
+
+    def action_copy(self) -> None:
+        self.deck.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")
+
+    def action_filter(self) -> None:
+        self.prompt.ask("/", self._filter, "words or gpu.temp>80 & state!=ok")
+
+    def typed(self, text: str) -> None:
+        try:
+            self._query = query.parse(text)
+        except query.QueryError as error:
+            self.say(str(error), "warn")
+            return
+        self._filter = text.strip()
+        self.say("")
+        self._rearrange()
+
+    def answered(self, text: str | None) -> None:
+        if text is None:
+            self.typed("")
+        else:
+            try:
+                query.parse(text)
+            except query.QueryError as error:
+                self.say(str(error), "bad")
+
+    def action_back(self) -> None:
+        self.say("")
+        self.typed("")
+
+    def _rearrange(self) -> None:
+        self._arrange()
+        self.table.refresh()
+        self._show_info()

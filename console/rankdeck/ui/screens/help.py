@@ -1,0 +1,75 @@
+"""Keys, commands, filters and signs; made from the tables that the console works by."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from rankdeck.model.health import Level
+from rankdeck.model.job import State
+from rankdeck.ui import actions, commands
+from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.text import TextPage
+
+TITLES = {
+    "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
+}  # fmt: skip
+
+
+class HelpScreen(DeckScreen):
+    """The help page, beginning with the screen one came from."""
+
+    deck_name: ClassVar[str] = "help"
+
+    def __init__(self, about: str = "fleet") -> None:
+        super().__init__()
+        self._about = about
+        self.page = TextPage()
+
+    def body(self) -> Iterable[Widget]:
+        return (self.page,)
+
+    @property
+    def main(self) -> Widget:
+        return self.page
+
+    def tick(self) -> None:
+        self.page.show(help_lines(self._about, self.deck.glyphs))
+
+
+def help_lines(about: str, glyphs: Glyphs) -> list[Runs]:
+    """The whole page."""
+    everywhere = [action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE]
+    order = sorted(TITLES, key=lambda name: name != about)
+    lines = _section("Everywhere", [(action.shown_key, action.help) for action in everywhere])
+    for name in order:
+        own = [action for action in actions.for_screen(name) if action not in everywhere]
+        if own:
+            lines += _section(TITLES[name], [(_keys(action), action.help) for action in own])
+    lines += _section("Moving", actions.MOVES)
+    lines += _section("Commands", [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS])
+    lines += _section("Filters", actions.FILTERS)
+    return lines + _signs(glyphs)
+
+
+def _keys(action: actions.Action) -> str:
+    return " ".join(actions.KEY_NAMES.get(key, key) for key in action.keys.split(","))
+
+
+def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[Runs]:
+    body: list[Runs] = [[(f"   {key:<20}", "key"), (text, "text")] for key, text in rows]
+    return [[], [(f" {title}", "title")], *body]
+
+
+def _signs(glyphs: Glyphs) -> list[Runs]:
+    levels: list[Run] = [("   nodes  ", "dim")]
+    for level in Level:
+        mark = glyphs.level(level)
+        levels.append((f"{mark.glyph} {level.word}   ", mark.role))
+    states: list[Run] = [("   ranks  ", "dim")]
+    for state in State:
+        mark = glyphs.state(state)
+        states.append((f"{mark.glyph} {state}   ", mark.role))
+    return [[], [(" Signs", "title")], levels, states, []]

@@ -1,0 +1,152 @@
+"""All jobs, running and ended."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from rankdeck.model.job import Job, State
+from rankdeck.model.nodeset import fold
+from rankdeck.ui import query, words
+from rankdeck.ui.clean import clean
+from rankdeck.ui.readings import since
+from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.vtable import Column, VTable
+
+SORTS = ("AGE", "JOB", "STATE", "RANKS")
+ORDER = {state: place for place, state in enumerate((State.RUNNING, State.PENDING, State.LOST, State.FAILED, State.CANCELLED, State.DONE))}
+
+
+def failure_text(job: Job) -> str:
+    """The first failure in one line; "" where there is none."""
+    failure = job.first_failure
+    if failure is None:
+        return ""
+    who = "launcher" if failure.rank is None else f"rank {failure.rank}"
+    return f"{who} on {clean(failure.node)}: {words.ending(failure.exit_code, failure.signal)}"
+
+
+def duration(job: Job) -> float:
+    return (job.ended - job.created) if job.ended is not None else since(job.created)
+
+
+def rank_counts(job: Job) -> str:
+    """`3 running, 1 failed`."""
+    counts = {state: 0 for state in State}
+    for rank in job.ranks:
+        counts[rank.state] += 1
+    return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+
+
+class JobsScreen(DeckScreen):
+    """The table of jobs, newest first."""
+
+    deck_name: ClassVar[str] = "jobs"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[str, Job] = {}
+        self._filter, self._query = "", query.parse("")
+        self._sort, self._reversed = "AGE", False
+        self.table = VTable(self._columns(), empty="no jobs yet; press 3 to start one")
+
+    def body(self) -> Iterable[Widget]:
+        return (self.table,)
+
+    @property
+    def main(self) -> Widget:
+        return self.table
+
+    def _columns(self) -> tuple[Column, ...]:
+        return (
+            Column("JOB", 28, lambda row, _: [(clean(self._jobs[row].id), "title")], keep=11),
+            Column("STATE", 11, lambda row, _: self._state(row), keep=10),
+            Column("RANKS", 6, lambda row, _: [(str(len(self._jobs[row].ranks)), "text")], right=True, keep=8),
+            Column("AGE", 4, lambda row, _: [(words.age(since(self._jobs[row].created)), "dim")], right=True, keep=7),
+            Column("TIME", 8, lambda row, _: [(words.lasted(duration(self._jobs[row])), "text")], right=True, keep=5),
+            Column("NODES", 18, lambda row, _: [(clean(fold(self._jobs[row].nodes)), "text")], keep=6),
+            Column("FIRST FAILURE / RANKS", 16, lambda row, _: self._outcome(row), keep=9, grow=True),
+        )
+
+    def _state(self, row: str) -> Runs:
+        state = self._jobs[row].state
+        mark = self.deck.glyphs.state(state)
+        return [(f"{mark.glyph} {state}", mark.role)]
+
+    def _outcome(self, row: str) -> Runs:
+        job = self._jobs[row]
+        runs: list[Run] = []
+        if job.countdown:
+            runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
+        if failure := failure_text(job):
+            return [*runs, (failure, "bad")]
+        return [*runs, (rank_counts(job), "dim")]
+
+    def tick(self) -> None:
+        jobs = self.deck.session.jobs
+        jobs.take_changes()
+        self._jobs = {job.id: job for job in jobs.all()}
+        self._arrange()
+        self.table.touch(frozenset(self._jobs))
+
+    def _arrange(self) -> None:
+        shown = [job for job in self._jobs.values() if self._query(_subject(job))]
+        shown.sort(key=lambda job: self._key(job), reverse=self._reversed)
+        self.table.sorted_by = self._sort
+        self.table.show([job.id for job in shown])
+
+    def _key(self, job: Job) -> tuple[float | str, ...]:
+        return {
+            "AGE": (-job.created,),
+            "JOB": (job.id,),
+            "STATE": (float(ORDER[job.state]), -job.created),
+            "RANKS": (float(-len(job.ranks)), -job.created),
+        }[self._sort]
+
+    # ---- actions
+
+    def on_vtable_opened(self, message: VTable.Opened) -> None:
+        self.deck.open_job(message.row)
+
+    def action_open(self) -> None:
+        if self.table.cursor:
+            self.deck.open_job(self.table.cursor)
+
+    def action_cancel(self) -> None:
+        if self.table.cursor:
+            self.deck.ask_cancel(self.table.cursor)
+
+    def action_sort(self) -> None:
+        self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
+        self._arrange()
+        self.table.refresh()
+
+    def action_reverse(self) -> None:
+        self._reversed = not self._reversed
+        self._arrange()
+        self.table.refresh()
+
+    def action_filter(self) -> None:
+        self.prompt.ask("/", self._filter, "words, or state=failed")
+
+    def typed(self, text: str) -> None:
+        try:
+            self._query = query.parse(text)
+        except query.QueryError as error:
+            self.say(str(error), "warn")
+            return
+        self._filter = text.strip()
+        self.say(f"filter: {self._filter}" if self._filter else "", "dim")
+        self._arrange()
+
+    def answered(self, text: str | None) -> None:
+        self.typed(text or "")
+
+    def action_back(self) -> None:
+        self.typed("")
+
+
+def _subject(job: Job) -> query.Subject:
+    text = f"{job.id} {job.name} {job.state} {' '.join(job.nodes)} {failure_text(job)}"
+    return query.Subject(text, str(job.state), lambda metric: None)

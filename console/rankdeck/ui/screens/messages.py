@@ -1,0 +1,68 @@
+"""What Rankdeck itself has to say, newest last."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from rankdeck.ui import words
+from rankdeck.ui.clean import clean
+from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.widgets.canvas import Runs, fit
+from rankdeck.ui.widgets.text import TextPage
+
+SIGNS = {"error": ("✗ error", "bad"), "critical": ("✗ error", "bad"), "warning": ("▲ warn ", "warn")}
+PLAIN = {"error": ("X error", "bad"), "critical": ("X error", "bad"), "warning": ("^ warn ", "warn")}
+
+
+class MessagesScreen(DeckScreen):
+    """Log records of Rankdeck."""
+
+    deck_name: ClassVar[str] = "messages"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: tuple[object, ...] = ()
+        self._filter = ""
+        self.page = TextPage()
+
+    def body(self) -> Iterable[Widget]:
+        return (self.page,)
+
+    @property
+    def main(self) -> Widget:
+        return self.page
+
+    def tick(self) -> None:
+        messages = self.deck.session.messages
+        seen = (messages, messages.total, self._filter, self.deck.glyphs)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        at_end = self.page.top >= self.page.last_top
+        signs = PLAIN if self.deck.glyphs.full == "#" else SIGNS
+        lines: list[Runs] = []
+        for record in messages.records:
+            text = clean(f"{record.source}  {record.text}")
+            if self._filter.lower() not in text.lower():
+                continue
+            sign, role = signs.get(record.level, ("  info ", "dim"))
+            source = fit(clean(record.source), 14, self.deck.glyphs.more)
+            lines.append([(f" {words.clock(record.at)}  ", "dim"), (sign, role), (f"  {source}  ", "accent"), (clean(record.text), "text")])
+        self.page.show(lines or [[(" nothing to report", "dim")]])
+        if at_end:
+            self.page.scroll_lines(len(lines))
+
+    def action_filter(self) -> None:
+        self.prompt.ask("/", self._filter, "words")
+
+    def typed(self, text: str) -> None:
+        self._filter = text.strip()
+        self.tick()
+
+    def answered(self, text: str | None) -> None:
+        self.typed(text or "")
+
+    def action_back(self) -> None:
+        self.say("")
+        self.typed("")

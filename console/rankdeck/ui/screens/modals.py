@@ -1,0 +1,109 @@
+"""Questions that need an answer before anything happens, and what came of it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from rankdeck.errors import HostKeyError
+from rankdeck.model.job import CancelReport, Job
+from rankdeck.model.nodeset import fold
+from rankdeck.ui import words
+from rankdeck.ui.clean import clean
+from rankdeck.ui.readings import since
+from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.text import TextPage
+
+if TYPE_CHECKING:
+    from rankdeck.ui.app import RankdeckApp
+
+MOST_LINES = 16
+
+
+class Question(ModalScreen[bool], inherit_bindings=False):
+    """Some lines and two answers; escape is the safe one."""
+
+    yes: ClassVar[tuple[str, ...]] = ("enter", "y")
+    no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
+
+    def __init__(self, title: str, lines: Sequence[Runs], answers: Runs) -> None:
+        super().__init__()
+        self.title = title
+        self._lines = [*lines, [], answers]
+        self.page = TextPage()
+
+    @property
+    def deck(self) -> "RankdeckApp":
+        return cast("RankdeckApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="question") as box:
+            box.border_title = clean(str(self.title))
+            yield self.page
+
+    def on_mount(self) -> None:
+        box = self.query_one("#question")
+        box.styles.height = min(len(self._lines), MOST_LINES) + 2
+        if self.deck.glyphs.full == "#":
+            box.styles.border = ("ascii", self.deck.palette.colour("border"))
+        self.page.show(self._lines)
+        self.page.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key in self.yes or event.key in self.no:
+            event.stop()
+            self.dismiss(event.key in self.yes)
+
+
+def cancel_question(job: Job) -> Question:
+    """Whether to end this job."""
+    running = sum(not rank.state.final for rank in job.ranks)
+    lines: list[Runs] = [
+        [("job    ", "dim"), (clean(job.id), "title")],
+        [("ranks  ", "dim"), (f"{running} of {len(job.ranks)} not ended", "text")],
+        [("nodes  ", "dim"), (clean(fold(job.nodes)), "text")],
+        [("age    ", "dim"), (words.lasted(since(job.created)), "text")],
+        [],
+        [(f"TERM now, KILL after {job.plan.grace:g} s, then every node is searched", "text")],
+        [("for processes of the job that are left.", "text")],
+    ]
+    return Question("Cancel this job?", lines, [("enter", "key"), (" cancel the job     ", "text"), ("esc", "key"), (" keep it running", "text")])
+
+
+def report_note(report: CancelReport) -> Question:
+    """What cancel has proved."""
+    lines: list[Runs] = [[("job  ", "dim"), (clean(report.job), "title")], []]
+    if not report.left and not report.unverified:
+        lines.append([("nothing left", "ok"), (": no process of the job on any node", "text")])
+    for left in report.left:
+        lines.append([("left  ", "bad"), (f"{clean(left.node)} pid {left.pid}  ", "text"), (clean(left.command), "dim")])
+    for node, why in report.unverified.items():
+        lines.append([("not verified  ", "warn"), (f"{clean(node)}: ", "text"), (clean(why), "dim")])
+    title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
+    return Question(title, lines, [("enter", "key"), (" close", "text")])
+
+
+class HostKeyQuestion(Question):
+    """Whether to trust a node's key: enter alone does not say yes."""
+
+    yes: ClassVar[tuple[str, ...]] = ("y",)
+    no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
+
+    def __init__(self, error: HostKeyError) -> None:
+        lines: list[Runs] = [
+            [("node         ", "dim"), (clean(error.node), "title")],
+            [("fingerprint  ", "dim"), (clean(error.fingerprint) or "not told", "accent")],
+            [],
+            [(clean(error.why), "text")],
+        ]
+        changed = not error.line
+        if changed:
+            lines.append([("This is not the key that is known: somebody may be in between.", "bad")])
+        super().__init__(
+            "The key of this node has changed" if changed else "Unknown host key",
+            lines,
+            [("y", "key"), (" trust it and remember     ", "text"), ("n", "key"), (" refuse", "text")],
+        )

@@ -1,0 +1,99 @@
+"""The line on top (where am I, how is the cluster) and the one below (what can I press)."""
+
+from textual import events
+
+from rankdeck.model.health import Level
+from rankdeck.ui import actions, words
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+
+TABS = (("fleet", "1 Fleet"), ("jobs", "2 Jobs"), ("launch", "3 Launch"), ("messages", "4 Messages"))
+TAB_OF = {"node": "fleet", "job": "jobs"}
+
+
+class TopBar(Canvas):
+    """Cluster, screens, and how many nodes are in which state."""
+
+    surface = "bar"
+
+    def __init__(self, screen_name: str) -> None:
+        super().__init__()
+        self._tab = TAB_OF.get(screen_name, screen_name)
+        self._shown: tuple[object, ...] = ()
+
+    def tick(self) -> None:
+        """Look at the cluster; repaint if a number changed."""
+        seen = (self.deck.summary, self.deck.opened, self.deck.trouble)
+        if seen != self._shown:
+            self._shown = seen
+            self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        del y
+        name = self.deck.session.cluster.name
+        left: list[Run] = [(" rankdeck ", "title@bar"), (f"{cut(name, 24)}  ", "accent@bar")]
+        right = self._counts()
+        for key, title in TABS:
+            chosen = key == self._tab
+            text = f" {title} "
+            if length(left) + len(text) + length(right) + 2 > width and not chosen:
+                continue
+            left.append((text, "title@selection" if chosen else "dim@bar"))
+        return ends(left, right, width)
+
+    def _counts(self) -> list[Run]:
+        if self.deck.trouble:
+            return [(f"{self.glyphs.level(Level.BAD).glyph} {cut(self.deck.trouble, 50)} ", "bad@bar")]
+        if not self.deck.opened:
+            return [("opening… ", "dim@bar")]
+        runs: list[Run] = [(f"{words.many(sum(self.deck.summary.values()), 'node')}  ", "text@bar")]
+        for level in sorted(Level, reverse=True):
+            if number := self.deck.summary.get(level, 0):
+                mark = self.glyphs.level(level)
+                runs.append((f"{mark.glyph} {number} {level.word}  ", f"{mark.role}@bar"))
+        return runs
+
+    def on_click(self, event: events.Click) -> None:
+        at = 0
+        for text, _ in self.line(0, self.size.width):
+            for key, title in TABS:
+                if text == f" {title} " and at <= event.x < at + len(text):
+                    self.deck.goto(key)
+            at += len(text)
+
+
+class KeyBar(Canvas):
+    """The keys of this screen; for a while, what there is to say."""
+
+    surface = "bar"
+
+    def __init__(self, screen_name: str) -> None:
+        super().__init__()
+        self._actions = tuple(action for action in actions.for_screen(screen_name) if action.footer)
+        self._note = ""
+        self._role = "text"
+
+    def say(self, text: str, role: str = "text") -> None:
+        """Show this sentence instead of the keys; "" brings them back."""
+        if (text, role) != (self._note, self._role):
+            self._note, self._role = text, role
+            self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        del y
+        if self._note:
+            return [(" " + cut(self._note.replace("\n", "  "), width - 2), f"{self._role}@bar")]
+        runs: list[Run] = []
+        for action in self._actions:
+            pair = [(f" {action.shown_key} ", "key@bar"), (f"{action.label} ", "dim@bar")]
+            if length(runs) + length(pair) <= width:
+                runs += pair
+        return runs
+
+    def on_click(self, event: events.Click) -> None:
+        at = 0
+        runs = self.line(0, self.size.width)
+        for action, key, label in zip(self._actions, runs[::2], runs[1::2], strict=False):
+            at += len(key[0]) + len(label[0])
+            if event.x < at and not self._note:
+                self.screen.call_later(self.screen.run_action, action.id)
+                return

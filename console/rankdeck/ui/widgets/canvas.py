@@ -1,0 +1,87 @@
+"""The base of everything drawn here: lines of runs, painted straight from the model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+
+from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.themes import Palette
+
+if TYPE_CHECKING:
+    from rankdeck.ui.app import RankdeckApp
+
+Run = tuple[str, str]
+"""Text and the role it is painted in."""
+Runs = Sequence[Run]
+
+
+class Canvas(Widget, inherit_bindings=False):
+    """A widget that paints each of its lines when asked."""
+
+    surface = "background"
+
+    @property
+    def deck(self) -> "RankdeckApp":
+        return cast("RankdeckApp", self.app)
+
+    @property
+    def palette(self) -> Palette:
+        return self.deck.palette
+
+    @property
+    def glyphs(self) -> Glyphs:
+        return self.deck.glyphs
+
+    def line(self, y: int, width: int) -> Runs:
+        """What line `y` shows."""
+        raise NotImplementedError
+
+    def surface_of(self, y: int) -> str:
+        """What line `y` lies on."""
+        del y
+        return self.surface
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        return strip(self.line(y, width), width, self.palette, self.surface_of(y))
+
+
+def strip(runs: Runs, width: int, palette: Palette, surface: str = "background") -> Strip:
+    """The runs as exactly `width` cells. A role `name@surface` overrides the surface."""
+    segments: list[Segment] = []
+    for text, role in runs:
+        if text:
+            name, _, ground = role.partition("@")
+            segments.append(Segment(text, palette.style(name, ground or surface)))
+    return Strip(segments).adjust_cell_length(width, palette.style("text", surface))
+
+
+def fit(text: str, width: int, more: str = "…") -> str:
+    """`text` in exactly `width` cells, cut with a sign."""
+    if text.isascii() and len(text) <= width:
+        return text.ljust(width)
+    if cell_len(text) <= width:
+        return text + " " * (width - cell_len(text))
+    return set_cell_size(text, max(width - 1, 0)) + (more if width else "")
+
+
+def cut(text: str, width: int, more: str = "…") -> str:
+    """`text`, cut with a sign where it is wider than `width`."""
+    return text if cell_len(text) <= width else fit(text, width, more)
+
+
+def length(runs: Runs) -> int:
+    """Cells that the runs take."""
+    return sum(cell_len(text) for text, _ in runs)
+
+
+def ends(left: Runs, right: Runs, width: int) -> Runs:
+    """Left and right runs at the two ends of a line; the right ones go where there is no room."""
+    gap = width - length(left) - length(right)
+    if gap < 1:
+        return left
+    return [*left, (" " * gap, "text"), *right]

@@ -1,0 +1,172 @@
+"""The wall: up to 16 ranks' newest lines, all painted by one widget."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual import events
+from textual.message import Message
+
+from rankdeck.state.lines import Line, RankLog
+from rankdeck.ui.clean import clean
+from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.panes import Box, boxes
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, fit
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One rank on the wall."""
+
+    rank: int
+    title: Runs
+    log: RankLog
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Changes exactly when the pane has to be painted again."""
+        return self.title and tuple(self.title), self.log.total, self.log.partial
+
+
+class LogWall(Canvas, can_focus=True):
+    """N panes in a grid with a cursor on one of them."""
+
+    class Chosen(Message):
+        """The cursor went to another pane, or the pane was opened."""
+
+        def __init__(self, rank: int, *, opened: bool) -> None:
+            super().__init__()
+            self.rank, self.opened = rank, opened
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._panes: tuple[Pane, ...] = ()
+        self._boxes: tuple[Box, ...] = ()
+        self._versions: list[tuple[object, ...]] = []
+        self._tails: dict[int, list[Line]] = {}
+        self.at = 0
+        self.stamp: Callable[[float], str] = lambda at: ""
+
+    def show(self, panes: Sequence[Pane]) -> None:
+        """These panes; repaints where something is new."""
+        versions = [pane.version for pane in panes]
+        if versions == self._versions and len(panes) == len(self._panes):
+            return
+        if len(panes) != len(self._panes):
+            self.at = min(self.at, max(len(panes) - 1, 0))
+            self._boxes = boxes(len(panes), *self.size)
+        self._panes, self._versions = tuple(panes), versions
+        self.refresh()
+
+    def repaint(self) -> None:
+        """Paint all anew at the next chance."""
+        self._versions = []
+        self._tails.clear()
+        self.refresh()
+
+    @property
+    def rank(self) -> int | None:
+        """The rank under the cursor."""
+        return self._panes[self.at].rank if self._panes else None
+
+    def focus_rank(self, rank: int) -> None:
+        """Put the cursor on this rank if it is shown."""
+        for place, pane in enumerate(self._panes):
+            if pane.rank == rank:
+                self._go(place)
+
+    # ---- moving
+
+    def on_resize(self) -> None:
+        self._boxes = boxes(len(self._panes), *self.size)
+        self.refresh()
+
+    def on_key(self, event: events.Key) -> None:
+        moves = {
+            "left": (-1, 0), "h": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1),
+        }  # fmt: skip
+        if event.key in moves:
+            event.stop()
+            self._neighbour(*moves[event.key])
+        elif event.key in ("tab", "shift+tab") and self._panes:
+            event.stop()
+            event.prevent_default()
+            self._go((self.at + (1 if event.key == "tab" else -1)) % len(self._panes))
+
+    def _neighbour(self, dx: int, dy: int) -> None:
+        if not self._boxes:
+            return
+        box = self._boxes[self.at]
+        x = box.x + box.width // 2 if not dx else (box.x - 1 if dx < 0 else box.x + box.width)
+        y = box.y + box.height // 2 if not dy else (box.y - 1 if dy < 0 else box.y + box.height)
+        self._go_to(x, y)
+
+    def _go_to(self, x: int, y: int) -> bool:
+        for place, box in enumerate(self._boxes):
+            if box.contains(x, y):
+                self._go(place)
+                return True
+        return False
+
+    def _go(self, place: int) -> None:
+        if place != self.at and place < len(self._panes):
+            self.at = place
+            self.refresh()
+            self.post_message(self.Chosen(self._panes[place].rank, opened=False))
+
+    def on_click(self, event: events.Click) -> None:
+        before = self.at
+        if self._go_to(event.x, event.y) and self.at == before and self._panes:
+            self.post_message(self.Chosen(self._panes[self.at].rank, opened=True))
+
+    # ---- painting
+
+    def line(self, y: int, width: int) -> Runs:
+        runs: list[Run] = []
+        for place, box in enumerate(self._boxes):
+            if box.y <= y < box.y + box.height and place < len(self._panes):
+                runs += self._pane_line(place, box, y - box.y)
+        return runs
+
+    def _pane_line(self, place: int, box: Box, y: int) -> list[Run]:
+        pane, chosen = self._panes[place], place == self.at
+        if y == 0:
+            return titled(pane.title, box.width, self.glyphs, chosen=chosen)
+        if y == 1 or place not in self._tails:
+            self._tails[place] = tail(pane.log, box.height - 1)
+        lines = self._tails[place]
+        edge = "key" if chosen else "border"
+        runs: list[Run] = [(self.glyphs.vertical, edge)]
+        room = box.width - 2
+        if y <= len(lines):
+            one = lines[y - 1]
+            stamp = self.stamp(one.at)
+            role = "stderr" if one.stream == "err" else "text"
+            text = fit(clean(one.text), max(room - len(stamp), 0), self.glyphs.more)
+            runs += [(stamp[:room], "dim"), (text, role), (" ", "text")]
+        else:
+            runs.append((" " * (room + 1), "text"))
+        return runs
+
+
+def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool) -> list[Run]:
+    """The upper edge of a pane with its title in it."""
+    edge = "key" if chosen else "border"
+    bar = glyphs.heavy if chosen else glyphs.horizontal
+    runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
+    left = width - 5
+    for text, role in title:
+        piece = cut(text, left, glyphs.more) if left > 0 else ""
+        runs.append((piece, role))
+        left -= cell_len(piece)
+    runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
+    return runs
+
+
+def tail(log: RankLog, count: int) -> list[Line]:
+    """The newest lines of a log, the unfinished one included."""
+    partial = log.partial
+    wanted = count - (1 if partial else 0)
+    lines = log.lines
+    newest = list(lines[max(len(lines) - wanted, 0) :]) if wanted > 0 else []
+    return [*newest, partial] if partial else newest

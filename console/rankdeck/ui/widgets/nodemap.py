@@ -1,0 +1,88 @@
+"""The map: every node as one cell, its state as shape and colour."""
+
+from collections.abc import Callable, Sequence
+
+from textual import events
+from textual.message import Message
+
+from rankdeck.ui.glyphs import Mark
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
+
+BLOCK = 10
+"""Cells between two gaps, so that positions can be counted."""
+
+
+class CellMap(Canvas):
+    """Marks in reading order, in blocks of ten; where there are too many, a cell stands for several."""
+
+    class Chosen(Message):
+        """A click on the cell of this item."""
+
+        def __init__(self, sender: "CellMap", place: int) -> None:
+            super().__init__()
+            self.sender, self.place = sender, place
+
+        @property
+        def control(self) -> "CellMap":
+            return self.sender
+
+    def __init__(self, worst: Callable[[Sequence[Mark]], Mark], *, indent: int = 1, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._worst = worst
+        self._indent = indent
+        self._marks: tuple[Mark, ...] = ()
+        self._chosen = -1
+
+    def show(self, marks: Sequence[Mark], chosen: int = -1) -> None:
+        """These marks, the chosen one reversed."""
+        if tuple(marks) != self._marks or chosen != self._chosen:
+            self._marks, self._chosen = tuple(marks), chosen
+            self.refresh()
+
+    def _per_line(self, width: int) -> int:
+        blocks = max((width - self._indent) // (BLOCK + 1), 1)
+        return min(blocks * BLOCK, max(width - self._indent, 1))
+
+    def _per_cell(self) -> int:
+        room = max(self._per_line(self.size.width) * self.size.height, 1)
+        return max(-(-len(self._marks) // room), 1)
+
+    def lines_for(self, count: int, width: int) -> int:
+        """Lines that show `count` items with a cell each."""
+        return max(-(-count // self._per_line(width)), 1)
+
+    def line(self, y: int, width: int) -> Runs:
+        per_line, per_cell = self._per_line(width), self._per_cell()
+        runs: list[Run] = [(" " * self._indent, "text")]
+        for column in range(per_line):
+            start = (y * per_line + column) * per_cell
+            group = self._marks[start : start + per_cell]
+            if not group:
+                break
+            mark = group[0] if per_cell == 1 else self._worst(group)
+            here = start <= self._chosen < start + per_cell
+            runs.append((mark.glyph, f"{mark.role}@selection" if here else mark.role))
+            if column % BLOCK == BLOCK - 1:
+                runs.append((" ", "text"))
+        return merge(runs)
+
+    def on_click(self, event: events.Click) -> None:
+        x = event.x - self._indent
+        block, inside = divmod(x, BLOCK + 1)
+        if x < 0 or inside == BLOCK:
+            return
+        cell = event.y * self._per_line(self.size.width) + block * BLOCK + inside
+        place = cell * self._per_cell()
+        if place < len(self._marks):
+            self.post_message(self.Chosen(self, place))
+
+
+def merge(runs: Sequence[Run]) -> list[Run]:
+    """Neighbours of one role as one run: less to paint."""
+    merged: list[Run] = []
+    for text, role in runs:
+        if merged and merged[-1][1] == role:
+            merged[-1] = (merged[-1][0] + text, role)
+        else:
+            merged.append((text, role))
+    return merged

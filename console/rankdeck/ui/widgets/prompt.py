@@ -1,0 +1,81 @@
+"""The line for typing: commands after `:`, filters and searches after `/`."""
+
+from collections.abc import Callable, Sequence
+
+from textual import events
+from textual.message import Message
+from textual.widgets import Input
+
+Complete = Callable[[str], Sequence[str]]
+
+
+class Prompt(Input):
+    """Hidden until asked for; tab completes, escape gives up."""
+
+    class Typed(Message):
+        """The text changed."""
+
+        def __init__(self, mode: str, text: str) -> None:
+            super().__init__()
+            self.mode, self.text = mode, text
+
+    class Done(Message):
+        """Enter, or escape (`text` None)."""
+
+        def __init__(self, mode: str, text: str | None) -> None:
+            super().__init__()
+            self.mode, self.text = mode, text
+
+    def __init__(self, complete: Complete) -> None:
+        super().__init__(compact=True, select_on_focus=False)
+        self.cursor_blink = False
+        self.display = False
+        self.mode = ":"
+        self._complete = complete
+        self._choices: list[str] = []
+
+    def ask(self, mode: str, text: str = "", hint: str = "") -> None:
+        """Begin to ask; the answer comes as Done."""
+        self.mode, self.placeholder = mode, hint
+        self.value = text
+        self.cursor_position = len(text)
+        self._choices = []
+        self.display = True
+        self.focus()
+
+    def end(self) -> None:
+        """Hide again."""
+        self.display = False
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.display:
+            self.post_message(self.Typed(self.mode, self.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.end()
+        self.post_message(self.Done(self.mode, self.value))
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape" or (event.key == "backspace" and not self.value):
+            event.stop()
+            event.prevent_default()
+            self.end()
+            self.post_message(self.Done(self.mode, None))
+        elif event.key == "tab":
+            event.stop()
+            event.prevent_default()
+            self._next_choice()
+
+    def _next_choice(self) -> None:
+        if self.mode != ":":
+            return
+        if self.value not in self._choices:
+            self._choices = list(self._complete(self.value))
+            at = 0
+        else:
+            at = (self._choices.index(self.value) + 1) % len(self._choices)
+        if self._choices:
+            self.value = self._choices[at]
+            self.cursor_position = len(self.value)

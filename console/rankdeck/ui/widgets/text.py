@@ -1,0 +1,96 @@
+"""A page of lines that scrolls: plans, nodes, help, messages."""
+
+from collections.abc import Sequence
+
+from textual import events
+
+from rankdeck.ui.widgets.canvas import Canvas, Runs, length
+
+MARGIN = 1
+
+
+class TextPage(Canvas, can_focus=True):
+    """Lines of runs; the keys of lists scroll it."""
+
+    def __init__(self, *, id: str | None = None, can_focus: bool = True) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self.can_focus = can_focus
+        self._lines: tuple[Runs, ...] = ()
+        self.top = 0
+        self.left = 0
+
+    def show(self, lines: Sequence[Runs], *, restart: bool = False) -> None:
+        """These lines, from the first one if `restart`."""
+        if restart:
+            self.top = self.left = 0
+        if tuple(lines) != self._lines:
+            self._lines = tuple(lines)
+            self.top = min(self.top, self.last_top)
+            self.refresh()
+
+    @property
+    def last_top(self) -> int:
+        return max(len(self._lines) - self.size.height, 0)
+
+    def scroll_lines(self, steps: int) -> None:
+        """Go down that many lines, as far as there are any."""
+        top = min(max(self.top + steps, 0), self.last_top)
+        if top != self.top:
+            self.top = top
+            self.refresh()
+
+    def scroll_aside(self, steps: int) -> None:
+        widest = max((length(line) for line in self._lines), default=0)
+        self.left = min(max(self.left + steps, 0), max(widest - self.size.width + MARGIN, 0))
+        self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        at = self.top + y
+        if at >= len(self._lines):
+            return []
+        runs = shifted(self._lines[at], self.left)
+        left = len(self._lines) - self.top - self.size.height
+        if y == self.size.height - 1 and left > 0:
+            note = f" {self.glyphs.down} {left:,} more "
+            return [*cropped(runs, width - len(note)), (note, "key@bar")]
+        return runs
+
+    def on_key(self, event: events.Key) -> None:
+        page, everything = max(self.size.height - 1, 1), len(self._lines)
+        steps = {
+            "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "space": page, "pageup": -page, "b": -page,
+            "home": -everything, "g": -everything, "end": everything, "G": everything, "upper_g": everything,
+        }.get(event.key)  # fmt: skip
+        aside = {"right": 8, "l": 8, "left": -8, "h": -8}.get(event.key)
+        if steps is not None:
+            event.stop()
+            self.scroll_lines(steps)
+        elif aside is not None:
+            event.stop()
+            self.scroll_aside(aside)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.scroll_lines(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.scroll_lines(-3)
+
+
+def shifted(runs: Runs, left: int) -> Runs:
+    """The runs without their first `left` characters."""
+    if not left:
+        return runs
+    kept: list[tuple[str, str]] = []
+    for text, role in runs:
+        kept.append((text[left:], role))
+        left = max(left - len(text), 0)
+    return kept
+
+
+def cropped(runs: Runs, width: int) -> list[tuple[str, str]]:
+    """The runs in exactly `width` characters."""
+    kept: list[tuple[str, str]] = []
+    for text, role in runs:
+        kept.append((text[:width], role))
+        width -= len(text[:width])
+    return [*kept, (" " * width, "text")]

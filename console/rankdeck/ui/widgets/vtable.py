@@ -1,0 +1,201 @@
+"""A table of any length: paints only the lines on screen, each asked from the model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.geometry import Region
+from textual.message import Message
+from textual.reactive import reactive
+
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
+
+GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. Where the screen is narrow, the lowest `keep` goes first."""
+
+    title: str
+    width: int
+    paint: Callable[[str, int], Runs]
+    """Row's name and width to its runs."""
+    right: bool = False
+    keep: int = 5
+    grow: bool = False
+    """Takes the space that is left."""
+
+
+class VTable(Canvas, can_focus=True):
+    """Rows named by strings, a cursor that stays on its row when the order changes."""
+
+    cursor = reactive("", repaint=False)
+
+    class Opened(Message):
+        """Enter or a second click on a row."""
+
+        def __init__(self, row: str) -> None:
+            super().__init__()
+            self.row = row
+
+    class Moved(Message):
+        """The cursor went to another row."""
+
+        def __init__(self, row: str) -> None:
+            super().__init__()
+            self.row = row
+
+    def __init__(self, columns: Sequence[Column], *, empty: str = "", id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self.columns = tuple(columns)
+        self.rows: tuple[str, ...] = ()
+        self.empty = empty
+        self.sorted_by = ""
+        self.top = 0
+        self._places: dict[str, int] = {}
+
+    # ---- told what to show
+
+    def show(self, rows: Sequence[str]) -> None:
+        """These rows, in this order; the cursor follows its row."""
+        if tuple(rows) == self.rows:
+            return
+        at = self.index
+        self.rows = tuple(rows)
+        self._places = {row: place for place, row in enumerate(self.rows)}
+        if self.cursor not in self._places:
+            self.cursor = self.rows[min(at, len(self.rows) - 1)] if self.rows else ""
+        self._keep_in_view()
+        self.refresh()
+
+    def touch(self, changed: frozenset[str]) -> None:
+        """Repaint those of the changed rows that are on screen."""
+        height = self.size.height - 1
+        for y, row in enumerate(self.rows[self.top : self.top + height], 1):
+            if row in changed:
+                self.refresh_line(y)
+
+    def refresh_line(self, y: int) -> None:
+        self.refresh(Region(0, y, self.size.width, 1))
+
+    @property
+    def index(self) -> int:
+        return self._places.get(self.cursor, 0)
+
+    @property
+    def body(self) -> int:
+        """Lines for rows."""
+        return max(self.size.height - 1, 1)
+
+    # ---- moving
+
+    def move(self, steps: int) -> None:
+        """Put the cursor that many rows on."""
+        if self.rows:
+            self.go(min(max(self.index + steps, 0), len(self.rows) - 1))
+
+    def go(self, place: int) -> None:
+        """Put the cursor on this row."""
+        if not self.rows or self.rows[place] == self.cursor:
+            return
+        before, top = self.index, self.top
+        self.cursor = self.rows[place]
+        self._keep_in_view()
+        if self.top == top:
+            self.refresh_line(before - top + 1)
+            self.refresh_line(place - top + 1)
+        else:
+            self.refresh()
+        self.post_message(self.Moved(self.cursor))
+
+    def _keep_in_view(self) -> None:
+        at, height = self.index, self.body
+        if not self.top <= at < self.top + height:
+            self.top = at if at < self.top else at - height + 1
+        self.top = max(min(self.top, len(self.rows) - height), 0)
+
+    def on_key(self, event: events.Key) -> None:
+        steps = {
+            "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": self.body, "pageup": -self.body,
+            "space": self.body, "b": -self.body, "home": -len(self.rows), "g": -len(self.rows),
+            "end": len(self.rows), "G": len(self.rows),
+        }.get(event.key if event.key != "upper_g" else "G")  # fmt: skip
+        if steps is not None:
+            event.stop()
+            self.move(steps)
+
+    def on_click(self, event: events.Click) -> None:
+        place = self.top + event.y - 1
+        if event.y < 1 or place >= len(self.rows):
+            return
+        if place == self.index:
+            self.post_message(self.Opened(self.cursor))
+        else:
+            self.go(place)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(-3)
+
+    def on_resize(self) -> None:
+        self._keep_in_view()
+
+    # ---- painting
+
+    def surface_of(self, y: int) -> str:
+        if y == 0:
+            return "bar"
+        at = self.top + y - 1
+        return "selection" if at < len(self.rows) and self.rows[at] == self.cursor else "background"
+
+    def line(self, y: int, width: int) -> Runs:
+        layout = fitting(self.columns, width)
+        if y == 0:
+            return self._heading(layout)
+        at = self.top + y - 1
+        if at >= len(self.rows):
+            return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
+        row = self.rows[at]
+        runs: list[Run] = [(self.glyphs.cursor if row == self.cursor else " ", "key")]
+        for column, cells in layout:
+            runs += aligned(column.paint(row, cells), cells, right=column.right, more=self.glyphs.more)
+            runs.append((" " * GAP, "text"))
+        return runs
+
+    def _heading(self, layout: Sequence[tuple[Column, int]]) -> list[Run]:
+        runs: list[Run] = [(" ", "dim")]
+        for column, cells in layout:
+            chosen = column.title == self.sorted_by
+            title = column.title + (self.glyphs.down if chosen else "")
+            text = title.rjust(cells) if column.right else fit(title, cells, self.glyphs.more)
+            runs.append((text[:cells] + " " * GAP, "key" if chosen else "dim"))
+        return runs
+
+
+def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+    """The columns that fit and how wide each is; one that grows takes what is left."""
+    shown = list(columns)
+    while len(shown) > 1 and 1 + sum(column.width + GAP for column in shown) > width:
+        shown.remove(min(reversed(shown), key=lambda column: column.keep))
+    spare = width - 1 - sum(column.width + GAP for column in shown)
+    return [(column, column.width + max(spare, 0) if column.grow else column.width) for column in shown]
+
+
+def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
+    """The runs in exactly `width` cells."""
+    if len(runs) == 1:
+        text, role = runs[0]
+        return [(text.rjust(width) if right and len(text) <= width else fit(text, width, more), role)]
+    left = width
+    kept: list[Run] = []
+    for text, role in runs:
+        piece = fit(text, min(left, max(len(text), 0)), more) if len(text) > left else text
+        kept.append((piece, role))
+        left -= len(piece)
+        if left <= 0:
+            break
+    pad = (" " * max(left, 0), "text")
+    return [pad, *kept] if right else [*kept, pad]
