@@ -27,32 +27,61 @@ FAILURES = (
 which then counts as hanging; the beat goes on in each case."""
 
 
+class Batch:
+    """The lanes started by one beat: the last of them to end opens the gate."""
+
+    def __init__(self) -> None:
+        self._left = 1
+        self._lock = threading.Lock()
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def add(self) -> None:
+        with self._lock:
+            self._left += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._gate.release()
+
+    def wait(self, limit: float) -> None:
+        """Until all have ended, at most `limit` seconds."""
+        self.end()
+        self._gate.acquire(timeout=limit)
+
+
 class Lane:
     """A thread that runs some collectors one after the other whenever it is told to.
 
-    `results` belongs to the lane while it is busy and to the beat while it is not.
+    `results` belongs to the lane while it is busy and to the beat while it is not. A lane
+    that hangs holds up no later beat: each waits only for those it has started.
     """
 
-    def __init__(self, members: Sequence[Collector], done: threading.Condition) -> None:
+    def __init__(self, members: Sequence[Collector]) -> None:
         self.members = tuple(members)
         self.results: dict[str, Reading] = {}
         self.busy = False
         self.since = 0.0
         self.current: Optional[Collector] = None
-        self._done = done
-        self._go = threading.Event()
+        self._batch = Batch()
+        # A bare lock: an Event would cost more than the readings.
+        self._go = threading.Lock()
+        self._go.acquire()
         self._collected: dict[str, float] = {}
         name = f"collect-{members[0].lane}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def kick(self, now: float) -> None:
+    def kick(self, now: float, batch: Batch) -> None:
         """Start the next reading; nothing if the last one still runs."""
         if self.busy or not self._due(now):
             return
-        self.busy, self.since = True, now
-        if not self._thread.is_alive():
+        self.busy, self.since, self._batch = True, now, batch
+        batch.add()
+        if not self._thread.ident:
             self._thread.start()
-        self._go.set()
+        self._go.release()
 
     def _due(self, now: float) -> bool:
         return any(
@@ -62,12 +91,10 @@ class Lane:
 
     def _run(self) -> None:
         while True:
-            self._go.wait()
-            self._go.clear()
+            self._go.acquire()
             self._read_all()
-            with self._done:
-                self.busy, self.current = False, None
-                self._done.notify_all()
+            self.busy, self.current = False, None
+            self._batch.end()
 
     def _read_all(self) -> None:
         results: dict[str, Reading] = {}
@@ -108,8 +135,7 @@ class Beats:
     ) -> None:
         self._clock = clock
         self._patience = patience
-        self._done = threading.Condition()
-        self._lanes = [Lane(members, self._done) for members in _by_lane(collectors)]
+        self._lanes = [Lane(members) for members in _by_lane(collectors)]
         self._troubled: dict[str, str] = {}
         self._inventories: dict[str, Mapping[str, str]] = {}
         self._seq = 0
@@ -117,12 +143,10 @@ class Beats:
     def take(self, *, limit: float, lag: float = 0.0) -> Beat:
         """Read everything and wait at most `limit` seconds for it."""
         now = self._clock()
+        batch = Batch()
         for lane in self._lanes:
-            lane.kick(now)
-        with self._done:
-            self._done.wait_for(
-                lambda: not any(lane.busy for lane in self._lanes), limit
-            )
+            lane.kick(now, batch)
+        batch.wait(limit)
         at = time.time()
         joined, absent = Reading(), set[str]()
         joined.put("agent.lag", round(max(0.0, lag), 4))

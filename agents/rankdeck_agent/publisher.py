@@ -1,7 +1,6 @@
 """The MQTT side: connect, last will, send, reconnect."""
 
 import random
-import ssl
 import sys
 import time
 from collections.abc import Mapping
@@ -190,5 +189,7 @@ def _wait(info: MQTTMessageInfo, limit: float) -> None:
         info.wait_for_publish(limit)
 
 
-def _tls(ca_file: str) -> ssl.SSLContext:
+def _tls(ca_file: str) -> object:
+    import ssl
+
     return ssl.create_default_context(cafile=ca_file or None)

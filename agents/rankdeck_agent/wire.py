@@ -5,7 +5,7 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 TOPIC_PREFIX = "rankdeck/1"
@@ -148,7 +148,8 @@ class WireError(ValueError):
 
 def encode(message: Message) -> bytes:
     """Compact JSON of one telemetry message."""
-    return json.dumps(asdict(message), separators=(",", ":"), allow_nan=False).encode()
+    # The fields are plain already: asdict would copy them all, at thrice the cost.
+    return json.dumps(vars(message), separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode(kind: str, payload: bytes) -> Message:

@@ -19,6 +19,7 @@ _PSEUDO = frozenset(
 _WHOLE = re.compile(rb"(?:sd|vd|hd|xvd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+|pmem\d+")
 _MOUNT_LIMIT = 64
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_SPACE_EVERY = 5.0
 _SPACE = ("disk.used", "disk.free", "disk.inodes_used")
 
 
@@ -45,24 +46,33 @@ class DiskCollector:
         self._tree = Tree(root)
         self._raw = b""
         self._mounts: tuple[Mount, ...] = ()
+        self._looked = -_SPACE_EVERY
+        self._space = Reading()
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
-        reading.attempt((*_SPACE, "disk.readonly"), lambda: self._look(reading))
-        for mount in self._mounts:
-            self.doing = mount.path
-            reading.attempt(_SPACE, lambda m=mount: self._space(reading, m), mount.path)
-            reading.put("disk.readonly", int(mount.readonly), mount.path)
-        self.doing = ""
+        if now - self._looked >= _SPACE_EVERY:
+            self._looked, self._space = now, self._read_space()
+        _copy(self._space, reading)
         reading.attempt(("disk.read", "disk.write"), lambda: self._bytes(reading))
         return reading
 
-    def _look(self, reading: Reading) -> None:
+    def _read_space(self) -> Reading:
+        reading = Reading()
+        reading.attempt((*_SPACE, "disk.readonly"), self._look)
+        for mount in self._mounts:
+            self.doing = mount.path
+            reading.attempt(_SPACE, lambda m=mount: self._ask(reading, m), mount.path)
+            reading.put("disk.readonly", int(mount.readonly), mount.path)
+        self.doing = ""
+        return reading
+
+    def _look(self) -> None:
         raw = self._tree.read("proc/self/mountinfo")
         if raw != self._raw:
             self._raw, self._mounts = raw, local_mounts(raw)
 
-    def _space(self, reading: Reading, mount: Mount) -> None:
+    def _ask(self, reading: Reading, mount: Mount) -> None:
         space = os.statvfs(self._tree.path(mount.path))
         used = space.f_blocks - space.f_bfree
         # As df: what root keeps for itself is not free for a job.
@@ -78,6 +88,11 @@ class DiskCollector:
         for name, read, written in parse_diskstats(self._tree.read("proc/diskstats")):
             reading.put("disk.read", read, name)
             reading.put("disk.write", written, name)
+
+
+def _copy(source: Reading, target: Reading) -> None:
+    target.values.update(source.values)
+    target.failed.update(source.failed)
 
 
 def parse_diskstats(data: bytes) -> list[tuple[str, int, int]]:

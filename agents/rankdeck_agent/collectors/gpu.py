@@ -15,6 +15,7 @@ _DRIVER = (
     "/dev/nvhost-ctrl",
 )
 _LOOK_AGAIN = 60.0
+_PERIOD = 2.0
 _LIMIT = 64
 
 Library = Any
@@ -82,7 +83,7 @@ class GpuCollector:
 
     name = "gpu"
     lane = "gpu"
-    period = 2.0
+    period = _PERIOD
     metrics: tuple[str, ...] = tuple(
         metric for call in _CALLS for metric in call.metrics
     )
@@ -102,6 +103,7 @@ class GpuCollector:
         if not self._devices and now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             self._look()
+            self.period = _PERIOD if self._devices else _LOOK_AGAIN
         if self._why:
             reading.fail(self.metrics, ValueError(self._why))
         reading.inventory = self._inventory

@@ -130,6 +130,7 @@ class RdmaCollector:
         if [p.key for p in ports] != [p.key for p in self._ports]:
             self._inventory = _inventory(self._tree, ports)
         self._ports = ports
+        self.period = 0.0 if ports else _LOOK_AGAIN
 
     def _link(self, reading: Reading, port: Port) -> None:
         if not port.number:
