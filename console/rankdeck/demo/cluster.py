@@ -12,7 +12,7 @@ from pathlib import Path
 from rankdeck.config.paths import state_folder
 from rankdeck.demo import files
 from rankdeck.demo.layout import MARKER, NODES, Layout
-from rankdeck.demo.processes import Record, end_marked, kill, read_record
+from rankdeck.demo.processes import Record, end_all, read_record
 from rankdeck.errors import RankdeckError
 
 _START_LIMIT = 30.0
@@ -63,15 +63,10 @@ def down() -> bool:
     if not layout.root.is_dir():
         return False
     with _alone(layout):
-        ran = False
-        for name in NODES:
-            record = _alive(layout, name)
-            if record:
-                ran = True
-                kill(record.pid)
-        if not end_marked(MARKER, str(layout.root), _END_LIMIT):
+        records = [record for name in NODES if (record := _alive(layout, name))]
+        if not end_all(records, (MARKER, str(layout.root)), _END_LIMIT):
             raise DemoError("some processes of the demo cluster do not end; see `ps`")
-    return ran
+    return bool(records)
 
 
 def status() -> DemoStatus:

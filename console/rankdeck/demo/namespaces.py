@@ -46,7 +46,7 @@ def become(uid: int, gid: int) -> None:
 
 def _private_tmp(keep: list[Path]) -> None:
     tmp = Path("/tmp").resolve()
-    there = {path for path in keep if path.is_relative_to(tmp) and path.is_dir()}
+    there = {path for path in keep if tmp in path.parents and path.is_dir()}
     inside = [path.relative_to(tmp) for path in there if not there & set(path.parents)]
     os.chdir(tmp)  # relative paths go on meaning the machine's /tmp after the mount
     _mount("tmpfs", str(tmp), "tmpfs", _NOSUID | _NODEV, "mode=1777")

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -64,10 +64,10 @@ def marked(variable: str, value: str) -> Iterator[int]:
             yield int(entry.name)
 
 
-def end_marked(variable: str, value: str, limit: float) -> bool:
-    """Kill them until there is none; False where some outlived the limit."""
+def end_all(records: Sequence[Record], mark: tuple[str, str], limit: float) -> bool:
+    """Kill the recorded and the marked until there is none; False where some outlive the limit."""
     deadline = time.monotonic() + limit
-    while left := list(marked(variable, value)):
+    while left := [*(one.pid for one in records if one.alive), *marked(*mark)]:
         if time.monotonic() > deadline:
             return False
         for pid in left:
