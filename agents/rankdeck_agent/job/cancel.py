@@ -1,0 +1,154 @@
+"""`job cancel`: ask, wait, force, look again, and say what is left."""
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from rankdeck_agent.job import cgroup, processes
+from rankdeck_agent.job.control import tell
+from rankdeck_agent.job.folder import RunFolder, unlink_links
+from rankdeck_agent.job.journal import all_events, is_closed
+from rankdeck_agent.job.processes import Process
+from rankdeck_agent.job.remains import close_for, supervisor_pid
+
+_POLL = 0.05
+_PROOF = 2.0
+_UNKILLABLE = " (state D: waits for a driver or a file system and cannot be killed; the node may need a reboot)"
+
+
+@dataclass
+class _Hunt:
+    """One cancel: what was ever seen of the job, with start times against reused pids."""
+
+    folder: RunFolder
+    supervisor: int
+    seen: dict[int, Process] = field(default_factory=dict[int, Process])
+
+    def look(self) -> dict[int, Process]:
+        """What runs of the job now."""
+        found = processes.belonging(self.folder.job, self.folder.node, self.supervisor)
+        for pid, row in self.seen.items():
+            # One that lost its mark and its parent since is still one of the job.
+            if pid not in found and processes.is_alive(pid, row.start):
+                found[pid] = row
+        self.seen.update(found)
+        return found
+
+    def wait(
+        self, limit: float, each: Callable[[dict[int, Process]], None]
+    ) -> dict[int, Process]:
+        """What is still there after at most `limit` seconds."""
+        deadline = time.monotonic() + limit
+        while True:
+            found = self.look()
+            if not found or time.monotonic() >= deadline:
+                return found
+            each(found)
+            time.sleep(_POLL)
+
+
+def cancel(folder: RunFolder, grace: float) -> dict[str, Any]:
+    """End every process of the job on this node; `left` names what would not end."""
+    hunt = _Hunt(folder, supervisor_pid(folder))
+    if hunt.supervisor:
+        tell(folder / "control", f"cancel {grace}")
+    launchers, ranks = _recorded(folder)
+    found = hunt.look()
+    _signal(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
+    found = hunt.wait(grace, lambda _: None)
+    if found:
+        _force(hunt, launchers, ranks)
+    left = (
+        hunt.wait(_PROOF, lambda rows: _signal(rows, rows, signal.SIGKILL))
+        if found
+        else {}
+    )
+    _see_off(hunt, bool(left))
+    return {
+        "left": [_named(row) for row in left.values()],
+        "ended": len(hunt.seen) - len(left),
+    }
+
+
+def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
+    """Pids of launchers and of rank programs that have no end in the events."""
+    running: dict[Any, int] = {}
+    for event in all_events(folder / "events"):
+        kind = event["kind"]
+        if kind in ("started", "process"):
+            running[event.get("rank", event.get("name"))] = int(event.get("pid", 0))
+        elif kind in ("exited", "ended"):
+            running.pop(event.get("rank", event.get("name")), None)
+    ranks = {pid for key, pid in running.items() if isinstance(key, int)}
+    daemons = {pid for key, pid in running.items() if str(key).startswith("daemon ")}
+    return set(running.values()) - ranks - daemons, ranks
+
+
+def _to_ask(
+    found: dict[int, Process], launchers: set[int], ranks: set[int]
+) -> set[int]:
+    """Launchers pass a TERM on; without one the ranks are asked; without those, everything."""
+    alive = launchers & set(found)
+    if alive:
+        return alive
+    programs = ranks & set(found)
+    groups = {found[pid].pgid for pid in programs}
+    return {
+        pid for pid, row in found.items() if pid in programs or row.pgid in groups
+    } or set(found)
+
+
+def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
+    """KILL, launchers last: a launcher killed first would leave its ranks to nobody."""
+    rows = hunt.look()
+    daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
+    for group in (
+        ranks & set(rows),
+        set(rows) - launchers - daemons,
+        daemons - launchers,
+    ):
+        _signal(rows, group, signal.SIGKILL)
+    _signal(rows, launchers & set(rows), signal.SIGKILL)
+    cgroup.kill(hunt.folder)
+
+
+def _signal(rows: dict[int, Process], pids: Iterable[int], number: int) -> None:
+    for pid in list(pids):
+        if not processes.is_alive(pid, rows[pid].start):
+            continue
+        try:
+            os.kill(pid, number)
+            if number == signal.SIGTERM:
+                os.kill(pid, signal.SIGCONT)
+        except (ProcessLookupError, PermissionError):
+            continue  # the look afterwards tells which of the two it was
+
+
+def _see_off(hunt: _Hunt, left: bool) -> None:
+    """Let the supervisor close; close for it where it cannot."""
+    events = hunt.folder / "events"
+    deadline = time.monotonic() + _PROOF
+    while (
+        hunt.supervisor and supervisor_pid(hunt.folder) and time.monotonic() < deadline
+    ):
+        if left or os.getppid() == hunt.supervisor:
+            return
+        time.sleep(_POLL)
+    if is_closed(events):
+        return
+    stuck = supervisor_pid(hunt.folder)
+    if stuck:
+        os.kill(stuck, signal.SIGKILL)
+    close_for(
+        hunt.folder, "the supervisor of this node was gone when the job was cancelled"
+    )
+    unlink_links(hunt.folder)
+
+
+def _named(row: Process) -> dict[str, Any]:
+    now = processes.process(row.pid)
+    why = _UNKILLABLE if now is not None and now.state == "D" else ""
+    return {"pid": row.pid, "command": processes.command(row.pid) + why}

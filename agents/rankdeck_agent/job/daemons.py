@@ -1,0 +1,128 @@
+"""MPI daemons: asked for by the launch agent here, started here for a launcher elsewhere."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Optional
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import Journal, outcome
+from rankdeck_agent.job.starting import Command, StartError, environment, start
+from rankdeck_agent.job.tally import Tally
+from rankdeck_agent.job.text import plain, table
+from rankdeck_agent.wire import NodePlan
+
+ANSWER_LIMIT = 60.0
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+_LONGEST = 1 << 18
+
+
+def good_id(text: str) -> bool:
+    """Whether this can be the id of a request."""
+    return bool(_ID.match(text))
+
+
+class Daemons:
+    """Both ends of `spawn` on one node."""
+
+    def __init__(
+        self, plan: NodePlan, folder: RunFolder, journal: Journal, tally: Tally
+    ) -> None:
+        self._plan, self._folder = plan, folder
+        self._journal, self._tally = journal, tally
+        self._deadlines: dict[str, float] = {}
+        self._done: set[str] = set()
+        self._background: Optional[tuple[str, int]] = None
+        """A daemon whose first process ended well and left another behind."""
+
+    # ---- this node's launcher asks -------------------------------------------------------
+
+    def ask(self, request: str) -> None:
+        """The launch agent laid down a request: tell the console."""
+        if not good_id(request) or request in self._deadlines:
+            return
+        text = (
+            (self._place(request, "ask"))
+            .read_bytes()[:_LONGEST]
+            .decode("utf-8", "replace")
+        )
+        host, _, command = text.partition("\n")
+        self._deadlines[request] = time.monotonic() + ANSWER_LIMIT
+        self._journal.add("spawn", id=request, host=plain(host, 255), command=command)
+
+    def answer(self, request: str, text: str) -> None:
+        """The console's answer, handed on to the waiting launch agent."""
+        if self._deadlines.pop(request, None) is None:
+            return
+        said = "ok" if text == "ok" else plain(text) or "no reason given"
+        self._reply(request, said)
+        self._journal.add("answered", id=request, ok=said == "ok", text=said)
+
+    def expire(self, now: float) -> None:
+        """Answer what nobody answered in time."""
+        for request in [
+            r for r, deadline in self._deadlines.items() if deadline <= now
+        ]:
+            self.answer(
+                request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s"
+            )
+
+    def _reply(self, request: str, text: str) -> None:
+        try:
+            fd = os.open(self._place(request, "reply"), os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return  # the launcher has gone and its agent with it
+        os.write(fd, text.encode() + b"\n")
+        os.close(fd)
+
+    # ---- another node's launcher wants a daemon here ------------------------------------
+
+    def start(
+        self, request: str, outputs: tuple[int, int], group: Optional[Path]
+    ) -> None:
+        """Start the command of `spawn/ID.json` and say in `spawn/ID.started` what came of it."""
+        if not good_id(request) or request in self._done:
+            return
+        self._done.add(request)
+        raw = table(
+            self._place(request, "json").read_text(encoding="utf-8", errors="replace")
+        )
+        command = ("sh", "-c", str((raw or {}).get("command", "")))
+        env = environment(self._plan, self._folder, {})
+        try:
+            child = start(Command(command, env, str(Path.home())), outputs, group)
+        except StartError as error:
+            self._say(request, str(error))
+            return
+        child.returncode = 0
+        self._tally.daemons[child.pid] = f"daemon {request}"
+        self._tally.had_daemons = True
+        self._journal.add("process", name=f"daemon {request}", pid=child.pid)
+        self._say(request, "ok")
+
+    def _say(self, request: str, text: str) -> None:
+        fresh = self._place(request, "new")
+        fresh.write_text(text)
+        fresh.replace(self._place(request, "started"))
+
+    def ended(self, pid: int, status: int) -> None:
+        """A child that was not planned ended: note it where it was a daemon."""
+        name = self._tally.daemons.pop(pid, None)
+        if name is None:
+            return
+        if status == 0:
+            self._background = (name, status)
+            return
+        self._journal.add("ended", name=name, **outcome(status))
+
+    def settle(self, others: int) -> None:
+        """A daemon in the background has ended when nothing that it left behind remains."""
+        if self._background is None or others:
+            return
+        name, status = self._background
+        self._background = None
+        self._journal.add("ended", name=name, **outcome(status))
+
+    def _place(self, request: str, kind: str) -> Path:
+        return self._folder / "spawn" / f"{request}.{kind}"

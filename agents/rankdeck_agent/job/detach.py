@@ -1,0 +1,147 @@
+"""`job run`: from a plan on stdin to a supervisor that stands on its own."""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rankdeck_agent.job import folder as folders
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.folder import FolderError, RunFolder
+from rankdeck_agent.job.journal import post_mortem
+from rankdeck_agent.job.supervisor import Supervisor
+from rankdeck_agent.job.text import table
+from rankdeck_agent.wire import NodePlan, WireError, node_plan
+
+_PR_SET_CHILD_SUBREAPER = 36
+_READY_LIMIT = 30.0
+_LONGEST_PLAN = 64 << 20
+
+
+def run() -> int:
+    """Start the job whose plan is on stdin; say in one line of JSON whether it stands."""
+    try:
+        plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
+        folder = folders.make(plan)
+    except (WireError, FolderError, OSError) as error:
+        return _say({"ok": False, "error": str(error)})
+    said = _start_apart(plan, folder)
+    if not said.isdigit():
+        _write_off(folder, said)
+        return _say({"ok": False, "error": said or "the supervisor did not start"})
+    return _say({"ok": True, "pid": int(said)})
+
+
+def _plan(data: bytes) -> NodePlan:
+    raw = table(data.decode("utf-8", "replace"))
+    if raw is None:
+        raise WireError("bad plan: not a JSON object")
+    plan = node_plan(raw)
+    if len(set(plan.ranks)) != len(plan.ranks) or any(rank < 0 for rank in plan.ranks):
+        raise WireError("bad plan: ranks must be different numbers from 0")
+    if any(process.rank not in (None, *plan.ranks) for process in plan.processes):
+        raise WireError("bad plan: a process has a rank that is not of this node")
+    return plan
+
+
+def _say(answer: dict[str, Any]) -> int:
+    print(json.dumps(answer), flush=True)
+    return 0 if answer["ok"] else 1
+
+
+def _write_off(folder: RunFolder, why: str) -> None:
+    post_mortem(folder / "events", {}, why)
+    folders.unlink_links(folder)
+
+
+def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
+    """Fork twice; the pid of the supervisor, or why there is none."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _live(plan, folder, writing)
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    ready, _, _ = select.select([reading], [], [], _READY_LIMIT)
+    said = (
+        os.read(reading, 4096).decode("utf-8", "replace")
+        if ready
+        else "no answer from the supervisor"
+    )
+    os.close(reading)
+    return said
+
+
+def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
+    """The supervisor's whole life; never returns."""
+    status = 1
+    try:
+        _let_go(folder, ready)
+        _note_pid(folder)
+        supervisor = Supervisor(plan, folder)
+        supervisor.run(lambda: _announce(ready, str(os.getpid())))
+        status = 0
+    except OSError as error:
+        print(
+            f"the supervisor of {plan.node} failed: {error}",
+            file=sys.stderr,
+            flush=True,
+        )
+        _announce(ready, f"the supervisor could not start: {error}")
+    finally:
+        os._exit(status)
+
+
+def _announce(ready: int, text: str) -> None:
+    try:
+        os.write(ready, text.encode())
+        os.close(ready)
+    except OSError:
+        return  # said before, or nobody waits any more
+
+
+def _let_go(folder: RunFolder, keep: int) -> None:
+    """Hold nothing of SSH's: not its descriptors, signals, working folder or descent."""
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(
+        folder / "supervisor.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+    )
+    for target, source in ((0, null), (1, null), (2, log)):
+        os.dup2(source, target)
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if fd > 2 and fd != keep:
+            _close_quietly(fd)
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGPIPE,
+        signal.SIGTERM,
+    ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.chdir("/")
+    os.umask(0o022)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _close_quietly(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        return  # the one that listed the folder
+
+
+def _note_pid(folder: RunFolder) -> None:
+    row = processes.process(os.getpid())
+    fresh = folder / "supervisor.pid.new"
+    fresh.write_text(f"{os.getpid()} {row.start if row else 0}\n")
+    fresh.replace(folder / "supervisor.pid")

@@ -1,0 +1,220 @@
+"""`job follow`: everything that happens on this node, framed for the console. Reads files only."""
+
+import json
+import os
+import select
+import time
+from collections.abc import Mapping
+from typing import Any, Optional, cast
+
+from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.journal import EventReader
+from rankdeck_agent.job.logs import LogReader, Piece, TailReader
+from rankdeck_agent.job.remains import close_for, supervisor_pid
+from rankdeck_agent.job.text import table
+
+_FLUSH = 0.05
+_TAIL_PERIOD = 0.5
+_NOW_PERIOD = 2.0
+_ALIVE_PERIOD = 1.0
+_ROUND = 1 << 20
+"""Bytes of output in one round, so that events never wait long behind a backlog."""
+_COUNT_ROUND = 8 << 20
+_LONGEST_INPUT = 1 << 20
+
+Key = tuple[int, str]
+
+
+class Follower:
+    """One look at one job."""
+
+    def __init__(self, folder: RunFolder, after: int) -> None:
+        self._folder = folder
+        self._after = after
+        self._events = EventReader(folder / "events")
+        self._ranks = folder.ranks()
+        self._watched: dict[Key, LogReader] = {}
+        self._tails: dict[Key, TailReader] = {}
+        self._due = {"tail": 0.0, "now": 0.0, "alive": 0.0}
+        self._closed: Optional[Mapping[str, Any]] = None
+        self._last_seq = -1
+
+    def watch(self, line: bytes) -> None:
+        """Take one line of stdin; what is no watch line changes nothing."""
+        asked = (table(line.decode("utf-8", "replace")) or {}).get("watch")
+        if not isinstance(asked, dict):
+            return
+        fresh: dict[Key, LogReader] = {}
+        for rank in self._ranks:
+            offsets = cast("dict[str, Any]", asked).get(str(rank))
+            if isinstance(offsets, dict):
+                fresh.update(self._readers(rank, cast("dict[str, Any]", offsets)))
+        self._watched = fresh
+
+    def _readers(self, rank: int, offsets: dict[str, Any]) -> dict[Key, LogReader]:
+        found: dict[Key, LogReader] = {}
+        for stream in STREAMS:
+            offset = offsets.get(stream)
+            if isinstance(offset, int) and offset >= 0:
+                found[rank, stream] = LogReader(
+                    self._folder.place(rank) / stream, offset
+                )
+        return found
+
+    def round(self, now: float) -> list[bytes]:
+        """The frames of one round."""
+        frames = [_line(event) for event in self._new_events()]
+        if self._is_due("now", now, _NOW_PERIOD):
+            frames.append(_line({"kind": "now", "at": time.time()}))
+        frames += self._data()
+        if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
+            frames += self._tail_frames()
+        if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
+            frames += self._check_alive()
+        if self._closed is not None and not self.behind:
+            frames.append(_line(self._closed))
+        return frames
+
+    @property
+    def behind(self) -> bool:
+        """Whether watched bytes are waiting on disk."""
+        return any(reader.behind for reader in self._watched.values())
+
+    @property
+    def over(self) -> bool:
+        """Whether `closed` has been sent with everything before it."""
+        return self._closed is not None and not self.behind
+
+    def _is_due(self, what: str, now: float, period: float) -> bool:
+        if now < self._due[what]:
+            return False
+        self._due[what] = now + period
+        return True
+
+    def _new_events(self) -> list[Mapping[str, Any]]:
+        """Events after the one asked for; `closed` is held until the output is sent."""
+        fresh: list[Mapping[str, Any]] = []
+        for event in self._events.read():
+            self._last_seq = event["seq"]
+            if event["kind"] == "closed":
+                self._closed = event
+            elif event["seq"] > self._after:
+                fresh.append(event)
+        return fresh
+
+    def _data(self) -> list[bytes]:
+        frames: list[bytes] = []
+        share = _ROUND // max(1, len(self._watched))
+        for (rank, stream), reader in self._watched.items():
+            for piece in reader.read(share):
+                frames += _data_frame(rank, stream, piece)
+        return frames
+
+    def _tail_frames(self) -> list[bytes]:
+        frames: list[bytes] = []
+        budget = _COUNT_ROUND // (2 * len(self._ranks))
+        for rank in self._ranks:
+            for stream in STREAMS:
+                if (rank, stream) in self._watched:
+                    continue
+                tail = self._tails.get((rank, stream))
+                if tail is None:
+                    tail = self._tails[rank, stream] = TailReader(
+                        self._folder.place(rank) / stream
+                    )
+                if tail.look(budget):
+                    frames.append(_tail_frame(rank, stream, tail))
+        return frames
+
+    def _check_alive(self) -> list[bytes]:
+        """Close for a supervisor that is gone: in the file where it can be written, else only here."""
+        if supervisor_pid(self._folder):
+            return []
+        frames = [_line(event) for event in self._new_events()]
+        if self._closed is not None:
+            return frames
+        why = "the supervisor of this node is gone"
+        try:
+            close_for(self._folder, why)
+        except OSError:
+            stamp = {"seq": self._last_seq + 1, "at": time.time()}
+            frames.append(_line({**stamp, "kind": "trouble", "text": why}))
+            self._closed = {**stamp, "seq": self._last_seq + 2, "kind": "closed"}
+        return frames
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+
+
+def _data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
+    at = time.time() if piece.at is None else piece.at
+    head = {
+        "kind": "data",
+        "r": rank,
+        "s": stream,
+        "o": piece.offset,
+        "n": len(piece.data),
+        "at": at,
+    }
+    return [_line(head), piece.data]
+
+
+def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
+    row = {
+        "kind": "tail",
+        "r": rank,
+        "s": stream,
+        "o": tail.end,
+        "lines": tail.lines,
+        "last": tail.last,
+    }
+    return _line({**row, "at": time.time()})
+
+
+class _Input:
+    """stdin, a line at a time, without waiting."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.ended = False
+        self._rest = b""
+
+    def lines(self, limit: float) -> list[bytes]:
+        """What comes within `limit` seconds."""
+        ready, _, _ = select.select([self.fd], [], [], limit)
+        if not ready:
+            return []
+        data = os.read(self.fd, 1 << 16)
+        self.ended = not data
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) < _LONGEST_INPUT else b""
+        return lines
+
+
+def follow(folder: RunFolder, after: int) -> int:
+    """Stream to stdout until the job has closed here, or stdin ends."""
+    follower = Follower(folder, after)
+    source = _Input(0)
+    while not source.ended:
+        began = time.monotonic()
+        frames = follower.round(began)
+        if not _send(b"".join(frames)) or follower.over:
+            return 0
+        for line in source.lines(0 if follower.behind else _FLUSH):
+            follower.watch(line)
+        spent = time.monotonic() - began
+        if not follower.behind and spent < _FLUSH:
+            time.sleep(_FLUSH - spent)
+    return 0
+
+
+def _send(data: bytes) -> bool:
+    """Write all of it; False where nobody reads any more."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(1, view) :]
+    except BrokenPipeError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""Reading a rank's log back: bytes with the time they were read at, and the end of the rest."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Optional
+
+from rankdeck_agent.job.text import plain
+
+CHUNK = 1 << 16
+_TAIL = 4096
+
+
+class TimeIndex:
+    """The `.idx` of one stream, walked forward from an offset."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
+        self._position = self._seek(offset)
+        self._now: Optional[tuple[int, float]] = None
+        self._next: Optional[tuple[int, float]] = None
+
+    def at(self, offset: int) -> tuple[Optional[float], Optional[int]]:
+        """When the byte at `offset` was read, and the offset where another time begins."""
+        if self._next is None or self._next[0] <= offset:
+            self._advance(offset)
+        stamp = None if self._now is None else self._now[1]
+        return stamp, None if self._next is None else self._next[0]
+
+    def _advance(self, offset: int) -> None:
+        if self._next is not None:
+            self._now, self._next = self._next, None
+        for entry, end in self._entries(self._position):
+            self._position = end
+            if entry[0] > offset:
+                self._next = entry
+                return
+            self._now = entry
+
+    def _entries(self, position: int) -> Iterator[tuple[tuple[int, float], int]]:
+        try:
+            file = self._path.open("rb")
+        except OSError:
+            return
+        with file:
+            file.seek(position)
+            for line in file:
+                position += len(line)
+                entry = _entry(line)
+                if entry is not None:
+                    yield entry, position
+
+    def _seek(self, offset: int) -> int:
+        """A position at or before the line that covers `offset`, by halving."""
+        try:
+            low, high = 0, self._path.stat().st_size
+            with self._path.open("rb") as file:
+                while high - low > CHUNK:
+                    middle = (low + high) // 2
+                    entry, start = _entry_after(file, middle)
+                    if entry is not None and entry[0] <= offset:
+                        low = start
+                    else:
+                        high = middle
+        except OSError:
+            return 0
+        return low
+
+
+def _entry(line: bytes) -> Optional[tuple[int, float]]:
+    words = line.split()
+    if not line.endswith(b"\n") or len(words) != 2:
+        return None
+    try:
+        return int(words[0]), float(words[1])
+    except ValueError:
+        return None
+
+
+def _entry_after(
+    file: BinaryIO, position: int
+) -> tuple[Optional[tuple[int, float]], int]:
+    file.seek(position)
+    file.readline()
+    start = file.tell()
+    return _entry(file.readline()), start
+
+
+class Piece:
+    """Some bytes of a log that were read at one time."""
+
+    __slots__ = ("at", "data", "offset")
+
+    def __init__(self, offset: int, data: bytes, at: Optional[float]) -> None:
+        self.offset, self.data, self.at = offset, data, at
+
+
+class LogReader:
+    """One watched stream."""
+
+    def __init__(self, log: Path, offset: int) -> None:
+        self._log = log
+        self.offset = offset
+        self._index = TimeIndex(log.with_name(log.name + ".idx"), offset)
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more on disk."""
+        return _size(self._log) > self.offset
+
+    def read(self, limit: int) -> Iterator[Piece]:
+        """Up to about `limit` bytes from where the last call stopped."""
+        if not self.behind:
+            return
+        with self._log.open("rb") as file:
+            file.seek(self.offset)
+            while limit > 0:
+                piece = self._piece(file)
+                if piece is None:
+                    return
+                limit -= len(piece.data)
+                yield piece
+
+    def _piece(self, file: BinaryIO) -> Optional[Piece]:
+        stamp, until = self._index.at(self.offset)
+        most = CHUNK if until is None else min(CHUNK, until - self.offset)
+        file.seek(self.offset)
+        data = file.read(most)
+        if not data:
+            return None
+        piece = Piece(self.offset, data, stamp)
+        self.offset += len(data)
+        return piece
+
+
+class TailReader:
+    """One stream that nobody watches: how long it is, how many lines, and the last."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._counted = 0
+        self.lines = 0
+        self.end = 0
+        self.last = ""
+
+    def look(self, budget: int) -> bool:
+        """Whether it grew, counting at most `budget` bytes more."""
+        size = _size(self._log)
+        if size == self.end and self._counted >= size:
+            return False
+        with self._log.open("rb") as file:
+            self._count(file, min(size, self._counted + budget))
+            file.seek(max(0, size - _TAIL))
+            self.last = _last_line(file.read(size - file.tell()))
+        self.end = size
+        return True
+
+    def _count(self, file: BinaryIO, until: int) -> None:
+        file.seek(self._counted)
+        while self._counted < until:
+            data = file.read(min(1 << 20, until - self._counted))
+            if not data:
+                return
+            self._counted += len(data)
+            self.lines += data.count(b"\n")
+
+
+def _last_line(data: bytes) -> str:
+    lines = data.replace(b"\r", b"\n").split(b"\n")
+    for line in reversed(lines):
+        text = plain(line.decode("utf-8", "replace"), 200)
+        if text:
+            return text
+    return ""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

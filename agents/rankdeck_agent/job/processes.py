@@ -1,0 +1,122 @@
+"""What runs on this machine, and what of it belongs to a job: /proc, read once and filtered."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from rankdeck_agent.job.text import plain
+from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One row of /proc. `start` (clock ticks since boot) tells a reused pid from the old one."""
+
+    pid: int
+    ppid: int
+    pgid: int
+    state: str
+    start: int
+
+    @property
+    def gone(self) -> bool:
+        return self.state in "ZXx"
+
+
+def process(pid: int) -> Optional[Process]:
+    """The process of that pid, or None."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None
+    # The name in brackets may hold anything, brackets and blanks included.
+    fields = text[text.rfind(")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    return Process(pid, int(fields[1]), int(fields[2]), fields[0], int(fields[19]))
+
+
+def everything() -> dict[int, Process]:
+    """All processes that are not zombies."""
+    pids = (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
+    rows = (process(pid) for pid in pids)
+    return {row.pid: row for row in rows if row is not None and not row.gone}
+
+
+def is_alive(pid: int, start: Optional[int] = None) -> bool:
+    """Whether that very process still runs."""
+    row = process(pid)
+    return row is not None and not row.gone and start in (None, row.start)
+
+
+def command(pid: int) -> str:
+    """Its command line, fit to be shown; its name where it has none."""
+    try:
+        line = (_PROC / str(pid) / "cmdline").read_bytes()[:4096]
+        name = line or b"[" + (_PROC / str(pid) / "comm").read_bytes()[:64] + b"]"
+    except OSError:
+        return ""
+    return plain(name.replace(b"\0", b" ").decode("utf-8", "replace"), 200)
+
+
+def _environment(pid: int) -> Mapping[str, str]:
+    try:
+        data = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (
+        item.partition(b"=")
+        for item in data.split(b"\0")
+        if item.startswith(b"RANKDECK_")
+    )
+    return {key.decode(): value.decode("utf-8", "replace") for key, _, value in pairs}
+
+
+def is_marked(pid: int, job: str, node: str) -> bool:
+    """Whether its environment says that it is part of this job on this node."""
+    marks = _environment(pid)
+    return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
+
+
+def below(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+    """The descendants of `roots`, themselves left out."""
+    children: dict[int, list[int]] = {}
+    for row in rows.values():
+        children.setdefault(row.ppid, []).append(row.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def own_line(rows: Mapping[int, Process]) -> set[int]:
+    """This process and its ancestors: what must never be killed."""
+    line: set[int] = {1}
+    pid = os.getpid()
+    while pid in rows and pid not in line:
+        line.add(pid)
+        pid = rows[pid].ppid
+    return line | {os.getpid()}
+
+
+def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
+    """Every process of the job on this node, without its supervisor.
+
+    A process is in when its environment is marked, or when an ancestor is in. `supervisor`
+    is 0 where it is gone: then only marks count.
+    """
+    rows = everything()
+    line = own_line(rows)
+    marked = {pid for pid in rows if is_marked(pid, job, node)} - line - {supervisor}
+    roots = marked | ({supervisor} - {0})
+    return {
+        pid: rows[pid] for pid in (marked | below(rows, roots)) - line - {supervisor}
+    }

@@ -1,0 +1,82 @@
+"""What a supervisor knows of its ranks and processes, and when that is all. No I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+_LINGER = 1.0
+_DAEMON_LINGER = 10.0
+
+
+@dataclass
+class RankRecord:
+    """One rank as its shim reports it."""
+
+    pid: int = 0
+    shim: int = 0
+    running: bool = False
+    exited: bool = False
+
+
+@dataclass
+class Tally:
+    """Counts what runs; one writer, the supervisor."""
+
+    expected: Sequence[int]
+    ranks: dict[int, RankRecord] = field(default_factory=dict[int, RankRecord])
+    processes: dict[int, str] = field(default_factory=dict[int, str])
+    """pid -> name of what was planned and runs."""
+    daemons: dict[int, str] = field(default_factory=dict[int, str])
+    had_processes: bool = False
+    had_daemons: bool = False
+    cancelled: bool = False
+    _quiet_since: Optional[float] = None
+
+    def started(self, rank: int, pid: int, shim: int) -> None:
+        self.ranks[rank] = RankRecord(pid, shim, running=True)
+
+    def exited(self, rank: int) -> bool:
+        """Note the end of a rank; False where it was not running."""
+        record = self.ranks.setdefault(rank, RankRecord())
+        was = record.running or not record.exited
+        record.running, record.exited = False, True
+        return was
+
+    @property
+    def all_exited(self) -> bool:
+        return all(
+            rank in self.ranks and self.ranks[rank].exited for rank in self.expected
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of ours is known to run."""
+        running = any(record.running for record in self.ranks.values())
+        return bool(self.processes or self.daemons or running)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more can begin: what was to be started here has been, and ended."""
+        return (
+            self.had_processes or self.had_daemons or self.cancelled or self.all_exited
+        )
+
+    def may_close(self, now: float, others: int) -> bool:
+        """Whether to close: `others` are children that somebody left to us.
+
+        A daemon that put itself into the background is one of those: wait for it while ranks
+        may still come. Anything else gets a moment, then closes without us.
+        """
+        if self.busy or not self.complete:
+            self._quiet_since = None
+            return False
+        if not others:
+            return True
+        if self.had_daemons and not (self.all_exited or self.cancelled):
+            self._quiet_since = None
+            return False
+        if self._quiet_since is None:
+            self._quiet_since = now
+        return now - self._quiet_since >= (
+            _DAEMON_LINGER if self.had_daemons else _LINGER
+        )
