@@ -1,0 +1,287 @@
+"""One node as the console knows it."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+from rankdeck.model.health import Health, Level
+from rankdeck.model.text import clean
+from rankdeck.rules.health import Expected, Facts, Memory, assess
+from rankdeck.state import intake
+from rankdeck.state.series import Ring, rates
+from rankdeck_agent.wire import METRICS, Event, Hello, Sample
+
+Number = int | float
+POINTS = 600
+DEVICE_POINTS = 120
+CHARTED_DEVICES = 16
+EVENTS = 100
+GAP = 15.0
+"""Seconds without a reading after which a rate is not worth giving; 3 intervals if longer."""
+EPOCH = 1e9
+"""A node's stamp below this is no wall time: its clock is not judged."""
+
+TOTALS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "cpu.used": max, "mem.used": max, "gpu.used": lambda v: sum(v) / len(v), "gpu.mem_used": sum, "gpu.temp": max,
+    "gpu.power": sum, "net.rx": sum, "net.tx": sum, "rdma.rx": sum, "rdma.tx": sum, "disk.read": sum, "disk.write": sum,
+}  # fmt: skip
+"""Charted metrics, and what is drawn for the node as a whole."""
+BY_DEVICE = frozenset(
+    {"gpu.used", "gpu.temp", "gpu.power", "net.rx", "net.tx", "rdma.rx", "rdma.tx"}
+)
+_LINKS = ("rdma.up", "net.up")
+
+
+class NodeState:
+    """Read by everyone; written by Fleet alone."""
+
+    def __init__(
+        self, name: str, expected: Expected, clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.hello: Hello | None = None
+        self.values: dict[str, Mapping[str, Number]] = {}
+        self.absent: frozenset[str] = frozenset()
+        self.failed: dict[str, str] = {}
+        self.rates: dict[str, dict[str, float]] = {}
+        """Counters per second, by the node's clock."""
+        self.attach = "not attached yet"
+        self.failed_to_attach = False
+        self.up = True
+        self.events: deque[Event] = deque(maxlen=EVENTS)
+        self.skew: float | None = None
+        """Seconds by which the node's clock is ahead of ours."""
+        self.at = 0.0
+        """Stamp of the newest sample, on the node's clock."""
+        self._expected = expected
+        self._clock = clock
+        self._heard: float | None = None
+        self._stamps: dict[str, tuple[float, float]] = {}
+        self._intervals: dict[str, float] = {}
+        self._seen_up: set[tuple[str, str]] = set()
+        self._rings: dict[tuple[str, str], Ring] = {}
+        self._memory: Memory = {}
+        self._health = Health(Level.UNKNOWN)
+        self._stale = True
+        self._judged_silent = True
+
+    # ---- to read
+
+    @property
+    def health(self) -> Health:
+        """Health as of now; silence counts from the moment it is noticed."""
+        if self._stale or self.silent != self._judged_silent or self.silent:
+            self._judge()
+        return self._health
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        """Prefixes of metrics that are made up."""
+        return self.hello.simulated if self.hello else ()
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence after which the node is unknown."""
+        return max(3.0, 3.0 * (self.hello.period if self.hello else 1.0))
+
+    @property
+    def silent(self) -> bool:
+        heard = self.heard_s()
+        return not self.up or heard is None or heard > self.patience
+
+    def heard_s(self) -> float | None:
+        """Seconds since the last sample came in; None: never."""
+        return None if self._heard is None else max(0.0, self._clock() - self._heard)
+
+    def value(self, metric: str, device: str = "") -> Number | None:
+        return self.values.get(metric, {}).get(device)
+
+    def rate(self, metric: str, device: str = "") -> float | None:
+        """A counter per second; None after a reset, a gap, or one reading only."""
+        return self.rates.get(metric, {}).get(device)
+
+    def devices(self, metric: str) -> tuple[str, ...]:
+        return tuple(self.values.get(metric, ()))
+
+    def current(self, metric: str) -> Mapping[str, Number]:
+        """Per device: values of a gauge, growth per second of a counter."""
+        return (
+            self.rates.get(metric, {})
+            if _counter(metric)
+            else self.values.get(metric, {})
+        )
+
+    def worst(self, metric: str) -> Number | None:
+        return max(self.current(metric).values(), default=None)
+
+    def mean(self, metric: str) -> float | None:
+        found = self.current(metric)
+        return sum(found.values()) / len(found) if found else None
+
+    def total(self, metric: str) -> Number | None:
+        found = self.current(metric)
+        return sum(found.values()) if found else None
+
+    def series(self, metric: str, device: str = "") -> Sequence[tuple[float, float]]:
+        """Points of a charted metric, oldest first; device "" is the node as a whole."""
+        ring = self._rings.get((metric, device))
+        return ring.points() if ring else ()
+
+    # ---- to write (Fleet)
+
+    def take_hello(self, raw: Hello) -> None:
+        fresh = intake.hello(raw, self.name)
+        if not fresh.up and self.hello:
+            fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
+                          self.hello.period, self.hello.inventory, self.hello.simulated)  # fmt: skip
+        self.hello, self.up, self._stale = fresh, fresh.up, True
+
+    def take_event(self, raw: Event) -> None:
+        self.events.append(intake.event(raw))
+        self._stale = True
+
+    def take_sample(self, sample: Sample, wall: float) -> None:
+        now = self._clock()
+        at = intake.number(sample.at)
+        self._heard, self.up, self._stale = now, True, True
+        self.at = at
+        self.skew = at - wall if at > EPOCH else None
+        self._take_holes(sample)
+        for metric, raw in islice(sample.values.items(), intake.METRICS):
+            self._take_metric(metric, raw, at)
+
+    def set_attach(self, text: str, *, failed: bool) -> None:
+        self.attach, self.failed_to_attach, self._stale = text, failed, True
+
+    def newly_silent(self) -> bool:
+        """Whether silence began or ended since health was judged last."""
+        return self.silent != self._judged_silent
+
+    def drop_stale(self) -> bool:
+        """Forget metrics that stopped coming while the node goes on talking."""
+        late = [
+            m
+            for m, (at, _) in self._stamps.items()
+            if self.at - at > self._patience_for(m)
+        ]
+        for metric in late:
+            self._forget(metric)
+            if len(self.failed) < intake.ENTRIES and metric not in self.absent:
+                self.failed[metric] = "no new reading"
+            self._stale = True
+        return bool(late)
+
+    # ---- inside
+
+    def _take_holes(self, sample: Sample) -> None:
+        self.absent = intake.names(sample.absent)
+        self.failed = intake.texts(sample.failed)
+        for metric in (*self.absent, *self.failed):
+            if metric in self.values:
+                self._forget(metric)
+
+    def _forget(self, metric: str) -> None:
+        self.values.pop(metric, None)
+        self.rates.pop(metric, None)
+        self._stamps.pop(metric, None)
+
+    def _take_metric(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
+        before = self.values.get(metric)
+        if before is None:
+            if len(self.values) >= intake.METRICS or len(metric) > intake.NAME:
+                return
+            self._take_first(metric, raw, at)
+            return
+        if not (raw.keys() == before.keys() and intake.plain(raw)):
+            raw = self._bounded(metric, raw)
+        self.values[metric] = raw
+        if metric in _LINKS:
+            self._note_links(metric, raw)
+        then = self._stamps[metric][0]
+        self._stamps[metric] = (at, then)
+        if _counter(metric):
+            self._take_rates(metric, before, at - then)
+        if metric in TOTALS:
+            self._chart(metric, at)
+        if at - then > 0:
+            self._intervals[metric] = at - then
+
+    def _take_first(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
+        kept = self._bounded(metric, raw)
+        if not kept or clean(metric, intake.NAME) != metric:
+            return
+        self.values[metric] = kept
+        self._stamps[metric] = (at, at)
+        if metric in _LINKS:
+            self._note_links(metric, kept)
+        if metric in TOTALS:
+            self._chart(metric, at)
+
+    def _bounded(self, metric: str, raw: Mapping[str, Number]) -> dict[str, Number]:
+        """Clean numbers, fewer where the node has very many already."""
+        others = sum(
+            len(devices) for name, devices in self.values.items() if name != metric
+        )
+        room = max(0, intake.NUMBERS - others)
+        return dict(islice(intake.numbers(raw).items(), room))
+
+    def _take_rates(
+        self, metric: str, before: Mapping[str, Number], seconds: float
+    ) -> None:
+        if 0 < seconds <= self._patience_for(metric):
+            self.rates[metric] = rates(before, self.values[metric], seconds)
+        else:
+            self.rates.pop(metric, None)
+
+    def _patience_for(self, metric: str) -> float:
+        return max(GAP, 3.0 * min(self._intervals.get(metric, 0.0), 600.0))
+
+    def _note_links(self, metric: str, raw: Mapping[str, Number]) -> None:
+        for device, up in raw.items():
+            if up and len(self._seen_up) < intake.DEVICES:
+                self._seen_up.add((metric, device))
+
+    def _chart(self, metric: str, at: float) -> None:
+        now = self.current(metric)
+        if not now:
+            return
+        self._ring(metric, "", POINTS).add(at, TOTALS[metric](tuple(now.values())))
+        if metric in BY_DEVICE:
+            for device, value in islice(now.items(), CHARTED_DEVICES):
+                if device and (
+                    (metric, device) in self._rings or self._room_for(metric)
+                ):
+                    self._ring(metric, device, DEVICE_POINTS).add(at, value)
+
+    def _room_for(self, metric: str) -> bool:
+        return sum(1 for name, _ in self._rings if name == metric) <= CHARTED_DEVICES
+
+    def _ring(self, metric: str, device: str, size: int) -> Ring:
+        ring = self._rings.get((metric, device))
+        if ring is None:
+            ring = self._rings[metric, device] = Ring(size)
+        return ring
+
+    def _judge(self) -> None:
+        facts = Facts(
+            now=self._clock(),
+            up=self.up,
+            heard_s=self.heard_s(),
+            patience=self.patience,
+            attach=self.attach if self.failed_to_attach or self._heard is None else "",
+            values=self.values,
+            rates=self.rates,
+            absent=self.absent,
+            failed=self.failed,
+            inventory=self.hello.inventory if self.hello else {},
+            seen_up=frozenset(self._seen_up),
+            skew=self.skew,
+            expected=self._expected,
+        )
+        self._health, self._memory = assess(facts, self._memory)
+        self._stale, self._judged_silent = False, self.silent
+
+
+def _counter(metric: str) -> bool:
+    known = METRICS.get(metric)
+    return known is not None and known.kind == "counter"
