@@ -27,13 +27,14 @@ def write_cluster(layout: Layout, ports: Mapping[str, int]) -> None:
     """Write known_hosts and the cluster file for nodes on these ports."""
     known = [_known_host(layout, name, port) for name, port in ports.items()]
     _write(layout.known_hosts, "".join(known))
+    interface = _interface()
     nodes = [
         {
             "name": name,
             "address": _ADDRESS,
             "port": port,
             "slots": SLOTS,
-            "interface": "lo",
+            "interface": interface,
         }
         for name, port in ports.items()
     ]
