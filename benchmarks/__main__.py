@@ -10,11 +10,7 @@ from benchmarks.result import Benchmark, MissingError, Result
 NAMES = (
     "startup",
     "agent",
-    "launch_mpirun",
-    "launch_torchrun",
     "telemetry_private",
-    "log_fanin",
-    "fleet_ui",
 )
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run
@@ -10,13 +11,16 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 
-def open_console(cluster: "Cluster", job: str = "") -> int:
-    """Show the console until it is closed, on this job if one is named."""
+def open_console(cluster: "Cluster") -> int:
+    """Show the console until it is closed."""
     from rankdeck.config.settings import read_settings
     from rankdeck.session import open_session
     from rankdeck.ui.app import run as show
+    from rankdeck.ui.settings import UiSettings
 
-    return show(open_session, read_settings(), cluster=cluster, job=job)
+    chosen = read_settings()
+    settings = UiSettings(theme=chosen.theme, ascii=chosen.ascii)
+    return show(partial(open_session, cluster), settings, cluster=cluster)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,27 +13,12 @@ from rankdeck.model.job import Job
 from rankdeck.state.jobs import Jobs
 
 
-def attach(
-    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
-) -> int:
-    """The console on a job where stdout is a terminal, else its output until it ends."""
+def attach(options: argparse.Namespace, open_console: Callable[[Cluster], int]) -> int:
+    """The console, or the output of one job until it ends."""
     cluster = choose.cluster(options.cluster)
-    if output.is_terminal() and not options.json:
-        return open_console(cluster, until_found(cluster, options.job))
+    if not options.job and output.is_terminal() and not options.json:
+        return open_console(cluster)
     return until_done(_follow(cluster, options))
-
-
-def until_found(cluster: Cluster, given: str) -> str:
-    """The id of the job that is meant."""
-    found: list[str] = []
-
-    async def find() -> int:
-        async with opened(cluster) as session:
-            found.append(_meant(session.jobs, given).id)
-        return 0
-
-    until_done(find())
-    return found[0]
 
 
 async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:

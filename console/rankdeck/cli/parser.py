@@ -108,7 +108,7 @@ VERBS = (
     ),
     Verb(
         "attach",
-        "open the console on a job; follow it as `run` does where stdout is no terminal",
+        "open the console; with a JOB: show what it writes until it ends, as `run` does",
         "rankdeck.cli.attach:attach",
         {"job": {**_JOB, "nargs": "?", "default": ""}},
     ),

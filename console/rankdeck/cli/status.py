@@ -1,7 +1,8 @@
 """`rankdeck status` and `rankdeck nodes`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
 from rankdeck.cli import choose, codes, output
 from rankdeck.cli.opening import opened, until_done
@@ -9,7 +10,8 @@ from rankdeck.cli.shapes import Shape, health_shape, node_shape
 from rankdeck.cli.verdict import of_level
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
-from rankdeck.state.fleet import NodeState
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.node import NodeState
 from rankdeck_agent.wire import METRICS
 
 WAIT_LIMIT = 600.0
@@ -23,23 +25,30 @@ def status(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    states = await _heard(cluster, wait)
+    async with _heard(cluster, wait) as fleet:
+        # While the session is open: a node falls silent when it closes.
+        shapes = [state_shape(state) for state in fleet.nodes()]
+        rows = [_row(state) for state in fleet.nodes()]
+        worst = max((state.health.level for state in fleet.nodes()), default=Level.OK)
+        trouble = fleet.trouble
+    if trouble:
+        output.progress(trouble)
     if options.json:
-        nodes = [state_shape(state) for state in states]
-        output.say_object({"cluster": cluster.name, "nodes": nodes})
+        output.say_object({"cluster": cluster.name, "nodes": shapes})
     else:
         output.say_table(
-            ("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), map(_row, states)
+            ("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), rows
         )
-    return of_level(max((state.health.level for state in states), default=Level.OK))
+    return of_level(worst)
 
 
-async def _heard(cluster: Cluster, wait: float) -> Sequence[NodeState]:
-    """The nodes once each has spoken, or cannot, or the time is over."""
+@asynccontextmanager
+async def _heard(cluster: Cluster, wait: float) -> AsyncGenerator[Fleet]:
+    """The fleet once each node has spoken, or cannot, or the time is over."""
     output.progress(f"{cluster.name}: asking {len(cluster.nodes)} nodes …")
     async with opened(cluster, telemetry=True) as session:
         await session.settle(wait)
-        return tuple(session.fleet.nodes())
+        yield session.fleet
 
 
 def state_shape(state: NodeState) -> Shape:
@@ -49,30 +58,20 @@ def state_shape(state: NodeState) -> Shape:
         "name": state.name,
         **health_shape(state.health),
         "heard_s": None if heard is None else round(heard, 3),
-        "values": _values(state),
+        "values": {
+            metric: dict(by_device) for metric, by_device in state.values.items()
+        },
+        "rates": {metric: dict(by_device) for metric, by_device in state.rates.items()},
+        "absent": sorted(state.absent),
+        "failed": dict(state.failed),
         "simulated": list(state.simulated),
+        "agent": state.attach,
     }
-
-
-def _values(state: NodeState) -> dict[str, dict[str, float]]:
-    """metric -> device -> number, of what is known now."""
-    values: dict[str, dict[str, float]] = {}
-    for metric in METRICS:
-        read = {device: state.value(metric, device) for device in state.devices(metric)}
-        known = {
-            device: number for device, number in read.items() if number is not None
-        }
-        if known:
-            values[metric] = known
-    return values
 
 
 def _row(state: NodeState) -> tuple[str, ...]:
     heard = state.heard_s()
-    values = _values(state)
-    numbers = (
-        _highest(values.get(metric, {}), METRICS[metric].unit) for metric in SHOWN
-    )
+    numbers = (_highest(state, metric) for metric in SHOWN)
     why = "; ".join(reason.text for reason in state.health.reasons)
     made_up = f"SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
     words = " · ".join(filter(None, (why, made_up)))
@@ -80,8 +79,9 @@ def _row(state: NodeState) -> tuple[str, ...]:
     return state.name, state.health.level.word, said, *numbers, words
 
 
-def _highest(values: dict[str, float], unit: str) -> str:
-    return f"{max(values.values()):.0f} {unit}" if values else "-"
+def _highest(state: NodeState, metric: str) -> str:
+    worst = state.worst(metric)
+    return "-" if worst is None else f"{worst:.0f} {METRICS[metric].unit}"
 
 
 def nodes(options: argparse.Namespace, _open_console: object) -> int:
@@ -93,7 +93,8 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    states = {state.name: state for state in await _heard(cluster, wait)}
+    async with _heard(cluster, wait) as fleet:
+        states = {state.name: state for state in fleet.nodes()}
     return _list(
         cluster, [_live_shape(node, states) for node in cluster.nodes], options
     )
@@ -115,7 +116,8 @@ def _list(
     rows = ([str(shape[key]) for key in keys] for shape in shapes)
     output.say_table([key.upper() for key in keys], rows)
     for shape in shapes:
-        for key, value in sorted((shape["inventory"] or {}).items()):
+        inventory: dict[str, str] = shape["inventory"] or {}
+        for key, value in sorted(inventory.items()):
             output.say(f"{shape['name']}: {key} = {value}")
     return codes.OK
 
