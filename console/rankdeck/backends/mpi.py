@@ -26,9 +26,12 @@ class Flavour:
     """`{agent}` starts the daemons, all from the first node."""
     ssh: tuple[str, ...]
     network: tuple[str, ...]
+    loopback: tuple[str, ...]
+    """The same where the network is loopback: virtual nodes on one machine."""
     workdir: tuple[str, ...] = ("-wdir", "{workdir}")
 
 
+# PRRTE refuses to be told loopback ("No network interfaces were found"), and needs not be.
 _OPEN_MPI = Flavour(
     host="{host} slots={slots}",
     start=("--hostfile", "{hostfile}", "-np", "{size}"),
@@ -58,6 +61,7 @@ _OPEN_MPI = Flavour(
         "btl_tcp_if_include",
         "{network}",
     ),
+    loopback=("--mca", "btl_tcp_if_include", "{network}"),
 )
 FLAVOURS = {
     "openmpi5": _OPEN_MPI,
@@ -87,6 +91,14 @@ FLAVOURS = {
             "btl_tcp_if_include",
             "{network}",
         ),
+        loopback=(
+            "--mca",
+            "oob_tcp_if_include",
+            "{network}",
+            "--mca",
+            "btl_tcp_if_include",
+            "{network}",
+        ),
     ),
     "mpich": Flavour(
         host="{host}:{slots}",
@@ -96,6 +108,7 @@ FLAVOURS = {
         agent=("-launcher", "ssh", "-launcher-exec", "{agent}"),
         ssh=("-launcher", "ssh"),
         network=(),
+        loopback=(),
     ),
 }
 LAUNCHER_ENV = {
@@ -199,7 +212,12 @@ def _network(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
     if layout.spec.mpi.flavour == "mpich":
         return ("-iface", shared) if shared else ()
     network = layout.cluster.network or shared
-    return _fill(flavour.network, network=network) if network else ()
+    words = flavour.loopback if _is_loopback(network) else flavour.network
+    return _fill(words, network=network) if network else ()
+
+
+def _is_loopback(network: str) -> bool:
+    return network == "lo" or network.startswith(("127.", "::1/"))
 
 
 def _forwarded(layout: Layout) -> tuple[str, ...]:

@@ -51,9 +51,9 @@ def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
 
 def render(plan: Plan) -> str:
     """Every file and every command of a plan, as lines that a shell would take."""
-    head = f"# job {plan.job}: {_counted(plan)}, cluster {plan.cluster}, backend {plan.backend}\n"
     if plan.text:
-        return head + plan.text
+        return plan.text
+    head = f"# job {plan.job}: {_counted(plan)}, cluster {plan.cluster}, backend {plan.backend}\n"
     port = f"# RANKDECK_PORT: a free port on {plan.port_on}\n" if plan.port_on else ""
     return head + port + "".join(f"\n{_node_text(node)}" for node in plan.nodes)
 

@@ -89,10 +89,26 @@ def process_line(process: ProcessPlan) -> str:
     """The command of a process with its variables, its folder and, for a rank, the shim."""
     variables = [f"{key}={value}" for key, value in process.env.items()]
     shim = [] if process.rank is None else [SHIM]
-    line = shell_line(
-        [*(["env", *variables] if variables else []), *shim, *process.argv]
-    )
+    words = [*(["env", *variables] if variables else []), *shim, *process.argv]
+    line = " ".join(_with_port_variable(word) for word in words)
     return f"cd {folder_word(process.cwd)} && {line}" if process.cwd else line
+
+
+def _with_port_variable(word: str) -> str:
+    """`word` quoted for sh, but for the run folder and the port."""
+    parts: list[str] = []
+    end = 0
+    for mark in _PORT.finditer(word):
+        offset = f"$((RANKDECK_PORT + {mark[1]}))" if mark[1] else "$RANKDECK_PORT"
+        parts += [word[end : mark.start()], offset]
+        end = mark.end()
+    if not parts:
+        return shell_word(word)
+    quoted = [shell_word(text) if text else "" for text in (*parts[::2], word[end:])]
+    ports = [f'"{text}"' for text in (*parts[1::2], "")]
+    return "".join(
+        text + port for text, port in zip(quoted, ports, strict=True)
+    ).removesuffix('""')
 
 
 def file_lines(file: NodeFile) -> list[str]:

@@ -1,0 +1,81 @@
+"""The exact text of every plan of every sample; RANKDECK_GOLDEN=write renews the files."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankdeck import plugins
+from rankdeck.backends.plans import plan_job, render
+from rankdeck.config.clusters import read_cluster
+from rankdeck.config.jobs import read_job
+from rankdeck.config.paths import shipped
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Container, JobSpec, MpiOptions, Plan
+
+SAMPLES = shipped("sample-clusters")
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+JOBS = sorted(path.stem for path in (SAMPLES / "jobs").glob("*.yaml"))
+IMAGE = Container(image="registry.example.org/hpc:1", runtime="enroot", gpu=True)
+RANKS = 2
+
+
+def short(spec: JobSpec) -> JobSpec:
+    """The programs are long and tested elsewhere."""
+    return replace(spec, files=dict.fromkeys(spec.files, "# program\n"))
+
+
+def planned(cluster: Cluster, spec: JobSpec) -> Plan:
+    if cluster.backend == "ssh":
+        return plan_job(cluster, spec, f"{spec.name}-1")
+    spec = replace(spec, container=IMAGE, ranks_per_node=spec.ranks_per_node or RANKS)
+    return plugins.find("backends", cluster.backend)().plan(
+        cluster, spec, f"{spec.name}-1"
+    )
+
+
+def compare(name: str, text: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("RANKDECK_GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("cluster", ["demo", "slurm-a100", "k8s"])
+def test_a_sample_job_is_planned_to_the_letter(cluster: str, job: str) -> None:
+    spec = short(read_job(SAMPLES / "jobs" / f"{job}.yaml"))
+
+    compare(
+        f"{cluster}.{job}",
+        render(planned(read_cluster(SAMPLES / f"{cluster}.yaml"), spec)),
+    )
+
+
+@pytest.mark.parametrize("flavour", ["openmpi5", "openmpi4", "mpich"])
+@pytest.mark.parametrize("launcher", ["rankdeck", "ssh"])
+def test_every_mpi_is_spoken_to_in_its_own_words(flavour: str, launcher: str) -> None:
+    spec = short(read_job(SAMPLES / "jobs" / "mpi-hello.yaml"))
+    spec = replace(spec, mpi=MpiOptions(flavour=flavour, launcher=launcher))
+    cluster = read_cluster(SAMPLES / "two-pis.yaml")
+
+    compare(f"mpi.{flavour}.{launcher}", render(plan_job(cluster, spec, "hello-1")))
+
+
+@pytest.mark.parametrize(
+    "runtime", ["apptainer", "singularity", "podman", "docker", "enroot"]
+)
+def test_a_containerised_mpi_job_is_planned_to_the_letter(runtime: str) -> None:
+    spec = short(read_job(SAMPLES / "jobs" / "mpi-hello.yaml"))
+    container = Container(
+        image="app.sif",
+        runtime=runtime,
+        mounts=("/data:/data:ro",),
+        gpu=True,
+        workdir="/work",
+    )
+    spec = replace(spec, container=container, env={"A": "1,2"})
+    cluster = read_cluster(SAMPLES / "roce-pair.yaml")
+
+    compare(f"container.{runtime}", render(plan_job(cluster, spec, "hello-1")))
