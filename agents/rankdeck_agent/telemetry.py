@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
 
 from rankdeck_agent import __version__
@@ -102,7 +102,7 @@ def run(config: Config, lease: Lease) -> int:
 
 
 @contextlib.contextmanager
-def _without_openssl() -> Iterator[None]:
+def _without_openssl() -> Generator[None, None, None]:
     """paho comes without TLS where it is not asked for: a fifth less memory on every node."""
     hidden = [name for name in ("ssl", "_ssl", "_hashlib") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -1,0 +1,130 @@
+"""The beat goes on, whatever a collector does."""
+
+import threading
+
+import pytest
+from rankdeck_agent.beat import Beats
+from rankdeck_agent.collectors.base import Reading
+
+
+class Scripted:
+    """A collector that does what the test says."""
+
+    period = 0.0
+
+    def __init__(self, name, act, period=0.0):
+        self.name = self.lane = name
+        self.metrics = (f"{name}.a", f"{name}.b")
+        self.doing = ""
+        self.period = period
+        self._act = act
+
+    def collect(self, now):
+        reading = Reading()
+        self._act(self, reading)
+        return reading
+
+
+def put(collector, reading):
+    reading.put(collector.metrics[0], 1)
+
+
+def test_what_is_present_absent_and_failed_is_kept_apart():
+    def act(collector, reading):
+        reading.put("x.a", 2)
+
+    def broken(collector, reading):
+        raise OSError(5, "Input/output error")
+
+    beats = Beats([Scripted("x", act), Scripted("y", broken)])
+    beat = beats.take(limit=5)
+
+    assert beat.sample.values["x.a"] == {"": 2}
+    assert beat.sample.absent == ("x.b",)
+    assert beat.sample.failed == {
+        "y.a": "Input/output error (EIO)",
+        "y.b": "Input/output error (EIO)",
+    }
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("odd"), OSError(5, "I/O"), KeyError("k"), ZeroDivisionError()]
+)
+def test_a_collector_that_raises_loses_its_own_values_and_tells_once(error):
+    def broken(collector, reading):
+        raise error
+
+    beats = Beats([Scripted("good", put), Scripted("bad", broken)])
+
+    first, second = beats.take(limit=5), beats.take(limit=5)
+
+    assert first.sample.values["good.a"] == second.sample.values["good.a"] == {"": 1}
+    assert [(e.level, e.check) for e in first.events] == [("warn", "agent.bad")]
+    assert second.events == []
+    assert second.sample.seq == first.sample.seq + 1
+
+
+def test_a_collector_that_hangs_is_named_once_and_again_when_it_answers():
+    free, clock = threading.Event(), [0.0]
+
+    def hang(collector, reading):
+        collector.doing = "GPU 3"
+        free.wait(30)
+        put(collector, reading)
+
+    beats = Beats(
+        [Scripted("good", put), Scripted("gpu", hang)],
+        clock=lambda: clock[0],
+        patience=10,
+    )
+    late = beats.take(limit=0.05)
+    clock[0] = 12.0
+    lost, still = beats.take(limit=0.05), beats.take(limit=0.05)
+    free.set()
+    back = beats.take(limit=5)
+    while "gpu.a" not in back.sample.values:
+        back = beats.take(limit=5)
+        lost.events.extend(back.events)
+
+    assert late.sample.values["good.a"] == {"": 1}
+    assert "gpu.a" not in late.sample.failed
+    assert "gpu.a" not in late.sample.absent
+    assert lost.sample.failed["gpu.a"] == "no answer for 12 s, asking GPU 3"
+    assert lost.events[0].text == "gpu: no answer for 12 s, asking GPU 3"
+    assert still.events == []
+    assert {e.level for e in [*lost.events, *back.events]} == {"warn", "ok"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_counts_as_hanging():
+    clock = [0.0]
+
+    def die(collector, reading):
+        raise SystemExit
+
+    beats = Beats(
+        [Scripted("good", put), Scripted("dead", die)],
+        clock=lambda: clock[0],
+        patience=10,
+    )
+    beats.take(limit=0.05)
+    clock[0] = 11.0
+
+    beat = beats.take(limit=0.05)
+
+    assert beat.sample.values["good.a"] == {"": 1}
+    assert beat.sample.failed["dead.a"].startswith("no answer")
+
+
+def test_a_slow_collector_is_read_at_its_own_period_and_its_last_numbers_stay():
+    count, clock = [0], [0.0]
+
+    def act(collector, reading):
+        count[0] += 1
+        reading.put("slow.a", count[0])
+
+    beats = Beats([Scripted("slow", act, period=10.0)], clock=lambda: clock[0])
+
+    values = [beats.take(limit=5).sample.values["slow.a"] for _ in range(3)]
+
+    assert values == [{"": 1}] * 3
