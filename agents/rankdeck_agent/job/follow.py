@@ -17,6 +17,7 @@ _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
 _NOW_PERIOD = 2.0
 _ALIVE_PERIOD = 1.0
+_FIRST_WATCH = 1.0
 _ROUND = 1 << 20
 """Bytes of output in one round, so that events never wait long behind a backlog."""
 _COUNT_ROUND = 8 << 20
@@ -37,7 +38,11 @@ class Follower:
         self._tails: dict[Key, TailReader] = {}
         self._due = {"tail": 0.0, "now": 0.0, "alive": 0.0}
         self._closed: Optional[Mapping[str, Any]] = None
+        self.done = False
+        """Whether `closed` has been given out with everything before it."""
         self._last_seq = -1
+        self._first_watch_by = time.monotonic() + _FIRST_WATCH
+        """A job that has closed long ago is not over before one could ask for its output."""
 
     def watch(self, line: bytes) -> None:
         """Take one line of stdin; what is no watch line changes nothing."""
@@ -50,6 +55,7 @@ class Follower:
             if isinstance(offsets, dict):
                 fresh.update(self._readers(rank, cast("dict[str, Any]", offsets)))
         self._watched = fresh
+        self._first_watch_by = 0.0
 
     def _readers(self, rank: int, offsets: dict[str, Any]) -> dict[Key, LogReader]:
         found: dict[Key, LogReader] = {}
@@ -71,8 +77,9 @@ class Follower:
             frames += self._tail_frames()
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
-        if self._closed is not None and not self.behind:
+        if self.over and self._closed is not None:
             frames.append(_line(self._closed))
+            self.done = True
         return frames
 
     @property
@@ -82,8 +89,9 @@ class Follower:
 
     @property
     def over(self) -> bool:
-        """Whether `closed` has been sent with everything before it."""
-        return self._closed is not None and not self.behind
+        """Whether nothing is left to send but `closed`."""
+        waits = time.monotonic() < self._first_watch_by
+        return self._closed is not None and not self.behind and not waits
 
     def _is_due(self, what: str, now: float, period: float) -> bool:
         if now < self._due[what]:
@@ -199,7 +207,7 @@ def follow(folder: RunFolder, after: int) -> int:
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
-        if not _send(b"".join(frames)) or follower.over:
+        if not _send(b"".join(frames)) or follower.done:
             return 0
         for line in source.lines(0 if follower.behind else _FLUSH):
             follower.watch(line)
