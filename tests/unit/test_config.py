@@ -1,0 +1,228 @@
+"""Cluster, job and settings files: what is read, and what is said of every mistake."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankdeck.config import paths
+from rankdeck.config.clusters import read_cluster
+from rankdeck.config.files import read_document
+from rankdeck.config.jobs import read_job
+from rankdeck.config.settings import Settings, read_settings
+from rankdeck.errors import ConfigError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec, Launch
+
+CLUSTER = """\
+cluster: ro644-lab
+nodes:
+  - {name: sakuya, address: 192.168.10.4, slots: 4}
+  - {name: "gpu[00-03]", address: "10.0.0.[1-4]", slots: 8, gpus: 8, rdma: 8}
+ssh: {user: ro644}
+broker: {url: "mqtts://head:8883", username: console, password_env: RANKDECK_MQTT}
+expect: {gpu_model: A100, rdma_rate_gbps: 25}
+"""
+JOB = """\
+job: himeno
+launch: mpi                  # mpi | torchrun | tensorflow | plain
+nodes: 2
+ranks_per_node: 4
+container: {runtime: apptainer, image: mpi-multinodes.sif, mounts: ["/data:/data:ro"]}
+command: [bmt]
+env: {OMP_NUM_THREADS: "1"}
+mpi: {args: ["--mca", "btl_vader_single_copy_mechanism", "none"]}
+"""
+
+
+def write(folder: Path, text: str | bytes, name: str = "f.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def mistakes(folder: Path, text: str | bytes) -> list[str]:
+    path = write(folder, text)
+    with pytest.raises(ConfigError) as caught:
+        read_document(path)
+    return [str(p).removeprefix(f"{path}:") for p in caught.value.problems]
+
+
+def test_the_cluster_of_the_design_is_read(tmp_path: Path) -> None:
+    cluster = read_cluster(write(tmp_path, CLUSTER))
+
+    assert [n.name for n in cluster.nodes] == [
+        "sakuya",
+        "gpu00",
+        "gpu01",
+        "gpu02",
+        "gpu03",
+    ]
+    assert cluster.node("gpu02").address == "10.0.0.3"
+    assert cluster.node("gpu02").slots == 8
+    assert cluster.broker is not None
+    assert (cluster.broker.host, cluster.broker.port, cluster.broker.tls) == (
+        "head",
+        8883,
+        True,
+    )
+    assert cluster.expect == {"gpu_model": "A100", "rdma_rate_gbps": 25}
+
+
+def test_the_job_of_the_design_is_read(tmp_path: Path) -> None:
+    job = read_job(write(tmp_path, JOB))
+
+    assert (job.launch, job.nodes, job.ranks_per_node) == (Launch.MPI, 2, 4)
+    assert job.container is not None
+    assert job.container.mounts == ("/data:/data:ro",)
+    assert job.mpi.args[-1] == "none"
+
+
+def test_a_document_is_told_by_its_own_key(tmp_path: Path) -> None:
+    assert isinstance(read_document(write(tmp_path, CLUSTER)), Cluster)
+    assert isinstance(read_document(write(tmp_path, JOB)), JobSpec)
+
+
+def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
+    text = "cluster: x\nnodes:\n  - {name: a, adress: h}\n  - {name: a, slots: eight}\nbrokr: {}\n"
+
+    assert mistakes(tmp_path, text) == [
+        "3:15: nodes[0]: unknown key `adress`; did you mean `address`?",
+        "4:5: nodes[1]: node `a` is given twice; first on line 3",
+        "4:22: nodes[1].slots: expected a whole number from 1 to 65536, found text `eight`",
+        "5:1: file: unknown key `brokr`; did you mean `broker`?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (b"", "the file is empty"),
+        (b"a: [1", "not YAML"),
+        (b"a: \x07", "not YAML"),
+        (b"x\xff", "not UTF-8: byte 0xff"),
+        (b"[" * 5000, "nested too deeply"),
+        (b"job: &a [*a]", "aliases"),
+        (b"x: " + b"y" * (1 << 20), "larger than 1024 KiB"),
+        (b"cluster: a\ncluster: b\nnodes: [n]", "given twice; first on line 1"),
+        (b"- 1", "expected a table"),
+        (
+            b"cluster: c\nnodes: [n]\nbroker: {url: 'mqtt://h', password: x}",
+            "password_env",
+        ),
+        (b"cluster: c\nnodes: [n]\nbroker: {url: 'mqtt://u:pw@h'}", "holds a password"),
+        (b"cluster: c\nnodes: [n]\nssh: {password: x}", "identity"),
+        (b"cluster: c\nnodes: ['n[1-']", "not a node set"),
+        (b"cluster: c\nnodes: ['n[1-999999999]']", "more than 100000 names"),
+        (b"cluster: c\nnodes: ['-oProxyCommand=x']", "is not a node name"),
+        (b"cluster: c\nnodes: [{name: n, address: '-oX'}]", "host name or IP"),
+        (
+            b"cluster: c\nnodes: [{name: 'n[1-2]', address: h}]",
+            "1 addresses for 2 nodes",
+        ),
+        (b"cluster: c\nnodes: [n]\nbackend: slrum", "did you mean `slurm`?"),
+        (b"cluster: c\nnodes: [n]\nnetwork: 10.0.0.1/24", "is not a network"),
+        (b"job: j\nlaunch: mpii\ncommand: x", "did you mean `mpi`?"),
+        (b"job: j\nlaunch: mpi", "`command` is missing"),
+        (b"job: j\nlaunch: mpi\ncommand: 'a \"b'", "cannot be split"),
+        (b"job: j\nlaunch: mpi\ncommand: x\nenv: {A: yes}", "put it in quotes"),
+        (b"job: j\nlaunch: mpi\ncommand: x\nenv: {'A B': c}", "name of a variable"),
+        (b"job: j\nlaunch: mpi\ncommand: x\nfiles: {../a: b}", "not a path inside"),
+        (b"job: j\nlaunch: mpi\ncommand: x\nfiles: {events: b}", "uses itself"),
+        (
+            b"job: j\nlaunch: mpi\ncommand: x\nfiles: {a: {from: gone.py}}",
+            "gone.py: no such file",
+        ),
+        (
+            b"job: j\nlaunch: mpi\ncommand: x\ncontainer: {image: i, mounts: [x]}",
+            "not a mount",
+        ),
+        (b"job: j\nlaunch: plain\ncommand: x\ntorch: {port: 1}", "no effect"),
+        (b"job: j\nlaunch: mpi\ncommand: x\nnodes: 3\non: 'a,b'", "`on` names 2"),
+    ],
+)
+def test_a_mistake_is_one_clear_sentence(
+    tmp_path: Path, text: bytes, part: str
+) -> None:
+    found = mistakes(tmp_path, text)
+
+    assert any(part in line for line in found), found
+    assert all(line.isprintable() for line in found)
+
+
+def test_a_password_never_appears_in_a_message(tmp_path: Path) -> None:
+    text = (
+        "cluster: c\nnodes: [n]\nbroker: {url: 'xx://u:hunter2@h', password: hunter2}"
+    )
+
+    assert "hunter2" not in " ".join(mistakes(tmp_path, text))
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        read_document(tmp_path / "gone.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_document(tmp_path)
+
+
+def test_files_come_from_beside_the_job(tmp_path: Path) -> None:
+    write(tmp_path, "print(1)\n", "p.py")
+    text = "job: j\nlaunch: plain\ncommand: x y\nfiles: {a.py: {from: p.py}, b: text}"
+    job = read_job(write(tmp_path, text))
+
+    assert job.files == {"a.py": "print(1)\n", "b": "text"}
+    assert job.command == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("launch", "on"), [("mpi", True), ("plain", False), ("torchrun", True)]
+)
+def test_gang_abort_is_on_where_ranks_wait_for_one_another(
+    tmp_path: Path, launch: str, on: bool
+) -> None:
+    job = read_job(write(tmp_path, f"job: j\nlaunch: {launch}\ncommand: x"))
+
+    assert job.abort.enabled is on
+
+
+def test_clusters_are_found_by_name_the_users_own_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert paths.find_cluster("demo") == paths.shipped("sample-clusters") / "demo.yaml"
+    folder = paths.config_folder() / "clusters"
+    folder.mkdir(parents=True)
+    own = write(folder, CLUSTER, "demo.yaml")
+
+    assert paths.find_cluster("demo") == own
+    with pytest.raises(ConfigError, match="did you mean `demo`"):
+        paths.find_cluster("dem")
+
+
+def test_settings_are_read_and_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert read_settings() == Settings()
+
+    path = write(tmp_path, "theme: mono\nascii: true\nrefresh: 1\nkeys: {cancel: x}")
+    assert read_settings(path) == Settings(
+        theme="mono", ascii=True, refresh=1.0, keys={"cancel": "x"}
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.binary(max_size=200)
+    | st.text(alphabet="{}[]:-,&*!|>'\"\n clusterjobnd01", max_size=80)
+)
+def test_no_file_at_all_raises_anything_but_config_errors(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes | str
+) -> None:
+    path = write(tmp_path_factory.getbasetemp(), text, "fuzz.yaml")
+    try:
+        read_document(path)
+    except ConfigError as error:
+        assert all(str(problem).isprintable() for problem in error.problems)  # noqa: PT017
