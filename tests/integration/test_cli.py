@@ -164,7 +164,7 @@ def test_a_reader_that_goes_away_is_no_trouble(home: Path) -> None:
         check=False,
     )
 
-    assert done.stdout.startswith("NODE")
+    assert done.stdout.startswith("NAME")
     assert done.stderr == ""
 
 
