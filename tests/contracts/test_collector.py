@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rankdeck_agent import wire
 from rankdeck_agent.collectors import COLLECTORS, SIMULATED
 from rankdeck_agent.collectors.base import Reading
-
 from tests.unit.agent.machines import copy_recorded, make_machine
 
 REAL = [pytest.param(make, id=make.name) for make in COLLECTORS]

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors.base import Reading
 

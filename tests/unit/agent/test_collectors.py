@@ -1,13 +1,13 @@
 """What the collectors make of machines whose every number is known."""
 
 import pytest
+
 from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import DiskCollector, local_mounts
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import NetCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
-
 from tests.unit.agent.machines import (
     DATA,
     PORT,

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rankdeck_agent.config import (
     Config,
     ConfigError,

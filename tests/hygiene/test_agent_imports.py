@@ -1,0 +1,44 @@
+"""The agent stays what a bare Python 3.9 can run."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+AGENT = Path(__file__).resolve().parents[2] / "agents" / "rankdeck_agent"
+ALLOWED = {"rankdeck_agent", "paho"}
+SOURCES = sorted(AGENT.rglob("*.py"))
+
+
+def imported(source: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text(), feature_version=(3, 9))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(AGENT)))
+def test_a_module_of_the_agent_needs_only_python_and_paho(source):
+    assert imported(source) - sys.stdlib_module_names <= ALLOWED
+
+
+def test_the_job_side_and_the_dispatcher_load_neither_paho_nor_a_collector():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import rankdeck_agent.__main__ as m; m.main(['--version']);"
+        "print([n for n in sys.modules if n.startswith(('paho', 'json', 'rankdeck_agent.collectors'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(AGENT.parent)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
