@@ -21,11 +21,19 @@ class Action:
     footer: bool = False
 
     @property
+    def target(self) -> str:
+        """The action as Textual finds it from a screen."""
+        return f"app.{self.id}" if self.id in OF_THE_APP else self.id
+
+    @property
     def shown_key(self) -> str:
         key = self.keys.split(",")[0]
         return KEY_NAMES.get(key, key)
 
 
+OF_THE_APP = frozenset(
+    {"goto_fleet", "goto_jobs", "goto_launch", "goto_messages", "help", "redraw"}
+)
 KEY_NAMES = {
     "slash": "/", "colon": ":", "question_mark": "?", "escape": "esc", "enter": "enter", "space": "space",
     "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "upper_w": "W",
@@ -73,7 +81,10 @@ MOVES: tuple[tuple[str, str], ...] = (
     ("g G / home end", "first, last"),
     ("pgup pgdn / space b", "a page"),
     ("h l / arrows", "sideways in a log"),
-    ("mouse", "click chooses, click again opens, wheel scrolls; shift-drag selects text"),
+    (
+        "mouse",
+        "click chooses, click again opens, wheel scrolls; shift-drag selects text",
+    ),
 )
 
 FILTERS: tuple[tuple[str, str], ...] = (
@@ -92,7 +103,9 @@ def for_screen(screen: str) -> tuple[Action, ...]:
 def bindings(screen: str) -> list[Binding]:
     """Textual's bindings for one screen."""
     return [
-        Binding(key, action.id, action.label, show=False, key_display=action.shown_key)
+        Binding(
+            key, action.target, action.label, show=False, key_display=action.shown_key
+        )
         for action in for_screen(screen)
         for key in action.keys.split(",")
     ]

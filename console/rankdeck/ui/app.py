@@ -54,7 +54,9 @@ class RankdeckApp(FrameDiff):
     BINDINGS: ClassVar = []
 
     def __init__(self, session: SessionPort, settings: UiSettings) -> None:
-        self.palettes, self._theme_faults = themes.load((themes.shipped_folder(), *settings.theme_folders))
+        self.palettes, self._theme_faults = themes.load(
+            (themes.shipped_folder(), *settings.theme_folders)
+        )
         self.palette = self._first_palette(settings)
         self.glyphs = glyphs.ASCII if settings.ascii else glyphs.UNICODE
         super().__init__()
@@ -95,7 +97,9 @@ class RankdeckApp(FrameDiff):
     def _faults(self) -> list[str]:
         faults = list(self._theme_faults)
         if self._wanted_theme and self._wanted_theme not in self.palettes:
-            faults.append(f"no theme `{self._wanted_theme}`; there are {', '.join(sorted(self.palettes))}")
+            faults.append(
+                f"no theme `{self._wanted_theme}`; there are {', '.join(sorted(self.palettes))}"
+            )
         return faults
 
     def open_with(self, opener: OpenSession) -> None:
@@ -103,7 +107,9 @@ class RankdeckApp(FrameDiff):
         self._opener = opener
 
     def _begin(self) -> None:
-        self._session_worker = self.run_worker(self._hold_session(), name="session", exit_on_error=False)
+        self._session_worker = self.run_worker(
+            self._hold_session(), name="session", exit_on_error=False
+        )
 
     async def _hold_session(self) -> None:
         """Keep the session open until somebody leaves."""
@@ -144,7 +150,9 @@ class RankdeckApp(FrameDiff):
     @property
     def deck_screen(self) -> DeckScreen | None:
         """The screen on top that is no question."""
-        return next((s for s in reversed(self.screen_stack) if isinstance(s, DeckScreen)), None)
+        return next(
+            (s for s in reversed(self.screen_stack) if isinstance(s, DeckScreen)), None
+        )
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the last line."""
@@ -207,7 +215,9 @@ class RankdeckApp(FrameDiff):
     def launch(self, spec: JobSpec) -> None:
         """Start a job and show it."""
         self.say(f"starting {clean(spec.name)}…")
-        self.run_worker(self._launch(spec), name="launch", group="launch", exclusive=True)
+        self.run_worker(
+            self._launch(spec), name="launch", group="launch", exclusive=True
+        )
 
     async def _launch(self, spec: JobSpec) -> None:
         try:
@@ -250,9 +260,14 @@ class RankdeckApp(FrameDiff):
     def choices(self, argument: str) -> list[str]:
         """What an argument of a command may be."""
         return {
-            "NAME": lambda: [node.name for node in self.session.cluster.nodes] + sorted(self.palettes),
+            "NAME": lambda: (
+                [node.name for node in self.session.cluster.nodes]
+                + sorted(self.palettes)
+            ),
             "ID": lambda: [job.id for job in self.session.jobs.all()],
-            "JOB": lambda: [job.id for job in self.session.jobs.all() if not job.state.final],
+            "JOB": lambda: [
+                job.id for job in self.session.jobs.all() if not job.state.final
+            ],
             "FILE": lambda: [str(path) for path in self.session.job_files()],
         }.get(argument, lambda: list[str]())()
 
@@ -322,7 +337,10 @@ class RankdeckApp(FrameDiff):
     def command_theme(self, argument: str) -> None:
         palette = self.palettes.get(argument)
         if palette is None:
-            self.say(f"no theme `{clean(argument)}`; there are {', '.join(sorted(self.palettes))}", "warn")
+            self.say(
+                f"no theme `{clean(argument)}`; there are {', '.join(sorted(self.palettes))}",
+                "warn",
+            )
             return
         self.palette = palette
         self.theme = palette.name
@@ -345,10 +363,14 @@ class RankdeckApp(FrameDiff):
         """The palette: the actions of this screen, and the themes."""
         if isinstance(screen, DeckScreen):
             for action in actions.for_screen(screen.deck_name):
-                run = partial(screen.run_action, action.id)
-                yield SystemCommand(action.help, f"{action.label}: {action.shown_key}", run)
+                run = partial(screen.run_action, action.target)
+                yield SystemCommand(
+                    action.help, f"{action.label}: {action.shown_key}", run
+                )
         for name in sorted(self.palettes):
-            yield SystemCommand(f"Theme {name}", "Change the colours", partial(self.command_theme, name))
+            yield SystemCommand(
+                f"Theme {name}", "Change the colours", partial(self.command_theme, name)
+            )
 
 
 def _leaves(group: BaseExceptionGroup[RankdeckError]) -> list[RankdeckError]:

@@ -16,7 +16,13 @@ def through_tmux(text: str, environment: Mapping[str, str] = os.environ) -> bool
     if not environment.get("TMUX") or program is None:
         return False
     try:
-        done = subprocess.run([program, "load-buffer", "-w", "-"], input=text.encode(), timeout=WAIT, check=False, capture_output=True)
+        done = subprocess.run(
+            [program, "load-buffer", "-w", "-"],
+            input=text.encode(),
+            timeout=WAIT,
+            check=False,
+            capture_output=True,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -37,15 +37,25 @@ def _r(metric: str) -> Number:
 
 
 NUMBERS: tuple[NodeColumn, ...] = (
-    NodeColumn("CPU", 4, 9, "cpu.used", _n("cpu.used"), words.percent, 95, True),
+    NodeColumn("CPU", 4, 9, "cpu.used", _n("cpu.used"), words.percent, gauge=True),
     NodeColumn("MEM", 4, 8, "mem.used", _n("mem.used"), words.percent, 90, True),
-    NodeColumn("GPU", 4, 9, "gpu.used", lambda node: readings.mean(node, "gpu.used"), words.percent, gauge=True),
+    NodeColumn(
+        "GPU",
+        4,
+        9,
+        "gpu.used",
+        lambda node: readings.mean(node, "gpu.used"),
+        words.percent,
+        gauge=True,
+    ),
     NodeColumn("GMEM", 4, 6, "gpu.mem_used", readings.gpu_memory, words.percent, 98),
     NodeColumn("TEMP", 4, 6, "gpu.temp", readings.temperature, words.celsius, 85),
     NodeColumn("RDMA rx", 7, 5, "rdma.rx", _r("rdma.rx"), words.rate),
     NodeColumn("RDMA tx", 7, 5, "rdma.tx", _r("rdma.tx"), words.rate),
     NodeColumn("NET", 7, 4, "net.rx", readings.network, words.rate),
-    NodeColumn("LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: words.plain(value, 1)),
+    NodeColumn(
+        "LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: words.plain(value, 1)
+    ),
 )
 BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")

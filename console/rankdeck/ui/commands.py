@@ -53,10 +53,16 @@ def complete(text: str, choices: Callable[[str], Sequence[str]]) -> list[str]:
     """Lines that `text` may become; `choices` gives the values of an argument."""
     name, space, argument = text.partition(" ")
     if not space:
-        return [one.name + (" " if one.argument else "") for one in COMMANDS if one.name.startswith(name)]
+        return [
+            one.name + (" " if one.argument else "")
+            for one in COMMANDS
+            if one.name.startswith(name)
+        ]
     command = NAMES.get(name)
     if command is None or not command.argument:
         return []
     values = choices(command.argument)
     starting = [value for value in values if value.startswith(argument)]
-    return [f"{name} {value}" for value in starting or [v for v in values if argument in v]]
+    return [
+        f"{name} {value}" for value in starting or [v for v in values if argument in v]
+    ]

@@ -148,7 +148,9 @@ def _pieces(update: object) -> Iterator[Piece]:
             yield update.region.x, y, line
     elif isinstance(update, ChopsUpdate):
         for y, left, right in update.spans:
-            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+            for end, (x, strip) in zip(
+                update.chop_ends[y], update.chops[y].items(), strict=False
+            ):
                 if strip is not None and x <= right and end > left:
                     yield x, y, strip
 
@@ -169,20 +171,26 @@ class FrameDiff(App[int]):
         self.refresh()
 
     def _display(self, screen: object, renderable: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if self.frame_diff and isinstance(renderable, (LayoutUpdate, ChopsUpdate)) and self._ready():
+        if (
+            self.frame_diff
+            and isinstance(renderable, (LayoutUpdate, ChopsUpdate))
+            and self._can_send()
+        ):
             try:
                 self._send(renderable)
             except AttributeError as error:
                 self.frame_diff = False
-                self.log.warning(f"sending whole lines: {error}")
+                self.log.warning("sending whole lines:", str(error))
             else:
                 self.post_display_hook()
                 return
-        if renderable is not None and not isinstance(renderable, (LayoutUpdate, ChopsUpdate)):
+        if renderable is not None and not isinstance(
+            renderable, (LayoutUpdate, ChopsUpdate)
+        ):
             self._frame = None
         super()._display(screen, renderable)  # pyright: ignore[reportArgumentType]
 
-    def _ready(self) -> bool:
+    def _can_send(self) -> bool:
         driver = self._driver
         if driver is None or self._batch_count or self._closed or not self._running:
             return False
@@ -193,10 +201,15 @@ class FrameDiff(App[int]):
             self._owed = True
             return
         width, height = self.size
-        if self._frame is None or (self._frame.width, self._frame.height) != (width, height):
+        if self._frame is None or (self._frame.width, self._frame.height) != (
+            width,
+            height,
+        ):
             self._frame = Frame(width, height)
         name = self.console.color_system
-        text = self._frame.update(_pieces(update), COLOR_SYSTEMS[name] if name else None)
+        text = self._frame.update(
+            _pieces(update), COLOR_SYSTEMS[name] if name else None
+        )
         cursor = self.screen.outer_size.clamp_offset(self.cursor_position)
         if not text and self._shown_cursor == tuple(cursor):
             return

@@ -45,7 +45,12 @@ class Glyphs:
         return Mark(self.states[state], STATE_ROLES[state])
 
 
-LEVEL_ROLES = {Level.OK: "ok", Level.UNKNOWN: "unknown", Level.WARN: "warn", Level.BAD: "bad"}
+LEVEL_ROLES = {
+    Level.OK: "ok",
+    Level.UNKNOWN: "unknown",
+    Level.WARN: "warn",
+    Level.BAD: "bad",
+}
 STATE_ROLES = {
     State.PENDING: "dim",
     State.RUNNING: "ok",
@@ -66,9 +71,9 @@ UNICODE = Glyphs(
         State.LOST: "◌",
     },
     spark="▁▂▃▄▅▆▇█",
-    full="█",
-    parts="▏▎▍▌▋▊▉",
-    empty="░",
+    full="━",
+    parts="╸",
+    empty="─",
     horizontal="─",
     vertical="│",
     corners="╭╮╰╯",

@@ -31,7 +31,9 @@ class MergedLog:
 
     def __init__(self, logs: Mapping[int, RankLog]) -> None:
         self._logs = dict(logs)
-        self._seen = {rank: max(log.first, log.total - BEGIN) for rank, log in logs.items()}
+        self._seen = {
+            rank: max(log.first, log.total - BEGIN) for rank, log in logs.items()
+        }
         self.lines: list[Line] = []
         self.total = 0
 

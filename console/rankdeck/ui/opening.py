@@ -51,4 +51,6 @@ class Opening:
         del job_id, ranks
 
     def _not_yet(self, what: str) -> LaunchError:
-        return LaunchError("plan", f"{what}: the cluster is still being opened; try again in a moment")
+        return LaunchError(
+            "plan", f"{what}: the cluster is still being opened; try again in a moment"
+        )

@@ -8,7 +8,13 @@ from difflib import get_close_matches
 
 from rankdeck_agent.wire import METRICS
 
-SHORT = {"cpu": "cpu.used", "mem": "mem.used", "gpu": "gpu.used", "temp": "gpu.temp", "load": "cpu.load1"}
+SHORT = {
+    "cpu": "cpu.used",
+    "mem": "mem.used",
+    "gpu": "gpu.used",
+    "temp": "gpu.temp",
+    "load": "cpu.load1",
+}
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -48,11 +54,15 @@ def _part(text: str) -> Query:
     found = CONDITION.match(text)
     if not found:
         if any(sign in text for sign in "<>="):
-            raise QueryError(f"cannot read `{text}`; write metric>number, for example gpu.temp>80")
+            raise QueryError(
+                f"cannot read `{text}`; write metric>number, for example gpu.temp>80"
+            )
         word = text.lower()
         return lambda subject: word in subject.text.lower()
     name, sign, value = found.groups()
-    return _state(sign, value.lower()) if name == "state" else _metric(name, sign, value)
+    return (
+        _state(sign, value.lower()) if name == "state" else _metric(name, sign, value)
+    )
 
 
 def _state(sign: str, value: str) -> Query:
@@ -66,7 +76,9 @@ def _metric(name: str, sign: str, value: str) -> Query:
     metric = SHORT.get(name, name)
     if metric not in METRICS:
         near = get_close_matches(name, [*METRICS, *SHORT], 1)
-        raise QueryError(f"no metric `{name}`" + (f"; did you mean {near[0]}?" if near else ""))
+        raise QueryError(
+            f"no metric `{name}`" + (f"; did you mean {near[0]}?" if near else "")
+        )
     try:
         limit = float(value.rstrip("%"))
     except ValueError:

@@ -48,11 +48,18 @@ class Search:
 
     def before(self, number: int) -> int | None:
         """The matching line before this one, from the end again at the beginning."""
-        return self._matches[bisect_left(self._matches, number) - 1] if self._matches else None
+        return (
+            self._matches[bisect_left(self._matches, number) - 1]
+            if self._matches
+            else None
+        )
 
     def count(self, current: int | None) -> str:
         """`3/15`, or `15` where no match is chosen."""
         total = f"{len(self._matches):,}"
-        if current is None or current not in self._matches[bisect_left(self._matches, current) :][:1]:
+        if (
+            current is None
+            or current not in self._matches[bisect_left(self._matches, current) :][:1]
+        ):
             return total
         return f"{bisect_left(self._matches, current) + 1:,}/{total}"

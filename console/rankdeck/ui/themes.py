@@ -18,7 +18,15 @@ ROLES = (
 SURFACES = ("background", "bar", "selection")
 SIZE_LIMIT = 64_000
 NO_STYLE = Style.null()
-COLOURLESS_TERMINALS = ("vt100", "vt102", "vt220", "linux-m", "linux-mono", "dumb", "ansi-m")
+COLOURLESS_TERMINALS = (
+    "vt100",
+    "vt102",
+    "vt220",
+    "linux-m",
+    "linux-mono",
+    "dumb",
+    "ansi-m",
+)
 
 
 class ThemeError(ValueError):
@@ -37,7 +45,13 @@ class Palette:
 
     def style(self, role: str, surface: str = "background") -> Style:
         """How text of this role looks on this surface."""
-        return _styles(self.name, role, surface, self.roles.get(role, NO_STYLE), self._ground(surface))
+        return _styles(
+            self.name,
+            role,
+            surface,
+            self.roles.get(role, NO_STYLE),
+            self._ground(surface),
+        )
 
     def _ground(self, surface: str) -> Style:
         if self.mono:
@@ -51,7 +65,12 @@ class Palette:
 
     def theme(self) -> Theme:
         """The same for Textual's own widgets: inputs, dialogs, the palette."""
-        ground = {"background": "#000000", "bar": "#000000", "selection": "#444444", **self.surfaces}
+        ground = {
+            "background": "#000000",
+            "bar": "#000000",
+            "selection": "#444444",
+            **self.surfaces,
+        }
         return Theme(
             name=self.name,
             dark=self.dark,
@@ -68,7 +87,10 @@ class Palette:
             error=self.colour("bad"),
             luminosity_spread=0.0,
             text_alpha=1.0,
-            variables={"border": self.colour("border"), "border-blurred": self.colour("border")},
+            variables={
+                "border": self.colour("border"),
+                "border-blurred": self.colour("border"),
+            },
         )
 
 
@@ -128,7 +150,13 @@ def _palette(path: Path, raw: dict[str, Any]) -> Palette:
         if role not in table:
             raise ThemeError(f"{path}: roles.{role}: missing")
         roles[role] = _style(path, role, table[role])
-    return Palette(str(raw.get("name") or path.stem), bool(raw.get("dark", True)), mono, surfaces, roles)
+    return Palette(
+        str(raw.get("name") or path.stem),
+        bool(raw.get("dark", True)),
+        mono,
+        surfaces,
+        roles,
+    )
 
 
 def _colour(path: Path, raw: dict[str, Any], name: str) -> str:
@@ -137,7 +165,9 @@ def _colour(path: Path, raw: dict[str, Any], name: str) -> str:
     try:
         return Color.parse(str(text)).get_truecolor().hex
     except ColorParseError as error:
-        raise ThemeError(f"{path}: surfaces.{name}: not a colour: {text!r}; write #rrggbb") from error
+        raise ThemeError(
+            f"{path}: surfaces.{name}: not a colour: {text!r}; write #rrggbb"
+        ) from error
 
 
 def _style(path: Path, role: str, text: object) -> Style:
@@ -149,4 +179,7 @@ def _style(path: Path, role: str, text: object) -> Style:
 
 def colourless(environment: Mapping[str, str]) -> bool:
     """True where the user or the terminal wants no colour."""
-    return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
+    return (
+        bool(environment.get("NO_COLOR"))
+        or environment.get("TERM", "") in COLOURLESS_TERMINALS
+    )

@@ -56,13 +56,21 @@ def lasted(seconds: float) -> str:
     """`1:02:03` or `2:03`."""
     whole = max(int(seconds), 0)
     hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    return (
+        f"{hours}:{minutes:02}:{whole % 60:02}"
+        if hours
+        else f"{minutes}:{whole % 60:02}"
+    )
 
 
 def clock(at: float, *, millis: bool = False) -> str:
     """Time of day, here."""
     moment = datetime.fromtimestamp(at)
-    return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}" if millis else f"{moment:%H:%M:%S}"
+    return (
+        f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}"
+        if millis
+        else f"{moment:%H:%M:%S}"
+    )
 
 
 def count(number: int) -> str:
@@ -80,7 +88,9 @@ def ending(code: int | None, number: int | None) -> str:
         return _signal(number)
     if code is None:
         return ""
-    return f"exit {code} ({_signal(code - 128)})" if 128 < code < 160 else f"exit {code}"
+    return (
+        f"exit {code} ({_signal(code - 128)})" if 128 < code < 160 else f"exit {code}"
+    )
 
 
 def _signal(number: int) -> str:

@@ -49,14 +49,16 @@ class FleetScreen(DeckScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._nodes: dict[str, NodeState] = {}
+        self._states: dict[str, NodeState] = {}
         self._sort, self._reversed = "STATE", False
         self._metric = "STATE"
         self._filter, self._query = "", query.parse("")
         self._ticks = 0
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
-        self.table = VTable(self._columns(wide=False), empty="no node matches the filter; esc shows all")
+        self.table = VTable(
+            self._columns(wide=False), empty="no node matches the filter; esc shows all"
+        )
 
     def body(self) -> Iterable[Widget]:
         return self.map, self.info, self.table
@@ -70,35 +72,50 @@ class FleetScreen(DeckScreen):
             Column(
                 c.title,
                 c.width + (columns.BAR + 1 if wide and c.gauge else 0),
-                lambda row, width, c=c: columns.paint(c, self._nodes[row], width, self.deck.glyphs),
+                lambda row, width, c=c: columns.paint(
+                    c, self._states[row], width, self.deck.glyphs
+                ),
                 right=True,
                 keep=c.keep,
             )
             for c in columns.NUMBERS
         )
         return (
-            Column("NODE", 14 if not wide else 20, lambda row, _: columns.name_cell(self._nodes[row]), keep=11),
+            Column(
+                "NODE",
+                14 if not wide else 20,
+                lambda row, _: columns.name_cell(self._states[row]),
+                keep=11,
+            ),
             Column("STATE", 9, lambda row, _: self._state(row), keep=10),
             *numbers,
-            Column("SEEN", 5, lambda row, _: [(readings.seen(self._nodes[row]), "dim")], right=True, keep=2),
+            Column(
+                "SEEN",
+                5,
+                lambda row, _: [(readings.seen(self._states[row]), "dim")],
+                right=True,
+                keep=2,
+            ),
             Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True),
         )
 
     def _state(self, row: str) -> Runs:
-        level = self._nodes[row].health.level
+        level = self._states[row].health.level
         mark = self.deck.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _why(self, row: str) -> Runs:
-        node = self._nodes[row]
-        return [(readings.why(node), "text" if node.health.level >= Level.WARN else "dim")]
+        node = self._states[row]
+        return [
+            (readings.why(node), "text" if node.health.level >= Level.WARN else "dim")
+        ]
 
     # ---- painting
 
     def on_resize(self) -> None:
         width, height = self.size
         self.table.columns = self._columns(wide=width >= WIDE)
-        wanted = self.map.lines_for(max(len(self._nodes), 1), width)
+        wanted = self.map.lines_for(max(len(self._states), 1), width)
         self.map.styles.height = min(wanted, max((height - 6) // 4, 1), 8)
         self.info.display = height >= 12
         self.table.refresh()
@@ -106,11 +123,11 @@ class FleetScreen(DeckScreen):
     def tick(self) -> None:
         fleet = self.deck.session.fleet
         changed = fleet.take_changes()
-        known = len(self._nodes)
-        self._nodes = {node.name: node for node in fleet.nodes()}
-        if len(self._nodes) != known:
+        known = len(self._states)
+        self._states = {node.name: node for node in fleet.nodes()}
+        if len(self._states) != known:
             self.on_resize()
-        if self._ticks % SORT_EVERY == 0 or len(self._nodes) != known:
+        if self._ticks % SORT_EVERY == 0 or len(self._states) != known:
             self._arrange()
         self._ticks += 1
         self.table.touch(changed)
@@ -118,7 +135,15 @@ class FleetScreen(DeckScreen):
         self._show_info()
 
     def _arrange(self) -> None:
-        shown = [node for node in self._nodes.values() if self._query(readings.subject(node))] if self._filter else [*self._nodes.values()]
+        shown = (
+            [
+                node
+                for node in self._states.values()
+                if self._query(readings.subject(node))
+            ]
+            if self._filter
+            else [*self._states.values()]
+        )
         shown.sort(key=columns.sort_key(self._sort), reverse=self._reversed)
         self.table.sorted_by = self._sort
         self.table.show([node.name for node in shown])
@@ -128,7 +153,7 @@ class FleetScreen(DeckScreen):
         marks: list[Mark] = []
         chosen = -1
         column = columns.BY_TITLE.get(self._metric)
-        for place, node in enumerate(self._nodes.values()):
+        for place, node in enumerate(self._states.values()):
             mark = glyphs.level(node.health.level)
             if column is not None:
                 mark = Mark(mark.glyph, columns.heat(column.number(node)))
@@ -138,13 +163,21 @@ class FleetScreen(DeckScreen):
         self.map.show(marks, chosen)
 
     def _show_info(self) -> None:
-        runs: list[Run] = [(f" {len(self.table.rows):,}", "text"), (f" of {len(self._nodes):,} nodes", "dim")]
+        runs: list[Run] = [
+            (f" {len(self.table.rows):,}", "text"),
+            (f" of {len(self._states):,} nodes", "dim"),
+        ]
         if self._filter:
             runs += [("   filter ", "dim"), (self._filter, "key")]
-        runs += [("   by ", "dim"), (self._sort + (" reversed" if self._reversed else ""), "text")]
+        runs += [
+            ("   by ", "dim"),
+            (self._sort + (" reversed" if self._reversed else ""), "text"),
+        ]
         if self._metric != "STATE":
             runs += [("   map ", "dim"), (f"{self._metric} <50 <80 <95", "text")]
-        simulated = sorted({prefix for node in self._nodes.values() for prefix in node.simulated})
+        simulated = sorted(
+            {prefix for node in self._states.values() for prefix in node.simulated}
+        )
         if simulated:
             runs.append((f"   SIMULATED: {', '.join(simulated)}", "simulated"))
         self.info.show(runs)
@@ -158,7 +191,7 @@ class FleetScreen(DeckScreen):
         self._show_map()
 
     def on_cell_map_chosen(self, message: CellMap.Chosen) -> None:
-        name = list(self._nodes)[message.place]
+        name = list(self._states)[message.place]
         if name in self.table.rows:
             self.table.go(self.table.rows.index(name))
 
@@ -167,7 +200,9 @@ class FleetScreen(DeckScreen):
             self.deck.open_node(self.table.cursor)
 
     def action_sort(self) -> None:
-        self._sort = columns.SORTS[(columns.SORTS.index(self._sort) + 1) % len(columns.SORTS)]
+        self._sort = columns.SORTS[
+            (columns.SORTS.index(self._sort) + 1) % len(columns.SORTS)
+        ]
         self._rearrange()
 
     def action_reverse(self) -> None:
@@ -175,7 +210,9 @@ class FleetScreen(DeckScreen):
         self._rearrange()
 
     def action_metric(self) -> None:
-        self._metric = columns.MAPS[(columns.MAPS.index(self._metric) + 1) % len(columns.MAPS)]
+        self._metric = columns.MAPS[
+            (columns.MAPS.index(self._metric) + 1) % len(columns.MAPS)
+        ]
         self._show_map()
         self._show_info()
 

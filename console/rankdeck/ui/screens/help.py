@@ -41,15 +41,25 @@ class HelpScreen(DeckScreen):
 
 def help_lines(about: str, glyphs: Glyphs) -> list[Runs]:
     """The whole page."""
-    everywhere = [action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE]
+    everywhere = [
+        action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE
+    ]
     order = sorted(TITLES, key=lambda name: name != about)
-    lines = _section("Everywhere", [(action.shown_key, action.help) for action in everywhere])
+    lines = _section(
+        "Everywhere", [(action.shown_key, action.help) for action in everywhere]
+    )
     for name in order:
-        own = [action for action in actions.for_screen(name) if action not in everywhere]
+        own = [
+            action for action in actions.for_screen(name) if action not in everywhere
+        ]
         if own:
-            lines += _section(TITLES[name], [(_keys(action), action.help) for action in own])
+            lines += _section(
+                TITLES[name], [(_keys(action), action.help) for action in own]
+            )
     lines += _section("Moving", actions.MOVES)
-    lines += _section("Commands", [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS])
+    lines += _section(
+        "Commands", [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS]
+    )
     lines += _section("Filters", actions.FILTERS)
     return lines + _signs(glyphs)
 
@@ -59,7 +69,9 @@ def _keys(action: actions.Action) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[Runs]:
-    body: list[Runs] = [[(f"   {key:<20}", "key"), (text, "text")] for key, text in rows]
+    body: list[Runs] = [
+        [(f"   {key:<20}", "key"), (text, "text")] for key, text in rows
+    ]
     return [[], [(f" {title}", "title")], *body]
 
 

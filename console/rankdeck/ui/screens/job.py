@@ -24,7 +24,14 @@ from rankdeck_agent.wire import LAUNCHER
 
 PAINT = 0.1
 STAMPS = ("off", "clock", "since")
-STATE_RANK = {State.FAILED: 5, State.LOST: 4, State.CANCELLED: 3, State.PENDING: 2, State.RUNNING: 1, State.DONE: 0}
+STATE_RANK = {
+    State.FAILED: 5,
+    State.LOST: 4,
+    State.CANCELLED: 3,
+    State.PENDING: 2,
+    State.RUNNING: 1,
+    State.DONE: 0,
+}
 
 
 class JobHead(Canvas):
@@ -54,7 +61,7 @@ class JobScreen(DeckScreen):
     def __init__(self, job_id: str) -> None:
         super().__init__()
         self.job_id = job_id
-        self._page, self._size = 0, 0
+        self._page, self._panes_wanted = 0, 0
         self._watched: tuple[int, ...] = ()
         self._stamps = "off"
         self._zoomed: int | None = None
@@ -82,7 +89,14 @@ class JobScreen(DeckScreen):
             self.head.show([[(f" {error}", "warn")]])
             return
         self._job = job
-        self.head.show(head_lines(job, self._page_text(job), self.deck.glyphs.state(job.state), self.size.height))
+        self.head.show(
+            head_lines(
+                job,
+                self._page_text(job),
+                self.deck.glyphs.state(job.state),
+                self.size.height,
+            )
+        )
         self._show_strip(job)
         if self._zoomed is None and self._merged is None:
             self._show_wall(job)
@@ -93,8 +107,12 @@ class JobScreen(DeckScreen):
         self._watched = ()
 
     def _panes_per_page(self, job: Job) -> int:
-        width, height = self.wall.size if self.wall.size.height else (self.size.width, self.size.height - 6)
-        return self._size or panes.fitting(len(job.ranks), width, height)
+        width, height = (
+            self.wall.size
+            if self.wall.size.height
+            else (self.size.width, self.size.height - 6)
+        )
+        return self._panes_wanted or panes.fitting(len(job.ranks), width, height)
 
     def _pages(self, job: Job) -> int:
         return max(-(-len(job.ranks) // self._panes_per_page(job)), 1)
@@ -112,7 +130,10 @@ class JobScreen(DeckScreen):
         marks = [self.deck.glyphs.state(rank.state) for rank in job.ranks]
         chosen = self._zoomed if self._zoomed is not None else self.wall.rank
         places = {rank.rank: place for place, rank in enumerate(job.ranks)}
-        lines = min(self.strip.lines_for(len(marks), self.size.width), 3 if self.size.height >= 20 else 1)
+        lines = min(
+            self.strip.lines_for(len(marks), self.size.width),
+            3 if self.size.height >= 20 else 1,
+        )
         if self.strip.styles.height is None or self.strip.styles.height.value != lines:
             self.strip.styles.height = lines
         self.strip.show(marks, places.get(chosen, -1) if chosen is not None else -1)
@@ -121,7 +142,12 @@ class JobScreen(DeckScreen):
         shown = self._on_page(job)
         self._watch(rank.rank for rank in shown)
         jobs = self.deck.session.jobs
-        self.wall.show([Pane(rank.rank, self._title(rank), jobs.log(job.id, rank.rank)) for rank in shown])
+        self.wall.show(
+            [
+                Pane(rank.rank, self._title(rank), jobs.log(job.id, rank.rank))
+                for rank in shown
+            ]
+        )
 
     def _show_view(self, job: Job) -> None:
         if self._merged is not None:
@@ -129,9 +155,23 @@ class JobScreen(DeckScreen):
             shown = [rank.rank for rank in self._on_page(job)]
             self.view.tick([(f"ranks {fold_ranks(shown)} by time", "title")])
         elif self._zoomed == LAUNCHER:
-            self.view.tick([("launcher", "title"), (f"  {clean(job.nodes[0]) if job.nodes else ''}", "dim")])
+            self.view.tick(
+                [
+                    ("launcher", "title"),
+                    (f"  {clean(job.nodes[0]) if job.nodes else ''}", "dim"),
+                ]
+            )
         else:
-            self.view.tick(next((self._title(rank) for rank in job.ranks if rank.rank == self._zoomed), []))
+            self.view.tick(
+                next(
+                    (
+                        self._title(rank)
+                        for rank in job.ranks
+                        if rank.rank == self._zoomed
+                    ),
+                    [],
+                )
+            )
 
     def _title(self, rank: RankState) -> list[Run]:
         mark = self.deck.glyphs.state(rank.state)
@@ -141,8 +181,11 @@ class JobScreen(DeckScreen):
             (f"{mark.glyph} ", mark.role),
             (f"{rank.rank}", "title"),
             (f" {clean(rank.node)} ", "text"),
-            (ending if ending and rank.state is not State.DONE else str(rank.state), mark.role),
-            (f" {words.count(lines)}", "dim"),
+            (
+                ending if ending and rank.state is not State.DONE else str(rank.state),
+                mark.role,
+            ),
+            (f"  {words.many(lines, 'line')}", "dim"),
         ]
 
     def _watch(self, ranks: Iterable[int]) -> None:
@@ -222,7 +265,10 @@ class JobScreen(DeckScreen):
         jobs = self.deck.session.jobs
         shown = self._on_page(self._job)
         self._watch(rank.rank for rank in shown)
-        self._zoomed, self._merged = None, MergedLog({r.rank: jobs.log(self.job_id, r.rank) for r in shown})
+        self._zoomed, self._merged = (
+            None,
+            MergedLog({r.rank: jobs.log(self.job_id, r.rank) for r in shown}),
+        )
         digits = len(str(max((rank.rank for rank in shown), default=0)))
         self.view.open(self._merged, _prefix(digits))
         self._swap(zoomed=True)
@@ -284,8 +330,10 @@ class JobScreen(DeckScreen):
         fitting = [n for n in panes.SIZES if (n > size if step > 0 else n < size)]
         if fitting:
             first = self._page * size
-            self._size = min(fitting[0] if step > 0 else fitting[-1], max(len(self._job.ranks), 1))
-            self._page = first // self._size
+            self._panes_wanted = min(
+                fitting[0] if step > 0 else fitting[-1], max(len(self._job.ranks), 1)
+            )
+            self._page = first // self._panes_wanted
             self.refresh_now()
             self.wall.repaint()
 
@@ -312,7 +360,11 @@ class JobScreen(DeckScreen):
     def action_search(self) -> None:
         if not self.view.display:
             self.action_zoom()
-        self.prompt.ask("/", self.view.search.text if self.view.search else "", "text; capitals make it exact")
+        self.prompt.ask(
+            "/",
+            self.view.search.text if self.view.search else "",
+            "text; capitals make it exact",
+        )
 
     def typed(self, text: str) -> None:
         self.view.find(text)
@@ -330,7 +382,10 @@ class JobScreen(DeckScreen):
 
     def _jump(self, *, back: bool) -> None:
         if not self.view.jump(back=back):
-            self.say("no match" if self.view.search else "nothing searched yet; press /", "dim")
+            self.say(
+                "no match" if self.view.search else "nothing searched yet; press /",
+                "dim",
+            )
 
     # ---- doing
 
@@ -385,9 +440,15 @@ def _failure_lines(job: Job, room: int) -> list[Runs]:
     who = "the launcher" if failure.rank is None else f"rank {failure.rank}"
     head: list[Run] = [
         (" first failure ", "bad"),
-        (f" {who} on {clean(failure.node)}, {words.ending(failure.exit_code, failure.signal)}, {words.clock(failure.at)}", "text"),
+        (
+            f" {who} on {clean(failure.node)}, {words.ending(failure.exit_code, failure.signal)}, {words.clock(failure.at)}",
+            "text",
+        ),
     ]
     if failure.tied:
         head.append((f"  (at the same time: {fold_ranks(failure.tied)})", "dim"))
     last = [line for line in failure.lines if line.strip()]
-    return [head, *([("   ", "dim"), (clean(line), "stderr")] for line in last[-room:] if room)]
+    return [
+        head,
+        *([("   ", "dim"), (clean(line), "stderr")] for line in last[-room:] if room),
+    ]

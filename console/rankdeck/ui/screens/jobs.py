@@ -15,7 +15,19 @@ from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
-ORDER = {state: place for place, state in enumerate((State.RUNNING, State.PENDING, State.LOST, State.FAILED, State.CANCELLED, State.DONE))}
+ORDER = {
+    state: place
+    for place, state in enumerate(
+        (
+            State.RUNNING,
+            State.PENDING,
+            State.LOST,
+            State.FAILED,
+            State.CANCELLED,
+            State.DONE,
+        )
+    )
+}
 
 
 def failure_text(job: Job) -> str:
@@ -33,7 +45,7 @@ def duration(job: Job) -> float:
 
 def rank_counts(job: Job) -> str:
     """`3 running, 1 failed`."""
-    counts = {state: 0 for state in State}
+    counts = dict.fromkeys(State, 0)
     for rank in job.ranks:
         counts[rank.state] += 1
     return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
@@ -60,13 +72,47 @@ class JobsScreen(DeckScreen):
 
     def _columns(self) -> tuple[Column, ...]:
         return (
-            Column("JOB", 28, lambda row, _: [(clean(self._jobs[row].id), "title")], keep=11),
+            Column(
+                "JOB",
+                28,
+                lambda row, _: [(clean(self._jobs[row].id), "title")],
+                keep=11,
+            ),
             Column("STATE", 11, lambda row, _: self._state(row), keep=10),
-            Column("RANKS", 6, lambda row, _: [(str(len(self._jobs[row].ranks)), "text")], right=True, keep=8),
-            Column("AGE", 4, lambda row, _: [(words.age(since(self._jobs[row].created)), "dim")], right=True, keep=7),
-            Column("TIME", 8, lambda row, _: [(words.lasted(duration(self._jobs[row])), "text")], right=True, keep=5),
-            Column("NODES", 18, lambda row, _: [(clean(fold(self._jobs[row].nodes)), "text")], keep=6),
-            Column("FIRST FAILURE / RANKS", 16, lambda row, _: self._outcome(row), keep=9, grow=True),
+            Column(
+                "RANKS",
+                6,
+                lambda row, _: [(str(len(self._jobs[row].ranks)), "text")],
+                right=True,
+                keep=8,
+            ),
+            Column(
+                "AGE",
+                4,
+                lambda row, _: [(words.age(since(self._jobs[row].created)), "dim")],
+                right=True,
+                keep=7,
+            ),
+            Column(
+                "TIME",
+                8,
+                lambda row, _: [(words.lasted(duration(self._jobs[row])), "text")],
+                right=True,
+                keep=5,
+            ),
+            Column(
+                "NODES",
+                18,
+                lambda row, _: [(clean(fold(self._jobs[row].nodes)), "text")],
+                keep=6,
+            ),
+            Column(
+                "FIRST FAILURE / RANKS",
+                16,
+                lambda row, _: self._outcome(row),
+                keep=9,
+                grow=True,
+            ),
         )
 
     def _state(self, row: str) -> Runs:
@@ -78,7 +124,9 @@ class JobsScreen(DeckScreen):
         job = self._jobs[row]
         runs: list[Run] = []
         if job.countdown:
-            runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
+            runs.append(
+                (f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn")
+            )
         if failure := failure_text(job):
             return [*runs, (failure, "bad")]
         return [*runs, (rank_counts(job), "dim")]

@@ -29,7 +29,7 @@ class LaunchScreen(DeckScreen):
         self._spec: JobSpec | None = None
         self._filter = ""
         self.files = VTable(
-            (Column("JOB FILE", 20, lambda row, _: self._name(row), grow=True),),
+            (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job files here",
             id="files",
         )
@@ -42,7 +42,7 @@ class LaunchScreen(DeckScreen):
     def main(self) -> Widget:
         return self.files
 
-    def _name(self, row: str) -> Runs:
+    def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]
         return [(clean(path.stem), "title"), (f"  {clean(path.parent.name)}", "dim")]
 
@@ -97,7 +97,12 @@ class LaunchScreen(DeckScreen):
 
     def action_launch(self) -> None:
         if self._spec is None:
-            self.say("nothing to start: mend the job file first" if self._shown else "choose a job file", "warn")
+            self.say(
+                "nothing to start: mend the job file first"
+                if self._shown
+                else "choose a job file",
+                "warn",
+            )
             return
         self.deck.launch(self._spec)
 

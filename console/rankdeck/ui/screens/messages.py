@@ -11,8 +11,16 @@ from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs, fit
 from rankdeck.ui.widgets.text import TextPage
 
-SIGNS = {"error": ("✗ error", "bad"), "critical": ("✗ error", "bad"), "warning": ("▲ warn ", "warn")}
-PLAIN = {"error": ("X error", "bad"), "critical": ("X error", "bad"), "warning": ("^ warn ", "warn")}
+SIGNS = {
+    "error": ("✗ error", "bad"),
+    "critical": ("✗ error", "bad"),
+    "warning": ("▲ warn ", "warn"),
+}
+PLAIN = {
+    "error": ("X error", "bad"),
+    "critical": ("X error", "bad"),
+    "warning": ("^ warn ", "warn"),
+}
 
 
 class MessagesScreen(DeckScreen):
@@ -48,7 +56,14 @@ class MessagesScreen(DeckScreen):
                 continue
             sign, role = signs.get(record.level, ("  info ", "dim"))
             source = fit(clean(record.source), 14, self.deck.glyphs.more)
-            lines.append([(f" {words.clock(record.at)}  ", "dim"), (sign, role), (f"  {source}  ", "accent"), (clean(record.text), "text")])
+            lines.append(
+                [
+                    (f" {words.clock(record.at)}  ", "dim"),
+                    (sign, role),
+                    (f"  {source}  ", "accent"),
+                    (clean(record.text), "text"),
+                ]
+            )
         self.page.show(lines or [[(" nothing to report", "dim")]])
         if at_end:
             self.page.scroll_lines(len(lines))

@@ -67,21 +67,49 @@ def cancel_question(job: Job) -> Question:
         [("nodes  ", "dim"), (clean(fold(job.nodes)), "text")],
         [("age    ", "dim"), (words.lasted(since(job.created)), "text")],
         [],
-        [(f"TERM now, KILL after {job.plan.grace:g} s, then every node is searched", "text")],
+        [
+            (
+                f"TERM now, KILL after {job.plan.grace:g} s, then every node is searched",
+                "text",
+            )
+        ],
         [("for processes of the job that are left.", "text")],
     ]
-    return Question("Cancel this job?", lines, [("enter", "key"), (" cancel the job     ", "text"), ("esc", "key"), (" keep it running", "text")])
+    return Question(
+        "Cancel this job?",
+        lines,
+        [
+            ("enter", "key"),
+            (" cancel the job     ", "text"),
+            ("esc", "key"),
+            (" keep it running", "text"),
+        ],
+    )
 
 
 def report_note(report: CancelReport) -> Question:
     """What cancel has proved."""
     lines: list[Runs] = [[("job  ", "dim"), (clean(report.job), "title")], []]
     if not report.left and not report.unverified:
-        lines.append([("nothing left", "ok"), (": no process of the job on any node", "text")])
+        lines.append(
+            [("nothing left", "ok"), (": no process of the job on any node", "text")]
+        )
     for left in report.left:
-        lines.append([("left  ", "bad"), (f"{clean(left.node)} pid {left.pid}  ", "text"), (clean(left.command), "dim")])
+        lines.append(
+            [
+                ("left  ", "bad"),
+                (f"{clean(left.node)} pid {left.pid}  ", "text"),
+                (clean(left.command), "dim"),
+            ]
+        )
     for node, why in report.unverified.items():
-        lines.append([("not verified  ", "warn"), (f"{clean(node)}: ", "text"), (clean(why), "dim")])
+        lines.append(
+            [
+                ("not verified  ", "warn"),
+                (f"{clean(node)}: ", "text"),
+                (clean(why), "dim"),
+            ]
+        )
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
     return Question(title, lines, [("enter", "key"), (" close", "text")])
 
@@ -95,15 +123,30 @@ class HostKeyQuestion(Question):
     def __init__(self, error: HostKeyError) -> None:
         lines: list[Runs] = [
             [("node         ", "dim"), (clean(error.node), "title")],
-            [("fingerprint  ", "dim"), (clean(error.fingerprint) or "not told", "accent")],
+            [
+                ("fingerprint  ", "dim"),
+                (clean(error.fingerprint) or "not told", "accent"),
+            ],
             [],
             [(clean(error.why), "text")],
         ]
         changed = not error.line
         if changed:
-            lines.append([("This is not the key that is known: somebody may be in between.", "bad")])
+            lines.append(
+                [
+                    (
+                        "This is not the key that is known: somebody may be in between.",
+                        "bad",
+                    )
+                ]
+            )
         super().__init__(
             "The key of this node has changed" if changed else "Unknown host key",
             lines,
-            [("y", "key"), (" trust it and remember     ", "text"), ("n", "key"), (" refuse", "text")],
+            [
+                ("y", "key"),
+                (" trust it and remember     ", "text"),
+                ("n", "key"),
+                (" refuse", "text"),
+            ],
         )

@@ -37,9 +37,14 @@ class NodeScreen(DeckScreen):
         return self.page
 
     def tick(self) -> None:
-        node = next((n for n in self.deck.session.fleet.nodes() if n.name == self.node_name), None)
+        node = next(
+            (n for n in self.deck.session.fleet.nodes() if n.name == self.node_name),
+            None,
+        )
         if node is None:
-            self.page.show([[(f" no node {clean(self.node_name)} in this cluster", "warn")]])
+            self.page.show(
+                [[(f" no node {clean(self.node_name)} in this cluster", "warn")]]
+            )
         else:
             self.page.show(page(node, self.size.width - 2, self.deck.glyphs))
 
@@ -47,7 +52,10 @@ class NodeScreen(DeckScreen):
 def page(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """The lines of the node's page."""
     gauges = [*_cpu(node, width, glyphs), *_gpus(node, width, glyphs)]
-    traffic = [*_traffic(node, "rdma", "RDMA", width, glyphs), *_traffic(node, "net", "Network", width, glyphs)]
+    traffic = [
+        *_traffic(node, "rdma", "RDMA", width, glyphs),
+        *_traffic(node, "net", "Network", width, glyphs),
+    ]
     return [
         *_head(node, glyphs),
         *_reasons(node, width, glyphs),
@@ -72,10 +80,17 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f"   {health.evaluated} of {health.checks} checks could be judged", "dim"),
     ]
     lines: list[Runs] = [first]
-    if node.attach:
+    if node.failed_to_attach:
         lines.append([(f" agent: {clean(str(node.attach))}", "dim")])
     if node.simulated:
-        lines.append([(f" SIMULATED: {', '.join(map(clean, node.simulated))}: these numbers are made up", "simulated")])
+        lines.append(
+            [
+                (
+                    f" SIMULATED: {', '.join(map(clean, node.simulated))}: these numbers are made up",
+                    "simulated",
+                )
+            ]
+        )
     return lines
 
 
@@ -84,9 +99,20 @@ def _reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     for reason in node.health.reasons:
         mark = glyphs.level(reason.level)
         pieces = [piece.strip() for piece in clean(reason.text).split(" · ")]
-        lines.append([(f" {mark.glyph} {reason.level.word:<8}", mark.role), (cut(pieces[0], width - 12, glyphs.more), "text")])
+        lines.append(
+            [
+                (f" {mark.glyph} {reason.level.word:<8}", mark.role),
+                (cut(pieces[0], width - 12, glyphs.more), "text"),
+            ]
+        )
         for label, piece in zip(("means", "do"), pieces[1:], strict=False):
-            lines += [[(f"           {label:<6}", "dim"), (line, "text" if label == "do" else "dim")] for line in _wrapped(piece, width - 18)]
+            lines += [
+                [
+                    (f"           {label:<6}", "dim"),
+                    (line, "text" if label == "do" else "dim"),
+                ]
+                for line in _wrapped(piece, width - 18)
+            ]
     return [[], *lines] if lines else []
 
 
@@ -114,16 +140,27 @@ def _number(text: str, width: int) -> Run:
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     wide = max(min(width - 40, 40), 10)
     total, free = node.value("mem.total"), node.value("mem.available")
-    memory = f"{words.size(free)} of {words.size(total)} free" if total and free is not None else ""
-    cores = [node.value("cpu.core_used", device) for device in _devices(node, "cpu.core_used")]
+    memory = (
+        f"{words.size(free)} of {words.size(total)} free"
+        if total and free is not None
+        else ""
+    )
+    cores = [
+        node.value("cpu.core_used", device)
+        for device in _devices(node, "cpu.core_used")
+    ]
     rows: list[Runs] = [
-        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=95), _number(words.percent(node.value("cpu.used")), 5),
+        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), _number(words.percent(node.value("cpu.used")), 5),
          (f"   load {words.plain(node.value('cpu.load1'), 1) or words.NOTHING}   {words.celsius(node.value('cpu.temp'))}", "dim")],
         [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), _number(words.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
     history = sparkline(_values(node.series("cpu.used", "")), wide, glyphs, 100)
     rows.append([("           ", "dim"), (history, "accent")])
-    return [*_title(node, "Processor and memory", "cpu"), *rows, *_cores(cores, width, glyphs)]
+    return [
+        *_title(node, "Processor and memory", "cpu"),
+        *rows,
+        *_cores(cores, width, glyphs),
+    ]
 
 
 def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Runs]:
@@ -131,7 +168,10 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
     per_line = max(width - 14, 10)
     text = sparkline(cores, len(cores), glyphs, 100) if cores else ""
     pieces = [text[at : at + per_line] for at in range(0, len(text), per_line)]
-    return [[("   cores   " if not at else "           ", "dim"), (piece, "ok")] for at, piece in enumerate(pieces)]
+    return [
+        [("   cores   " if not at else "           ", "dim"), (piece, "ok")]
+        for at, piece in enumerate(pieces)
+    ]
 
 
 def _gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -142,7 +182,10 @@ def _gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     head = f"   {'':<6}{'used':<{wide + 6}}{'memory':<{wide + 14}}{'temp':>5}{'power':>7}{'ECC':>5}"
     lines: list[Runs] = [[(head, "dim")]]
     for device in devices:
-        used, there = node.value("gpu.mem_used", device), node.value("gpu.mem_total", device)
+        used, there = (
+            node.value("gpu.mem_used", device),
+            node.value("gpu.mem_total", device),
+        )
         filled = used / there * 100 if used is not None and there else None
         memory = f"{words.size(used)}/{words.size(there)}" if there else ""
         power = node.value("gpu.power", device)
@@ -154,11 +197,17 @@ def _gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
             _number("" if power is None else f"{power:.0f}W", 7),
             _number(words.plain(node.value("gpu.ecc_uncorrected", device)), 5),
         ])  # fmt: skip
-    model = clean(node.hello.inventory.get(f"gpu.{devices[0]}.model", "")) if node.hello else ""
+    model = (
+        clean(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
+        if node.hello
+        else ""
+    )
     return [*_title(node, "GPUs", "gpu", model), *lines]
 
 
-def _traffic(node: NodeState, prefix: str, title: str, width: int, glyphs: Glyphs) -> list[Runs]:
+def _traffic(
+    node: NodeState, prefix: str, title: str, width: int, glyphs: Glyphs
+) -> list[Runs]:
     devices = _devices(node, f"{prefix}.rx")
     if not devices:
         return []
@@ -166,14 +215,25 @@ def _traffic(node: NodeState, prefix: str, title: str, width: int, glyphs: Glyph
     lines: list[Runs] = []
     for device in devices:
         up = node.value(f"{prefix}.up", device)
-        sign = glyphs.level(Level.OK if up else Level.BAD if up is not None else Level.UNKNOWN)
-        runs: list[Run] = [(f"   {sign.glyph} ", sign.role), (fit(clean(device), 14, glyphs.more), "text")]
+        sign = glyphs.level(
+            Level.OK if up else Level.BAD if up is not None else Level.UNKNOWN
+        )
+        runs: list[Run] = [
+            (f"   {sign.glyph} ", sign.role),
+            (fit(clean(device), 14, glyphs.more), "text"),
+        ]
         for way in ("rx", "tx"):
             metric = f"{prefix}.{way}"
             spark = sparkline(_rates(node.series(metric, device)), wide, glyphs)
-            runs += [(f" {way} ", "dim"), (spark, "accent"), _number(words.rate(node.rate(metric, device)), 8)]
+            runs += [
+                (f" {way} ", "dim"),
+                (spark, "accent"),
+                _number(words.rate(node.rate(metric, device)), 8),
+            ]
         speed = node.value("rdma.rate" if prefix == "rdma" else "net.speed", device)
-        lines.append([*runs, (f"  {words.bits(speed) if speed and speed > 0 else ''}", "dim")])
+        lines.append(
+            [*runs, (f"  {words.bits(speed) if speed and speed > 0 else ''}", "dim")]
+        )
     return [*_title(node, title, prefix), *lines]
 
 
@@ -185,8 +245,17 @@ def _mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for device in devices:
         used = node.value("disk.used", device)
-        runs: list[Run] = [(f"   {fit(clean(device), 20, glyphs.more)} ", "text"), *bar(used, wide, glyphs)]
-        runs += [_number(words.percent(used), 5), (f"  {words.size(node.value('disk.free', device)) or words.NOTHING} free", "dim")]
+        runs: list[Run] = [
+            (f"   {fit(clean(device), 20, glyphs.more)} ", "text"),
+            *bar(used, wide, glyphs),
+        ]
+        runs += [
+            _number(words.percent(used), 5),
+            (
+                f"  {words.size(node.value('disk.free', device)) or words.NOTHING} free",
+                "dim",
+            ),
+        ]
         if node.value("disk.readonly", device):
             runs.append(("  read-only", "warn"))
         lines.append(runs)
@@ -195,7 +264,10 @@ def _mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 def _failed(node: NodeState) -> list[Runs]:
     """What could not be read, and why: never a zero."""
-    rows: list[Runs] = [[(f"   {fit(clean(name), 24)} ", "warn"), (clean(why), "text")] for name, why in node.failed.items()]
+    rows: list[Runs] = [
+        [(f"   {fit(clean(name), 24)} ", "warn"), (clean(why), "text")]
+        for name, why in node.failed.items()
+    ]
     return [*_title(node, "Could not be read", "-"), *rows] if rows else []
 
 
@@ -204,7 +276,13 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(readings.LEVEL_OF_WORD.get(event.level, Level.UNKNOWN))
         text = clean(f"{event.device}: {event.text}" if event.device else event.text)
-        lines.append([(f"   {words.clock(event.at)}  ", "dim"), (f"{mark.glyph} ", mark.role), (text, "text")])
+        lines.append(
+            [
+                (f"   {words.clock(event.at)}  ", "dim"),
+                (f"{mark.glyph} ", mark.role),
+                (text, "text"),
+            ]
+        )
     return [*_title(node, "Events", "-", "newest first"), *lines] if lines else []
 
 
@@ -212,13 +290,19 @@ def _inventory(node: NodeState) -> list[Runs]:
     if node.hello is None:
         return []
     rows = {"agent": node.hello.agent, **node.hello.inventory}
-    lines: list[Runs] = [[(f"   {fit(clean(name), 24)} ", "dim"), (clean(text), "text")] for name, text in sorted(rows.items())]
+    lines: list[Runs] = [
+        [(f"   {fit(clean(name), 24)} ", "dim"), (clean(text), "text")]
+        for name, text in sorted(rows.items())
+    ]
     return [*_title(node, "Inventory", "-"), *lines]
 
 
 def _devices(node: NodeState, metric: str) -> list[str]:
     """Devices in counting order: 2 before 10."""
-    return sorted(node.devices(metric), key=lambda name: (len(name) if name.isdigit() else 0, name))
+    return sorted(
+        node.devices(metric),
+        key=lambda name: (len(name) if name.isdigit() else 0, name),
+    )
 
 
 def _values(series: Sequence[tuple[float, float]]) -> list[float | None]:

@@ -6,7 +6,12 @@ from rankdeck.model.health import Level
 from rankdeck.ui import actions, words
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 
-TABS = (("fleet", "1 Fleet"), ("jobs", "2 Jobs"), ("launch", "3 Launch"), ("messages", "4 Messages"))
+TABS = (
+    ("fleet", "1 Fleet"),
+    ("jobs", "2 Jobs"),
+    ("launch", "3 Launch"),
+    ("messages", "4 Messages"),
+)
 TAB_OF = {"node": "fleet", "job": "jobs"}
 
 
@@ -30,7 +35,10 @@ class TopBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         del y
         name = self.deck.session.cluster.name
-        left: list[Run] = [(" rankdeck ", "title@bar"), (f"{cut(name, 24)}  ", "accent@bar")]
+        left: list[Run] = [
+            (" rankdeck ", "title@bar"),
+            (f"{cut(name, 24)}  ", "accent@bar"),
+        ]
         right = self._counts()
         for key, title in TABS:
             chosen = key == self._tab
@@ -42,14 +50,23 @@ class TopBar(Canvas):
 
     def _counts(self) -> list[Run]:
         if self.deck.trouble:
-            return [(f"{self.glyphs.level(Level.BAD).glyph} {cut(self.deck.trouble, 50)} ", "bad@bar")]
+            return [
+                (
+                    f"{self.glyphs.level(Level.BAD).glyph} {cut(self.deck.trouble, 50)} ",
+                    "bad@bar",
+                )
+            ]
         if not self.deck.opened:
             return [("opening… ", "dim@bar")]
-        runs: list[Run] = [(f"{words.many(sum(self.deck.summary.values()), 'node')}  ", "text@bar")]
+        runs: list[Run] = [
+            (f"{words.many(sum(self.deck.summary.values()), 'node')}  ", "text@bar")
+        ]
         for level in sorted(Level, reverse=True):
             if number := self.deck.summary.get(level, 0):
                 mark = self.glyphs.level(level)
-                runs.append((f"{mark.glyph} {number} {level.word}  ", f"{mark.role}@bar"))
+                runs.append(
+                    (f"{mark.glyph} {number} {level.word}  ", f"{mark.role}@bar")
+                )
         return runs
 
     def on_click(self, event: events.Click) -> None:
@@ -68,7 +85,9 @@ class KeyBar(Canvas):
 
     def __init__(self, screen_name: str) -> None:
         super().__init__()
-        self._actions = tuple(action for action in actions.for_screen(screen_name) if action.footer)
+        self._actions = tuple(
+            action for action in actions.for_screen(screen_name) if action.footer
+        )
         self._note = ""
         self._role = "text"
 
@@ -81,10 +100,18 @@ class KeyBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         del y
         if self._note:
-            return [(" " + cut(self._note.replace("\n", "  "), width - 2), f"{self._role}@bar")]
+            return [
+                (
+                    " " + cut(self._note.replace("\n", "  "), width - 2),
+                    f"{self._role}@bar",
+                )
+            ]
         runs: list[Run] = []
         for action in self._actions:
-            pair = [(f" {action.shown_key} ", "key@bar"), (f"{action.label} ", "dim@bar")]
+            pair = [
+                (f" {action.shown_key} ", "key@bar"),
+                (f"{action.label} ", "dim@bar"),
+            ]
             if length(runs) + length(pair) <= width:
                 runs += pair
         return runs
@@ -92,8 +119,10 @@ class KeyBar(Canvas):
     def on_click(self, event: events.Click) -> None:
         at = 0
         runs = self.line(0, self.size.width)
-        for action, key, label in zip(self._actions, runs[::2], runs[1::2], strict=False):
+        for action, key, label in zip(
+            self._actions, runs[::2], runs[1::2], strict=False
+        ):
             at += len(key[0]) + len(label[0])
             if event.x < at and not self._note:
-                self.screen.call_later(self.screen.run_action, action.id)
+                self.screen.call_later(self.screen.run_action, action.target)
                 return

@@ -50,7 +50,9 @@ class Canvas(Widget, inherit_bindings=False):
         return strip(self.line(y, width), width, self.palette, self.surface_of(y))
 
 
-def strip(runs: Runs, width: int, palette: Palette, surface: str = "background") -> Strip:
+def strip(
+    runs: Runs, width: int, palette: Palette, surface: str = "background"
+) -> Strip:
     """The runs as exactly `width` cells. A role `name@surface` overrides the surface."""
     segments: list[Segment] = []
     for text, role in runs:

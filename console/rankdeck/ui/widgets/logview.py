@@ -19,7 +19,7 @@ ASIDE = 16
 class LogView(Canvas, can_focus=True):
     """Lines of a Source. `follow` is a property of the view: reading on never stops."""
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.log_source: Source | None = None
         self.title: Runs = ()
@@ -53,7 +53,12 @@ class LogView(Canvas, can_focus=True):
         if source is None:
             return
         searched = self.search is not None and self.search.update(source)
-        seen = (tuple(title), source.total, source.partial if self.follow else None, self.follow)
+        seen = (
+            tuple(title),
+            source.total,
+            source.partial if self.follow else None,
+            self.follow,
+        )
         if seen != self._seen or searched:
             self._seen, self.title = seen, title
             self.repaint()
@@ -61,7 +66,9 @@ class LogView(Canvas, can_focus=True):
     def repaint(self) -> None:
         """Lay out and paint anew."""
         if self.log_source is not None and self.size.height > 1:
-            self._rows = self._follow_rows() if self.follow else self._rows_from(self._top)
+            self._rows = (
+                self._follow_rows() if self.follow else self._rows_from(self._top)
+            )
         self.refresh()
 
     # ---- moving
@@ -85,7 +92,9 @@ class LogView(Canvas, can_focus=True):
                 return
             self._top = max(source.total - self._tail_lines(), source.first)
             self._stop()
-        self._top = min(max(self._top + steps, source.first), max(source.total - 1, source.first))
+        self._top = min(
+            max(self._top + steps, source.first), max(source.total - 1, source.first)
+        )
         if steps > 0 and source.total - self._top < self._tail_lines():
             self.start_following()
             return
@@ -141,7 +150,11 @@ class LogView(Canvas, can_focus=True):
         if self.search is None or self.log_source is None:
             return False
         bottom = self.log_source.total
-        here = self._match if self._match is not None else (bottom if self.follow else self._top - 1)
+        here = (
+            self._match
+            if self._match is not None
+            else (bottom if self.follow else self._top - 1)
+        )
         number = self.search.before(here) if back else self.search.after(here)
         if number is None:
             return False
@@ -204,7 +217,10 @@ class LogView(Canvas, can_focus=True):
             return [[*head, *runs]]
         pieces = chop_cells(shown, room)
         blank = (" " * sum(cell_len(text) for text, _ in head), "dim")
-        return [[*(head if not at else [blank]), (piece, role)] for at, piece in enumerate(pieces)]
+        return [
+            [*(head if not at else [blank]), (piece, role)]
+            for at, piece in enumerate(pieces)
+        ]
 
     def _marked(self, shown: str, role: str, *, chosen: bool) -> list[Run]:
         spans = self.search.spans(shown) if self.search else []
@@ -237,7 +253,12 @@ class LogView(Canvas, can_focus=True):
             return []
         runs: list[Run] = []
         if self.search:
-            runs.append((f" /{fit(self.search.text, min(len(self.search.text), 20))} {self.search.count(self._match)} ", "match"))
+            runs.append(
+                (
+                    f" /{fit(self.search.text, min(len(self.search.text), 20))} {self.search.count(self._match)} ",
+                    "match",
+                )
+            )
         if self.follow:
             return [*runs, (" following ", "ok")]
         fresh = source.total - self._left_at

@@ -38,7 +38,7 @@ class LogWall(Canvas, can_focus=True):
             super().__init__()
             self.rank, self.opened = rank, opened
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._panes: tuple[Pane, ...] = ()
         self._boxes: tuple[Box, ...] = ()
@@ -97,8 +97,16 @@ class LogWall(Canvas, can_focus=True):
         if not self._boxes:
             return
         box = self._boxes[self.at]
-        x = box.x + box.width // 2 if not dx else (box.x - 1 if dx < 0 else box.x + box.width)
-        y = box.y + box.height // 2 if not dy else (box.y - 1 if dy < 0 else box.y + box.height)
+        x = (
+            box.x + box.width // 2
+            if not dx
+            else (box.x - 1 if dx < 0 else box.x + box.width)
+        )
+        y = (
+            box.y + box.height // 2
+            if not dy
+            else (box.y - 1 if dy < 0 else box.y + box.height)
+        )
         self._go_to(x, y)
 
     def _go_to(self, x: int, y: int) -> bool:
@@ -136,8 +144,8 @@ class LogWall(Canvas, can_focus=True):
             self._tails[place] = tail(pane.log, box.height - 1)
         lines = self._tails[place]
         edge = "key" if chosen else "border"
-        runs: list[Run] = [(self.glyphs.vertical, edge)]
-        room = box.width - 2
+        runs: list[Run] = [(self.glyphs.vertical, edge), (" ", "text")]
+        room = box.width - 3
         if y <= len(lines):
             one = lines[y - 1]
             stamp = self.stamp(one.at)

@@ -26,7 +26,13 @@ class CellMap(Canvas):
         def control(self) -> "CellMap":
             return self.sender
 
-    def __init__(self, worst: Callable[[Sequence[Mark]], Mark], *, indent: int = 1, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(
+        self,
+        worst: Callable[[Sequence[Mark]], Mark],
+        *,
+        indent: int = 1,
+        id: str | None = None,
+    ) -> None:
         super().__init__(id=id)
         self._worst = worst
         self._indent = indent

@@ -12,7 +12,7 @@ MARGIN = 1
 class TextPage(Canvas, can_focus=True):
     """Lines of runs; the keys of lists scroll it."""
 
-    def __init__(self, *, id: str | None = None, can_focus: bool = True) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, *, id: str | None = None, can_focus: bool = True) -> None:
         super().__init__(id=id)
         self.can_focus = can_focus
         self._lines: tuple[Runs, ...] = ()
@@ -41,7 +41,9 @@ class TextPage(Canvas, can_focus=True):
 
     def scroll_aside(self, steps: int) -> None:
         widest = max((length(line) for line in self._lines), default=0)
-        self.left = min(max(self.left + steps, 0), max(widest - self.size.width + MARGIN, 0))
+        self.left = min(
+            max(self.left + steps, 0), max(widest - self.size.width + MARGIN, 0)
+        )
         self.refresh()
 
     def line(self, y: int, width: int) -> Runs:

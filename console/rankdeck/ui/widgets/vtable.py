@@ -46,7 +46,9 @@ class VTable(Canvas, can_focus=True):
             super().__init__()
             self.row = row
 
-    def __init__(self, columns: Sequence[Column], *, empty: str = "", id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(
+        self, columns: Sequence[Column], *, empty: str = "", id: str | None = None
+    ) -> None:
         super().__init__(id=id)
         self.columns = tuple(columns)
         self.rows: tuple[str, ...] = ()
@@ -149,7 +151,11 @@ class VTable(Canvas, can_focus=True):
         if y == 0:
             return "bar"
         at = self.top + y - 1
-        return "selection" if at < len(self.rows) and self.rows[at] == self.cursor else "background"
+        return (
+            "selection"
+            if at < len(self.rows) and self.rows[at] == self.cursor
+            else "background"
+        )
 
     def line(self, y: int, width: int) -> Runs:
         layout = fitting(self.columns, width)
@@ -161,7 +167,12 @@ class VTable(Canvas, can_focus=True):
         row = self.rows[at]
         runs: list[Run] = [(self.glyphs.cursor if row == self.cursor else " ", "key")]
         for column, cells in layout:
-            runs += aligned(column.paint(row, cells), cells, right=column.right, more=self.glyphs.more)
+            runs += aligned(
+                column.paint(row, cells),
+                cells,
+                right=column.right,
+                more=self.glyphs.more,
+            )
             runs.append((" " * GAP, "text"))
         return runs
 
@@ -170,7 +181,11 @@ class VTable(Canvas, can_focus=True):
         for column, cells in layout:
             chosen = column.title == self.sorted_by
             title = column.title + (self.glyphs.down if chosen else "")
-            text = title.rjust(cells) if column.right else fit(title, cells, self.glyphs.more)
+            text = (
+                title.rjust(cells)
+                if column.right
+                else fit(title, cells, self.glyphs.more)
+            )
             runs.append((text[:cells] + " " * GAP, "key" if chosen else "dim"))
         return runs
 
@@ -181,18 +196,30 @@ def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
     while len(shown) > 1 and 1 + sum(column.width + GAP for column in shown) > width:
         shown.remove(min(reversed(shown), key=lambda column: column.keep))
     spare = width - 1 - sum(column.width + GAP for column in shown)
-    return [(column, column.width + max(spare, 0) if column.grow else column.width) for column in shown]
+    return [
+        (column, column.width + max(spare, 0) if column.grow else column.width)
+        for column in shown
+    ]
 
 
 def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
     """The runs in exactly `width` cells."""
     if len(runs) == 1:
         text, role = runs[0]
-        return [(text.rjust(width) if right and len(text) <= width else fit(text, width, more), role)]
+        return [
+            (
+                text.rjust(width)
+                if right and len(text) <= width
+                else fit(text, width, more),
+                role,
+            )
+        ]
     left = width
     kept: list[Run] = []
     for text, role in runs:
-        piece = fit(text, min(left, max(len(text), 0)), more) if len(text) > left else text
+        piece = (
+            fit(text, min(left, max(len(text), 0)), more) if len(text) > left else text
+        )
         kept.append((piece, role))
         left -= len(piece)
         if left <= 0:

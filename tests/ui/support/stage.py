@@ -1,0 +1,181 @@
+"""A session without machines: the real state objects, filled by hand."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from rankdeck.errors import ConfigError, HostKeyError, LaunchError, Problem
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import (
+    Abort,
+    CancelReport,
+    Chunk,
+    JobSpec,
+    Launch,
+    NodeEvent,
+    Plan,
+    State,
+)
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobs import Jobs
+from rankdeck.state.messages import Messages
+from rankdeck_agent.wire import NodePlan
+
+
+def cluster_of(count: int, name: str = "lab") -> Cluster:
+    digits = max(len(str(count)), 2)
+    return Cluster(
+        name=name,
+        nodes=tuple(
+            Node(name=f"node{i:0{digits}}", slots=8, gpus=4, rdma=2)
+            for i in range(1, count + 1)
+        ),
+    )
+
+
+def plan_of(job: str, nodes: int, per_node: int) -> Plan:
+    plans = tuple(
+        NodePlan(
+            job=job,
+            node=f"node{n + 1:02}",
+            ranks=tuple(range(n * per_node, (n + 1) * per_node)),
+        )
+        for n in range(nodes)
+    )
+    return Plan(
+        job=job,
+        name=job.split("-")[0],
+        cluster="lab",
+        backend="ssh",
+        nodes=plans,
+        abort=Abort(),
+    )
+
+
+class Stage:
+    """What SessionPort asks for; remembers what was asked of it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.fleet = Fleet(cluster)
+        self.jobs = Jobs()
+        self.messages = Messages()
+        self.pending_host_key: HostKeyError | None = None
+        self.host_key_answers: list[bool] = []
+        self.launched: list[str] = []
+        self.cancelled: list[str] = []
+        self.held: list[str] = []
+        self.watched: list[tuple[str, tuple[int, ...]]] = []
+        self.report: CancelReport | None = None
+        self.files: tuple[Path, ...] = ()
+        self._seq: dict[tuple[str, str], int] = {}
+        self._offsets: dict[tuple[str, int, str], int] = {}
+
+    # ---- what the console asks
+
+    def answer_host_key(self, accept: bool) -> None:
+        self.host_key_answers.append(accept)
+        self.pending_host_key = None
+
+    def job_files(self) -> tuple[Path, ...]:
+        return self.files
+
+    def read_job(self, path: Path) -> JobSpec:
+        text = path.read_text()
+        if "bad" in text:
+            raise ConfigError(
+                [
+                    Problem(
+                        str(path),
+                        3,
+                        1,
+                        "ranks_per_nod",
+                        "not known; did you mean ranks_per_node?",
+                    )
+                ]
+            )
+        return JobSpec(
+            name=path.stem, launch=Launch.PLAIN, command=("true",), file=str(path)
+        )
+
+    def plan(self, spec: JobSpec) -> Plan:
+        if spec.name == "impossible":
+            raise LaunchError("plan", "3 nodes asked for, 2 there")
+        return plan_of(f"{spec.name}-1", 2, 2)
+
+    def render(self, plan: Plan) -> str:
+        lines = [
+            f"job {plan.job}: {plan.world_size} ranks on {len(plan.nodes)} nodes",
+            "",
+        ]
+        for node in plan.nodes:
+            lines += [
+                f"{node.node}",
+                f"  ranks {node.ranks}",
+                "  $ mpirun --hostfile hosts -n 4 ./hello",
+            ]
+        return "\n".join(lines)
+
+    async def launch(self, spec: JobSpec) -> str:
+        if spec.name == "refused":
+            raise LaunchError("start", "node02: no Python 3.9 there")
+        self.launched.append(spec.name)
+        return self.jobs.add(plan_of(f"{spec.name}-1", 2, 2), time.time()).id
+
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+        del grace
+        self.cancelled.append(job_id)
+        report = self.report or CancelReport(job_id, State.CANCELLED)
+        self.jobs.cancelled(job_id, report)
+        return report
+
+    def hold(self, job_id: str) -> None:
+        self.held.append(job_id)
+        self.jobs.set_countdown(job_id, None)
+
+    def watch(self, job_id: str, ranks: Iterable[int]) -> None:
+        self.watched.append((job_id, tuple(ranks)))
+
+    # ---- filling
+
+    def start(self, job_id: str, nodes: int = 2, per_node: int = 4) -> str:
+        """A job with all its ranks running."""
+        plan = plan_of(job_id, nodes, per_node)
+        self.jobs.add(plan, time.time() - 83)
+        for node in plan.nodes:
+            self.tell(job_id, node.node, "ready", pid=1, boot="b")
+            for rank in node.ranks:
+                self.tell(job_id, node.node, "started", rank=rank, pid=100 + rank)
+        return job_id
+
+    def tell(
+        self,
+        job_id: str,
+        node: str,
+        kind: str,
+        at: float | None = None,
+        **fields: object,
+    ) -> None:
+        """An event of a node's supervisor."""
+        seq = self._seq.get((job_id, node), -1) + 1
+        self._seq[job_id, node] = seq
+        self.jobs.apply(
+            NodeEvent(job_id, node, kind, at or time.time(), {"seq": seq, **fields})
+        )
+
+    def write(
+        self,
+        job_id: str,
+        rank: int,
+        text: str | bytes,
+        stream: str = "out",
+        at: float | None = None,
+    ) -> None:
+        """Output of a rank."""
+        node = next(n.node for n in self.jobs.job(job_id).plan.nodes if rank in n.ranks)
+        data = text.encode() if isinstance(text, str) else text
+        offset = self._offsets.get((job_id, rank, stream), 0)
+        self._offsets[job_id, rank, stream] = offset + len(data)
+        self.jobs.apply(
+            Chunk(job_id, node, rank, stream, offset, at or time.time(), data)
+        )
