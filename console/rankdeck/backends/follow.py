@@ -1,0 +1,263 @@
+"""Follow a job over SSH: one channel per node, opened again wherever it broke."""
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+from rankdeck.backends.frames import FrameError
+from rankdeck.backends.stream import NodeStream, Offsets
+from rankdeck.errors import NodeError
+from rankdeck.model.job import Chunk, Followed, NodeEvent, Plan
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.shell import Channel, Shell
+
+LOST_AFTER = 15.0
+BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
+MOST_WAITING = 8 << 20
+"""Bytes of output not yet taken before we stop reading."""
+SPAWN_LIMIT = 30.0
+LEFTOVER = 3.0
+"""Seconds that nodes without a launcher get to end by themselves when it has."""
+NOT_THERE = "has not been started"
+_MOST_REREADS = 3
+
+
+class SshFollower:
+    """One look at one job; see `base.Follower`."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        agents: Agents,
+        plan: Plan,
+        seen: Mapping[str, int],
+        lost_after: float = LOST_AFTER,
+    ) -> None:
+        self._shell, self._agents, self._plan = shell, agents, plan
+        self._lost_after = lost_after
+        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes}
+        self._channels: dict[str, Channel] = {}
+        self._waiting: deque[Followed] = deque()
+        self._bytes = 0
+        self._paused = False
+        self._news = asyncio.Event()
+        self._given_up: set[str] = set()
+        self._lost: set[str] = set()
+        self._linked: set[str] = set()
+        self._done: set[str] = set()
+        self._open = True
+        self._swept = False
+        self._tasks: asyncio.TaskGroup
+
+    # ---- who asks
+
+    def __aiter__(self) -> AsyncIterator[Followed]:
+        return self._events()
+
+    def watch(self, offsets: Offsets) -> None:
+        """From now on send full text of these ranks, each stream from its offset on."""
+        for stream in self._streams.values():
+            stream.watch(offsets)
+            self._send_watch(stream)
+
+    async def close(self) -> None:
+        """End the look; the job goes on."""
+        self._open = False
+        self._news.set()
+
+    def give_up_lost(self) -> None:
+        """The job was cancelled: wait no longer for nodes that do not answer."""
+        self._given_up |= self._lost
+        self._news.set()
+
+    async def _events(self) -> AsyncIterator[Followed]:
+        async with asyncio.TaskGroup() as self._tasks:
+            runners = [self._tasks.create_task(self._keep(s)) for s in self._streams.values()]
+            try:
+                while not self._over():
+                    while self._waiting and self._open:
+                        yield self._take()
+                    self._news.clear()
+                    if not self._waiting and not self._over():
+                        await self._news.wait()
+            finally:
+                for runner in runners:
+                    runner.cancel()
+
+    def _over(self) -> bool:
+        if not self._open:
+            return True
+        return not self._waiting and self._done | self._given_up >= self._streams.keys()
+
+    def _take(self) -> Followed:
+        item = self._waiting.popleft()
+        if isinstance(item, Chunk):
+            self._bytes -= len(item.data)
+        if self._paused and self._bytes < MOST_WAITING // 4:
+            self._paused = False
+            for channel in self._channels.values():
+                channel.resume()
+        return item
+
+    # ---- one node
+
+    async def _keep(self, stream: NodeStream) -> None:
+        """Follow one node until it closes, however often the link breaks."""
+        heard, failures, again = time.monotonic(), 0, 0
+        while again < _MOST_REREADS:
+            why = await self._look_once(stream)
+            if stream.closed:
+                # What nobody had asked for in time is still on the node's disk.
+                again = again + 1 if stream.unread else _MOST_REREADS
+                continue
+            if stream.node in self._linked:
+                self._linked.discard(stream.node)
+                heard, failures = time.monotonic(), 0
+                self._made(stream, "disconnected", text=why)
+            if time.monotonic() - heard >= self._lost_after and stream.node not in self._lost:
+                self._lost.add(stream.node)
+                self._made(stream, "lost", text=f"does not answer: {why}")
+            await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
+            failures += 1
+        self._done.add(stream.node)
+        self._news.set()
+
+    async def _look_once(self, stream: NodeStream) -> str:
+        """One channel, from opening to its end; why it ended."""
+        broken: list[str] = []
+        try:
+            channel = await self._connect(stream, broken)
+            try:
+                code = await channel.wait()
+            finally:
+                del self._channels[stream.node]
+                await channel.close()
+        except NodeError as error:
+            return error.why
+        if broken:
+            return f"the agent sends nonsense: {broken[0]}"
+        why = channel.complaint or f"the agent ended with exit code {code}"
+        if code != 0 and not stream.closed and NOT_THERE in why:
+            self._made(stream, "trouble", text=why)
+            self._made(stream, "closed")
+            stream.closed = True
+        return why
+
+    async def _connect(self, stream: NodeStream, broken: list[str]) -> Channel:
+        agent = await self._agents.agent_path(stream.node)
+        clock = await self._shell.clock(stream.node)
+        stream.offset = clock.offset
+        stream.reconnected()
+        where = (stream.plan.job, stream.node, "--after", str(stream.seen))
+        channel = await self._shell.open(
+            stream.node,
+            (*agent, "job", "follow", *where),
+            lambda data: self._feed(stream, data, broken),
+        )
+        self._channels[stream.node] = channel
+        channel.write(stream.watch_line())
+        self._linked.add(stream.node)
+        self._lost.discard(stream.node)
+        self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
+        return channel
+
+    def _feed(self, stream: NodeStream, data: bytes, broken: list[str]) -> None:
+        if broken:
+            return
+        try:
+            found = stream.feed(data)
+        except FrameError as error:
+            broken.append(str(error))
+            if channel := self._channels.get(stream.node):
+                channel.end()
+            return
+        self._waiting.extend(found)
+        self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
+        if self._bytes > MOST_WAITING and not self._paused:
+            self._paused = True
+            for channel in self._channels.values():
+                channel.pause()
+        self._act(stream)
+        self._news.set()
+
+    def _act(self, stream: NodeStream) -> None:
+        """Do what a node's news ask for."""
+        if stream.fresh_watch:
+            self._send_watch(stream)
+        for request in stream.take_spawns():
+            self._tasks.create_task(self._spawn(stream, request))
+        if stream.closed and not self._swept and self._launchers_closed():
+            self._swept = True
+            self._tasks.create_task(self._sweep())
+
+    def _send_watch(self, stream: NodeStream) -> None:
+        channel = self._channels.get(stream.node)
+        if channel is not None and stream.fresh_watch:
+            channel.write(stream.watch_line())
+
+    def _made(self, stream: NodeStream, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
+        event = NodeEvent(self._plan.job, stream.node, kind, time.time(), fields)
+        self._waiting.append(event)
+        self._news.set()
+
+    # ---- daemons
+
+    async def _spawn(self, origin: NodeStream, request: Mapping[str, Any]) -> None:
+        """Start the daemon that a launcher asked for where it belongs, and answer."""
+        asked, host = str(request.get("id")), str(request.get("host"))
+        said = await self._start_daemon(host, asked, str(request.get("command")))
+        try:
+            agent = await self._agents.agent_path(origin.node)
+            answer = (*agent, "job", "answer", self._plan.job, origin.node, "--", asked, said)
+            await self._shell.run(origin.node, answer, limit=SPAWN_LIMIT)
+        except NodeError as error:
+            self._made(origin, "trouble", text=f"the launcher could not be answered: {error.why}")
+
+    async def _start_daemon(self, host: str, asked: str, command: str) -> str:
+        if host not in self._streams:
+            return f"{host[:100]} is no node of this job"
+        stdin = json.dumps({"id": asked, "host": host, "command": command}).encode()
+        try:
+            agent = await self._agents.agent_path(host)
+            run = (*agent, "job", "spawn", self._plan.job, host)
+            result = await self._shell.run(host, run, stdin, SPAWN_LIMIT)
+        except NodeError as error:
+            return f"{host}: {error.why}"
+        answer = last_json(result.out)
+        if answer.get("ok") is True:
+            return "ok"
+        why = answer.get("error") or result.err.decode("utf-8", "replace").strip()[-200:]
+        return f"{host}: {why or f'exit status {result.code}'}"
+
+    def _launchers_closed(self) -> bool:
+        """Whether every node with a process of its own has closed, and some have none."""
+        having = [s.closed for s in self._streams.values() if s.plan.processes]
+        return all(having) and len(having) < len(self._streams)
+
+    async def _sweep(self) -> None:
+        """The launcher is gone: end what it left on nodes that only had its daemons."""
+        await asyncio.sleep(LEFTOVER)
+        for stream in self._streams.values():
+            if stream.closed:
+                continue
+            try:
+                agent = await self._agents.agent_path(stream.node)
+                argv = (*agent, "job", "cancel", self._plan.job, stream.node, "--grace", "2")
+                await self._shell.run(stream.node, argv, limit=2 + SPAWN_LIMIT)
+            except NodeError as error:
+                self._made(stream, "trouble", text=f"what the launcher left could not be ended: {error.why}")
+
+
+def last_json(out: bytes) -> dict[str, Any]:
+    """The last line that is a JSON object: start-up files of the login may print others."""
+    for line in reversed(out.splitlines()):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return cast("dict[str, Any]", found)
+    return {}

@@ -1,0 +1,173 @@
+"""The backend of clusters without a scheduler: supervisors started over SSH."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, TypeVar, cast
+from weakref import WeakSet
+
+from rankdeck.backends.follow import NOT_THERE, SshFollower, last_json
+from rankdeck.backends.plans import plan_job, with_port
+from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import CancelReport, JobSpec, Left, Plan, State
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.shell import Result, Shell
+from rankdeck_agent.wire import NodePlan
+
+START_LIMIT = 30.0
+CANCEL_SLACK = 10.0
+_RETRY = 1.0
+T = TypeVar("T")
+
+
+class SshBackend:
+    """Plans, launches, follows and cancels over SSH; see `base.Backend`."""
+
+    name: ClassVar[str] = "ssh"
+
+    def __init__(self, shell: Shell, agents: Agents) -> None:
+        self._shell, self._agents = shell, agents
+        self._followers: dict[str, WeakSet[SshFollower]] = {}
+
+    def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
+        return plan_job(cluster, spec, job)
+
+    def follow(self, plan: Plan, seen: Mapping[str, int]) -> SshFollower:
+        """Follow from the beginning, or per node from the event after `seen[node]`."""
+        follower = SshFollower(self._shell, self._agents, plan, seen)
+        self._followers.setdefault(plan.job, WeakSet()).add(follower)
+        return follower
+
+    # ---- launch
+
+    async def launch(self, plan: Plan) -> Plan:
+        """Start the supervisors, those without a launcher first; all or nothing."""
+        plan = await self._with_port(plan)
+        waiting = [node for node in plan.nodes if not node.processes]
+        starting = [node for node in plan.nodes if node.processes]
+        done = False
+        try:
+            for nodes in (waiting, starting):
+                await self._prepare_all(nodes)
+            done = True
+        finally:
+            if not done:
+                await self.cancel(plan, 0.0)
+        return plan
+
+    async def _with_port(self, plan: Plan) -> Plan:
+        if not plan.port_on:
+            return plan
+        try:
+            result = await self._agent(plan.port_on, ("job", "port"), b"", START_LIMIT)
+            words = result.out.split()
+            return with_port(plan, int(words[-1]))
+        except (NodeError, ValueError, IndexError) as error:
+            raise LaunchError("prepare", f"no free port on {plan.port_on}: {error}") from error
+
+    async def _prepare_all(self, nodes: Iterable[NodePlan]) -> None:
+        plans = {node.node: node for node in nodes}
+        answers = await _on_each(plans, lambda name: self._prepare(plans[name]))
+        failed = [error for error in answers.values() if isinstance(error, NodeError)]
+        if failed:
+            more = f" (and {len(failed) - 1} more nodes)" if len(failed) > 1 else ""
+            raise LaunchError("prepare", f"{failed[0]}{more}") from failed[0]
+
+    async def _prepare(self, node: NodePlan) -> None:
+        stdin = json.dumps(asdict(node)).encode()
+        result = await self._agent(node.node, ("job", "run"), stdin, START_LIMIT)
+        answer = last_json(result.out)
+        if answer.get("ok") is not True:
+            raise AgentError(node.node, str(answer.get("error") or _complaint(result)))
+
+    # ---- cancel
+
+    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
+        """Ask, wait, force, then look on every node for what is left."""
+        names = [node.node for node in plan.nodes]
+        answers = await _on_each(names, lambda name: self._cancel_node(plan.job, name, grace))
+        left: list[Left] = []
+        unverified: dict[str, str] = {}
+        for name, answer in answers.items():
+            if isinstance(answer, NodeError):
+                unverified[name] = answer.why
+            else:
+                left += answer
+        state = State.RUNNING if left else State.LOST if unverified else State.CANCELLED
+        for follower in self._followers.get(plan.job, ()):
+            follower.give_up_lost()
+        return CancelReport(plan.job, state, tuple(left), unverified)
+
+    async def _cancel_node(self, job: str, node: str, grace: float) -> list[Left]:
+        """Cancel on one node, again and again while the link is down, as long as it may take."""
+        argv = ("job", "cancel", job, node, "--grace", f"{grace:g}")
+        deadline = time.monotonic() + grace + CANCEL_SLACK
+        while True:
+            try:
+                limit = max(1.0, deadline - time.monotonic())
+                return _left(node, await self._agent(node, argv, b"", limit))
+            except UnreachableError:
+                if time.monotonic() + _RETRY >= deadline:
+                    raise
+            await asyncio.sleep(_RETRY)
+
+    async def _agent(
+        self, node: str, argv: tuple[str, ...], stdin: bytes, limit: float
+    ) -> Result:
+        async with _limit(node, limit):
+            agent = await self._agents.agent_path(node)
+            return await self._shell.run(node, (*agent, *argv), stdin, limit)
+
+
+class _limit(asyncio.Timeout):  # noqa: N801 - used like a function
+    """A time limit that ends in an UnreachableError."""
+
+    def __init__(self, node: str, limit: float) -> None:
+        super().__init__(asyncio.get_running_loop().time() + limit)
+        self._node, self._limit = node, limit
+
+    async def __aexit__(self, *details: Any) -> bool | None:  # noqa: ANN401 - passed on
+        try:
+            return await super().__aexit__(*details)
+        except TimeoutError as error:
+            raise UnreachableError(self._node, f"no answer within {self._limit:.0f} s") from error
+
+
+async def _on_each(
+    names: Iterable[str], ask: Callable[[str], Awaitable[T]]
+) -> dict[str, T | NodeError]:
+    """The answer of every node, or its error, asked side by side."""
+    answers: dict[str, T | NodeError] = {}
+
+    async def one(name: str) -> None:
+        try:
+            answers[name] = await ask(name)
+        except NodeError as error:
+            answers[name] = error
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in names:
+            tasks.create_task(one(name))
+    return answers
+
+
+def _left(node: str, result: Result) -> list[Left]:
+    """What the node says is left; a job that never began there left nothing."""
+    answer = last_json(result.out)
+    rows = answer.get("left")
+    if not isinstance(rows, list):
+        why = _complaint(result)
+        if NOT_THERE in why:
+            return []
+        raise AgentError(node, f"cancel gave no answer: {why}")
+    tables = [cast("dict[str, Any]", row) for row in cast("list[object]", rows) if isinstance(row, dict)]
+    return [Left(node, int(t.get("pid") or 0), str(t.get("command"))[:500]) for t in tables]
+
+
+def _complaint(result: Result) -> str:
+    lines = result.err.decode("utf-8", "replace").strip().splitlines()
+    text = lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
+    return text[:300]

@@ -1,0 +1,126 @@
+"""The agent on the nodes: put there once, telemetry started and kept."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rankdeck.errors import AgentError, NodeError
+from rankdeck.remote.bundle import bundle
+from rankdeck.remote.shell import Shell
+
+OnState = Callable[[str, str, bool], None]
+"""Node, one sentence, and whether all is well."""
+Configure = Callable[[str], Awaitable[Mapping[str, Any]]]
+"""The configuration of a node's telemetry, made anew each time (tunnels get new ports)."""
+
+OLDEST_PYTHON = (3, 9)
+UPLOAD_LIMIT = 120.0
+BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
+STEADY = 30.0
+"""Telemetry that ran so long starts with the shortest pause again."""
+_LOOK = (
+    'f="$HOME/.cache/rankdeck/$1"; '
+    """v=$("$2" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || v=; """
+    's=$(cat "$f" 2>/dev/null | wc -c); '
+    'printf "\\nrankdeck|%s|%d|%s\\n" "$v" "$s" "$f"'
+)
+_PUT = (
+    'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
+    'test "$(wc -c < "$1.$$.part")" -eq "$2" && mv -f "$1.$$.part" "$1"; '
+    'c=$?; rm -f "$1.$$.part"; exit $c'
+)
+
+
+class Agents:
+    """Knows where the agent lies on each node."""
+
+    def __init__(self, shell: Shell, python: str = "python3") -> None:
+        self._shell, self._python = shell, python
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def agent_path(self, node: str) -> tuple[str, ...]:
+        """The words that start the agent there; uploads it first. Raises NodeError."""
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            if node not in self._paths:
+                self._paths[node] = await self._bring(node)
+            return self._paths[node]
+
+    async def _bring(self, node: str) -> tuple[str, ...]:
+        agent = bundle()
+        look = ("sh", "-c", _LOOK, "sh", agent.name, self._python)
+        found = await self._shell.run(node, look)
+        version, size, path = _parse(node, found.out, found.err)
+        self._check_python(node, version)
+        if size != len(agent.data):
+            await self._upload(node, path, agent.data)
+        return (self._python, path)
+
+    def _check_python(self, node: str, version: str) -> None:
+        if not version:
+            why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+        major, _, minor = version.partition(".")
+        if (int(major), int(minor)) < OLDEST_PYTHON:
+            why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+
+    async def _upload(self, node: str, path: str, data: bytes) -> None:
+        put = ("sh", "-c", _PUT, "sh", path, str(len(data)))
+        result = await self._shell.run(node, put, data, UPLOAD_LIMIT)
+        if result.code != 0:
+            why = _last_line(result.err) or f"exit status {result.code}"
+            raise AgentError(node, f"the agent could not be put at {path}: {why}")
+
+    # ---- telemetry
+
+    def attach_telemetry(
+        self, node: str, configure: Configure, tasks: asyncio.TaskGroup, on_state: OnState
+    ) -> asyncio.Task[None]:
+        """Start telemetry there and keep it running until the task is cancelled."""
+        return tasks.create_task(self._keep(node, configure, on_state), name=f"telemetry {node}")
+
+    async def _keep(self, node: str, configure: Configure, on_state: OnState) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            try:
+                why = await self._telemetry(node, configure, on_state)
+            except NodeError as error:
+                why = error.why
+            failures = 0 if loop.time() - began > STEADY else failures + 1
+            pause = BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else BACKOFF[0]
+            on_state(node, f"{why}; trying again in {pause:.0f} s", False)
+            await asyncio.sleep(pause)
+
+    async def _telemetry(self, node: str, configure: Configure, on_state: OnState) -> str:
+        """Run it once; why it ended."""
+        agent = await self.agent_path(node)
+        config = json.dumps(await configure(node)).encode()
+        channel = await self._shell.open(node, (*agent, "telemetry"), lambda _: None)
+        try:
+            channel.write(config + b"\n")
+            on_state(node, "telemetry started", True)
+            code = await channel.wait()
+        finally:
+            await channel.close()
+        # The file may have been swept away: look again before the next start.
+        self._paths.pop(node, None)
+        return channel.complaint or f"telemetry ended with exit code {code}"
+
+
+def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:
+    """The answer line, among whatever the login's start-up files print."""
+    for line in reversed(out.decode("utf-8", "replace").splitlines()):
+        words = line.split("|", 3)
+        if words[0] == "rankdeck" and len(words) == 4 and words[2].isdigit():
+            return words[1], int(words[2]), words[3]
+    why = _last_line(err) or "nothing"
+    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""

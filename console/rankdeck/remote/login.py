@@ -1,0 +1,164 @@
+"""One SSH login: the options, the host key question, and what went wrong in words."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from rankdeck.errors import HostKeyError, UnreachableError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.remote.hostkeys import HostKeys, Offered
+
+Confirm = Callable[[HostKeyError], Awaitable[bool]]
+KEEPALIVE = 5.0
+KEEPALIVE_MISSES = 3
+FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
+"""All that asyncssh raises: its key and config errors are ValueErrors."""
+
+
+class _Client(asyncssh.SSHClient):
+    """Keeps the key that known_hosts does not vouch for."""
+
+    def __init__(self) -> None:
+        self.offered: Offered | None = None
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        self.offered = Offered((host, addr, port if port != 22 else None), key)
+        return False
+
+
+class Logins:
+    """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
+
+    def __init__(self, cluster: Cluster, confirm: Confirm | None) -> None:
+        self._access = cluster.access
+        self._confirm = confirm
+        self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
+        self._identity: list[asyncssh.SSHKey] | None = None
+        self._refused: set[str] = set()
+
+    async def connect(self, node: Node) -> asyncssh.SSHClientConnection:
+        """A connection; asks about an unknown host key once. Raises UnreachableError."""
+        try:
+            return await self._attempt(node)
+        except HostKeyError as error:
+            if not error.line or self._confirm is None or error.line in self._refused:
+                raise
+            if not await self._confirm(error):
+                self._refused.add(error.line)
+                raise
+            self._accept(node, error.line)
+        return await self._attempt(node)
+
+    def _accept(self, node: Node, line: str) -> None:
+        hostkeys = self._trusted(node)
+        try:
+            hostkeys.accept(line)
+        except OSError as error:
+            why = f"the host key could not be added to {hostkeys.files[0]}: {error.strerror}"
+            raise UnreachableError(node.name, why) from error
+
+    async def _attempt(self, node: Node) -> asyncssh.SSHClientConnection:
+        client = _Client()
+        try:
+            hostkeys = self._trusted(node)
+            options = self._options(node)
+            async with asyncio.timeout(self._access.connect_limit):
+                return await asyncssh.connect(
+                    node.host,
+                    client_factory=lambda: client,
+                    # Empty bytes would make asyncssh read ~/.ssh/known_hosts by itself.
+                    known_hosts=hostkeys.known().match,
+                    **options,
+                )
+        except FAILURES as error:
+            if client.offered is not None:
+                raise self._trusted(node).judge(node.name, client.offered) from error
+            raise UnreachableError(node.name, explain(error, node)) from error
+
+    def _options(self, node: Node) -> dict[str, Any]:
+        access = self._access
+        options: dict[str, Any] = {
+            "config": _config(access.config),
+            "keepalive_interval": KEEPALIVE,
+            "keepalive_count_max": KEEPALIVE_MISSES,
+            "encoding": None,
+        }
+        if node.port != 22:
+            options["port"] = node.port
+        if access.user:
+            options["username"] = access.user
+        if access.identity:
+            options["client_keys"] = self._keys()
+        return options
+
+    def _keys(self) -> list[asyncssh.SSHKey]:
+        if self._identity is None:
+            path = Path(self._access.identity).expanduser()
+            self._identity = [asyncssh.read_private_key(path)]
+        return self._identity
+
+    def _trusted(self, node: Node) -> HostKeys:
+        files = tuple(self._known_hosts_files(node))
+        if files not in self._hostkeys:
+            self._hostkeys[files] = HostKeys([Path(file).expanduser() for file in files])
+        return self._hostkeys[files]
+
+    def _known_hosts_files(self, node: Node) -> list[str]:
+        if self._access.known_hosts:
+            return [self._access.known_hosts]
+        probe = asyncssh.SSHClientConnectionOptions(
+            host=node.host, config=_config(self._access.config), client_keys=None, agent_path=None
+        )
+        named = probe.known_hosts
+        chosen = [str(file) for file in named] if isinstance(named, list) else []
+        return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
+
+
+def _config(named: str) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
+    if named == "none":
+        return None
+    return [str(Path(named).expanduser())] if named else ()
+
+
+def explain(error: BaseException, node: Node) -> str:
+    """What went wrong, and what to do, in one sentence."""
+    where = f"{node.host} port {node.port}"
+    for kind, sentence in _SENTENCES:
+        if isinstance(error, kind):
+            return sentence.format(where=where, host=node.host, port=node.port, error=_words(error))
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"no route to {node.host}; is the network up, and the address right?"
+    return f"no SSH connection to {where}: {_words(error)}"
+
+
+def _words(error: BaseException) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:300] or type(error).__name__
+
+
+_SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
+    (
+        asyncssh.PermissionDenied,
+        "login refused (Permission denied): check `ssh: {{user, identity}}`, ssh-agent and the node's authorized_keys",
+    ),
+    (
+        asyncssh.HostKeyNotVerifiable,
+        "a host key on the way is not trusted ({error}): log in once with `ssh {host}` and look at it",
+    ),
+    (asyncssh.KeyEncryptionError, "the key has a passphrase: add it to ssh-agent with ssh-add"),
+    (asyncssh.KeyImportError, "the key named by `ssh: {{identity}}` cannot be used: {error}"),
+    (asyncssh.ConfigParseError, "the ssh_config file cannot be read: {error}"),
+    (asyncssh.KeyExchangeFailed, "no common algorithm with the SSH server of {where}: {error}"),
+    (ConnectionRefusedError, "{where} refused the connection; is sshd running there?"),
+    (TimeoutError, "{where} does not answer; is the node up?"),
+    (socket.gaierror, "the name {host} does not resolve: give an `address` in the cluster file"),
+    (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
+    (asyncssh.ChannelListenError, "the SSH server refuses port forwarding; see AllowTcpForwarding"),
+)

@@ -1,0 +1,263 @@
+"""SSH connections to the nodes: opened when needed, shared, opened again when lost."""
+
+import asyncio
+import re
+import shlex
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+
+import asyncssh
+
+from rankdeck.errors import AgentError, UnreachableError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.remote.login import FAILURES, Confirm, Logins, explain
+from rankdeck.remote.shell import Clock, OnData, Result
+
+FAN_OUT = 64
+SESSIONS = 8
+"""Per connection; OpenSSH allows 10."""
+OPEN_LIMIT = 15.0
+CLOSE_LIMIT = 3.0
+_MOST_OUTPUT = 32 << 20
+_MOST_COMPLAINT = 16 << 10
+_PINGS = 4
+_CLOCK = ("sh", "-c", "while read x; do date +%s.%N; done")
+_STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
+
+
+class _Session(asyncssh.SSHClientSession[bytes]):
+    """Hands stdout to a callback at once; keeps the end of stderr."""
+
+    def __init__(self, on_data: OnData) -> None:
+        self._on_data = on_data
+        self.complaint = b""
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if datatype is None:
+            self._on_data(data)
+        else:
+            self.complaint = (self.complaint + data)[-_MOST_COMPLAINT:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(exc)
+
+
+class SshChannel:
+    """One running program; see `shell.Channel`."""
+
+    def __init__(
+        self, node: Node, channel: "asyncssh.SSHClientChannel[bytes]", session: _Session
+    ) -> None:
+        self._node, self._channel, self._session = node, channel, session
+
+    def write(self, data: bytes) -> None:
+        if not self._channel.is_closing():
+            self._channel.write(data)
+
+    def end(self) -> None:
+        if not self._channel.is_closing() and self._channel.can_write_eof():
+            self._channel.write_eof()
+
+    def pause(self) -> None:
+        self._channel.pause_reading()
+
+    def resume(self) -> None:
+        self._channel.resume_reading()
+
+    @property
+    def complaint(self) -> str:
+        lines = self._session.complaint.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+    @property
+    def complaints(self) -> bytes:
+        return self._session.complaint
+
+    async def wait(self) -> int:
+        error = await asyncio.shield(self._session.ended)
+        code = self._channel.get_returncode()
+        if code is None:
+            why = explain(error, self._node) if error else "the connection was lost"
+            raise UnreachableError(self._node.name, why) from error
+        return 128 - code if code < 0 else code
+
+    async def close(self) -> None:
+        self._channel.close()
+
+
+class _Link:
+    """A connection and how many sessions it carries."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.connection = connection
+        self.sessions = 0
+
+    @property
+    def alive(self) -> bool:
+        return not self.connection.is_closed()
+
+
+class Connections:
+    """The way to all nodes of a cluster; an async context manager."""
+
+    def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
+        self._nodes = {node.name: node for node in cluster.nodes}
+        self._logins = Logins(cluster, confirm)
+        self._fan_out = asyncio.Semaphore(FAN_OUT)
+        self._locks = {name: asyncio.Lock() for name in self._nodes}
+        self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
+        self._clocks: dict[str, tuple[_Link, Clock]] = {}
+
+    async def __aenter__(self) -> "Connections":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        links = [link for links in self._links.values() for link in links]
+        for link in links:
+            link.connection.close()
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT):
+                for link in links:
+                    await link.connection.wait_closed()
+        except TimeoutError:
+            for link in links:
+                link.connection.abort()
+
+    def connected(self, node: str) -> bool:
+        """Whether there is a connection at this moment."""
+        return any(link.alive for link in self._links.get(node, ()))
+
+    def drop(self, node: str) -> None:
+        """Cut every connection to a node; the next use opens a new one."""
+        for link in self._links.get(node, ()):
+            link.connection.abort()
+
+    async def run(
+        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
+    ) -> Result:
+        """What the program said and how it ended; raises UnreachableError."""
+        pieces: list[bytes] = []
+        size = 0
+
+        def collect(data: bytes) -> None:
+            nonlocal size
+            size += len(data)
+            if size <= _MOST_OUTPUT:
+                pieces.append(data)
+
+        try:
+            async with asyncio.timeout(limit):
+                channel = await self.open(node, argv, collect)
+                try:
+                    channel.write(stdin)
+                    channel.end()
+                    code = await channel.wait()
+                finally:
+                    await channel.close()
+        except TimeoutError as error:
+            raise UnreachableError(node, f"no answer within {limit:.0f} s to {argv[-1][:60]}") from error
+        if size > _MOST_OUTPUT:
+            raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
+        return Result(code, b"".join(pieces), channel.complaints)
+
+    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
+        """The running program; `on_data` gets its stdout as it comes."""
+        link = await self._free_link(node)
+        command = shlex.join(argv)
+        session = _Session(on_data)
+        link.sessions += 1
+        try:
+            async with self._opening(node):
+                channel, _ = await link.connection.create_session(
+                    lambda: session, command, encoding=None
+                )
+        except BaseException:
+            link.sessions -= 1
+            raise
+        session.ended.add_done_callback(lambda _: _release(link))
+        return SshChannel(self._nodes[node], channel, session)
+
+    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
+        """A port on the node's loopback that leads to `host:port` as seen from here."""
+        link = await self._free_link(node)
+        async with self._opening(node):
+            listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
+        return listener.get_port()
+
+    async def clock(self, node: str) -> Clock:
+        """How the node's clock differs from ours; measured once per connection."""
+        link = await self._free_link(node)
+        known = self._clocks.get(node)
+        if known is None or known[0] is not link:
+            known = link, await self._measure(node)
+            self._clocks[node] = known
+        return known[1]
+
+    async def _measure(self, node: str) -> Clock:
+        answers: asyncio.Queue[bytes] = asyncio.Queue()
+        channel = await self.open(node, _CLOCK, answers.put_nowait)
+        best = Clock(0.0, 60.0)
+        try:
+            async with asyncio.timeout(5):
+                for _ in range(_PINGS):
+                    asked = time.time()
+                    channel.write(b"\n")
+                    best = min(best, _reading(await answers.get(), asked), key=_width)
+        except TimeoutError:
+            return best
+        finally:
+            await channel.close()
+        return best
+
+    async def _free_link(self, node: str) -> _Link:
+        if node not in self._nodes:
+            raise UnreachableError(node, "no node of that name in the cluster file")
+        async with self._locks[node]:
+            links = [link for link in self._links[node] if link.alive]
+            self._links[node] = links
+            for link in links:
+                if link.sessions < SESSIONS:
+                    return link
+            async with self._fan_out:
+                link = _Link(await self._logins.connect(self._nodes[node]))
+            links.append(link)
+            return link
+
+    @asynccontextmanager
+    async def _opening(self, node: str) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(OPEN_LIMIT):
+                yield
+        except FAILURES as error:
+            raise UnreachableError(node, explain(error, self._nodes[node])) from error
+
+
+def _release(link: _Link) -> None:
+    link.sessions -= 1
+
+
+def _width(clock: Clock) -> float:
+    return clock.uncertainty
+
+
+def _reading(answer: bytes, asked: float) -> Clock:
+    """The node's clock by one question: it was read in the middle, give or take half the way."""
+    heard = time.time()
+    match = _STAMP.search(answer)
+    if match is None:
+        return Clock(0.0, 60.0)
+    half = (heard - asked) / 2
+    if match[2] is None:
+        return Clock(int(match[1]) + 0.5 - asked - half, half + 0.5)
+    return Clock(float(match[0]) - asked - half, half)
+
+

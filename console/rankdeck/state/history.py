@@ -1,0 +1,163 @@
+"""Jobs of earlier sessions, in one SQLite file that survives a kill -9 at any time."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
+from rankdeck_agent.wire import WireError, node_plan
+
+log = logging.getLogger(__name__)
+VERSION = 1
+KEEP = 500
+"""Jobs kept per cluster."""
+_BUSY_LIMIT = 5.0
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS job (
+    id TEXT PRIMARY KEY, cluster TEXT NOT NULL, created REAL NOT NULL,
+    state TEXT NOT NULL, plan TEXT NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS job_of_cluster ON job (cluster, created);
+PRAGMA user_version = {VERSION};
+"""
+
+
+class History:
+    """The file of one user; several consoles may have it open at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = _open(path)
+        self._saved: dict[str, Job] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._database.close()
+
+    def save(self, job: Job) -> None:
+        """Keep the job as it is now; where the disk refuses, say so and go on."""
+        if self._saved.get(job.id) is job:
+            return
+        self._saved[job.id] = job
+        row = (job.id, job.cluster, job.created, job.state.value)
+        try:
+            with self._database:
+                self._database.execute(
+                    "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+                    " state = excluded.state, record = excluded.record",
+                    (*row, json.dumps(asdict(job.plan)), json.dumps(_record(job))),
+                )
+        except sqlite3.Error as error:
+            log.warning("the history of jobs cannot be written: %s", error)
+
+    def load(self, cluster: str) -> tuple[Job, ...]:
+        """The newest jobs of this cluster, newest first; rows that make no sense left out."""
+        query = "SELECT plan, record, created FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
+        try:
+            rows = self._database.execute(query, (cluster, KEEP)).fetchall()
+        except sqlite3.Error as error:
+            log.warning("the history of jobs cannot be read: %s", error)
+            return ()
+        return tuple(job for row in rows if (job := _job(*row)) is not None)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """The database; one that is broken or of another version is set aside, never deleted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return _connect(path)
+    except sqlite3.OperationalError as error:
+        log.warning("%s cannot be opened (%s): jobs are not remembered", path, error)
+        return _connect(Path(":memory:"))
+    except sqlite3.DatabaseError as error:
+        aside = _set_aside(path)
+        log.warning("%s is not usable (%s); moved to %s", path, error, aside.name)
+        return _connect(path)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_BUSY_LIMIT)
+    try:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise sqlite3.DatabaseError(f"version {version}, not {VERSION}")
+        database.executescript(_SCHEMA)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.old{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+def _record(job: Job) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "state": job.state.value,
+        "ranks": [asdict(rank) for rank in job.ranks],
+        "ended": job.ended,
+        "exit_code": job.exit_code,
+        "first_failure": asdict(job.first_failure) if job.first_failure else None,
+        "troubles": list(job.troubles),
+    }
+
+
+def _job(plan_text: str, record_text: str, created: float) -> Job | None:
+    try:
+        plan = _plan(json.loads(plan_text))
+        record = json.loads(record_text)
+        return Job(
+            id=plan.job,
+            name=record["name"],
+            cluster=plan.cluster,
+            plan=plan,
+            state=State(record["state"]),
+            ranks=tuple(_rank(rank) for rank in record["ranks"]),
+            created=created,
+            ended=record["ended"],
+            exit_code=record["exit_code"],
+            first_failure=_failure(record["first_failure"]),
+            troubles=tuple(record["troubles"]),
+        )
+    except (ValueError, TypeError, KeyError, WireError) as error:
+        log.warning("a job in the history cannot be read: %s", error)
+        return None
+
+
+def _plan(raw: Mapping[str, Any]) -> Plan:
+    nodes = tuple(node_plan(node) for node in raw["nodes"])
+    values: dict[str, Any] = {**raw, "nodes": nodes, "abort": Abort(**raw["abort"])}
+    return Plan(**values)
+
+
+def _rank(raw: Mapping[str, Any]) -> RankState:
+    return RankState(**{**raw, "state": State(raw["state"])})
+
+
+def _failure(raw: Mapping[str, Any] | None) -> FirstFailure | None:
+    if raw is None:
+        return None
+    return FirstFailure(
+        **{**raw, "lines": tuple(raw["lines"]), "tied": tuple(raw["tied"])}
+    )
