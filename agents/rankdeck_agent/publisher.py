@@ -21,6 +21,8 @@ LONGEST_WAIT = 10.0
 """Seconds between two tries to reach the broker, at most."""
 STEADY = 30.0
 """A connection that held this long was a good one: the next wait is short again."""
+SUSPICIOUS = 4
+"""Short connections in a row after which we suspect a double of ours."""
 EVENTS_KEPT = 1000
 GOODBYE_LIMIT = 2.0
 _REFUSED = {
@@ -42,6 +44,8 @@ class Publisher:
         self._hello = hello
         self._said: set[str] = set()
         self._waits = 0
+        self._short = 0
+        """Connections in a row that ended at once."""
         self._since = 0.0
         self._refusal = ""
         self.dropped = 0
@@ -132,6 +136,7 @@ class Publisher:
 
     def _on_connect_fail(self, client: Client, data: object) -> None:
         # paho hands over no reason, but calls this while it handles the error.
+        self._short = 0
         error = sys.exc_info()[1]
         self._complain(
             f"cannot be reached: {reason(error)}" if error else "cannot be reached"
@@ -148,13 +153,14 @@ class Publisher:
     ) -> None:
         held = time.monotonic() - self._since if self._since else 0.0
         self._since = 0.0
+        self._short += 1
         if held > STEADY:
-            self._waits = 0
+            self._waits = self._short = 0
             self._said.clear()
         if self._refusal:
             self._complain(self._refusal)
         elif code.is_failure:
-            self._complain(_lost(held, self._waits, self.client_id))
+            self._complain(_lost(self._short, self.client_id))
         self._wait_longer()
 
     def _wait_longer(self) -> None:
@@ -176,8 +182,8 @@ class Publisher:
         )
 
 
-def _lost(held: float, waits: int, client_id: str) -> str:
-    if held < STEADY and waits >= 3:
+def _lost(short: int, client_id: str) -> str:
+    if short >= SUSPICIOUS:
         return (
             f"ends each connection at once; does another agent publish as {client_id}?"
         )
