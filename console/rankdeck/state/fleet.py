@@ -76,7 +76,7 @@ class Fleet:
         for name, state in self._nodes.items():
             if state.newly_silent():
                 self._changed.add(name)
-        changed, self._changed = frozenset(self._changed), set()
+        changed, self._changed = frozenset(self._changed), set[str]()
         for name in changed:
             # Rules that must hold for a while are judged at every change, seen or not.
             _ = self._nodes[name].health

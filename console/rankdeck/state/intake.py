@@ -1,8 +1,8 @@
 """What a node sends, cut to size and cleaned before it is kept."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from rankdeck.model.text import clean
 from rankdeck_agent.wire import Event, Hello
@@ -40,17 +40,18 @@ def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
 
 def plain(raw: Mapping[str, Number]) -> bool:
     """Whether all numbers are finite and of sane size."""
-    try:
-        return len(raw) <= DEVICES and abs(math.fsum(raw.values())) <= LARGEST * DEVICES
-    except (OverflowError, ValueError):
+    if not 0 < len(raw) <= DEVICES:
         return False
+    least, most = min(raw.values()), max(raw.values())
+    # min and max may pass over a NaN; the sum does not.
+    return least >= -LARGEST and most <= LARGEST and not math.isnan(sum(raw.values()))
 
 
 def texts(raw: object) -> dict[str, str]:
     """A table of words."""
     if not isinstance(raw, Mapping):
         return {}
-    table: Mapping[Any, Any] = raw
+    table = cast("Mapping[Any, Any]", raw)  # JSON: anything may be in it
     return {
         clean(key, NAME): clean(value, TEXT)
         for key, value in list(table.items())[:ENTRIES]
@@ -61,7 +62,7 @@ def names(raw: object) -> frozenset[str]:
     """A set of words."""
     if not isinstance(raw, list | tuple):
         return frozenset()
-    many: list[Any] | tuple[Any, ...] = raw
+    many = cast("Sequence[Any]", raw)  # JSON: anything may be in it
     return frozenset(clean(name, NAME) for name in many[:ENTRIES])
 
 

@@ -29,6 +29,9 @@ TOTALS: Mapping[str, Callable[[Sequence[float]], float]] = {
 BY_DEVICE = frozenset(
     {"gpu.used", "gpu.temp", "gpu.power", "net.rx", "net.tx", "rdma.rx", "rdma.tx"}
 )
+_COUNTERS = frozenset(
+    name for name, metric in METRICS.items() if metric.kind == "counter"
+)
 _LINKS = ("rdma.up", "net.up")
 
 
@@ -62,6 +65,8 @@ class NodeState:
         self._rings: dict[tuple[str, str], Ring] = {}
         self._memory: Memory = {}
         self._health = Health(Level.UNKNOWN)
+        self._holes: tuple[object, object] = (None, None)
+        self._overdue: dict[str, str] = {}
         self._stale = True
         self._judged_silent = True
 
@@ -107,7 +112,7 @@ class NodeState:
         """Per device: values of a gauge, growth per second of a counter."""
         return (
             self.rates.get(metric, {})
-            if _counter(metric)
+            if metric in _COUNTERS
             else self.values.get(metric, {})
         )
 
@@ -166,16 +171,20 @@ class NodeState:
         ]
         for metric in late:
             self._forget(metric)
-            if len(self.failed) < intake.ENTRIES and metric not in self.absent:
-                self.failed[metric] = "no new reading"
+            if metric not in self.absent:
+                self._overdue[metric] = self.failed[metric] = "no new reading"
             self._stale = True
         return bool(late)
 
     # ---- inside
 
     def _take_holes(self, sample: Sample) -> None:
+        holes = (sample.absent, sample.failed)
+        if holes == self._holes:
+            return
+        self._holes = holes
         self.absent = intake.names(sample.absent)
-        self.failed = intake.texts(sample.failed)
+        self.failed = {**self._overdue, **intake.texts(sample.failed)}
         for metric in (*self.absent, *self.failed):
             if metric in self.values:
                 self._forget(metric)
@@ -199,7 +208,7 @@ class NodeState:
             self._note_links(metric, raw)
         then = self._stamps[metric][0]
         self._stamps[metric] = (at, then)
-        if _counter(metric):
+        if metric in _COUNTERS:
             self._take_rates(metric, before, at - then)
         if metric in TOTALS:
             self._chart(metric, at)
@@ -212,6 +221,8 @@ class NodeState:
             return
         self.values[metric] = kept
         self._stamps[metric] = (at, at)
+        if self._overdue.pop(metric, None):
+            self.failed.pop(metric, None)
         if metric in _LINKS:
             self._note_links(metric, kept)
         if metric in TOTALS:
@@ -280,8 +291,3 @@ class NodeState:
         )
         self._health, self._memory = assess(facts, self._memory)
         self._stale, self._judged_silent = False, self.silent
-
-
-def _counter(metric: str) -> bool:
-    known = METRICS.get(metric)
-    return known is not None and known.kind == "counter"

@@ -1,0 +1,249 @@
+"""Telemetry of a cluster, from a private broker or the site's, into the fleet."""
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from rankdeck.errors import BrokerError, RankdeckError
+from rankdeck.model.cluster import Broker, Cluster
+from rankdeck.state.fleet import Fleet
+from rankdeck.telemetry.broker import PrivateBroker
+from rankdeck.telemetry.subscriber import Address, subscribe
+from rankdeck_agent.wire import TOPIC_PREFIX, WireError, decode, split_topic
+
+log = logging.getLogger(__name__)
+PERIOD = 1.0
+KEEPALIVE = 10
+FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
+
+
+class Link(Protocol):
+    """Where the agents of an open cluster publish."""
+
+    private: bool
+    """The broker is ours, on this machine: agents need a tunnel to it."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the broker, as seen from the console."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the broker, one sentence; "" if nothing."""
+        ...
+
+    def agent_config(self, node_name: str) -> dict[str, object]:
+        """What the agent of this node is told. A tunnel puts in its own host and port."""
+        ...
+
+
+class Intake:
+    """Decodes messages into the fleet; what is wrong is counted and said once per node."""
+
+    def __init__(self, cluster: str, fleet: Fleet) -> None:
+        self.refused: dict[str, int] = {}
+        """Node -> messages that could not be used."""
+        self._cluster = cluster
+        self._fleet = fleet
+
+    def take(self, topic: str, payload: bytes, retained: bool = False) -> None:
+        """Apply one message; raises nothing."""
+        parts = split_topic(topic)
+        if parts is None or parts[0] != self._cluster:
+            self._refuse(
+                "another cluster",
+                f"message on {topic[:120]!r} is not for cluster {self._cluster}",
+            )
+            return
+        _, node, kind = parts
+        if not payload or (retained and kind != "hello"):
+            # An erased or old message: not a sign of life.
+            return
+        if not self._fleet.knows(node):
+            self._refuse(
+                "unknown nodes", f"node {node[:80]!r} is not in the cluster file"
+            )
+            return
+        try:
+            self._fleet.apply(node, decode(kind, payload))
+        except WireError as error:
+            self._refuse(node, f"unusable message: {str(error)[:200]!r}")
+
+    def _refuse(self, who: str, why: str) -> None:
+        if who not in self.refused:
+            log.warning("%s", why, extra={"source": who})
+        self.refused[who] = self.refused.get(who, 0) + 1
+
+
+class PrivateLink:
+    """The broker inside this console."""
+
+    private = True
+
+    def __init__(self, cluster: Cluster, fleet: Fleet) -> None:
+        self.intake = Intake(cluster.name, fleet)
+        self._cluster = cluster
+        self._fleet = fleet
+        self.broker = PrivateBroker(self.intake.take, cluster.name)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.broker.port
+
+    @property
+    def trouble(self) -> str:
+        return self._fleet.trouble
+
+    def agent_config(self, node_name: str) -> dict[str, object]:
+        username, password = self.broker.credential(node_name)
+        host, port = self.address
+        login = {
+            "username": username,
+            "password": password,
+            "tls": False,
+            "ca_file": "",
+        }
+        return {
+            **_common(self._cluster, node_name),
+            "host": host,
+            "port": port,
+            **login,
+        }
+
+
+class SiteLink:
+    """The site's broker: subscribe, and come back when the connection is lost."""
+
+    private = False
+
+    def __init__(self, cluster: Cluster, fleet: Fleet, broker: Broker) -> None:
+        self.intake = Intake(cluster.name, fleet)
+        self._cluster = cluster
+        self._fleet = fleet
+        self._broker = broker
+        self._wait = FIRST_WAIT
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._broker.host, self._broker.port
+
+    @property
+    def trouble(self) -> str:
+        return self._fleet.trouble
+
+    def agent_config(self, node_name: str) -> dict[str, object]:
+        """The operator's own account: agents installed by the site have accounts of their own."""
+        broker = self._broker
+        login = {"username": broker.username, "password": password_of(broker)}
+        tls = {"tls": broker.tls, "ca_file": broker.ca_file}
+        where = {"host": broker.host, "port": broker.port}
+        return {**_common(self._cluster, node_name), **where, **login, **tls}
+
+    async def run(self) -> None:
+        """Read until cancelled; what goes wrong is stored as the fleet's trouble."""
+        while True:
+            try:
+                await subscribe(
+                    _address(self._broker),
+                    f"{TOPIC_PREFIX}/{self._cluster.name}/+/+",
+                    self.intake.take,
+                    self._ready,
+                )
+            except BrokerError as error:
+                self._note(str(error))
+            await asyncio.sleep(self._wait)
+            self._wait = min(self._wait * 2, LONGEST_WAIT)
+
+    def _ready(self) -> None:
+        self._fleet.trouble = ""
+        self._wait = FIRST_WAIT
+
+    def _note(self, why: str) -> None:
+        if why != self._fleet.trouble:
+            log.error("%s", why, extra={"source": "broker"})
+        self._fleet.trouble = why
+
+
+@asynccontextmanager
+async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
+    """Telemetry flows into the fleet as long as this is open.
+
+    Raises BrokerError if the private broker cannot listen; a site broker that cannot be
+    reached is trouble to show, and is tried again.
+    """
+    if cluster.broker is None:
+        private = PrivateLink(cluster, fleet)
+        await private.broker.start()
+        try:
+            yield private
+        finally:
+            await private.broker.close()
+        return
+    site = SiteLink(cluster, fleet, cluster.broker)
+    failure: RankdeckError | None = None
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(site.run())
+        try:
+            yield site
+        except RankdeckError as error:
+            # Raised outside, or the group would wrap it.
+            failure = error
+        finally:
+            reading.cancel()
+    if failure:
+        raise failure
+
+
+def password_of(broker: Broker) -> str:
+    """The password the cluster file names; raises BrokerError."""
+    if broker.password_env:
+        found = os.environ.get(broker.password_env)
+        if found is None:
+            raise BrokerError(
+                f"the environment has no {broker.password_env}, which holds the broker's password"
+            )
+        return found
+    if not broker.password_file:
+        return ""
+    try:
+        return Path(broker.password_file).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokerError(
+            f"cannot read the broker's password from {broker.password_file}: {error}"
+        ) from error
+
+
+def _address(broker: Broker) -> Address:
+    return Address(
+        host=broker.host,
+        port=broker.port,
+        username=broker.username,
+        password=password_of(broker),
+        tls=_tls(broker) if broker.tls else None,
+    )
+
+
+def _tls(broker: Broker) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=broker.ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BrokerError(
+            f"cannot read the broker's certificates in {broker.ca_file}: {error}"
+        ) from error
+
+
+def _common(cluster: Cluster, node: str) -> dict[str, object]:
+    return {
+        "cluster": cluster.name,
+        "node": node,
+        "keepalive": KEEPALIVE,
+        "period": PERIOD,
+        "simulate": list(cluster.simulate),
+        "root": "/",
+    }

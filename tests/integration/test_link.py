@@ -1,0 +1,263 @@
+"""The telemetry link with real clients, over the private broker and over mosquitto."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from contextlib import asynccontextmanager
+
+import aiomqtt
+import pytest
+from tests.support.polling import until
+
+from rankdeck.errors import LaunchError
+from rankdeck.model.cluster import Broker, Cluster, Node
+from rankdeck.model.health import Level
+from rankdeck.state.fleet import Fleet
+from rankdeck.telemetry.broker import PrivateBroker
+from rankdeck.telemetry.link import open_link
+from rankdeck_agent.config import from_mapping
+from rankdeck_agent.wire import Hello, Sample, encode, topic
+
+SAMPLE = Sample(1, 1.0, {"cpu.used": {"": 12.5}})
+
+
+def cluster(broker=None):
+    return Cluster(name="lab", nodes=(Node(name="n1"), Node(name="n2")), broker=broker)
+
+
+def agent(config):
+    login = {
+        "username": config["username"] or None,
+        "password": config["password"] or None,
+    }
+    return aiomqtt.Client(config["host"], config["port"], timeout=5, **login)
+
+
+async def test_an_agent_with_its_configuration_is_heard_through_the_private_broker() -> (
+    None
+):
+    site = cluster()
+    fleet = Fleet(site)
+    async with open_link(site, fleet) as link:
+        config = link.agent_config("n1")
+        async with agent(config) as client:
+            await client.publish(
+                topic("lab", "n1", "hello"), encode(Hello("n1", True)), retain=True
+            )
+            await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE))
+            await until(lambda: fleet.node("n1").heard_s() is not None)
+
+    assert link.private
+    assert link.trouble == ""
+    assert (config["host"], config["port"]) == link.address
+    assert from_mapping(config).node == "n1"
+    assert fleet.node("n1").value("cpu.used") == 12.5
+
+
+async def test_unusable_messages_are_counted_and_said_once(caplog) -> None:
+    site = cluster()
+    fleet = Fleet(site)
+    async with open_link(site, fleet) as link, agent(link.agent_config("n1")) as client:
+        for junk in (
+            b"\xff\xfe",
+            b"[]",
+            b'{"seq": 1}',
+            b'{"seq":1,"at":2,"values":{"a":{"b":"c"}}}',
+            b"[" * 5000,
+        ):
+            await client.publish(topic("lab", "n1", "sample"), junk, qos=1)
+        await client.publish("rankdeck/1/lab/n1/nonsense", b"{}", qos=1)
+        await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE), qos=1)
+
+    assert link.intake.refused == {"n1": 6}
+    assert len([r for r in caplog.records if "unusable" in r.message]) == 1
+    assert fleet.node("n1").value("cpu.used") == 12.5
+
+
+async def test_other_clusters_and_unknown_nodes_are_ignored() -> None:
+    site = cluster()
+    fleet = Fleet(site)
+    async with open_link(site, fleet) as link:
+        link.intake.take("rankdeck/1/other/n1/sample", encode(SAMPLE))
+        link.intake.take("rankdeck/1/lab/n9/sample", encode(SAMPLE))
+        link.intake.take("rankdeck/1/lab/n1/sample", encode(SAMPLE), retained=True)
+
+    assert link.intake.refused == {"another cluster": 1, "unknown nodes": 1}
+    assert fleet.node("n1").heard_s() is None
+
+
+@asynccontextmanager
+async def site_broker():
+    """The project's own broker in the place of a site's; n1 may publish, `reader` may read."""
+    broker = PrivateBroker(lambda name, payload: None, "lab")
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+async def test_a_wrong_password_is_a_sentence_and_not_a_crash(monkeypatch) -> None:
+    async with site_broker() as broker:
+        monkeypatch.setenv("LAB_MQTT", "wrong")
+        site = cluster(
+            Broker(
+                host="127.0.0.1",
+                port=broker.port,
+                username="reader",
+                password_env="LAB_MQTT",
+            )
+        )
+        fleet = Fleet(site)
+        async with open_link(site, fleet) as link:
+            await until(lambda: link.trouble)
+
+    assert (
+        link.trouble
+        == f"the broker at 127.0.0.1:{broker.port} refuses the user name or password"
+    )
+
+
+async def test_an_unreachable_broker_is_a_sentence_and_is_tried_again(
+    monkeypatch,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    broker = PrivateBroker(lambda name, payload: None, "lab")
+    monkeypatch.setenv("LAB_MQTT", broker.reader()[1])
+    site = cluster(
+        Broker(host="127.0.0.1", port=port, username="reader", password_env="LAB_MQTT")
+    )
+    fleet = Fleet(site)
+    async with open_link(site, fleet) as link:
+        await until(lambda: link.trouble)
+        trouble = link.trouble
+        await broker.start(port=port)
+        await until(lambda: not link.trouble)
+        user, password = broker.credential("n1")
+        async with agent(
+            {"host": "127.0.0.1", "port": port, "username": user, "password": password}
+        ) as client:
+            await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE))
+            await until(lambda: fleet.node("n1").heard_s() is not None)
+        await broker.close()
+        await until(lambda: link.trouble)
+
+    assert trouble.startswith(f"the broker at 127.0.0.1:{port} cannot be reached:")
+    assert "ended the connection" in link.trouble or "cannot be reached" in link.trouble
+
+
+@pytest.mark.parametrize(
+    ("broker", "words"),
+    [
+        (
+            Broker(host="127.0.0.1", password_env="LAB_MISSING"),
+            "the environment has no LAB_MISSING",
+        ),
+        (
+            Broker(host="127.0.0.1", password_file="/nonexistent/secret"),
+            "cannot read the broker's password from /nonexistent/secret",
+        ),
+        (
+            Broker(host="127.0.0.1", tls=True, ca_file="/nonexistent/ca"),
+            "cannot read the broker's certificates in /nonexistent/ca",
+        ),
+    ],
+)
+async def test_what_is_missing_on_our_side_is_a_sentence(broker, words) -> None:
+    site = cluster(broker)
+    async with open_link(site, Fleet(site)) as link:
+        await until(lambda: link.trouble)
+
+    assert words in link.trouble
+
+
+async def test_an_error_of_the_front_end_is_not_wrapped() -> None:
+    site = cluster(Broker(host="127.0.0.1", port=1))
+    with pytest.raises(LaunchError):
+        async with open_link(site, Fleet(site)):
+            raise LaunchError("plan", "no")
+
+
+def call(*command):
+    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+
+
+@pytest.fixture
+async def mosquitto(tmp_path):
+    """Start mosquitto with TLS and a password; gives port, certificate and password."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]  # fmt: skip
+    assert call(*make)
+    passwords = tmp_path / "passwords"
+    assert call("mosquitto_passwd", "-c", "-b", passwords, "console", "secret")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "m.conf").write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\ncertfile {cert}\nkeyfile {key}\nuser root\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        "mosquitto", "-c", str(tmp_path / "m.conf")
+    )
+    yield port, str(cert)
+    process.terminate()
+    await process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(
+    mosquitto, tmp_path
+) -> None:
+    port, ca_file = mosquitto
+    (tmp_path / "pw").write_text("secret\n")
+    broker = Broker(
+        host="localhost",
+        port=port,
+        tls=True,
+        ca_file=ca_file,
+        username="console",
+        password_file=str(tmp_path / "pw"),
+    )
+    site = cluster(broker)
+    fleet = Fleet(site)
+    sends = [
+        "mosquitto_pub",
+        "-h",
+        "localhost",
+        "-p",
+        str(port),
+        "--cafile",
+        ca_file,
+        "-u",
+        "console",
+        "-P",
+        "secret",
+        "-q",
+        "1",
+    ]
+    async with open_link(site, fleet) as link:
+        config = link.agent_config("n1")
+        hello = [
+            *sends,
+            "-r",
+            "-t",
+            topic("lab", "n1", "hello"),
+            "-m",
+            encode(Hello("n1", True, boot="b1")).decode(),
+        ]
+        await until(lambda: call(*hello))
+        await until(lambda: fleet.node("n1").hello)
+        assert fleet.node("n1").health.level is Level.UNKNOWN
+        number = encode(SAMPLE).decode()
+        assert call(*sends, "-t", topic("lab", "n1", "sample"), "-m", number)
+        await until(lambda: fleet.node("n1").heard_s() is not None)
+
+    assert not link.private
+    assert from_mapping(config).tls
+    assert fleet.node("n1").value("cpu.used") == 12.5
+    assert link.trouble == ""

@@ -1,0 +1,249 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Level
+from rankdeck.state.fleet import Fleet
+from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made(*names, expect=None, **node):
+    clock = Clock()
+    nodes = tuple(Node(name=name, **node) for name in names or ("n1",))
+    return Fleet(Cluster(name="lab", nodes=nodes, expect=expect or {}), clock), clock
+
+
+def sample(at=1.0, **values):
+    named = {
+        name.replace("__", "."): v if isinstance(v, dict) else {"": v}
+        for name, v in values.items()
+    }
+    return Sample(0, at, named)
+
+
+def test_a_node_that_was_never_heard_is_unknown_and_says_why() -> None:
+    fleet, _ = made()
+    fleet.troubled("n1", "port 22 refused")
+
+    assert fleet.node("n1").health.level is Level.UNKNOWN
+    assert "port 22 refused" in fleet.node("n1").health.reasons[0].text
+    assert fleet.node("n1").heard_s() is None
+    assert fleet.node("n1").failed_to_attach
+
+
+def test_a_sample_makes_a_node_ok_and_changed_once() -> None:
+    fleet, _ = made("n1", "n2")
+    fleet.take_changes()
+    fleet.apply("n1", sample(cpu__used=12))
+
+    assert fleet.take_changes() == {"n1"}
+    assert fleet.take_changes() == frozenset()
+    assert fleet.node("n1").value("cpu.used") == 12
+
+
+def test_silence_is_noticed_after_three_periods_and_ends_with_a_sample() -> None:
+    fleet, clock = made()
+    fleet.apply("n1", sample(mem__used=5, cpu__temp=40))
+    fleet.take_changes()
+    assert fleet.node("n1").health.level is Level.OK
+    clock.now += 3.1
+
+    assert fleet.take_changes() == {"n1"}
+    assert fleet.node("n1").health.level is Level.UNKNOWN
+    fleet.apply("n1", sample(2.0, mem__used=5, cpu__temp=40))
+    assert fleet.node("n1").health.level is Level.OK
+
+
+def test_a_last_will_is_believed_at_once_and_keeps_the_inventory() -> None:
+    fleet, _ = made()
+    fleet.apply("n1", Hello("n1", True, inventory={"kernel": "6.1"}))
+    fleet.apply("n1", sample(mem__used=5))
+    fleet.apply("n1", Hello("n1", False))
+
+    assert fleet.node("n1").health.level is Level.UNKNOWN
+    assert fleet.node("n1").hello.inventory == {"kernel": "6.1"}
+
+
+def test_a_retained_hello_is_no_sign_of_life() -> None:
+    fleet, _ = made()
+    fleet.apply("n1", Hello("n1", True))
+
+    assert fleet.node("n1").health.level is Level.UNKNOWN
+
+
+def test_counters_become_rates_by_the_clock_of_the_node() -> None:
+    fleet, _ = made()
+    for at, count in ((10.0, 1000), (12.0, 3000)):
+        fleet.apply("n1", sample(at, net__rx={"eth0": count, "eth1": 0}))
+    node = fleet.node("n1")
+
+    assert node.rate("net.rx", "eth0") == 1000
+    assert node.total("net.rx") == 1000
+    assert node.devices("net.rx") == ("eth0", "eth1")
+    assert [value for _, value in node.series("net.rx")] == [1000]
+
+
+@pytest.mark.parametrize(
+    ("at", "count"), [(11.0, 500), (10.0, 2000), (9.0, 2000), (300.0, 2000)]
+)
+def test_a_reset_a_step_back_in_time_and_a_gap_give_no_rate(at, count) -> None:
+    fleet, _ = made()
+    fleet.apply("n1", sample(10.0, net__rx={"eth0": 1000}))
+    fleet.apply("n1", sample(at, net__rx={"eth0": count}))
+
+    assert fleet.node("n1").rate("net.rx", "eth0") is None
+
+
+def test_what_could_not_be_read_is_not_shown_as_an_old_number() -> None:
+    fleet, _ = made()
+    fleet.apply("n1", sample(1.0, mem__used=5, cpu__temp=40))
+    fleet.apply(
+        "n1",
+        Sample(
+            1, 2.0, {"mem.used": {"": 5}}, failed={"cpu.temp": "Input/output error"}
+        ),
+    )
+    node = fleet.node("n1")
+
+    assert node.value("cpu.temp") is None
+    assert node.health.level is Level.UNKNOWN
+    assert "Input/output error" in node.health.reasons[0].text
+
+
+def test_a_metric_that_stops_coming_is_dropped() -> None:
+    fleet, clock = made()
+    fleet.apply("n1", sample(0.0, mem__used=5, cpu__temp=40))
+    for at in range(1, 23):
+        clock.now += 1
+        fleet.apply("n1", sample(float(at), mem__used=5))
+        fleet.take_changes()
+
+    assert fleet.node("n1").value("cpu.temp") is None
+    assert fleet.node("n1").failed == {"cpu.temp": "no new reading"}
+    fleet.apply("n1", sample(24.0, mem__used=5, cpu__temp=41))
+    assert fleet.node("n1").value("cpu.temp") == 41
+    assert fleet.node("n1").failed == {}
+
+
+def test_a_hostile_node_cannot_fill_the_memory() -> None:
+    fleet, _ = made()
+    devices = {f"d{number}" * 100: number for number in range(3000)}
+    for start in range(20):
+        flood = {f"m{start}.{number}": devices for number in range(200)}
+        fleet.apply(
+            "n1",
+            Sample(
+                start,
+                float(start),
+                flood,
+                failed={f"f{n}": "x" * 9999 for n in range(5000)},
+            ),
+        )
+        fleet.apply("n1", Event(1.0, "warn", "c" * 9999, "x" * 99999))
+        for _ in range(20):
+            fleet.apply("n1", Event(1.0, "warn", "c", "x"))
+    node = fleet.node("n1")
+
+    assert sum(len(by_device) for by_device in node.values.values()) <= 4096
+    assert len(node.failed) <= 256
+    assert len(node.events) <= 100
+    assert max(len(event.text) for event in node.events) <= 200
+    assert all(len(text) <= 200 for text in node.failed.values())
+
+
+def test_control_characters_of_a_node_reach_no_one() -> None:
+    fleet, _ = made()
+    evil = "\x1b]0;owned\x07\x9b31m\u202e"
+    fleet.apply("n1", Hello("n1", True, inventory={evil: evil}))
+    fleet.apply("n1", Event(1.0, "bad", evil, evil, evil))
+    fleet.apply("n1", Sample(0, 1.0, {"disk.used": {evil: 99}}, failed={evil: evil}))
+    node = fleet.node("n1")
+    shown = repr((node.hello, list(node.events), node.values, node.failed, node.health))
+
+    assert not any(escape in shown for escape in ("\\x1b", "\\x07", "\\x9b", "\\u202e"))
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    fleet, _ = made()
+    for at in (1.0, 2.0):
+        fleet.apply(
+            "n1",
+            sample(
+                at,
+                cpu__used=math.nan,
+                cpu__temp=math.inf,
+                mem__used=10**4000,
+                cpu__load1=1,
+            ),
+        )
+
+    assert set(fleet.node("n1").values) == {"cpu.load1"}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+FIELDS = [
+    "node", "up", "at", "boot", "agent", "period", "inventory", "simulated",
+    "seq", "values", "absent", "failed", "level", "check", "text", "device",
+]  # fmt: skip
+
+
+@given(
+    st.sampled_from(["hello", "sample", "event"]),
+    st.dictionaries(st.sampled_from(FIELDS), JSON),
+    st.booleans(),
+)
+def test_no_message_of_a_node_raises(kind, fields, known) -> None:
+    fleet, _ = made()
+    required = {
+        "hello": ["node", "up"],
+        "sample": ["seq", "at", "values"],
+        "event": ["at", "level", "check", "text"],
+    }
+    raw = {**({name: {} for name in required[kind]} if known else {}), **fields}
+    try:
+        message = decode(kind, json.dumps(raw).encode())
+    except WireError:
+        return
+    fleet.apply("n1", message)
+    fleet.apply("n1", sample(2.0, cpu__used=1))
+    fleet.apply("n1", message)
+
+    assert fleet.take_changes() == {"n1"}
+
+
+def test_a_fired_rule_needs_its_time_and_its_distance_to_end() -> None:
+    fleet, clock = made()
+    levels = []
+    for second, used in enumerate([96] * 12 + [94] * 3 + [91]):
+        fleet.apply("n1", sample(float(second), mem__used=used))
+        fleet.take_changes()
+        levels.append(fleet.node("n1").health.level)
+        clock.now += 1
+
+    assert levels == [Level.OK] * 10 + [Level.WARN] * 5 + [Level.OK]
+
+
+def test_samples_survive_the_wire() -> None:
+    fleet, _ = made()
+    fleet.apply("n1", decode("sample", encode(sample(cpu__used=1.5))))
+
+    assert fleet.node("n1").mean("cpu.used") == 1.5
+    assert fleet.node("n1").worst("cpu.used") == 1.5
