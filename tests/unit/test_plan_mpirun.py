@@ -70,8 +70,27 @@ def run(node, folder: Path, common: Path) -> "subprocess.CompletedProcess[str]":
             "RANKDECK_JOB": node.job,
             "RANKDECK_RUN": str(folder),
         }
-        return subprocess.run(
-            argv, env=env, capture_output=True, text=True, timeout=50, check=False
-        )
+        return finished(argv, env)
     finally:
         shutil.rmtree(common)
+
+
+def finished(
+    argv: list[str], env: dict[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """Debian's Open MPI 4.1.4 hangs in about one start of eight when two daemons share a host,
+    whatever the network options: what is tested here is the line, so it is started again.
+    """
+    for limit in (10, 10, 10):
+        try:
+            return subprocess.run(
+                argv,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            continue
+    pytest.fail("mpirun hung three times")
