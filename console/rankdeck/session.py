@@ -1,0 +1,306 @@
+"""One open cluster: everything a front end may hold."""
+
+import asyncio
+import logging
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from rankdeck import plugins
+from rankdeck.backends.base import Backend, Follower
+from rankdeck.backends.plans import render
+from rankdeck.config.jobs import read_job
+from rankdeck.config.paths import config_folder, shipped, state_folder
+from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.ssh import Connections
+from rankdeck.rules.abort import countdown_for
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.history import History
+from rankdeck.state.jobs import Jobs
+from rankdeck.state.messages import Messages
+from rankdeck.telemetry.link import Link, open_link
+
+log = logging.getLogger(__name__)
+TICK = 0.25
+SAVE_PERIOD = 1.0
+BACKLOG = 1 << 20
+"""Bytes of earlier output fetched when a rank comes on screen."""
+
+Confirm = Callable[[HostKeyError], Awaitable[bool]]
+
+
+class Session:
+    """The owner of all state and tasks of one open cluster; made by `open_session`."""
+
+    def __init__(
+        self, cluster: Cluster, history: History, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.cluster = cluster
+        self.fleet = Fleet(cluster)
+        self.jobs = Jobs()
+        self.messages = Messages()
+        self.pending_host_key: HostKeyError | None = None
+        self._history = history
+        self._tasks = tasks
+        self._backend: Backend
+        self._followers: dict[str, Follower] = {}
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._listeners: dict[str, Callable[[Followed], None]] = {}
+        self._held: set[str] = set()
+        self._answer: asyncio.Future[bool] | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._asking = asyncio.Lock()
+
+    # ---- jobs
+
+    def job_files(self) -> tuple[Path, ...]:
+        """Job files to choose from: beside the cluster file, the user's, and the samples."""
+        beside = Path(self.cluster.file).parent / "jobs"
+        folders = dict.fromkeys(
+            (beside, config_folder() / "jobs", shipped("sample-clusters") / "jobs")
+        )
+        return tuple(
+            path for folder in folders for path in sorted(folder.glob("*.yaml"))
+        )
+
+    def read_job(self, path: Path) -> JobSpec:
+        """The job in this file; raises ConfigError."""
+        return read_job(path)
+
+    def plan(self, spec: JobSpec, job: str = "") -> Plan:
+        """Exactly what a launch would do; reads no node."""
+        return self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
+
+    def render(self, plan: Plan) -> str:
+        return render(plan)
+
+    async def launch(self, spec: JobSpec) -> str:
+        """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done."""
+        plan = await self._backend.launch(self.plan(spec))
+        job = self.jobs.add(plan, time.time())
+        self._history.save(job)
+        self._follow(job)
+        return job.id
+
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+        """End every process of the job, and prove it."""
+        job = self.jobs.job(job_id)
+        self.jobs.set_countdown(job_id, None)
+        self._held.add(job_id)
+        report = await self._backend.cancel(
+            job.plan, job.plan.grace if grace is None else grace
+        )
+        self.jobs.cancelled(job_id, report)
+        self._history.save(self.jobs.job(job_id))
+        return report
+
+    def hold(self, job_id: str) -> None:
+        """Keep the rest of the job running: no gang abort."""
+        self._held.add(job_id)
+        self.jobs.set_countdown(job_id, None)
+
+    def watch(
+        self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG
+    ) -> None:
+        """From now on fetch the full text of these ranks and only the tails of the others.
+
+        `backlog` limits how much earlier output is fetched; None fetches all of it.
+        """
+        job = self.jobs.job(job_id)
+        if job_id not in self._followers:
+            self._follow(job)
+        self._followers[job_id].watch(self.jobs.resume_offsets(job_id, ranks, backlog))
+
+    def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
+        """Call `hear` with everything that comes of this job, after it was taken in."""
+        self._listeners[job_id] = hear
+
+    async def finished(self, job_id: str) -> Job:
+        """The job once its nodes have told everything."""
+        if pump := self._pumps.get(job_id):
+            await asyncio.wait((pump,))
+        return self.jobs.job(job_id)
+
+    async def settle(self, limit: float) -> None:
+        """Wait until every node was heard or has failed, at most `limit` seconds."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            if all(
+                state.heard_s() is not None or state.failed_to_attach
+                for state in self.fleet.nodes()
+            ):
+                return
+            await asyncio.sleep(0.05)
+
+    def _follow(self, job: Job) -> None:
+        seen, _ = self.jobs.positions(job.id)
+        follower = self._backend.follow(job.plan, seen)
+        self._followers[job.id] = follower
+        self._pumps[job.id] = self._start(self._pump(job.id, follower))
+
+    async def _pump(self, job_id: str, follower: Follower) -> None:
+        try:
+            async for event in follower:
+                self.jobs.apply(event)
+                if hear := self._listeners.get(job_id):
+                    hear(event)
+        except RankdeckError as error:
+            self.jobs.note(job_id, str(error))
+        finally:
+            self._followers.pop(job_id, None)
+            self._history.save(self.jobs.job(job_id))
+
+    # ---- opening and closing
+
+    def begin(self, connections: Connections, link: Link | None) -> None:
+        """Take up the jobs of earlier sessions, and the telemetry of every node."""
+        agents = Agents(connections, self.cluster.access.python)
+        make = plugins.find("backends", self.cluster.backend)
+        self._backend = make(connections, agents)
+        for job in reversed(self._history.load(self.cluster.name)):
+            self.jobs.restore(job)
+            if not job.state.final:
+                self._follow(job)
+        self._start(self._judge())
+        self._start(self._save())
+        if link is not None:
+            telemetry = Telemetry(connections, link, self.fleet)
+            for node in self.cluster.nodes:
+                self._background.append(
+                    agents.attach_telemetry(
+                        node.name, telemetry.configure, self._tasks, telemetry.report
+                    )
+                )
+
+    def end(self) -> None:
+        """Stop everything that runs by itself; jobs on the nodes go on."""
+        for task in self._background:
+            task.cancel()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._background = [task for task in self._background if not task.done()]
+        self._background.append(self._tasks.create_task(work))
+        return self._background[-1]
+
+    # ---- what runs by itself
+
+    async def _judge(self) -> None:
+        """Begin and carry out gang aborts."""
+        while True:
+            await asyncio.sleep(TICK)
+            now = time.time()
+            for job in self.jobs.all():
+                if job.id not in self._followers or job.id in self._held:
+                    continue
+                if job.countdown is None:
+                    if countdown := countdown_for(job, now):
+                        log.warning(
+                            "%s; stopping the others",
+                            countdown.why,
+                            extra={"source": job.id},
+                        )
+                        self.jobs.set_countdown(job.id, countdown)
+                elif now >= job.countdown.deadline:
+                    self._held.add(job.id)
+                    self._start(self._abort(job.id))
+
+    async def _abort(self, job_id: str) -> None:
+        try:
+            await self.cancel(job_id)
+        except RankdeckError as error:
+            self.jobs.note(job_id, f"could not stop the others: {error}")
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_PERIOD)
+            for job_id in tuple(self._followers):
+                self._history.save(self.jobs.job(job_id))
+
+    # ---- host keys
+
+    async def confirm(self, error: HostKeyError) -> bool:
+        """Put the question where a front end sees it, one at a time."""
+        async with self._asking:
+            self._answer = asyncio.get_running_loop().create_future()
+            self.pending_host_key = error
+            try:
+                return await self._answer
+            finally:
+                self.pending_host_key = None
+
+    def answer_host_key(self, accept: bool) -> None:
+        """The operator's answer to `pending_host_key`."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(accept)
+
+
+def new_job_id(name: str) -> str:
+    """`himeno-1121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
+    return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
+
+
+class Telemetry:
+    """How the agent of a node is told where to publish, and what became of it."""
+
+    def __init__(self, connections: Connections, link: Link, fleet: Fleet) -> None:
+        self._connections, self._link, self._fleet = connections, link, fleet
+
+    async def configure(self, node: str) -> Mapping[str, Any]:
+        """The agent's configuration; a private broker is reached through a new tunnel."""
+        config = self._link.agent_config(node)
+        if self._link.private:
+            port = await self._connections.reverse_tunnel(node, *self._link.address)
+            config |= {"host": "127.0.0.1", "port": port}
+        return config
+
+    def report(self, node: str, sentence: str, well: bool) -> None:
+        if well:
+            self._fleet.attached(node, sentence)
+            return
+        self._fleet.troubled(node, sentence)
+        log.warning("%s", sentence, extra={"source": node})
+
+
+@asynccontextmanager
+async def open_session(
+    cluster: Cluster,
+    *,
+    telemetry: bool = True,
+    confirm: Confirm | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> AsyncGenerator[Session]:
+    """The cluster, open: connections are made as they are needed, jobs are taken up again.
+
+    `confirm` answers questions about host keys; without it `Session.pending_host_key` asks.
+    Raises BrokerError where the private broker cannot listen.
+    """
+    async with AsyncExitStack() as stack:
+        history = stack.enter_context(History(state_folder() / "history.db"))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        session = Session(cluster, history, tasks)
+        logger = logging.getLogger("rankdeck")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(session.messages)
+        stack.callback(logger.removeHandler, session.messages)
+        connections = Connections(cluster, confirm or session.confirm)
+        await stack.enter_async_context(connections)
+        link = None
+        if telemetry:
+            link = await stack.enter_async_context(open_link(cluster, session.fleet))
+        session.begin(connections, link)
+        stack.callback(session.end)
+        yield session

@@ -1,0 +1,267 @@
+"""The user's whole sentence, through the command line, on the embedded cluster.
+
+Real SSH, the real agent from the real zipapp, real MQTT, real Open MPI. One cluster for the
+whole module: bringing it up is not what is tested here.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+LIMIT = 100
+
+
+class Console:
+    """The command line of a person with folders of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {
+            **os.environ,
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
+        self.env.pop("RANKDECK_STATE", None)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rankdeck", "-c", "demo", *arguments],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                pytest.fail(
+                    f"rankdeck {arguments} did not end:\n{out[-3000:]}\n{err[-3000:]}"
+                )
+        assert "Traceback" not in err, err
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
+        return [
+            json.loads(line)
+            for line in self.run(*arguments, "--json").stdout.splitlines()
+        ]
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        (found,) = [job for job in self.objects("jobs") if job["job"] == job_id]
+        return found
+
+    def wait_for(self, job_id: str, state: str) -> dict[str, Any]:
+        deadline = time.monotonic() + 40
+        while (job := self.job(job_id))["state"] != state:
+            assert time.monotonic() < deadline, f"{job_id} is {job}, not {state}"
+        return job
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    console = Console(tmp_path_factory.mktemp("main"))
+    bare = [sys.executable, "-m", "rankdeck", "demo"]
+    subprocess.run(
+        [*bare, "up"], env=console.env, check=True, capture_output=True, timeout=60
+    )
+    try:
+        yield console
+    finally:
+        subprocess.run(
+            [*bare, "down"],
+            env=console.env,
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+
+def left_of(job_id: str) -> list[int]:
+    """Processes of this machine that still carry the marker of the job."""
+    wanted = f"RANKDECK_JOB={job_id}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and wanted in (
+                folder / "environ"
+            ).read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def lines_of(console: Console, job_id: str) -> dict[int, list[str]]:
+    by_rank: dict[int, list[str]] = {}
+    for line in console.objects("logs", job_id):
+        if line["stream"] == "out":
+            by_rank.setdefault(line["rank"], []).append(line["text"])
+    return by_rank
+
+
+PLAIN = """
+job: counting
+launch: plain
+nodes: 3
+ranks_per_node: 2
+command: [sh, -c, 'i=0; while [ $i -lt {count} ]; do echo "line $i"; i=$((i+1)); {pause}; done; {end}']
+grace: 1
+"""
+
+
+def test_status_hears_every_node(console: Console) -> None:
+    (status,) = console.objects("status")
+
+    assert status["cluster"] == "demo"
+    assert [node["name"] for node in status["nodes"]] == ["sakuya", "sakura", "koishi"]
+    for node in status["nodes"]:
+        assert node["heard_s"] is not None, node
+        assert node["level"] in ("ok", "warn", "bad")
+        assert node["values"]["mem.total"][""] > 0
+
+
+def test_an_mpi_job_runs_across_the_nodes(console: Console) -> None:
+    (job,) = console.objects("run", "mpi-hello")[-1:]
+
+    assert job["state"] == "done", job
+    assert job["exit_code"] == 0
+    assert [rank["node"] for rank in job["ranks"]] == [
+        "sakuya",
+        "sakuya",
+        "sakura",
+        "sakura",
+    ]
+    text = lines_of(console, job["job"])
+    assert sorted(text) == [0, 1, 2, 3]
+    assert any("2" in line and "sakura" in line for line in text[2])
+    assert not left_of(job["job"])
+
+
+def test_the_first_failure_is_the_rank_that_failed(console: Console) -> None:
+    result = console.run("run", "fail-rank2", "--set", "env.FAIL_AFTER=1", "--json")
+    job = json.loads(result.stdout.splitlines()[-1])
+
+    assert result.returncode == 3
+    assert job["state"] == "failed"
+    failure = job["first_failure"]
+    assert (failure["rank"], failure["node"], failure["exit_code"]) == (2, "sakura", 3)
+    assert "loss is NaN" in "\n".join(failure["lines"])
+    assert not left_of(job["job"])
+
+
+def test_a_job_outlives_its_console_and_no_line_is_lost(console: Console) -> None:
+    file = console.file(
+        "count.yaml", PLAIN.format(count=60, pause="sleep 0.1", end="exit 0")
+    )
+    with console.start("run", file, "--json") as watcher:
+        assert watcher.stdout is not None
+        first = json.loads(watcher.stdout.readline())
+        watcher.send_signal(signal.SIGKILL)
+    job_id = next(
+        job["job"] for job in console.objects("jobs") if job["name"] == "counting"
+    )
+
+    assert first
+    job = console.wait_for(job_id, "done")
+    assert job["exit_code"] == 0
+    by_rank = lines_of(console, job_id)
+    assert sorted(by_rank) == list(range(6))
+    for lines in by_rank.values():
+        assert lines == [f"line {n}" for n in range(60)]
+
+
+def test_cancel_leaves_nothing_of_ranks_that_ignore_it(console: Console) -> None:
+    stubborn = """
+job: stubborn
+launch: plain
+nodes: 2
+ranks_per_node: 2
+command: [sh, -c, 'trap "" TERM INT HUP; setsid sleep 600 & while :; do sleep 1; done']
+grace: 1
+"""
+    started = console.objects("run", console.file("s.yaml", stubborn), "--detach")[-1]
+    assert left_of(started["job"])
+
+    (report,) = console.objects("cancel", started["job"])
+
+    assert report["left"] == []
+    assert report["state"] == "cancelled"
+    assert not left_of(started["job"])
+
+
+def test_cancel_ends_an_mpi_job_whose_launcher_was_killed(console: Console) -> None:
+    started = console.objects("run", "hang-rank2", "--detach", "--set", "grace=1")[-1]
+    console.wait_for(started["job"], "running")
+    for pid in left_of(started["job"]):
+        with contextlib.suppress(OSError):
+            if "mpirun" in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]:
+                os.kill(pid, signal.SIGKILL)
+
+    (report,) = console.objects("cancel", started["job"])
+
+    assert report["left"] == []
+    assert not left_of(started["job"])
+
+
+def test_one_failed_rank_stops_the_others(console: Console) -> None:
+    lonely = """
+job: lonely
+launch: plain
+nodes: 2
+ranks_per_node: 1
+command: [sh, -c, 'if [ $RANK = 1 ]; then sleep 1; exit 7; fi; sleep 600']
+grace: 1
+abort: {enabled: true, countdown: 1}
+"""
+    result = console.run("run", console.file("l.yaml", lonely), "--json")
+    job = json.loads(result.stdout.splitlines()[-1])
+
+    assert result.returncode == 7
+    assert job["first_failure"]["rank"] == 1
+    assert job["ranks"][0]["state"] == "cancelled"
+    assert not left_of(job["job"])
+
+
+def test_a_missing_program_is_one_sentence(console: Console) -> None:
+    missing = "job: gone\nlaunch: plain\nnodes: 1\nranks_per_node: 1\ncommand: [no-such-program]\n"
+    result = console.run("run", console.file("g.yaml", missing))
+
+    assert result.returncode == 127
+    assert "no-such-program" in result.stderr + result.stdout
+
+
+def test_garbage_and_escapes_never_reach_the_terminal(console: Console) -> None:
+    nasty = r"""
+job: nasty
+launch: plain
+nodes: 1
+ranks_per_node: 1
+command: [printf, 'a\033]0;owned\007b\033[2J\200\377c\n\000d\n']
+"""
+    started = console.objects("run", console.file("n.yaml", nasty))[-1]
+    result = console.run("logs", started["job"])
+
+    assert result.returncode == 0
+    assert "\x1b" not in result.stdout
+    assert "\x00" not in result.stdout
+    assert "b" in result.stdout
