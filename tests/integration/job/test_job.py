@@ -1,0 +1,336 @@
+"""Job mode on one node, through its real commands."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+
+import pytest
+from tests.integration.job.conftest import Node, until
+
+BYTES = "import os\nfor i in range(256): os.write(1, bytes([i])); os.write(2, bytes([255 - i]))\nos.write(1, b'no newline')"
+
+
+@pytest.fixture
+def job():
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+def _rank(script, rank=0):
+    return {"name": f"rank {rank}", "argv": ["sh", "-c", script], "rank": rank}
+
+
+def _frames(stream):
+    """Rows of a follow stream, each with the bytes that follow it."""
+    for line in stream:
+        row = json.loads(line)
+        yield row, stream.read(row["n"]) if row["kind"] == "data" else b""
+
+
+def _following(node, job, watch, after=-1):
+    process = node.popen("follow", job, node.name, "--after", str(after))
+    process.stdin.write(json.dumps({"watch": watch}).encode() + b"\n")
+    process.stdin.flush()
+    return process
+
+
+def test_the_log_holds_exactly_the_bytes_that_the_rank_wrote(node, job):
+    process = {"name": "r", "argv": ["python3", "-c", BYTES], "rank": 0}
+    assert node.run(job, [0], [process])["ok"]
+    node.closed(job)
+    assert node.log(job, 0) == bytes(range(256)) + b"no newline"
+    assert node.log(job, 0, "err") == bytes(reversed(range(256)))
+
+
+def test_a_rank_writes_to_a_terminal_unless_the_plan_says_no(node, job):
+    node.run(job, [0], [_rank("test -t 1 && echo terminal")])
+    node.closed(job)
+    assert node.log(job, 0) == b"terminal\n"
+    node.run(job + "b", [0], [_rank("test -t 1 || echo none")], tty=False)
+    node.closed(job + "b")
+    assert node.log(job + "b", 0) == b"none\n"
+
+
+def test_a_second_run_of_the_same_job_is_refused(node, job):
+    assert node.run(job, [0], [_rank("exit 0")])["ok"]
+    again = node.run(job, [0], [_rank("exit 0")])
+    assert not again["ok"]
+    assert "before" in again["error"]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [b"", b"[]", b"{}", b'{"job": "../x", "node": "n", "ranks": []}', b"\xff\x00"],
+)
+def test_a_bad_plan_is_one_sentence(node, plan):
+    status, out, err = node.job("run", stdin=plan)
+    assert status == 1
+    assert json.loads(out)["error"]
+    assert err == b""
+
+
+def test_a_plan_file_outside_the_run_folder_is_refused_and_nothing_stays(node, job):
+    said = node.run(job, [0], [], files=[{"path": "../../x", "text": ""}])
+    assert "outside" in said["error"]
+    assert not node.folder(job).exists()
+
+
+def test_a_missing_program_ends_with_127_and_a_sentence(node, job):
+    node.run(
+        job,
+        [0],
+        [
+            {"name": "r", "argv": ["no-such-program"], "rank": 0},
+            {"name": "l", "argv": ["/none"]},
+        ],
+    )
+    events = node.closed(job)
+    assert [e["code"] for e in events if e["kind"] in ("exited", "ended")] == [127, 127]
+    assert "no program no-such-program on n1" in next(
+        e["text"] for e in events if e["kind"] == "trouble"
+    )
+
+
+def test_the_run_folder_is_put_in_for_its_token(node, job):
+    files = [
+        {
+            "path": "bin/p",
+            "text": "#!/bin/sh\necho ${RANKDECK_RUN} $WHERE\n",
+            "mode": 0o755,
+        }
+    ]
+    argv = ["${RANKDECK_RUN}/bin/p"]
+    env = {"WHERE": "${RANKDECK_RUN}/x"}
+    node.run(
+        job, [0], [{"name": "r", "argv": argv, "env": env, "rank": 0}], files=files
+    )
+    node.closed(job)
+    assert node.log(job, 0).decode() == f"{node.folder(job)} {node.folder(job)}/x\n"
+
+
+def test_a_signal_is_told_from_an_exit_code(node, job):
+    node.run(job, [0, 1], [_rank("kill -SEGV $$"), _rank("exit 7", 1)])
+    exits = {
+        e["rank"]: (e["code"], e["signal"])
+        for e in node.closed(job)
+        if e["kind"] == "exited"
+    }
+    assert exits == {0: (None, 11), 1: (7, None)}
+
+
+def test_a_rank_whose_shim_was_killed_is_recorded_all_the_same(node, job):
+    node.run(job, [0], [_rank("kill -9 $PPID; exec sleep 0.1")])
+    exits = [e for e in node.closed(job) if e["kind"] == "exited"]
+    assert exits[0]["signal"] == 9
+
+
+def test_a_grandchild_that_holds_the_terminal_does_not_hold_up_the_end(node, job):
+    node.run(job, [0], [_rank("sleep 300 & echo done")])
+    events = node.closed(job, 15)
+    assert node.log(job, 0) == b"done\n"
+    assert any("sleep 300" in e.get("text", "") for e in events)
+    assert node.cancel(job)["left"] == []
+
+
+def test_a_killed_follower_resumes_without_a_byte_lost_or_doubled(node, job):
+    node.run(
+        job,
+        [0],
+        [
+            _rank(
+                "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; sleep 1"
+            )
+        ],
+    )
+    first = _following(node, job, {"0": {"out": 0}})
+    got = b""
+    for row, data in _frames(first.stdout):
+        if row["kind"] == "data":
+            assert row["o"] == len(got)
+            got += data
+            break
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    second = _following(node, job, {"0": {"out": len(got)}}, after=0)
+    kinds = []
+    for row, data in _frames(second.stdout):
+        kinds.append(row["kind"])
+        if row["kind"] == "data":
+            assert row["o"] == len(got)
+            got += data
+    second.communicate()
+    assert got == b"".join(b"line %d\n" % i for i in range(3000))
+    assert "ready" not in kinds
+    assert kinds[-1] == "closed"
+    assert second.returncode == 0
+
+
+def test_a_closed_job_can_still_be_read_to_its_end(node, job):
+    node.run(job, [0], [_rank("echo out; echo err >&2")])
+    node.closed(job)
+    process = _following(node, job, {"0": {"out": 0, "err": 0}})
+    got = {
+        row["s"]: data for row, data in _frames(process.stdout) if row["kind"] == "data"
+    }
+    process.communicate()
+    assert got == {"out": b"out\n", "err": b"err\n"}
+
+
+def test_ranks_not_watched_send_their_last_line_without_control_characters(node, job):
+    node.run(job, [0], [_rank(r"printf 'one\n\033[31mtwo\007\n'; sleep 1")])
+    process = node.popen("follow", job, node.name)
+    tail = next(
+        row
+        for row, _ in _frames(process.stdout)
+        if row["kind"] == "tail" and row["r"] == 0
+    )
+    process.communicate()
+    assert (tail["lines"], tail["o"]) == (2, 14)
+    assert tail["last"] == "[31mtwo"
+
+
+def test_following_ends_with_its_stdin_and_the_job_goes_on(node, job):
+    node.run(job, [0], [_rank("sleep 60")])
+    process = node.popen("follow", job, node.name)
+    process.stdin.close()
+    assert process.wait(10) == 0
+    process.stdout.close()
+    process.stderr.close()
+    until(lambda: node.events(job, "started"))
+    assert not node.events(job, "closed")
+
+
+def test_a_job_that_is_not_here_is_one_sentence(node):
+    status, _, err = node.job("follow", "none", "n1")
+    assert status == 1
+    assert err == b"rankdeck: job none has not been started on node n1\n"
+
+
+def test_a_supervisor_that_was_killed_is_told_once_and_cancel_still_cleans(node, job):
+    pid = node.run(job, [0], [_rank("trap '' TERM HUP; while :; do sleep 0.2; done")])[
+        "pid"
+    ]
+    until(lambda: node.events(job, "started"))
+    rank = node.events(job, "started")[0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    process = node.popen("follow", job, node.name)
+    rows = [row for row, _ in _frames(process.stdout)]
+    process.communicate()
+    assert rows[-1]["kind"] == "closed"
+    assert any(row.get("text") == "the supervisor of this node is gone" for row in rows)
+    assert node.cancel(job, 0.3)["left"] == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(rank, 0)
+
+
+STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 0.2; done"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        STUBBORN,
+        f'setsid sh -c "{STUBBORN}" & {STUBBORN}',
+        f'env -i setsid sh -c "{STUBBORN}" & {STUBBORN}',
+    ],
+    ids=["ignores TERM", "calls setsid", "drops its environment"],
+)
+def test_cancel_ends_a_rank_that(node, job, script):
+    node.run(job, [0], [_rank(script)])
+    until(lambda: b"up" in node.log(job, 0))
+    said = node.cancel(job, 0.3)
+    assert said["left"] == []
+    assert said["ended"] >= 2
+    assert [e["kind"] for e in node.events(job)][-1] == "closed"
+
+
+def test_cancel_lets_a_rank_that_heeds_term_end_by_itself(node, job):
+    node.run(
+        job,
+        [0],
+        [_rank("trap 'echo saved; exit 5' TERM; echo up; while :; do sleep 0.1; done")],
+    )
+    until(lambda: b"up" in node.log(job, 0))
+    began = time.monotonic()
+    assert node.cancel(job, 20)["left"] == []
+    assert time.monotonic() - began < 10
+    assert node.log(job, 0) == b"up\nsaved\n"
+    assert node.events(job, "exited")[0]["code"] == 5
+
+
+def test_cancel_touches_no_other_node_of_the_same_machine(node, job, tmp_path):
+
+    other = Node("n2", node.state)
+    for one, rank in ((node, 0), (other, 1)):
+        one.run(job, [rank], [_rank(STUBBORN, rank)])
+        until(lambda one=one, rank=rank: b"up" in one.log(job, rank))
+    assert node.cancel(job, 0.1)["left"] == []
+    assert not other.events(job, "closed")
+    assert other.cancel(job, 0.1)["left"] == []
+
+
+def test_term_to_the_supervisor_cancels_its_job(node, job):
+    pid = node.run(job, [0], [_rank(STUBBORN)], grace=0.3)["pid"]
+    until(lambda: b"up" in node.log(job, 0))
+    os.kill(pid, signal.SIGTERM)
+    assert node.closed(job)[-1]["kind"] == "closed"
+    assert node.events(job, "exited")[0]["signal"] == 9
+
+
+def test_a_node_that_waits_for_daemons_closes_when_told(node, job):
+    node.run(job, [0, 1], [])
+    assert not node.events(job, "closed")
+    assert node.cancel(job)["left"] == []
+    assert node.events(job, "closed")
+
+
+def test_a_daemon_in_the_background_keeps_the_node_open_until_it_ends(node, job):
+    node.run(job, [0], [])
+    command = f"RANK=0; export RANK; setsid sh -c 'sleep 1; {node.folder(job)}/rank-shim echo hello' & exit 0"
+    assert json.loads(
+        node.job("spawn", job, "n1", stdin={"id": "d1", "command": command})[1]
+    ) == {"ok": True}
+    kinds = [e["kind"] for e in node.closed(job)]
+    assert kinds.index("exited") < kinds.index("closed")
+    assert node.log(job, 0) == b"hello\n"
+
+
+def test_the_launch_agent_fails_with_the_answer_of_the_console(node, job):
+    argv = ["${RANKDECK_RUN}/launch-agent", "-x", "-p", "22", "n9", "prted", "--x"]
+    node.run(job, [], [{"name": "mpirun", "argv": argv}])
+    spawn = until(lambda: node.events(job, "spawn"))[0]
+    assert (spawn["host"], spawn["command"]) == ("n9", "prted --x")
+    node.job("answer", job, "n1", spawn["id"], "no", "node", "is called n9")
+    assert node.closed(job)[-2]["code"] == 1
+    assert node.log(job, -1, "err") == b"rankdeck: n9: no node is called n9\n"
+
+
+def test_ssh_gets_its_pipes_back_while_the_job_runs(node, job):
+    plan = {"job": job, "node": "n1", "ranks": [0], "processes": [_rank("sleep 30")]}
+    node.jobs.add(job)
+    process = node.popen("run")
+    process.communicate(
+        json.dumps(plan).encode(), timeout=10
+    )  # ends only when no one holds the pipes
+    assert not node.events(job, "closed")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_a_full_disk_makes_the_ranks_wait_and_loses_nothing(node, job, tmp_path):
+    node.state.mkdir()
+    small = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(node.state)]
+    if subprocess.run(small, check=False).returncode:
+        pytest.skip("cannot mount tmpfs")
+    try:
+        node.run(job, [0], [_rank("head -c 3000000 /dev/zero; echo end")])
+        trouble = until(lambda: node.events(job, "trouble"))[0]["text"]
+        assert trouble.startswith("no space left")
+        subprocess.run(["mount", "-o", "remount,size=16m", str(node.state)], check=True)
+        assert [e["kind"] for e in node.closed(job)][-1] == "closed"
+        assert node.log(job, 0) == bytes(3000000) + b"end\n"
+    finally:
+        node.cancel(job, 0)
+        subprocess.run(["umount", "-l", str(node.state)], check=True)

@@ -1,0 +1,96 @@
+"""Real mpirun over two nodes that cannot reach each other by ssh."""
+
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from tests.integration.job.conftest import until
+
+from rankdeck_agent import wire
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+OPENMPI5 = str(Path(sys.executable).with_name("mpirun"))
+OPENMPI4 = "/usr/bin/mpirun"
+COMMON = [
+    "--allow-run-as-root",
+    "--hostfile",
+    wire.RUN_TOKEN + "/hosts",
+    "--map-by",
+    "ppr:2:node",
+    "--bind-to",
+    "none",
+]
+AGENT = wire.RUN_TOKEN + "/launch-agent"
+FLAVOURS = {
+    "openmpi5": [
+        OPENMPI5, *COMMON, "--prtemca", "plm_ssh_agent", AGENT, "--prtemca", "plm_ssh_no_tree_spawn", "1",
+        "--mca", "btl_tcp_if_include", "lo",
+    ],
+    "openmpi4": [
+        OPENMPI4, *COMMON, "--mca", "plm_rsh_agent", AGENT, "--mca", "plm_rsh_no_tree_spawn", "1",
+        "--mca", "oob_tcp_if_include", "lo", "--mca", "btl_tcp_if_include", "lo",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(params=sorted(FLAVOURS))
+def mpirun(request):
+    argv = FLAVOURS[request.param]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"no {argv[0]} here")
+    return argv
+
+
+def _begin(nodes, console, mpirun, program):
+    job = f"mpi-{uuid.uuid4().hex[:8]}"
+    first, second = nodes
+    hosts = {"path": "hosts", "text": "n1 slots=2\nn2 slots=2\n"}
+    assert second.run(job, [2, 3], [])["ok"]
+    argv = [*mpirun, f"/tmp/rankdeck.{job}/rank", *program]
+    assert first.run(job, [0, 1], [{"name": "mpirun", "argv": argv}], files=[hosts])[
+        "ok"
+    ]
+    return job, console(first, {"n2": second}, job)
+
+
+def test_a_job_runs_on_both_nodes_and_every_rank_leaves_its_record(
+    two_nodes, console, mpirun
+):
+    script = "hostname; echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $RANKDECK_NODE; exit 0"
+    job, asked = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
+    first, second = two_nodes
+    events = first.closed(job, 60)
+    assert [e["code"] for e in events if e["kind"] == "ended"] == [0], first.log(
+        job, -1, "err"
+    )
+    assert [spawn["host"] for spawn in asked.spawned] == ["n2"]
+    second.closed(job, 30)
+    for rank in range(4):
+        node = two_nodes[rank // 2]
+        assert (
+            node.log(job, rank)
+            == f"{node.name}\nrank {rank} of 4 on {node.name}\n".encode()
+        )
+        assert [e["code"] for e in node.events(job, "exited") if e["rank"] == rank] == [
+            0
+        ]
+
+
+def test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel(
+    two_nodes, console, mpirun
+):
+    script = "trap '' TERM; echo up; while :; do sleep 1; done"
+    job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
+
+    for node in two_nodes:
+        until(lambda node=node: len(node.events(job, "started")) == 2, 60)
+    launcher = two_nodes[0].events(job, "process")[0]["pid"]
+
+    subprocess.run([*two_nodes[0].prefix, "kill", "-9", str(launcher)], check=True)
+    for node in two_nodes:
+        assert node.cancel(job, 0.5)["left"] == []
+        node.closed(job, 10)
