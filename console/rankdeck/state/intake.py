@@ -40,11 +40,12 @@ def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
 
 def plain(raw: Mapping[str, Number]) -> bool:
     """Whether all numbers are finite and of sane size."""
-    if not 0 < len(raw) <= DEVICES:
+    if len(raw) > DEVICES:
         return False
-    least, most = min(raw.values()), max(raw.values())
-    # min and max may pass over a NaN; the sum does not.
-    return least >= -LARGEST and most <= LARGEST and not math.isnan(sum(raw.values()))
+    for value in raw.values():  # noqa: SIM110 - all() costs twice as much, at every sample
+        if not -LARGEST <= value <= LARGEST:
+            return False
+    return True
 
 
 def texts(raw: object) -> dict[str, str]:

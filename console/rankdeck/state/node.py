@@ -259,10 +259,11 @@ class NodeState:
         self._ring(metric, "", POINTS).add(at, TOTALS[metric](tuple(now.values())))
         if metric in BY_DEVICE:
             for device, value in islice(now.items(), CHARTED_DEVICES):
-                if device and (
-                    (metric, device) in self._rings or self._room_for(metric)
-                ):
-                    self._ring(metric, device, DEVICE_POINTS).add(at, value)
+                ring = self._rings.get((metric, device))
+                if ring is None and device and self._room_for(metric):
+                    ring = self._ring(metric, device, DEVICE_POINTS)
+                if ring is not None and device:
+                    ring.add(at, value)
 
     def _room_for(self, metric: str) -> bool:
         return sum(1 for name, _ in self._rings if name == metric) <= CHARTED_DEVICES
