@@ -137,15 +137,17 @@ def _see_off(hunt: _Hunt, left: bool) -> None:
         if left or os.getppid() == hunt.supervisor:
             return
         time.sleep(_POLL)
-    if is_closed(events):
-        return
-    stuck = supervisor_pid(hunt.folder)
-    if stuck:
-        os.kill(stuck, signal.SIGKILL)
-    close_for(
-        hunt.folder, "the supervisor of this node was gone when the job was cancelled"
-    )
-    unlink_links(hunt.folder)
+    if not is_closed(events):
+        stuck = supervisor_pid(hunt.folder)
+        if stuck:
+            os.kill(stuck, signal.SIGKILL)
+        close_for(
+            hunt.folder,
+            "the supervisor of this node was gone when the job was cancelled",
+        )
+    if not left and not supervisor_pid(hunt.folder):
+        unlink_links(hunt.folder)
+        cgroup.remove(hunt.folder)
 
 
 def _named(row: Process) -> dict[str, Any]:
