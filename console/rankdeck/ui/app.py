@@ -58,8 +58,8 @@ class RankdeckApp(FrameDiff):
             (themes.shipped_folder(), *settings.theme_folders)
         )
         self.palette = self._first_palette(settings)
-        self.glyphs = glyphs.ASCII if settings.ascii else glyphs.UNICODE
         super().__init__()
+        self.set_alphabet(ascii_only=settings.ascii)
         self.animation_level = "none"
         self.session = session
         self.opened = not isinstance(session, Opening)
@@ -71,6 +71,12 @@ class RankdeckApp(FrameDiff):
         self._asked: HostKeyError | None = None
         self._homes: dict[str, DeckScreen] = {}
         self._leaving = asyncio.Event()
+
+    def set_alphabet(self, *, ascii_only: bool) -> None:
+        """Draw with ASCII only, or with everything."""
+        self.ascii = ascii_only
+        self.glyphs = glyphs.ASCII if ascii_only else glyphs.UNICODE
+        self.set_class(ascii_only, "-ascii")
 
     def _first_palette(self, settings: UiSettings) -> themes.Palette:
         default = "mono" if themes.colourless(os.environ) else "dark"
@@ -86,13 +92,17 @@ class RankdeckApp(FrameDiff):
         for palette in self.palettes.values():
             self.register_theme(palette.theme())
         self.theme = self.palette.name
-        self.app_resume_signal.subscribe(self, lambda _: self.forget_frame())
+        self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self.push_screen(self._home("fleet"))
         self.set_interval(PAINT, self._look)
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         for fault in self._faults():
             self.call_after_refresh(self.say, fault, "warn")
+
+    def _resumed(self, app: object) -> None:
+        del app
+        self.forget_frame()
 
     def _faults(self) -> list[str]:
         faults = list(self._theme_faults)
@@ -177,7 +187,7 @@ class RankdeckApp(FrameDiff):
         while len(self.screen_stack) > 2:
             self.pop_screen()
         if self.screen is not self._home(name):
-            self.switch_screen(self._home(name))
+            self.switch_screen(self._home(name))  # pyright: ignore[reportUnknownMemberType]
 
     def open_node(self, name: str) -> None:
         if isinstance(self.screen, NodeScreen):
@@ -348,7 +358,7 @@ class RankdeckApp(FrameDiff):
 
     def command_ascii(self, argument: str) -> None:
         del argument
-        self.glyphs = glyphs.UNICODE if self.glyphs is glyphs.ASCII else glyphs.ASCII
+        self.set_alphabet(ascii_only=not self.ascii)
         self._paint_anew()
 
     def _paint_anew(self) -> None:

@@ -104,4 +104,5 @@ def heat(value: float | None) -> str:
 
 
 def name_cell(node: NodeState) -> Runs:
+    """The node's name, stronger where something is wrong."""
     return [(clean(node.name), "title" if node.health.level >= 2 else "text")]

@@ -188,7 +188,7 @@ class FrameDiff(App[int]):
             renderable, (LayoutUpdate, ChopsUpdate)
         ):
             self._frame = None
-        super()._display(screen, renderable)  # pyright: ignore[reportArgumentType]
+        super()._display(screen, renderable)  # pyright: ignore[reportArgumentType, reportUnknownMemberType]
 
     def _can_send(self) -> bool:
         driver = self._driver

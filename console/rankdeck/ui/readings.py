@@ -17,6 +17,7 @@ def number(node: NodeState, metric: str) -> float | None:
 
 
 def mean(node: NodeState, metric: str) -> float | None:
+    """The mean over the devices."""
     return words.mean([node.value(metric, device) for device in node.devices(metric)])
 
 
@@ -52,13 +53,15 @@ def why(node: NodeState) -> str:
     reasons = node.health.reasons
     if not reasons:
         return ""
-    more = f" (+{len(reasons) - 1})" if len(reasons) > 1 else ""
-    first = reasons[0]
-    text = clean(first.text).split(" · ")[0]
+
+    worst, *others = reasons
+    more = f" (+{len(others)})" if others else ""
+    text = clean(worst.text).split(" · ")[0]
     return f"{text}{more}"
 
 
 def seen(node: NodeState) -> str:
+    """How long ago the node was heard."""
     return words.age(node.heard_s())
 
 
@@ -69,6 +72,7 @@ def subject(node: NodeState) -> Subject:
 
 
 def worst_first(node: NodeState) -> tuple[int, str]:
+    """A sort key: bad nodes first, then by name."""
     return -int(node.health.level), node.name
 
 

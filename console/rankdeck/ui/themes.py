@@ -56,7 +56,7 @@ class Palette:
     def _ground(self, surface: str) -> Style:
         if self.mono:
             return Style(reverse=True) if surface == "selection" else NO_STYLE
-        return Style(bgcolor=self.surfaces[surface])
+        return Style(bgcolor=exact(Color.parse(self.surfaces[surface])))
 
     def colour(self, role: str) -> str:
         """The colour of a role as `#rrggbb`."""
@@ -142,14 +142,14 @@ def read(path: Path) -> Palette:
 def _palette(path: Path, raw: dict[str, Any]) -> Palette:
     mono = bool(raw.get("mono", False))
     surfaces = {} if mono else {name: _colour(path, raw, name) for name in SURFACES}
-    table = raw.get("roles")
+    table: Any = raw.get("roles")
     if not isinstance(table, dict):
         raise ThemeError(f"{path}: roles: missing, or not a table")
     roles: dict[str, Style] = {}
     for role in ROLES:
         if role not in table:
             raise ThemeError(f"{path}: roles.{role}: missing")
-        roles[role] = _style(path, role, table[role])
+        roles[role] = _style(path, role, table[role])  # pyright: ignore[reportUnknownArgumentType]
     return Palette(
         str(raw.get("name") or path.stem),
         bool(raw.get("dark", True)),
@@ -163,18 +163,33 @@ def _colour(path: Path, raw: dict[str, Any], name: str) -> str:
     table: Any = raw.get("surfaces")
     text: Any = table.get(name) if isinstance(table, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     try:
-        return Color.parse(str(text)).get_truecolor().hex
+        return Color.parse(str(text)).get_truecolor().hex  # pyright: ignore[reportUnknownArgumentType]
     except ColorParseError as error:
         raise ThemeError(
             f"{path}: surfaces.{name}: not a colour: {text!r}; write #rrggbb"
         ) from error
 
 
+def exact(colour: Color) -> Color:
+    """The same colour by its number in the xterm palette, where it has one.
+
+    Short to send, and equal on every terminal: Rich would round greys when it looks for the nearest.
+    """
+    number = _NUMBERS.get(colour.get_truecolor().hex)
+    return colour if number is None else Color.from_ansi(number)
+
+
+_NUMBERS = {
+    Color.from_ansi(number).get_truecolor().hex: number for number in range(255, 15, -1)
+}
+
+
 def _style(path: Path, role: str, text: object) -> Style:
     try:
-        return Style.parse(str(text or ""))
+        style = Style.parse(str(text or ""))
     except StyleSyntaxError as error:
         raise ThemeError(f"{path}: roles.{role}: {error}") from error
+    return style + Style(color=exact(style.color)) if style.color else style
 
 
 def colourless(environment: Mapping[str, str]) -> bool:

@@ -9,14 +9,17 @@ BYTES = ("B", "K", "M", "G", "T", "P")
 
 
 def percent(value: float | None) -> str:
+    """`42%`."""
     return "" if value is None else f"{value:.0f}%"
 
 
 def plain(value: float | None, digits: int = 0) -> str:
+    """A bare number."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def celsius(value: float | None) -> str:
+    """`61°`."""
     return "" if value is None else f"{value:.0f}°"
 
 
@@ -73,10 +76,6 @@ def clock(at: float, *, millis: bool = False) -> str:
     )
 
 
-def count(number: int) -> str:
-    return f"{number:,}"
-
-
 def many(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -113,4 +112,5 @@ def total(values: Sequence[float | None]) -> float | None:
 
 
 def highest(values: Sequence[float | None]) -> float | None:
+    """The largest of what is known; None where nothing is."""
     return max((value for value in values if value is not None), default=None)

@@ -36,7 +36,7 @@ class DeckScreen(Screen[None], inherit_bindings=False):
 
     @property
     def deck(self) -> "RankdeckApp":
-        return cast("RankdeckApp", self.app)
+        return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the two bars."""

@@ -162,16 +162,9 @@ class JobScreen(DeckScreen):
                 ]
             )
         else:
-            self.view.tick(
-                next(
-                    (
-                        self._title(rank)
-                        for rank in job.ranks
-                        if rank.rank == self._zoomed
-                    ),
-                    [],
-                )
-            )
+            titles = (self._title(r) for r in job.ranks if r.rank == self._zoomed)
+            nothing: list[Run] = []
+            self.view.tick(next(titles, nothing))
 
     def _title(self, rank: RankState) -> list[Run]:
         mark = self.deck.glyphs.state(rank.state)

@@ -40,6 +40,7 @@ def failure_text(job: Job) -> str:
 
 
 def duration(job: Job) -> float:
+    """Seconds from the launch to the end, or until now."""
     return (job.ended - job.created) if job.ended is not None else since(job.created)
 
 

@@ -48,7 +48,7 @@ class MessagesScreen(DeckScreen):
             return
         self._seen = seen
         at_end = self.page.top >= self.page.last_top
-        signs = PLAIN if self.deck.glyphs.full == "#" else SIGNS
+        signs = PLAIN if self.deck.ascii else SIGNS
         lines: list[Runs] = []
         for record in messages.records:
             text = clean(f"{record.source}  {record.text}")

@@ -32,12 +32,12 @@ class Question(ModalScreen[bool], inherit_bindings=False):
     def __init__(self, title: str, lines: Sequence[Runs], answers: Runs) -> None:
         super().__init__()
         self.title = title
-        self._lines = [*lines, [], answers]
+        self._lines: list[Runs] = [*lines, [], answers]
         self.page = TextPage()
 
     @property
     def deck(self) -> "RankdeckApp":
-        return cast("RankdeckApp", self.app)
+        return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     def compose(self) -> ComposeResult:
         with Vertical(id="question") as box:
@@ -47,8 +47,7 @@ class Question(ModalScreen[bool], inherit_bindings=False):
     def on_mount(self) -> None:
         box = self.query_one("#question")
         box.styles.height = min(len(self._lines), MOST_LINES) + 2
-        if self.deck.glyphs.full == "#":
-            box.styles.border = ("ascii", self.deck.palette.colour("border"))
+
         self.page.show(self._lines)
         self.page.focus()
 
@@ -94,22 +93,18 @@ def report_note(report: CancelReport) -> Question:
         lines.append(
             [("nothing left", "ok"), (": no process of the job on any node", "text")]
         )
-    for left in report.left:
-        lines.append(
-            [
-                ("left  ", "bad"),
-                (f"{clean(left.node)} pid {left.pid}  ", "text"),
-                (clean(left.command), "dim"),
-            ]
-        )
-    for node, why in report.unverified.items():
-        lines.append(
-            [
-                ("not verified  ", "warn"),
-                (f"{clean(node)}: ", "text"),
-                (clean(why), "dim"),
-            ]
-        )
+    lines += [
+        [
+            ("left  ", "bad"),
+            (f"{clean(left.node)} pid {left.pid}  ", "text"),
+            (clean(left.command), "dim"),
+        ]
+        for left in report.left
+    ]
+    lines += [
+        [("not verified  ", "warn"), (f"{clean(node)}: ", "text"), (clean(why), "dim")]
+        for node, why in report.unverified.items()
+    ]
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
     return Question(title, lines, [("enter", "key"), (" close", "text")])
 

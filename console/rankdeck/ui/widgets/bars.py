@@ -12,6 +12,7 @@ TABS = (
     ("launch", "3 Launch"),
     ("messages", "4 Messages"),
 )
+ROOMY = 80
 TAB_OF = {"node": "fleet", "job": "jobs"}
 
 
@@ -58,9 +59,9 @@ class TopBar(Canvas):
             ]
         if not self.deck.opened:
             return [("opening… ", "dim@bar")]
-        runs: list[Run] = [
-            (f"{words.many(sum(self.deck.summary.values()), 'node')}  ", "text@bar")
-        ]
+        everything = words.many(sum(self.deck.summary.values()), "node")
+        roomy = self.size.width >= ROOMY
+        runs: list[Run] = [(f"{everything}  ", "text@bar")] if roomy else []
         for level in sorted(Level, reverse=True):
             if number := self.deck.summary.get(level, 0):
                 mark = self.glyphs.level(level)

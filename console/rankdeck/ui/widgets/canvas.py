@@ -19,6 +19,10 @@ Run = tuple[str, str]
 Runs = Sequence[Run]
 
 
+PLAIN = {"–": "-", "…": "~", "°": "C", "·": "-", "’": "'"}
+"""What stands for our own signs in ASCII."""
+
+
 class Canvas(Widget, inherit_bindings=False):
     """A widget that paints each of its lines when asked."""
 
@@ -26,7 +30,7 @@ class Canvas(Widget, inherit_bindings=False):
 
     @property
     def deck(self) -> "RankdeckApp":
-        return cast("RankdeckApp", self.app)
+        return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     @property
     def palette(self) -> Palette:
@@ -47,7 +51,18 @@ class Canvas(Widget, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        return strip(self.line(y, width), width, self.palette, self.surface_of(y))
+        runs = self.line(y, width)
+        if self.deck.ascii:
+            runs = [(in_ascii(text), role) for text, role in runs]
+        return strip(runs, width, self.palette, self.surface_of(y))
+
+
+def in_ascii(text: str) -> str:
+    """`text` for a terminal that has nothing else: same width, every other sign replaced."""
+    if text.isascii():
+        return text
+    signs = (c if c.isascii() else PLAIN.get(c, "?") * cell_len(c) for c in text)
+    return "".join(signs)
 
 
 def strip(

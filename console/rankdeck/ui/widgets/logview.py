@@ -231,8 +231,13 @@ class LogView(Canvas, can_focus=True):
         for start, end in spans:
             runs += [(shown[at:start], role), (shown[start:end], "match")]
             at = end
-        mark = (self.glyphs.cursor, "key") if chosen else ("", "text")
-        return [mark, *runs, (shown[at:], role)]
+        runs.append((shown[at:], role))
+        if chosen:
+            runs = [
+                (text, name if name == "match" else f"{name}@selection")
+                for text, name in runs
+            ]
+        return runs
 
     # ---- painting
 

@@ -1,0 +1,175 @@
+"""Themes that ship can be read by everybody, and a bad one breaks nothing."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from rich.color import Color
+
+from rankdeck.ui import themes
+from rankdeck.ui.glyphs import ASCII, UNICODE
+
+SHIPPED, FAULTS = themes.load([themes.shipped_folder()])
+COLOURED = [palette for palette in SHIPPED.values() if not palette.mono]
+TEXTS = (
+    "text",
+    "dim",
+    "title",
+    "accent",
+    "key",
+    "ok",
+    "warn",
+    "bad",
+    "unknown",
+    "stderr",
+    "simulated",
+)
+# Machado, Oliveira, Fernandes 2009, severity 1.
+SIGHT = {
+    "usual": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deutan": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritan": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+Vector = tuple[float, float, float]
+
+
+def linear(colour: str) -> Vector:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    )
+    return r, g, b
+
+
+def luminance(colour: str) -> float:
+    r, g, b = linear(colour)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def seen_as(colour: str, sight: str) -> Vector:
+    rgb = linear(colour)
+    r, g, b = (
+        min(max(sum(m * c for m, c in zip(row, rgb, strict=True)), 0), 1)
+        for row in SIGHT[sight]
+    )
+    return r, g, b
+
+
+def lab(rgb: Vector) -> Vector:
+    r, g, b = rgb
+    xyz = (
+        (0.4124564 * r + 0.3575761 * g + 0.1804375 * b) / 0.95047,
+        0.2126729 * r + 0.7151522 * g + 0.0721750 * b,
+        (0.0193339 * r + 0.1191920 * g + 0.9503041 * b) / 1.08883,
+    )
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def distance(one: str, other: str, sight: str) -> float:
+    a, b = lab(seen_as(one, sight)), lab(seen_as(other, sight))
+    return sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5
+
+
+def test_the_shipped_themes_are_all_there() -> None:
+    assert not FAULTS
+    assert {"dark", "light", "high-contrast", "mono"} <= set(SHIPPED)
+
+
+@pytest.mark.parametrize("palette", COLOURED, ids=lambda p: p.name)
+def test_every_text_stands_out_from_what_it_lies_on(palette: themes.Palette) -> None:
+    for role, surface in itertools.product(TEXTS, ("background", "bar")):
+        assert contrast(palette.colour(role), palette.surfaces[surface]) >= 4.5, (
+            role,
+            surface,
+        )
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("palette", COLOURED, ids=lambda p: p.name)
+def test_states_are_told_apart_by_every_eye(
+    palette: themes.Palette, sight: str
+) -> None:
+    for one, other in itertools.combinations(("ok", "warn", "bad"), 2):
+        assert distance(palette.colour(one), palette.colour(other), sight) >= 20, (
+            one,
+            other,
+        )
+
+
+@pytest.mark.parametrize("palette", COLOURED, ids=lambda p: p.name)
+def test_colours_are_the_same_on_256_colour_terminals(palette: themes.Palette) -> None:
+    for colour in (
+        *palette.surfaces.values(),
+        *(palette.colour(role) for role in TEXTS),
+    ):
+        number = themes.exact(Color.parse(colour)).number
+        assert number is not None, colour
+        assert number >= 16
+
+
+def test_mono_keeps_states_apart_without_any_colour() -> None:
+    mono = SHIPPED["mono"]
+    styles = [mono.style(role) for role in ("ok", "warn", "bad")]
+
+    assert all(style.color is None and style.bgcolor is None for style in styles)
+    assert len(set(styles)) == 3
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_every_state_has_a_shape_of_its_own(glyphs) -> None:
+    assert len(set(glyphs.levels.values())) == len(glyphs.levels)
+    assert len(set(glyphs.states.values())) == len(glyphs.states)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("name: x\nroles: [", "x.yaml:2"),
+        ("- a", "a theme is a table"),
+        ("name: x\nsurfaces: {background: nocolour}", "surfaces.background"),
+        ("name: x\nmono: true\nroles: {text: ''}", "roles.dim: missing"),
+    ],
+)
+def test_a_bad_theme_is_a_sentence_and_the_others_stay(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+
+    found, wrong = themes.load([themes.shipped_folder(), tmp_path])
+
+    assert set(found) == set(SHIPPED)
+    assert len(wrong) == 1
+    assert complaint in wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "answer"),
+    [
+        ({"NO_COLOR": "1"}, True),
+        ({"TERM": "vt100"}, True),
+        ({"TERM": "tmux-256color"}, False),
+    ],
+)
+def test_no_color_and_old_terminals_get_no_colour(
+    environment: dict[str, str], answer: bool
+) -> None:
+    assert themes.colourless(environment) is answer

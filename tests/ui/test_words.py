@@ -1,0 +1,199 @@
+"""Filters, commands, cleaning, search and layout: what needs no screen."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.model.job import Chunk
+from rankdeck.state.lines import RankLog
+from rankdeck.ui import actions, commands, panes, query, words
+from rankdeck.ui.clean import clean
+from rankdeck.ui.glyphs import ASCII, UNICODE
+from rankdeck.ui.merged import MergedLog
+from rankdeck.ui.search import Search
+from rankdeck.ui.widgets.canvas import fit, in_ascii
+from rankdeck.ui.widgets.gauges import bar, sparkline
+
+
+def subject(text: str = "node01", state: str = "ok", **numbers: float) -> query.Subject:
+    return query.Subject(
+        text, state, lambda metric: numbers.get(metric.replace(".", "_"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("", True), ("node", True), ("NODE01", True), ("gpu-9", False), ("gpu.temp>80", True), ("gpu.temp>=91", False),
+        ("temp > 80 & node01", True), ("state!=ok", False), ("state=ok & cpu<50", True), ("mem>1", False),
+    ],
+)  # fmt: skip
+def test_a_filter_says_which_nodes_are_shown(text: str, matches: bool) -> None:
+    assert query.parse(text)(subject(gpu_temp=90, cpu_used=12)) is matches
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("gpu.tmp>80", "did you mean gpu.temp"),
+        ("cpu>high", "is not a number"),
+        ("cpu >", "metric>number"),
+        ("state>ok", "= or !="),
+    ],
+)
+def test_a_filter_that_cannot_be_read_says_what_to_write(
+    text: str, complaint: str
+) -> None:
+    with pytest.raises(query.QueryError, match=complaint):
+        query.parse(text)
+
+
+@given(st.text())
+def test_no_control_character_survives_cleaning(text: str) -> None:
+    shown = clean(text)
+
+    assert shown.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1bP+q544e\x1b\\after", "after"),
+        ("10%\r50%\r100%", "100%"),
+        ("a\tb", "a       b"),
+        ("bell\x07", "bell?"),
+        ("\x9b2J", "?2J"),
+    ],
+)
+def test_escapes_are_taken_out_and_other_controls_shown(raw: str, shown: str) -> None:
+    assert clean(raw) == shown
+
+
+def test_the_start_of_a_command_is_enough() -> None:
+    assert commands.parse("the dark") == (commands.NAMES["theme"], "dark")
+    with pytest.raises(commands.CommandError, match="did you mean"):
+        commands.parse("flet")
+
+
+def test_completion_gives_names_and_then_values() -> None:
+    def nodes(argument: str) -> list[str]:
+        return ["gpu-01", "gpu-02"] if argument == "NAME" else []
+
+    assert commands.complete("no", nodes) == ["node "]
+    assert commands.complete("node 02", nodes) == ["node gpu-02"]
+
+
+def test_every_action_has_its_own_key_on_each_screen() -> None:
+    for screen in actions.EVERYWHERE:
+        keys = [
+            key
+            for action in actions.for_screen(screen)
+            for key in action.keys.split(",")
+        ]
+        assert len(keys) == len(set(keys)), screen
+
+
+@pytest.mark.parametrize("count", range(1, 17))
+@pytest.mark.parametrize(("width", "height"), [(200, 46), (80, 19), (60, 10)])
+def test_panes_cover_the_wall_and_never_overlap(
+    count: int, width: int, height: int
+) -> None:
+    cells = [
+        (x, y)
+        for box in panes.boxes(count, width, height)
+        for x in range(box.x, box.x + box.width)
+        for y in range(box.y, box.y + box.height)
+    ]
+
+    assert len(cells) == len(set(cells)) == width * height
+
+
+def log_of(rank: int, *texts: str, at: float = 1.0, keep: int = 100) -> RankLog:
+    log = RankLog(rank, keep=keep)
+    offset = 0
+    for place, text in enumerate(texts):
+        data = f"{text}\n".encode()
+        log.add(Chunk("j", "n", rank, "out", offset, at + place, data))
+        offset += len(data)
+    return log
+
+
+def test_search_counts_and_goes_round() -> None:
+    log = log_of(0, "error a", "fine", "Error b", "error c")
+    search = Search("error")
+    search.update(log)
+
+    assert [search.after(-1), search.after(0), search.after(3)] == [0, 2, 0]
+    assert search.before(0) == 3
+    assert search.count(2) == "2/3"
+
+
+def test_a_capital_makes_the_search_exact() -> None:
+    search = Search("Error")
+    search.update(log_of(0, "error a", "Error b"))
+
+    assert search.count(1) == "1/1"
+
+
+def test_matches_in_lines_that_were_let_go_are_forgotten() -> None:
+    log = log_of(0, *(f"error {n}" for n in range(5)), keep=3)
+    search = Search("error")
+    search.update(log)
+
+    assert search.after(-1) == 2
+
+
+def test_merged_logs_are_in_order_of_time() -> None:
+    merged = MergedLog({0: log_of(0, "a", "c", at=1.0), 1: log_of(1, "b", at=1.5)})
+    merged.update()
+
+    assert [(line.rank, line.text) for line in merged.lines] == [
+        (0, "a"),
+        (1, "b"),
+        (0, "c"),
+    ]
+
+
+def test_bars_are_as_wide_as_asked_and_nothing_is_no_zero() -> None:
+    for glyphs in (UNICODE, ASCII):
+        for percent in (None, 0, 0.4, 37, 99.9, 100, 250):
+            assert sum(len(text) for text, _ in bar(percent, 10, glyphs)) == 10
+    assert bar(None, 4, UNICODE) != bar(0, 4, UNICODE)
+
+
+def test_a_sparkline_leaves_gaps_where_nothing_was_read() -> None:
+    assert sparkline([0, None, 100], 5, UNICODE) == "  ▁ █"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0B"),
+        (999, "999B"),
+        (1536, "1.5K"),
+        (64 << 30, "64G"),
+        (1023 << 20, "1.0G"),
+        (None, ""),
+    ],
+)
+def test_sizes_have_three_digits_at_most(value: float | None, text: str) -> None:
+    assert words.size(value) == text
+
+
+def test_a_signal_behind_a_shell_is_named() -> None:
+    assert words.ending(137, None) == "exit 137 (SIGKILL)"
+    assert words.ending(None, 9) == "SIGKILL"
+
+
+@given(st.text(max_size=30), st.integers(1, 20))
+def test_a_cell_is_exactly_as_wide_as_its_column(text: str, width: int) -> None:
+    from rich.cells import cell_len
+
+    assert cell_len(fit(clean(text), width)) == width
+
+
+@given(st.text())
+def test_ascii_mode_sends_ascii(text: str) -> None:
+    assert in_ascii(clean(text)).isascii()
