@@ -21,7 +21,7 @@ from rankdeck import plugins
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.plans import render
 from rankdeck.config.jobs import read_job
-from rankdeck.config.paths import config_folder, shipped, state_folder
+from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
@@ -69,10 +69,7 @@ class Session:
 
     def job_files(self) -> tuple[Path, ...]:
         """Job files to choose from: beside the cluster file, the user's, and the samples."""
-        beside = Path(self.cluster.file).parent / "jobs"
-        folders = dict.fromkeys(
-            (beside, config_folder() / "jobs", shipped("sample-clusters") / "jobs")
-        )
+        folders = job_folders(self.cluster.file)
         return tuple(
             path for folder in folders for path in sorted(folder.glob("*.yaml"))
         )

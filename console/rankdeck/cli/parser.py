@@ -62,7 +62,7 @@ VERBS = (
         "launch a job and show what its ranks write",
         "rankdeck.cli.run:run",
         {
-            "file": _option("a job file", metavar="JOB"),
+            "file": _option("a job file, or the name of one", metavar="JOB"),
             "--dry-run": _flag("print the exact files and commands, do nothing"),
             "--detach": _flag("come back once it is started"),
             "--on": _option(

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-from pathlib import Path
 
 from rankdeck.cli import choose, codes, output, stream
 from rankdeck.cli.interrupts import Interrupts
@@ -12,6 +11,7 @@ from rankdeck.cli.report import proof, sentence, summary
 from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.cli.verdict import of_job
 from rankdeck.config.jobs import read_job
+from rankdeck.config.paths import find_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.session import Session
@@ -23,7 +23,9 @@ SECOND_THOUGHTS = 2.0
 def run(options: argparse.Namespace, _open_console: object) -> int:
     """Launch the job of a file, or print what that would do."""
     cluster = choose.cluster(options.cluster)
-    spec = override(read_job(Path(options.file)), options.on, options.set)
+    spec = override(
+        read_job(find_job(options.file, cluster.file)), options.on, options.set
+    )
     work = _show_plan if options.dry_run else _launch
     return until_done(work(cluster, spec, options))
 

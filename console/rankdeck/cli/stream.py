@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rankdeck.cli import output
-from rankdeck.model.job import Job
+from rankdeck.model.job import Chunk, Followed, Job
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog, clean
 
 PERIOD = 0.02
+MOST_UNPRINTED = 1000
 TELL_LIMIT = 1.5
 """Seconds after which every node has said how much there is: it tells twice a second."""
 READ_LIMIT = 600.0
@@ -34,6 +35,7 @@ class Printer:
         self._nodes = {rank.rank: rank.node for rank in job.ranks}
         self._seen = dict.fromkeys(ranks, 0)
         self._show, self._stream = show, stream
+        session.listen(job.id, self._hear)
 
     def drain(self) -> None:
         """Print what has come since the last time."""
@@ -42,6 +44,13 @@ class Printer:
             self._print(line)
         if fresh:
             output.flush()
+
+    def _hear(self, event: Followed) -> None:
+        """Print before a log that holds only so much lets go of lines."""
+        if isinstance(event, Chunk) and event.rank in self._logs:
+            log = self._logs[event.rank]
+            if log.total - self._seen[event.rank] > MOST_UNPRINTED:
+                self.drain()
 
     def finish(self) -> None:
         """Print all that is left, lines without an end too."""

@@ -1,6 +1,7 @@
 """Where things are: what ships with us, and the user's own folders."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from rankdeck.config.document import suggest
@@ -46,26 +47,45 @@ def cluster_folders() -> tuple[Path, ...]:
     )
 
 
+def job_folders(cluster_file: str = "") -> tuple[Path, ...]:
+    """Where a job's name is looked up: beside the cluster file, the user's own, the samples."""
+    beside = (Path(cluster_file).parent / "jobs",) if cluster_file else ()
+    folders = (*beside, config_folder() / "jobs", shipped("sample-clusters") / "jobs")
+    return tuple(dict.fromkeys(folders))
+
+
 def cluster_names() -> tuple[str, ...]:
     """Every cluster that can be opened by name."""
-    files = (file for folder in cluster_folders() for file in _yaml_files(folder))
-    return tuple(dict.fromkeys(file.stem for file in files))
+    return _names(cluster_folders())
 
 
 def find_cluster(name_or_path: str) -> Path:
     """The file of a cluster given by path or by name; raises ConfigError."""
+    return _find("cluster", name_or_path, cluster_folders())
+
+
+def find_job(name_or_path: str, cluster_file: str = "") -> Path:
+    """The file of a job given by path or by name; raises ConfigError."""
+    return _find("job", name_or_path, job_folders(cluster_file))
+
+
+def _names(folders: Sequence[Path]) -> tuple[str, ...]:
+    files = (file for folder in folders for file in _yaml_files(folder))
+    return tuple(dict.fromkeys(file.stem for file in files))
+
+
+def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     given = Path(name_or_path).expanduser()
     if given.suffix in _SUFFIXES or len(given.parts) > 1:
         return given
-    for folder in cluster_folders():
+    for folder in folders:
         for suffix in _SUFFIXES:
             if (folder / f"{name_or_path}{suffix}").is_file():
                 return folder / f"{name_or_path}{suffix}"
-    known = cluster_names()
+    known = _names(folders)
     hint = suggest(name_or_path, known) or f"; there are: {', '.join(known) or 'none'}"
-    folder = config_folder() / "clusters"
-    text = f"no cluster `{name_or_path[:60]}` in {folder} or among the samples{hint}"
-    raise ConfigError([Problem(name_or_path[:60], 1, 1, "cluster", text)])
+    text = f"no {kind} `{name_or_path[:60]}` in {folders[0]} or among the samples{hint}"
+    raise ConfigError([Problem(name_or_path[:60], 1, 1, kind, text)])
 
 
 def _yaml_files(folder: Path) -> list[Path]:
