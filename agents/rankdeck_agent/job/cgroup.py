@@ -1,10 +1,14 @@
 """A cgroup of the job's own, where one can be had: its kill leaves nothing behind."""
 
+import errno
 import os
+import time
 from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.job.folder import RunFolder
+
+_REMOVE_TRIES = 20
 
 
 def _own_group() -> Optional[Path]:
@@ -51,8 +55,16 @@ def kill(folder: RunFolder) -> None:
 
 
 def remove(folder: RunFolder) -> None:
-    """Take the empty cgroup away."""
+    """Take the cgroup away once it is empty; processes just killed may need a moment."""
+    for _ in range(_REMOVE_TRIES):
+        if _removed(folder / "cgroup"):
+            return
+        time.sleep(0.05)
+
+
+def _removed(note: Path) -> bool:
     try:
-        Path((folder / "cgroup").read_text()).rmdir()
-    except OSError:
-        return
+        Path(note.read_text()).rmdir()
+    except OSError as error:
+        return error.errno != errno.EBUSY
+    return True
