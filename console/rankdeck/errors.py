@@ -45,7 +45,9 @@ class UnreachableError(NodeError):
 class HostKeyError(UnreachableError):
     """A host key that is unknown, or not the known one."""
 
-    def __init__(self, node: str, why: str, *, fingerprint: str = "", line: str = "") -> None:
+    def __init__(
+        self, node: str, why: str, *, fingerprint: str = "", line: str = ""
+    ) -> None:
         super().__init__(node, why)
         self.fingerprint, self.line = fingerprint, line
         """`line` is the known_hosts line that accepting the key would add; "" if changed."""

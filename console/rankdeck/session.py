@@ -24,7 +24,7 @@ from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
+from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan, State
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.abort import countdown_for
@@ -37,6 +37,10 @@ from rankdeck.telemetry.link import Link, open_link
 log = logging.getLogger(__name__)
 TICK = 0.25
 SAVE_PERIOD = 1.0
+LOOK_PERIOD = 0.02
+START_LIMIT = 75.0
+"""Longer than a launch agent waits for its daemon."""
+CATCH_UP_LIMIT = 12.0
 BACKLOG = 1 << 20
 """Bytes of earlier output fetched when a rank comes on screen."""
 
@@ -132,16 +136,38 @@ class Session:
             await asyncio.wait((pump,))
         return self.jobs.job(job_id)
 
+    async def started(self, job_id: str, limit: float = START_LIMIT) -> None:
+        """Wait until every rank has begun, the job is over, or `limit` seconds went by.
+
+        An MPI launcher needs a console until then: it starts the daemons.
+        """
+        await self._until(lambda: self._has_started(job_id), limit)
+
+    def _has_started(self, job_id: str) -> bool:
+        pending = any(r.state is State.PENDING for r in self.jobs.job(job_id).ranks)
+        return not pending or job_id not in self._followers
+
+    async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:
+        """Wait until what is known of the jobs is what their nodes know now."""
+        await self._until(
+            lambda: all(follower.current for follower in self._followers.values()),
+            limit,
+        )
+
     async def settle(self, limit: float) -> None:
         """Wait until every node was heard or has failed, at most `limit` seconds."""
+        await self._until(self._is_settled, limit)
+
+    def _is_settled(self) -> bool:
+        return all(
+            node.heard_s() is not None or node.failed_to_attach
+            for node in self.fleet.nodes()
+        )
+
+    async def _until(self, condition: Callable[[], bool], limit: float) -> None:
         deadline = time.monotonic() + limit
-        while time.monotonic() < deadline:
-            if all(
-                state.heard_s() is not None or state.failed_to_attach
-                for state in self.fleet.nodes()
-            ):
-                return
-            await asyncio.sleep(0.05)
+        while not condition() and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_PERIOD)
 
     def _follow(self, job: Job) -> None:
         seen, _ = self.jobs.positions(job.id)

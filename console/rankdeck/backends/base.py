@@ -18,6 +18,11 @@ class Follower(Protocol):
         """From now on send full text of these ranks, each stream from its offset on."""
         ...
 
+    @property
+    def current(self) -> bool:
+        """Whether every node that answers has told all that happened up to now."""
+        ...
+
     async def close(self) -> None: ...
 
 

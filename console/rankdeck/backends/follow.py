@@ -38,7 +38,9 @@ class SshFollower:
     ) -> None:
         self._shell, self._agents, self._plan = shell, agents, plan
         self._lost_after = lost_after
-        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes}
+        self._streams = {
+            n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes
+        }
         self._channels: dict[str, Channel] = {}
         self._waiting: deque[Followed] = deque()
         self._bytes = 0
@@ -63,6 +65,14 @@ class SshFollower:
             stream.watch(offsets)
             self._send_watch(stream)
 
+    @property
+    def current(self) -> bool:
+        """Whether every node that answers has told all that happened up to now."""
+        return not self._waiting and all(
+            stream.caught_up or stream.closed or name in self._lost
+            for name, stream in self._streams.items()
+        )
+
     async def close(self) -> None:
         """End the look; the job goes on."""
         self._open = False
@@ -75,7 +85,9 @@ class SshFollower:
 
     async def _events(self) -> AsyncIterator[Followed]:
         async with asyncio.TaskGroup() as self._tasks:
-            runners = [self._tasks.create_task(self._keep(s)) for s in self._streams.values()]
+            runners = [
+                self._tasks.create_task(self._keep(s)) for s in self._streams.values()
+            ]
             try:
                 while not self._over():
                     while self._waiting and self._open:
@@ -117,7 +129,10 @@ class SshFollower:
                 self._linked.discard(stream.node)
                 heard, failures = time.monotonic(), 0
                 self._made(stream, "disconnected", text=why)
-            if time.monotonic() - heard >= self._lost_after and stream.node not in self._lost:
+            if (
+                time.monotonic() - heard >= self._lost_after
+                and stream.node not in self._lost
+            ):
                 self._lost.add(stream.node)
                 self._made(stream, "lost", text=f"does not answer: {why}")
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
@@ -161,7 +176,9 @@ class SshFollower:
         channel.write(stream.watch_line())
         self._linked.add(stream.node)
         self._lost.discard(stream.node)
-        self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
+        self._made(
+            stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty
+        )
         return channel
 
     def _feed(self, stream: NodeStream, data: bytes, broken: list[str]) -> None:
@@ -211,10 +228,23 @@ class SshFollower:
         said = await self._start_daemon(host, asked, str(request.get("command")))
         try:
             agent = await self._agents.agent_path(origin.node)
-            answer = (*agent, "job", "answer", self._plan.job, origin.node, "--", asked, said)
+            answer = (
+                *agent,
+                "job",
+                "answer",
+                self._plan.job,
+                origin.node,
+                "--",
+                asked,
+                said,
+            )
             await self._shell.run(origin.node, answer, limit=SPAWN_LIMIT)
         except NodeError as error:
-            self._made(origin, "trouble", text=f"the launcher could not be answered: {error.why}")
+            self._made(
+                origin,
+                "trouble",
+                text=f"the launcher could not be answered: {error.why}",
+            )
 
     async def _start_daemon(self, host: str, asked: str, command: str) -> str:
         if host not in self._streams:
@@ -229,7 +259,9 @@ class SshFollower:
         answer = last_json(result.out)
         if answer.get("ok") is True:
             return "ok"
-        why = answer.get("error") or result.err.decode("utf-8", "replace").strip()[-200:]
+        why = (
+            answer.get("error") or result.err.decode("utf-8", "replace").strip()[-200:]
+        )
         return f"{host}: {why or f'exit status {result.code}'}"
 
     def _launchers_closed(self) -> bool:
@@ -245,10 +277,22 @@ class SshFollower:
                 continue
             try:
                 agent = await self._agents.agent_path(stream.node)
-                argv = (*agent, "job", "cancel", self._plan.job, stream.node, "--grace", "2")
+                argv = (
+                    *agent,
+                    "job",
+                    "cancel",
+                    self._plan.job,
+                    stream.node,
+                    "--grace",
+                    "2",
+                )
                 await self._shell.run(stream.node, argv, limit=2 + SPAWN_LIMIT)
             except NodeError as error:
-                self._made(stream, "trouble", text=f"what the launcher left could not be ended: {error.why}")
+                self._made(
+                    stream,
+                    "trouble",
+                    text=f"what the launcher left could not be ended: {error.why}",
+                )
 
 
 def last_json(out: bytes) -> dict[str, Any]:

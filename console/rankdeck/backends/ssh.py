@@ -66,7 +66,9 @@ class SshBackend:
             words = result.out.split()
             return with_port(plan, int(words[-1]))
         except (NodeError, ValueError, IndexError) as error:
-            raise LaunchError("prepare", f"no free port on {plan.port_on}: {error}") from error
+            raise LaunchError(
+                "prepare", f"no free port on {plan.port_on}: {error}"
+            ) from error
 
     async def _prepare_all(self, nodes: Iterable[NodePlan]) -> None:
         plans = {node.node: node for node in nodes}
@@ -88,7 +90,9 @@ class SshBackend:
     async def cancel(self, plan: Plan, grace: float) -> CancelReport:
         """Ask, wait, force, then look on every node for what is left."""
         names = [node.node for node in plan.nodes]
-        answers = await _on_each(names, lambda name: self._cancel_node(plan.job, name, grace))
+        answers = await _on_each(
+            names, lambda name: self._cancel_node(plan.job, name, grace)
+        )
         left: list[Left] = []
         unverified: dict[str, str] = {}
         for name, answer in answers.items():
@@ -133,7 +137,9 @@ class _limit(asyncio.Timeout):  # noqa: N801 - used like a function
         try:
             return await super().__aexit__(*details)
         except TimeoutError as error:
-            raise UnreachableError(self._node, f"no answer within {self._limit:.0f} s") from error
+            raise UnreachableError(
+                self._node, f"no answer within {self._limit:.0f} s"
+            ) from error
 
 
 async def _on_each(
@@ -163,11 +169,19 @@ def _left(node: str, result: Result) -> list[Left]:
         if NOT_THERE in why:
             return []
         raise AgentError(node, f"cancel gave no answer: {why}")
-    tables = [cast("dict[str, Any]", row) for row in cast("list[object]", rows) if isinstance(row, dict)]
-    return [Left(node, int(t.get("pid") or 0), str(t.get("command"))[:500]) for t in tables]
+    tables = [
+        cast("dict[str, Any]", row)
+        for row in cast("list[object]", rows)
+        if isinstance(row, dict)
+    ]
+    return [
+        Left(node, int(t.get("pid") or 0), str(t.get("command"))[:500]) for t in tables
+    ]
 
 
 def _complaint(result: Result) -> str:
     lines = result.err.decode("utf-8", "replace").strip().splitlines()
-    text = lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
+    text = (
+        lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
+    )
     return text[:300]

@@ -21,6 +21,7 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
+        await session.caught_up()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),

@@ -17,12 +17,13 @@ def logs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
+        await session.caught_up()
         job = session.jobs.find(options.job)
         ranks = _ranks(job, options.rank)
         session.watch(job.id, ranks, None)
         show = stream.show_object if options.json else stream.show_text
         printer = stream.Printer(session, job, ranks, show, options.stream)
-        if options.follow:
+        if options.follow or job.state.final:
             await stream.print_until_finished(session, job.id, printer)
         else:
             await stream.print_what_there_is(session, job.id, printer)

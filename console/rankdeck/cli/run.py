@@ -47,11 +47,11 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
         output.progress(f"{spec.name}: starting on {cluster.name} …")
         job_id = await session.launch(spec)
         output.progress(sentence(session.jobs.job(job_id)))
-        code = (
-            codes.OK
-            if options.detach
-            else await attend(session, job_id, as_json=options.json)
-        )
+        if options.detach:
+            await session.started(job_id)
+            code = codes.OK
+        else:
+            code = await attend(session, job_id, as_json=options.json)
         if options.json:
             output.say_object(job_shape(session.jobs.job(job_id)))
         elif options.detach:

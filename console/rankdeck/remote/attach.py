@@ -76,10 +76,16 @@ class Agents:
     # ---- telemetry
 
     def attach_telemetry(
-        self, node: str, configure: Configure, tasks: asyncio.TaskGroup, on_state: OnState
+        self,
+        node: str,
+        configure: Configure,
+        tasks: asyncio.TaskGroup,
+        on_state: OnState,
     ) -> asyncio.Task[None]:
         """Start telemetry there and keep it running until the task is cancelled."""
-        return tasks.create_task(self._keep(node, configure, on_state), name=f"telemetry {node}")
+        return tasks.create_task(
+            self._keep(node, configure, on_state), name=f"telemetry {node}"
+        )
 
     async def _keep(self, node: str, configure: Configure, on_state: OnState) -> None:
         loop = asyncio.get_running_loop()
@@ -95,7 +101,9 @@ class Agents:
             on_state(node, f"{why}; trying again in {pause:.0f} s", False)
             await asyncio.sleep(pause)
 
-    async def _telemetry(self, node: str, configure: Configure, on_state: OnState) -> str:
+    async def _telemetry(
+        self, node: str, configure: Configure, on_state: OnState
+    ) -> str:
         """Run it once; why it ended."""
         agent = await self.agent_path(node)
         config = json.dumps(await configure(node)).encode()

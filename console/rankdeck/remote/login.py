@@ -107,14 +107,19 @@ class Logins:
     def _trusted(self, node: Node) -> HostKeys:
         files = tuple(self._known_hosts_files(node))
         if files not in self._hostkeys:
-            self._hostkeys[files] = HostKeys([Path(file).expanduser() for file in files])
+            self._hostkeys[files] = HostKeys(
+                [Path(file).expanduser() for file in files]
+            )
         return self._hostkeys[files]
 
     def _known_hosts_files(self, node: Node) -> list[str]:
         if self._access.known_hosts:
             return [self._access.known_hosts]
         probe = asyncssh.SSHClientConnectionOptions(
-            host=node.host, config=_config(self._access.config), client_keys=None, agent_path=None
+            host=node.host,
+            config=_config(self._access.config),
+            client_keys=None,
+            agent_path=None,
         )
         named = probe.known_hosts
         chosen = [str(file) for file in named] if isinstance(named, list) else []
@@ -132,14 +137,21 @@ def explain(error: BaseException, node: Node) -> str:
     where = f"{node.host} port {node.port}"
     for kind, sentence in _SENTENCES:
         if isinstance(error, kind):
-            return sentence.format(where=where, host=node.host, port=node.port, error=_words(error))
-    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+            return sentence.format(
+                where=where, host=node.host, port=node.port, error=_words(error)
+            )
+    if isinstance(error, OSError) and error.errno in (
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+    ):
         return f"no route to {node.host}; is the network up, and the address right?"
     return f"no SSH connection to {where}: {_words(error)}"
 
 
 def _words(error: BaseException) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = (
+        error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    )
     return " ".join(text.split())[:300] or type(error).__name__
 
 
@@ -152,13 +164,28 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
         asyncssh.HostKeyNotVerifiable,
         "a host key on the way is not trusted ({error}): log in once with `ssh {host}` and look at it",
     ),
-    (asyncssh.KeyEncryptionError, "the key has a passphrase: add it to ssh-agent with ssh-add"),
-    (asyncssh.KeyImportError, "the key named by `ssh: {{identity}}` cannot be used: {error}"),
+    (
+        asyncssh.KeyEncryptionError,
+        "the key has a passphrase: add it to ssh-agent with ssh-add",
+    ),
+    (
+        asyncssh.KeyImportError,
+        "the key named by `ssh: {{identity}}` cannot be used: {error}",
+    ),
     (asyncssh.ConfigParseError, "the ssh_config file cannot be read: {error}"),
-    (asyncssh.KeyExchangeFailed, "no common algorithm with the SSH server of {where}: {error}"),
+    (
+        asyncssh.KeyExchangeFailed,
+        "no common algorithm with the SSH server of {where}: {error}",
+    ),
     (ConnectionRefusedError, "{where} refused the connection; is sshd running there?"),
     (TimeoutError, "{where} does not answer; is the node up?"),
-    (socket.gaierror, "the name {host} does not resolve: give an `address` in the cluster file"),
+    (
+        socket.gaierror,
+        "the name {host} does not resolve: give an `address` in the cluster file",
+    ),
     (asyncssh.ChannelOpenError, "the SSH server allows no further session: {error}"),
-    (asyncssh.ChannelListenError, "the SSH server refuses port forwarding; see AllowTcpForwarding"),
+    (
+        asyncssh.ChannelListenError,
+        "the SSH server refuses port forwarding; see AllowTcpForwarding",
+    ),
 )

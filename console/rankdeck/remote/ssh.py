@@ -33,7 +33,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
         self.complaint = b""
-        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[Exception | None] = (
+            asyncio.get_running_loop().create_future()
+        )
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         if datatype is None:
@@ -164,9 +166,13 @@ class Connections:
                 finally:
                     await channel.close()
         except TimeoutError as error:
-            raise UnreachableError(node, f"no answer within {limit:.0f} s to {argv[-1][:60]}") from error
+            raise UnreachableError(
+                node, f"no answer within {limit:.0f} s to {argv[-1][:60]}"
+            ) from error
         if size > _MOST_OUTPUT:
-            raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
+            raise AgentError(
+                node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer"
+            )
         return Result(code, b"".join(pieces), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
@@ -190,7 +196,9 @@ class Connections:
         """A port on the node's loopback that leads to `host:port` as seen from here."""
         link = await self._free_link(node)
         async with self._opening(node):
-            listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
+            listener = await link.connection.forward_remote_port(
+                "127.0.0.1", 0, host, port
+            )
         return listener.get_port()
 
     async def clock(self, node: str) -> Clock:
@@ -259,5 +267,3 @@ def _reading(answer: bytes, asked: float) -> Clock:
     if match[2] is None:
         return Clock(int(match[1]) + 0.5 - asked - half, half + 0.5)
     return Clock(float(match[0]) - asked - half, half)
-
-

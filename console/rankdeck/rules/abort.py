@@ -22,7 +22,11 @@ def countdown_for(job: Job, now: float) -> Countdown | None:
 def _failed(job: Job) -> str:
     for rank in job.ranks:
         if rank.state is State.FAILED:
-            how = f"signal {rank.signal}" if rank.signal else f"exit code {rank.exit_code}"
+            how = (
+                f"signal {rank.signal}"
+                if rank.signal
+                else f"exit code {rank.exit_code}"
+            )
             return f"rank {rank.rank} on {rank.node} failed ({how})"
     return ""
 

@@ -42,7 +42,9 @@ class Jobs:
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
 
-    def restore(self, job: Job, ends: Mapping[int, Mapping[str, int]] | None = None) -> Job:
+    def restore(
+        self, job: Job, ends: Mapping[int, Mapping[str, int]] | None = None
+    ) -> Job:
         """A job of an earlier session; what its nodes tell again replaces what was kept."""
         self._records[job.id] = restored_record(job, ends or {})
         return self._touch(job.id)
@@ -60,8 +62,12 @@ class Jobs:
             return found[0]
         if found:
             names = ", ".join(job.id for job in found[:5])
-            raise UnknownJobError(f"`{clean(text)[:60]}` begins more than one job: {names}")
-        raise UnknownJobError(f"no job `{clean(text)[:60]}`; `rankdeck jobs` lists them")
+            raise UnknownJobError(
+                f"`{clean(text)[:60]}` begins more than one job: {names}"
+            )
+        raise UnknownJobError(
+            f"no job `{clean(text)[:60]}`; `rankdeck jobs` lists them"
+        )
 
     def all(self) -> tuple[Job, ...]:
         """Newest first."""
@@ -83,10 +89,14 @@ class Jobs:
         changed, self._changed = frozenset(self._changed), set()
         return changed
 
-    def positions(self, job_id: str) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
+    def positions(
+        self, job_id: str
+    ) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
         """The last event seen per node, and per rank the next byte wanted of each stream."""
         record = self._record(job_id)
-        seen = {node.name: node.seen for node in record.nodes.values() if node.seen >= 0}
+        seen = {
+            node.name: node.seen for node in record.nodes.values() if node.seen >= 0
+        }
         return seen, {log.rank: log.positions() for log in self._rank_logs(record)}
 
     def ends(self, job_id: str) -> dict[int, dict[str, int]]:
@@ -133,7 +143,9 @@ class Jobs:
         """Take in what a cancel proved."""
         record = self._record(job_id)
         for left in report.left:
-            record.trouble(f"{left.node}: could not be ended: {left.pid} {clean(left.command)[:200]}")
+            record.trouble(
+                f"{left.node}: could not be ended: {left.pid} {clean(left.command)[:200]}"
+            )
         for name, why in report.unverified.items():
             record.trouble(f"{name}: not verified: {clean(why)[:300]}")
         # A lost node cannot close, and a job that was cancelled must not wait for it for ever.
@@ -164,7 +176,9 @@ class Jobs:
 
     def _record(self, job_id: str) -> Record:
         if job_id not in self._records:
-            raise UnknownJobError(f"no job `{clean(job_id)[:60]}`; `rankdeck jobs` lists them")
+            raise UnknownJobError(
+                f"no job `{clean(job_id)[:60]}`; `rankdeck jobs` lists them"
+            )
         return self._records[job_id]
 
     def _touch(self, job_id: str) -> Job:
@@ -217,7 +231,9 @@ def _forget(record: Record, node: NodeRecord) -> None:
     record.settled = False
     for rank, state in record.ranks.items():
         if state.node == node.name:
-            record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=state.last_line)
+            record.ranks[rank] = RankState(
+                rank=rank, node=node.name, last_line=state.last_line
+            )
     for key in [key for key in record.failures if key[0] == node.name]:
         del record.failures[key]
 
@@ -240,11 +256,15 @@ def _exited(record: Record, node: NodeRecord, event: NodeEvent) -> None:
         _end_rank(record, state, event.at, code, signal)
 
 
-def _end_rank(record: Record, state: RankState, at: float, code: int | None, signal: int | None) -> None:
+def _end_rank(
+    record: Record, state: RankState, at: float, code: int | None, signal: int | None
+) -> None:
     failed = exit_status(code, signal) != 0
     told = failed and record.is_cancelled(at)
     end = State.CANCELLED if told else State.FAILED if failed else State.DONE
-    record.ranks[state.rank] = replace(state, state=end, exit_code=code, signal=signal, ended=at)
+    record.ranks[state.rank] = replace(
+        state, state=end, exit_code=code, signal=signal, ended=at
+    )
     if end is State.FAILED:
         failure = Failure(at, state.node, state.rank, code, signal)
         record.failures[state.node, state.rank] = failure
@@ -264,7 +284,9 @@ def _launcher_ended(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     elif exit_status(code, signal) == 0:
         record.launchers_ok.add((node.name, name))
     elif not record.is_cancelled(event.at):
-        record.failures[node.name, name] = Failure(event.at, node.name, None, code, signal)
+        record.failures[node.name, name] = Failure(
+            event.at, node.name, None, code, signal
+        )
 
 
 def _troubled(record: Record, node: NodeRecord, event: NodeEvent) -> None:

@@ -81,7 +81,9 @@ class Lines(Sequence[Line]):
     def __getitem__(self, index: slice) -> tuple[Line, ...]: ...
     def __getitem__(self, index: int | slice) -> Line | tuple[Line, ...]:
         if isinstance(index, slice):
-            return tuple(self._line(self._entries[i]) for i in range(*index.indices(len(self))))
+            return tuple(
+                self._line(self._entries[i]) for i in range(*index.indices(len(self)))
+            )
         return self._line(self._entries[index])
 
     def __iter__(self) -> Iterator[Line]:
@@ -114,7 +116,9 @@ class _Stream:
 class RankLog:
     """Output of one rank: the newest lines, and how far each stream was read."""
 
-    def __init__(self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(
+        self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES
+    ) -> None:
         self.rank = rank
         self._keep, self._keep_bytes = keep, keep_bytes
         self._entries: deque[Entry] = deque()
@@ -142,7 +146,13 @@ class RankLog:
         if not begun:
             return None
         stream = max(begun, key=lambda one: one.open_at)
-        return Line(stream.open_at, self.rank, stream.name, stream.open_offset, _shown(stream.open))
+        return Line(
+            stream.open_at,
+            self.rank,
+            stream.name,
+            stream.open_offset,
+            _shown(stream.open),
+        )
 
     @property
     def last(self) -> str:
@@ -215,7 +225,8 @@ class RankLog:
         None wants everything. Reads again from the start where what is here has a hole.
         """
         wanted = {
-            s.name: 0 if backlog is None else max(0, s.end - backlog) for s in self._streams.values()
+            s.name: 0 if backlog is None else max(0, s.end - backlog)
+            for s in self._streams.values()
         }
         if any(s.start > wanted[s.name] for s in self._streams.values()):
             self._restart(wanted)
@@ -230,7 +241,9 @@ class RankLog:
         self._bytes = self.total = 0
         for name, old in self._streams.items():
             at = wanted[name]
-            fresh = _Stream(name, start=at, position=at, rewinding=old.position > at, open_offset=at)
+            fresh = _Stream(
+                name, start=at, position=at, rewinding=old.position > at, open_offset=at
+            )
             fresh.end, fresh.told = old.end, old.told
             self._streams[name] = fresh
 
@@ -274,7 +287,9 @@ class RankLog:
 
     def _begin(self, stream: _Stream, data: bytes, at: float) -> None:
         if data:
-            stream.open = (stream.open + data)[:_RAW] if len(stream.open) < _RAW else stream.open
+            stream.open = (
+                (stream.open + data)[:_RAW] if len(stream.open) < _RAW else stream.open
+            )
             stream.open_at = at
 
     def _append(self, stream: _Stream, at: float, raw: bytes) -> None:
@@ -286,5 +301,7 @@ class RankLog:
 
     def _trim(self) -> None:
         entries = self._entries
-        while len(entries) > self._keep or (self._bytes > self._keep_bytes and len(entries) > 1):
+        while len(entries) > self._keep or (
+            self._bytes > self._keep_bytes and len(entries) > 1
+        ):
             self._bytes -= len(entries.popleft()[3])

@@ -59,7 +59,9 @@ def _tied(one: Failure, other: Failure, uncertainty: Mapping[str, float]) -> boo
     return other.at - one.at <= slack
 
 
-def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
+def job_state(
+    ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool
+) -> State:
     """The state of a job whose nodes have all closed (`ended`) or not."""
     if ended:
         if failed:

@@ -42,7 +42,9 @@ class Record:
     cluster: str
     ranks: dict[int, RankState] = field(default_factory=dict[int, RankState])
     nodes: dict[str, NodeRecord] = field(default_factory=dict[str, NodeRecord])
-    logs: dict[tuple[str, int], RankLog] = field(default_factory=dict[tuple[str, int], RankLog])
+    logs: dict[tuple[str, int], RankLog] = field(
+        default_factory=dict[tuple[str, int], RankLog]
+    )
     failures: dict[tuple[str, int | str], Failure] = field(
         default_factory=dict[tuple[str, int | str], Failure]
     )
@@ -71,7 +73,9 @@ class Record:
             yield self.log("", rank)
             return
         for node in self.plan.nodes:
-            if (node.node, LAUNCHER) in self.logs or any(p.rank is None for p in node.processes):
+            if (node.node, LAUNCHER) in self.logs or any(
+                p.rank is None for p in node.processes
+            ):
                 yield self.log(node.node, LAUNCHER)
 
     def trouble(self, text: str) -> None:
@@ -85,7 +89,9 @@ class Record:
 
     def is_cancelled(self, at: float) -> bool:
         """Whether something that ended `at` did so because it was told to."""
-        asked = [n.cancelled_at for n in self.nodes.values() if n.cancelled_at is not None]
+        asked = [
+            n.cancelled_at for n in self.nodes.values() if n.cancelled_at is not None
+        ]
         return bool(asked) and at >= min(asked)
 
 
@@ -168,7 +174,9 @@ def _rank(record: Record, rank: RankState) -> RankState:
 
 def _failed(record: Record, first: FirstFailure | None) -> bool:
     # A failed launcher without a failed rank counts too, unless it was told to stop.
-    return first is not None or any(r.state is State.FAILED for r in record.ranks.values())
+    return first is not None or any(
+        r.state is State.FAILED for r in record.ranks.values()
+    )
 
 
 def _exit_code(state: State, first: FirstFailure | None) -> int | None:

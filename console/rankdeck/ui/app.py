@@ -93,6 +93,7 @@ class RankdeckApp(FrameDiff):
             self.register_theme(palette.theme())
         self.theme = self.palette.name
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
+        self._look()
         self.push_screen(self._home("fleet"))
         self.set_interval(PAINT, self._look)
         if self._opener is not None:

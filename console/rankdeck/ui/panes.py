@@ -22,12 +22,17 @@ class Box:
 
 def grid(count: int, width: int, height: int) -> tuple[int, int]:
     """Columns and rows for `count` panes, so that lines stay as long as they can."""
-    best, best_score = (1, count), -1.0
+    best, best_score = (1, count), -100.0
     for columns in range(1, count + 1):
         rows = -(-count // columns)
         w, h = width // columns, height // rows
         waste = columns * rows - count
-        score = min(w / 76, 1.2) * min(h / 8, 1.6) - 0.15 * waste
+        tight = w < LEAST_WIDTH or h < LEAST_HEIGHT
+        score = (
+            (0.0 if not tight else -10.0)
+            + min(w / 76, 1.2) * min(h / 8, 1.6)
+            - 0.15 * waste
+        )
         if score > best_score:
             best, best_score = (columns, rows), score
     return best

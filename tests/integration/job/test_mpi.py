@@ -49,11 +49,15 @@ def _begin(nodes, console, mpirun, program):
     job = f"mpi-{uuid.uuid4().hex[:8]}"
     first, second = nodes
     hosts = {"path": "hosts", "text": "n1 slots=2\nn2 slots=2\n"}
-    assert second.run(job, [2, 3], [])["ok"]
+    # Fresh pid namespaces over one /tmp: session folders of an mpirun killed in an earlier
+    # run would have the same host name and pid.
+    more = {
+        "env": {"TMPDIR": wire.RUN_TOKEN + "/tmp"},
+        "files": [{"path": "tmp/keep", "text": ""}, hosts],
+    }
+    assert second.run(job, [2, 3], [], **more)["ok"]
     argv = [*mpirun, f"/tmp/rankdeck.{job}/rank", *program]
-    assert first.run(job, [0, 1], [{"name": "mpirun", "argv": argv}], files=[hosts])[
-        "ok"
-    ]
+    assert first.run(job, [0, 1], [{"name": "mpirun", "argv": argv}], **more)["ok"]
     return job, console(first, {"n2": second}, job)
 
 

@@ -20,6 +20,7 @@ from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck.ui.widgets.logwall import LogWall, Pane
 from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.text import cropped
 from rankdeck_agent.wire import LAUNCHER
 
 PAINT = 0.1
@@ -38,18 +39,24 @@ class JobHead(Canvas):
     """State, first failure, countdown: what one has to know before reading logs."""
 
     lines: tuple[Runs, ...] = ()
+    _right = ""
 
-    def show(self, lines: Iterable[Runs]) -> None:
+    def show(self, lines: Iterable[Runs], right: str = "") -> None:
         shown = tuple(lines)
-        if shown != self.lines:
+        if shown != self.lines or right != self._right:
+            self._right = right
             if len(shown) != len(self.lines):
                 self.styles.height = len(shown)
             self.lines = shown
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
-        del width
-        return self.lines[y] if y < len(self.lines) else []
+        if y >= len(self.lines):
+            return []
+        if y or not self._right:
+            return self.lines[y]
+        note = f"  {self._right} "
+        return [*cropped(self.lines[y], width - len(note)), (note, "key")]
 
 
 class JobScreen(DeckScreen):
@@ -89,14 +96,8 @@ class JobScreen(DeckScreen):
             self.head.show([[(f" {error}", "warn")]])
             return
         self._job = job
-        self.head.show(
-            head_lines(
-                job,
-                self._page_text(job),
-                self.deck.glyphs.state(job.state),
-                self.size.height,
-            )
-        )
+        mark = self.deck.glyphs.state(job.state)
+        self.head.show(head_lines(job, mark, self.size.height), self._page_text(job))
         self._show_strip(job)
         if self._zoomed is None and self._merged is None:
             self._show_wall(job)
@@ -404,7 +405,7 @@ def _prefix(digits: int) -> Callable[[Line], Run]:
     return lambda line: (f"{line.rank:>{digits}} ", "accent")
 
 
-def head_lines(job: Job, page: str, mark: Mark, height: int) -> list[Runs]:
+def head_lines(job: Job, mark: Mark, height: int) -> list[Runs]:
     """The lines over the ranks: first the state, then what went wrong."""
     first: list[Run] = [
         (f" {clean(job.id)}  ", "title"),
@@ -412,7 +413,6 @@ def head_lines(job: Job, page: str, mark: Mark, height: int) -> list[Runs]:
         (f"  {words.lasted(duration(job))}  ", "text"),
         (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
         (f"{clean(fold(job.nodes))}  ", "dim"),
-        (page, "key"),
     ]
     lines: list[Runs] = [first]
     if job.first_failure is not None:

@@ -1,0 +1,139 @@
+"""SSH servers on loopback that really run commands, each with a HOME of its own."""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncssh
+
+from rankdeck.model.cluster import Access, Cluster, Node
+
+
+class _Server(asyncssh.SSHServer):
+    def __init__(self, sshd):
+        self.sshd = sshd
+
+    def connection_made(self, conn):
+        self.sshd.connections.append(conn)
+        if self.sshd.refusing:
+            conn.abort()
+
+    def server_requested(self, listen_host, listen_port):
+        return True
+
+
+@dataclass
+class Sshd:
+    """One node: its port, its home, and the means to cut its link."""
+
+    name: str
+    home: Path
+    host_key: asyncssh.SSHKey
+    authorized: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    connections: list = field(default_factory=list)
+    sessions: int = 0
+    refusing: bool = False
+    port: int = 0
+    acceptor: asyncssh.SSHAcceptor | None = None
+
+    async def start(self):
+        self.acceptor = await asyncssh.create_server(
+            lambda: _Server(self),
+            "127.0.0.1",
+            self.port,
+            server_host_keys=[self.host_key],
+            authorized_client_keys=str(self.authorized),
+            password_auth=False,
+            encoding=None,
+            line_editor=False,
+            process_factory=self._run,
+        )
+        self.port = self.acceptor.get_port()
+
+    async def _run(self, process):
+        self.sessions += 1
+        command = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            process.command,
+            env=self.environment,
+            cwd=self.home,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        await process.redirect(
+            stdin=command.stdin, stdout=command.stdout, stderr=command.stderr, send_eof=False
+        )
+        code = await command.wait()
+        await process.stdout.drain()
+        process.exit(code) if code >= 0 else process.exit_with_signal(f"{-code}")
+
+    async def stop(self):
+        self.acceptor.close()
+        await self.acceptor.wait_closed()
+        self.cut()
+
+    def cut(self):
+        """Break every connection, as a pulled cable would at last."""
+        for connection in self.connections:
+            connection.abort()
+        self.connections.clear()
+
+
+@dataclass
+class Nodes:
+    """Several nodes and the cluster they make."""
+
+    root: Path
+    sshd: dict[str, Sshd]
+    cluster: Cluster
+
+
+@asynccontextmanager
+async def nodes(root: Path, names=("n1", "n2"), **node_options):
+    """Nodes that run; the cluster's access is self-contained in `root`."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    key.write_private_key(root / "id")
+    (root / "id").chmod(0o600)
+    key.write_public_key(root / "authorized")
+    servers = {name: _node(root, name) for name in names}
+    for server in servers.values():
+        await server.start()
+    known = [
+        f"[127.0.0.1]:{s.port} {s.host_key.export_public_key().decode()}" for s in servers.values()
+    ]
+    (root / "known_hosts").write_text("".join(known))
+    access = Access(
+        user="tester",
+        identity=str(root / "id"),
+        known_hosts=str(root / "known_hosts"),
+        config="none",
+        connect_limit=5,
+    )
+    members = tuple(
+        Node(name=s.name, address="127.0.0.1", port=s.port, **{"slots": 2, **node_options})
+        for s in servers.values()
+    )
+    try:
+        yield Nodes(root, servers, Cluster(name="test", nodes=members, access=access))
+    finally:
+        for server in servers.values():
+            await server.stop()
+
+
+def _node(root, name):
+    home = root / name
+    home.mkdir()
+    environment = {
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "RANKDECK_STATE": str(home / "state"),
+        "USER": "tester",
+    }
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    return Sshd(name, home, key, root / "authorized", environment)

@@ -1,0 +1,511 @@
+"""Keys in, screen out, on the real state objects."""
+
+import contextlib
+import re
+import time
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from rankdeck.errors import HostKeyError
+from rankdeck.model.job import CancelReport, Countdown, Left, State
+from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.opening import Opening
+from rankdeck.ui.screens.job import JobScreen
+from rankdeck.ui.screens.node import NodeScreen
+from rankdeck.ui.settings import UiSettings
+from tests.ui.support import sample
+from tests.ui.support.stage import Stage, cluster_of
+
+SIZES = [(200, 50), (80, 24), (60, 15)]
+JOB = "train-1121-143005-3f2a"
+NAMES = {"/": "slash", ":": "colon", " ": "space", "&": "ampersand", ">": "greater_than_sign", "!": "exclamation_mark",
+         "=": "equals_sign", ".": "full_stop", "-": "minus", "_": "underscore"}  # fmt: skip
+
+
+def text_of(app: RankdeckApp) -> str:
+    """What is on the screen, as lines of text."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(
+        "".join(segment.text for segment in strip).rstrip() for strip in strips
+    )
+
+
+@contextlib.asynccontextmanager
+async def console(
+    stage, size=(120, 40), **settings
+) -> AsyncGenerator[tuple[RankdeckApp, Pilot]]:
+    app = RankdeckApp(stage, UiSettings(theme_folders=(), **settings))
+    async with app.run_test(size=size) as pilot:
+        await shows(app, pilot, stage.cluster.name)
+        yield app, pilot
+
+
+async def until(pilot: Pilot, is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        await pilot.pause(0.02)
+
+
+async def shows(app: RankdeckApp, pilot: Pilot, text: str) -> None:
+    await until(pilot, lambda: text in text_of(app), f"no `{text}` in\n{text_of(app)}")
+
+
+async def lacks(app: RankdeckApp, pilot: Pilot, text: str) -> None:
+    await until(
+        pilot, lambda: text not in text_of(app), f"`{text}` still in\n{text_of(app)}"
+    )
+
+
+async def type_in(pilot: Pilot, text: str) -> None:
+    await pilot.press(*(NAMES.get(c, c) for c in text))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return sample.fleet(12)[0]
+
+
+# ---- fleet
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_fleet_shows_name_state_and_numbers_at_every_size(
+    stage: Stage, size: tuple[int, int]
+) -> None:
+    async with console(stage, size) as (app, pilot):
+        await shows(app, pilot, "◌ 1 unknown")
+        screen = text_of(app)
+
+    assert len(screen.splitlines()) == size[1]
+    assert max(map(len, screen.splitlines())) <= size[0]
+    for word in (
+        "NODE",
+        "STATE",
+        "CPU",
+        "node06",
+        "◌ unknown",
+        "◌ 1 unknown",
+        "SIMULATED: gpu, rdma",
+    ):
+        assert word in screen
+
+
+async def test_the_worst_node_comes_first_and_never_heard_is_not_ok(
+    stage: Stage,
+) -> None:
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "● ok")
+        first = next(line for line in text_of(app).splitlines() if re.search(r"node\d\d", line))
+
+    assert first.startswith("▸node06")
+    assert "unknown" in first
+    assert "0%" not in first
+
+
+async def test_a_filter_leaves_what_matches_and_escape_brings_all_back(
+    stage: Stage,
+) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("slash")
+        await type_in(pilot, "state!=ok")
+        await pilot.press("enter")
+        await shows(app, pilot, "1 of 12 nodes")
+        await pilot.press("escape")
+        await shows(app, pilot, "12 of 12 nodes")
+
+
+async def test_a_filter_with_a_mistake_says_so(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("slash")
+        await type_in(pilot, "gpu.tmp>80")
+        await shows(app, pilot, "did you mean gpu.temp?")
+
+
+async def test_the_cursor_stays_on_its_node_when_the_order_changes(
+    stage: Stage,
+) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("down", "down", "down")
+        name = app.screen.table.cursor
+        await pilot.press("s")
+        await shows(app, pilot, "by NODE")
+
+        assert app.screen.table.cursor == name
+
+
+async def test_enter_opens_the_node_and_escape_comes_back(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("down", "enter")
+        await shows(app, pilot, "NVIDIA A100-SXM4-80GB  SIMULATED")
+        await shows(app, pilot, "Xid 63")
+        assert isinstance(app.screen, NodeScreen)
+        await pilot.press("escape")
+        await shows(app, pilot, "12 of 12 nodes")
+
+
+async def test_a_thousand_nodes_fit_on_the_map() -> None:
+    async with console(sample.fleet(1000, 2)[0], (80, 24)) as (app, pilot):
+        await shows(app, pilot, "1,000 of 1,000 nodes")
+        await pilot.press("end")
+        await shows(app, pilot, "node1000")
+
+
+async def test_a_new_sample_repaints_the_row(stage: Stage) -> None:
+    simulation = sample.Simulation(stage)
+    async with console(stage) as (app, pilot):
+        before = text_of(app)
+        for _ in range(5):
+            simulation.step()
+        await until(pilot, lambda: text_of(app) != before, "nothing changed")
+
+
+# ---- commands
+
+
+async def test_a_command_can_be_completed_with_tab(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "no")
+        await pilot.press("tab")
+        await type_in(pilot, "node03")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, NodeScreen), "no node screen")
+        await shows(app, pilot, "node03")
+
+
+async def test_an_unknown_command_is_a_sentence(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "flet")
+        await pilot.press("enter")
+        await shows(app, pilot, "did you mean fleet?")
+
+
+async def test_a_theme_can_be_chosen_while_running(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "theme light")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.palette.name == "light", "not light")
+        segments = [
+            s for strip in app.screen._compositor.render_strips() for s in strip
+        ]
+
+        assert all(
+            s.style.bgcolor is None or s.style.bgcolor.get_truecolor().hex != "#121212"
+            for s in segments
+            if s.style
+        )
+
+
+async def test_a_theme_that_is_not_there_is_said_and_the_console_runs(
+    stage: Stage,
+) -> None:
+    async with console(stage, theme="pink") as (app, pilot):
+        await shows(app, pilot, "no theme `pink`")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_help_has_the_keys_of_the_screen_first(
+    stage: Stage, size: tuple[int, int]
+) -> None:
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("question_mark")
+        await shows(app, pilot, "Type a command; tab completes")
+        await pilot.press("end")
+        await shows(app, pilot, "✗ failed")
+
+
+# ---- jobs
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_job_shows_a_pane_per_rank(stage: Stage, size: tuple[int, int]) -> None:
+    sample.training_job(stage)
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, JOB)
+        await pilot.press("enter")
+        await shows(app, pilot, "● 0 node01 running")
+        await shows(app, pilot, "step    39")
+
+    job, ranks = stage.watched[-1]
+    assert job == JOB
+    assert 1 <= len(ranks) <= 16
+
+
+async def test_pages_show_the_other_ranks_and_only_those_are_fetched(
+    stage: Stage,
+) -> None:
+    sample.training_job(stage)
+    async with console(stage, (80, 24)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "page 1/")
+        first = stage.watched[-1][1]
+        await pilot.press("right_square_bracket")
+        await shows(app, pilot, "page 2/")
+
+        assert not set(first) & set(stage.watched[-1][1])
+
+
+async def test_new_lines_appear_on_the_wall(stage: Stage) -> None:
+    sample.training_job(stage)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "step    39")
+        stage.write(JOB, 0, "epoch done\nunfinished")
+        await shows(app, pilot, "epoch done")
+        await shows(app, pilot, "unfinished")
+
+
+async def test_scrolling_up_stops_and_f_follows_again(stage: Stage) -> None:
+    sample.training_job(stage, lines=200)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "step   199")
+        await pilot.press("enter")
+        await shows(app, pilot, "following")
+        await pilot.press("pageup")
+        await shows(app, pilot, "stopped, f follows")
+        before = [line for line in text_of(app).splitlines() if "step" in line]
+        sample.chat(stage, JOB, 0, 200, 25)
+        await shows(app, pilot, "+25 new")
+        assert [line for line in text_of(app).splitlines() if "step" in line] == before
+        await pilot.press("f")
+        await shows(app, pilot, "step   224")
+        await shows(app, pilot, "following")
+
+
+async def test_a_search_counts_and_jumps(stage: Stage) -> None:
+    sample.training_job(stage, lines=100)
+    stage.write(JOB, 0, "ERROR one\nfine\nerror two\n")
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "ERROR one")
+        await pilot.press("enter", "slash")
+        await type_in(pilot, "error")
+        await pilot.press("enter")
+        await shows(app, pilot, "/error 2/2")
+        await pilot.press("n")
+        await shows(app, pilot, "/error 1/2")
+        await pilot.press("N")
+        await shows(app, pilot, "/error 2/2")
+
+
+async def test_long_lines_wrap_and_lose_nothing(stage: Stage) -> None:
+    stage.start(JOB, 1, 1)
+    words = [f"word{n:03}" for n in range(60)]
+    stage.write(JOB, 0, " ".join(words) + "\n")
+    async with console(stage, (80, 24)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "word000")
+        await pilot.press("enter")
+        await lacks(app, pilot, "word059")
+        await pilot.press("W")
+        await until(
+            pilot,
+            lambda: all(w in text_of(app).replace("\n", "") for w in words),
+            "something is lost",
+        )
+
+
+async def test_merged_shows_all_ranks_by_time(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    for place, rank in enumerate((3, 0, 2, 1)):
+        stage.write(JOB, rank, f"hello from {rank}\n", at=1_000_000.0 + place)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "hello from 3")
+        await pilot.press("M")
+        await shows(app, pilot, "ranks 0-3 by time")
+        hellos = [line.strip() for line in text_of(app).splitlines() if "hello" in line]
+
+    assert hellos == [f"{rank} hello from {rank}" for rank in (3, 0, 2, 1)]
+
+
+async def test_the_first_failure_is_pinned_and_e_goes_there(stage: Stage) -> None:
+    stage.start(JOB, 2, 4)
+    stage.write(JOB, 5, "CUDA error: uncorrectable ECC\n", "err")
+    stage.tell(JOB, "node02", "exited", rank=5, code=3, signal=None)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "first failure  rank 5 on node02, exit 3")
+        await pilot.press("e")
+        await shows(app, pilot, "✗ 5 node02 exit 3")
+        await shows(app, pilot, "following")
+
+
+async def test_k_keeps_the_others_running(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    stage.jobs.set_countdown(
+        JOB, Countdown(why="rank 1 failed", deadline=time.time() + 30)
+    )
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "stopping the other ranks in")
+        await pilot.press("k")
+        await shows(app, pilot, "the other ranks keep running")
+
+    assert stage.held == [JOB]
+
+
+async def test_cancel_asks_first_and_then_says_what_is_left(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    stage.report = CancelReport(
+        JOB,
+        State.CANCELLED,
+        (Left("node01", 4711, "python train.py"),),
+        {"node02": "no answer"},
+    )
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "running")
+        await pilot.press("x")
+        await shows(app, pilot, "Cancel this job?")
+        await shows(app, pilot, "4 of 4 not ended")
+        await pilot.press("escape")
+        await lacks(app, pilot, "Cancel this job?")
+        assert stage.cancelled == []
+        await pilot.press("x")
+        await shows(app, pilot, "node[01-02]")
+        await pilot.press("enter")
+        await shows(app, pilot, "node01 pid 4711")
+        await shows(app, pilot, "node02: no answer")
+
+
+async def test_a_clean_cancel_says_nothing_left(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    async with console(stage) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, JOB)
+        await pilot.press("x")
+        await shows(app, pilot, "Cancel this job?")
+        await pilot.press("enter")
+        await shows(app, pilot, "nothing left")
+
+    assert stage.cancelled == [JOB]
+
+
+async def test_escapes_in_a_log_never_reach_the_screen(stage: Stage) -> None:
+    stage.start(JOB, 1, 1)
+    stage.write(
+        JOB, 0, b"\x1b[2J\x1b]0;gotcha\x07before\x9b\xff\xfe\x00after [bold]markup[/]\n"
+    )
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "[bold]markup[/]")
+        screen = text_of(app)
+
+    assert "gotcha" not in screen
+    assert screen.replace("\n", "").isprintable()
+
+
+# ---- launch, keys, messages, opening
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_plan_is_shown_before_enter_launches_it(
+    stage: Stage, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    (tmp_path / "hello.yaml").write_text("job: hello")
+    stage.files = (tmp_path / "hello.yaml",)
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "$ mpirun")
+        assert stage.launched == []
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, JobScreen), "no job screen")
+        await shows(app, pilot, "hello-1")
+
+    assert stage.launched == ["hello"]
+
+
+async def test_a_bad_job_file_is_shown_with_its_place_and_not_launched(
+    stage: Stage, tmp_path: Path
+) -> None:
+    (tmp_path / "b.yaml").write_text("bad")
+    stage.files = (tmp_path / "b.yaml",)
+    async with console(stage, (200, 50)) as (app, pilot):
+        await pilot.press("3")
+        await shows(
+            app,
+            pilot,
+            "b.yaml:3:1: ranks_per_nod: not known; did you mean ranks_per_node?",
+        )
+        await pilot.press("enter")
+        await shows(app, pilot, "mend the job file first")
+
+    assert stage.launched == []
+
+
+async def test_a_refused_launch_is_one_sentence(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "refused.yaml").write_text("job: refused")
+    stage.files = (tmp_path / "refused.yaml",)
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "$ mpirun")
+        await pilot.press("enter")
+        await shows(app, pilot, "node02: no Python 3.9 there")
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"), [("y", True), ("escape", False), ("n", False)]
+)
+async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
+    stage: Stage, key: str, answer: bool
+) -> None:
+    stage.pending_host_key = HostKeyError(
+        "node03",
+        "its key is not known",
+        fingerprint="SHA256:abcdef",
+        line="node03 ssh-ed25519 AAAA",
+    )
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "SHA256:abcdef")
+        await pilot.press("enter")
+        await pilot.press(key)
+        await lacks(app, pilot, "SHA256:abcdef")
+
+    assert stage.host_key_answers == [answer]
+
+
+async def test_ascii_mode_paints_nothing_else_on_any_screen(stage: Stage) -> None:
+    sample.training_job(stage)
+    stage.write(JOB, 0, "漢字 ● … done\n")
+    async with console(stage, ascii=True) as (app, pilot):
+        for keys in (
+            ["1"],
+            ["enter"],
+            ["escape", "2"],
+            ["enter"],
+            ["enter"],
+            ["x"],
+            ["escape", "3"],
+            ["4"],
+            ["question_mark"],
+        ):
+            await pilot.press(*keys)
+            await pilot.pause(0.3)
+            assert text_of(app).isascii(), text_of(app)
+
+
+async def test_the_first_picture_does_not_wait_for_the_session() -> None:
+    cluster = cluster_of(3)
+    app = RankdeckApp(Opening(cluster), UiSettings())
+    stage = Stage(cluster)
+
+    @contextlib.asynccontextmanager
+    async def opener() -> AsyncGenerator[Stage]:
+        assert "node03" in text_of(app)
+        yield stage
+
+    app.open_with(opener)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.session is stage, "never opened")
+        await lacks(app, pilot, "opening")
+        await pilot.press("q")
+        await until(pilot, lambda: app.return_code == 0, "never left")
