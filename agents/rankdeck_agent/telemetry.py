@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Generator, Mapping
 from dataclasses import asdict
+from types import SimpleNamespace
 
 from rankdeck_agent import __version__
 from rankdeck_agent.beat import LATE_SHARE, Beat, Beats
@@ -111,6 +112,17 @@ def _without_openssl() -> Generator[None, None, None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+    _lend_errors()
+
+
+def _lend_errors() -> None:
+    """paho names these errors in its `except` clauses even where it has no TLS."""
+    from paho.mqtt import client
+
+    if getattr(client, "ssl", None) is None:
+        names = ("SSLError", "SSLWantReadError", "SSLWantWriteError")
+        errors = {name: type(name, (OSError,), {}) for name in names}
+        setattr(client, "ssl", SimpleNamespace(**errors))  # noqa: B010 - not a name it declares
 
 
 def _trim() -> None:

@@ -220,3 +220,27 @@ def test_a_wrong_password_is_one_sentence(agent, port, tmp_path):
         f"rankdeck-agent: broker 127.0.0.1:{port} refuses the user name or password"
     ]
     assert process.returncode == 0
+
+
+def test_an_agent_without_tls_survives_a_socket_that_is_not_ready() -> None:
+    # paho names ssl.SSLWantReadError where recv() says "again": the name has to exist.
+    code = (
+        "from rankdeck_agent import telemetry\n"
+        "with telemetry._without_openssl():\n"
+        "    from rankdeck_agent.publisher import Publisher\n"
+        "from paho.mqtt import client\n"
+        "import socket\n"
+        "ours, theirs = socket.socketpair()\n"
+        "ours.setblocking(False)\n"
+        "asking = client.Client(client.CallbackAPIVersion.VERSION2)\n"
+        "asking._sock = ours\n"
+        "try:\n"
+        "    asking._sock_recv(1)\n"
+        "except BlockingIOError:\n"
+        "    print('again')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert done.stdout == "again\n", done.stderr

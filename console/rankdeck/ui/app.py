@@ -93,7 +93,7 @@ class RankdeckApp(FrameDiff):
             self.register_theme(palette.theme())
         self.theme = self.palette.name
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
-        self._look()
+        self._count()
         self.push_screen(self._home("fleet"))
         self.set_interval(PAINT, self._look)
         if self._opener is not None:
@@ -147,11 +147,15 @@ class RankdeckApp(FrameDiff):
     def _look(self) -> None:
         """What no screen looks at: counts, questions, a terminal that reads again."""
         self.pay_frame_debt()
-        self.summary = Counter(node.health.level for node in self.session.fleet.nodes())
+        self._count()
         question = self.session.pending_host_key
         if question is not None and question is not self._asked:
             self._asked = question
             self.push_screen(HostKeyQuestion(question), self._answer_host_key)
+
+    def _count(self) -> None:
+        nodes = self.session.fleet.nodes()
+        self.summary = Counter(node.health.level for node in nodes)
 
     def _answer_host_key(self, accept: bool | None) -> None:
         self.session.answer_host_key(bool(accept))

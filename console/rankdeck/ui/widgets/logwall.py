@@ -164,7 +164,7 @@ def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool) -> list[Run
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
     left = width - 5
     for text, role in title:
-        piece = cut(text, left, glyphs.more) if left > 0 else ""
+        piece = text if cell_len(text) <= left else cut(text, left, glyphs.more) if text.strip() and not text.startswith("  ") and left > 3 else ""
         runs.append((piece, role))
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
