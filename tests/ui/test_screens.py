@@ -99,7 +99,9 @@ async def test_the_worst_node_comes_first_and_never_heard_is_not_ok(
 ) -> None:
     async with console(stage) as (app, pilot):
         await shows(app, pilot, "● ok")
-        first = next(line for line in text_of(app).splitlines() if re.search(r"node\d\d", line))
+        first = next(
+            line for line in text_of(app).splitlines() if re.search(r"node\d\d", line)
+        )
 
     assert first.startswith("▸node06")
     assert "unknown" in first

@@ -65,6 +65,11 @@ class RankdeckApp(FrameDiff):
         self.opened = not isinstance(session, Opening)
         self.trouble = ""
         self.summary: Counter[Level] = Counter()
+        self.levels: dict[str, Level] = {}
+        self.judged = 0
+        """Changes whenever a level may have changed."""
+        self._counted: object = None
+        self._fresh: set[str] = set()
         self.frame_diff = settings.diff
         self._wanted_theme = settings.theme
         self._opener: OpenSession | None = None
@@ -154,8 +159,24 @@ class RankdeckApp(FrameDiff):
             self.push_screen(HostKeyQuestion(question), self._answer_host_key)
 
     def _count(self) -> None:
-        nodes = self.session.fleet.nodes()
-        self.summary = Counter(node.health.level for node in nodes)
+        """Judge again what changed: health costs too much to ask for at every paint."""
+        fleet = self.session.fleet
+        changed = fleet.take_changes()
+        if self._counted is not fleet:
+            self._counted, self.levels = fleet, {}
+            changed = frozenset(node.name for node in fleet.nodes())
+        self._fresh |= changed
+        for name in changed:
+            self.levels[name] = fleet.node(name).health.level
+        summary = Counter(self.levels.values())
+        if changed:
+            self.judged += 1
+        self.summary = summary
+
+    def take_fresh(self) -> frozenset[str]:
+        """Nodes that changed since the last call; for the fleet screen."""
+        fresh, self._fresh = frozenset(self._fresh), set()
+        return fresh
 
     def _answer_host_key(self, accept: bool | None) -> None:
         self.session.answer_host_key(bool(accept))

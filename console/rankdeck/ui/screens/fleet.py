@@ -9,7 +9,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import columns, query, readings
-from rankdeck.ui.glyphs import Mark
+from rankdeck.ui.glyphs import UNICODE, Mark
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
 from rankdeck.ui.widgets.nodemap import CellMap
@@ -50,10 +50,14 @@ class FleetScreen(DeckScreen):
     def __init__(self) -> None:
         super().__init__()
         self._states: dict[str, NodeState] = {}
+        self._places: dict[str, int] = {}
         self._sort, self._reversed = "STATE", False
         self._metric = "STATE"
         self._filter, self._query = "", query.parse("")
         self._ticks = 0
+        self._fleet: object = None
+        self._simulated: tuple[str, ...] = ()
+        self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
         self.table = VTable(
@@ -100,7 +104,7 @@ class FleetScreen(DeckScreen):
         )
 
     def _state(self, row: str) -> Runs:
-        level = self._states[row].health.level
+        level = self._level(row)
         mark = self.deck.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
@@ -122,17 +126,28 @@ class FleetScreen(DeckScreen):
 
     def tick(self) -> None:
         fleet = self.deck.session.fleet
-        changed = fleet.take_changes()
+        changed = self.deck.take_fresh()
         known = len(self._states)
-        self._states = {node.name: node for node in fleet.nodes()}
+        if self._fleet is not fleet:
+            self._fleet = fleet
+            self._states = {node.name: node for node in fleet.nodes()}
+            self._places = {name: place for place, name in enumerate(self._states)}
+            self._map_seen = ()
+            self._simulated = ()
+            self._arrange()
         if len(self._states) != known:
             self.on_resize()
-        if self._ticks % SORT_EVERY == 0 or len(self._states) != known:
+        if self._ticks % SORT_EVERY == 0:
             self._arrange()
+            self._note_simulated()
         self._ticks += 1
         self.table.touch(changed)
         self._show_map()
         self._show_info()
+
+    def _note_simulated(self) -> None:
+        found = {prefix for node in self._states.values() for prefix in node.simulated}
+        self._simulated = tuple(sorted(found))
 
     def _arrange(self) -> None:
         shown = (
@@ -144,23 +159,32 @@ class FleetScreen(DeckScreen):
             if self._filter
             else [*self._states.values()]
         )
-        shown.sort(key=columns.sort_key(self._sort), reverse=self._reversed)
+        if self._sort == "STATE":
+            shown.sort(key=self._worst_first, reverse=self._reversed)
+        else:
+            shown.sort(key=columns.sort_key(self._sort), reverse=self._reversed)
         self.table.sorted_by = self._sort
         self.table.show([node.name for node in shown])
 
+    def _worst_first(self, node: NodeState) -> tuple[int, str]:
+        return -int(self._level(node.name)), node.name
+
     def _show_map(self) -> None:
-        glyphs = self.deck.glyphs
-        marks: list[Mark] = []
-        chosen = -1
         column = columns.BY_TITLE.get(self._metric)
-        for place, node in enumerate(self._states.values()):
-            mark = glyphs.level(node.health.level)
-            if column is not None:
-                mark = Mark(mark.glyph, columns.heat(column.number(node)))
-            marks.append(mark)
-            if node.name == self.table.cursor:
-                chosen = place
-        self.map.show(marks, chosen)
+        judged = self.deck.judged if column is None else self._ticks // SORT_EVERY
+        seen = (judged, self._metric, self.table.cursor, self.deck.glyphs is UNICODE)
+        if seen == self._map_seen:
+            return
+        self._map_seen = seen
+        levels = {level: self.deck.glyphs.level(level) for level in Level}
+        marks = [levels[self._level(name)] for name in self._states]
+        if column is not None:
+            heats = (columns.heat(column.number(n)) for n in self._states.values())
+            marks = [Mark(m.glyph, heat) for m, heat in zip(marks, heats, strict=True)]
+        self.map.show(marks, self._places.get(self.table.cursor, -1))
+
+    def _level(self, name: str) -> Level:
+        return self.deck.levels.get(name, Level.UNKNOWN)
 
     def _show_info(self) -> None:
         runs: list[Run] = [
@@ -175,11 +199,8 @@ class FleetScreen(DeckScreen):
         ]
         if self._metric != "STATE":
             runs += [("   map ", "dim"), (f"{self._metric} <50 <80 <95", "text")]
-        simulated = sorted(
-            {prefix for node in self._states.values() for prefix in node.simulated}
-        )
-        if simulated:
-            runs.append((f"   SIMULATED: {', '.join(simulated)}", "simulated"))
+        if self._simulated:
+            runs.append((f"   SIMULATED: {', '.join(self._simulated)}", "simulated"))
         self.info.show(runs)
 
     # ---- actions

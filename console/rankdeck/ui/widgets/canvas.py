@@ -88,7 +88,7 @@ def fit(text: str, width: int, more: str = "…") -> str:
 
 def cut(text: str, width: int, more: str = "…") -> str:
     """`text`, cut with a sign where it is wider than `width`."""
-    return text if cell_len(text) <= width else fit(text, width, more)
+    return text if cell_len(text) <= width else fit(text, max(width, 0), more)
 
 
 def length(runs: Runs) -> int:

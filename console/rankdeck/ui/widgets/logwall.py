@@ -164,7 +164,10 @@ def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool) -> list[Run
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
     left = width - 5
     for text, role in title:
-        piece = text if cell_len(text) <= left else cut(text, left, glyphs.more) if text.strip() and not text.startswith("  ") and left > 3 else ""
+        optional = text.startswith("  ")
+        piece = (
+            "" if optional and cell_len(text) > left else cut(text, left, glyphs.more)
+        )
         runs.append((piece, role))
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
