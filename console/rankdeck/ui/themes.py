@@ -1,8 +1,7 @@
 """Themes: one YAML file each, as the styles of roles (`bad`, `dim`, …) on surfaces."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,18 @@ class Palette:
     surfaces: Mapping[str, str]
     roles: Mapping[str, Style]
 
+    made: dict[tuple[str, str], Style] = field(
+        default_factory=dict[tuple[str, str], Style], compare=False, repr=False
+    )
+    """Styles that were asked for already."""
+
     def style(self, role: str, surface: str = "background") -> Style:
         """How text of this role looks on this surface."""
-        return _styles(
-            self.name,
-            role,
-            surface,
-            self.roles.get(role, NO_STYLE),
-            self._ground(surface),
-        )
+        style = self.made.get((role, surface))
+        if style is None:
+            style = _on(self.roles.get(role, NO_STYLE), self._ground(surface))
+            self.made[role, surface] = style
+        return style
 
     def _ground(self, surface: str) -> Style:
         if self.mono:
@@ -94,9 +96,7 @@ class Palette:
         )
 
 
-@lru_cache(4096)
-def _styles(name: str, role: str, surface: str, style: Style, ground: Style) -> Style:
-    del name, role, surface
+def _on(style: Style, ground: Style) -> Style:
     if style.reverse and ground.reverse:
         return style + ground + Style(reverse=False, bold=True, underline=True)
     return style + ground
