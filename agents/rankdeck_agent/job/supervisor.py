@@ -245,16 +245,16 @@ class Supervisor:
             self._reaped(pid, _shell_status(status))
 
     def _reaped(self, pid: int, status: int) -> None:
+        # Shims write their record before they end: what they said comes before that they ended.
+        self._obey()
         process = self._children.pop(pid, None)
         self._tally.processes.pop(pid, None)
         self._looked = 0.0
         if process is None:
             self._daemons.ended(pid, status)
         elif process.rank is None:
-            self._obey()
             self._record_end(process, status)
         else:
-            self._obey()
             record = self._tally.ranks.get(process.rank)
             if record is None or record.running:
                 self._record_end(process, status)
@@ -297,6 +297,7 @@ class Supervisor:
     def _done(self) -> bool:
         if self._blocked:
             return False
+        self._obey()
         self._daemons.settle(self._others)
         return self._tally.may_close(time.monotonic(), self._others)
 
