@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import actions, commands, panes, query, words
+from rankdeck.ui import actions, commands, panes, query, verbs, words
 from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import ASCII, UNICODE
 from rankdeck.ui.merged import MergedLog
@@ -79,7 +79,7 @@ def test_the_start_of_a_command_is_enough() -> None:
 
 def test_completion_gives_names_and_then_values() -> None:
     def nodes(argument: str) -> list[str]:
-        return ["gpu-01", "gpu-02"] if argument == "NAME" else []
+        return ["gpu-01", "gpu-02"] if argument == "NODE" else []
 
     assert commands.complete("no", nodes) == ["node "]
     assert commands.complete("node 02", nodes) == ["node gpu-02"]
@@ -197,3 +197,7 @@ def test_a_cell_is_exactly_as_wide_as_its_column(text: str, width: int) -> None:
 @given(st.text())
 def test_ascii_mode_sends_ascii(text: str) -> None:
     assert in_ascii(clean(text)).isascii()
+
+
+def test_every_command_in_the_table_does_something() -> None:
+    assert set(verbs.VERBS) == set(commands.NAMES)

@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import SystemCommand
@@ -16,7 +15,7 @@ from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
-from rankdeck.ui import actions, clipboard, commands, glyphs, themes
+from rankdeck.ui import actions, clipboard, commands, glyphs, themes, verbs
 from rankdeck.ui.clean import clean
 from rankdeck.ui.display import FrameDiff
 from rankdeck.ui.opening import Opening
@@ -99,7 +98,7 @@ class RankdeckApp(FrameDiff):
         self.theme = self.palette.name
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self._count()
-        self.push_screen(self._home("fleet"))
+        self.push_screen(self.home("fleet"))
         self.set_interval(PAINT, self._look)
         if self._opener is not None:
             self.call_after_refresh(self._begin)
@@ -203,7 +202,8 @@ class RankdeckApp(FrameDiff):
 
     # ---- going
 
-    def _home(self, name: str) -> DeckScreen:
+    def home(self, name: str) -> DeckScreen:
+        """A main screen; made when first wanted."""
         if name not in self._homes:
             self._homes[name] = HOMES[name]()
         return self._homes[name]
@@ -212,8 +212,8 @@ class RankdeckApp(FrameDiff):
         """One of the four main screens, with nothing on top of it."""
         while len(self.screen_stack) > 2:
             self.pop_screen()
-        if self.screen is not self._home(name):
-            self.switch_screen(self._home(name))  # pyright: ignore[reportUnknownMemberType]
+        if self.screen is not self.home(name):
+            self.switch_screen(self.home(name))  # pyright: ignore[reportUnknownMemberType]
 
     def open_node(self, name: str) -> None:
         if isinstance(self.screen, NodeScreen):
@@ -295,99 +295,23 @@ class RankdeckApp(FrameDiff):
 
     def choices(self, argument: str) -> list[str]:
         """What an argument of a command may be."""
-        return {
-            "NAME": lambda: (
-                [node.name for node in self.session.cluster.nodes]
-                + sorted(self.palettes)
-            ),
-            "ID": lambda: [job.id for job in self.session.jobs.all()],
-            "JOB": lambda: [
-                job.id for job in self.session.jobs.all() if not job.state.final
-            ],
-            "FILE": lambda: [str(path) for path in self.session.job_files()],
-        }.get(argument, lambda: list[str]())()
+        return verbs.choices(self, argument)
 
     def run_command(self, text: str) -> None:
         """Do what was typed after `:`."""
         try:
-            command, argument = commands.parse(text)
-        except commands.CommandError as error:
-            self.say(str(error), "warn")
-            return
-        getattr(self, f"command_{command.name}")(argument)
-
-    def command_fleet(self, argument: str) -> None:
-        del argument
-        self.goto("fleet")
-
-    def command_jobs(self, argument: str) -> None:
-        del argument
-        self.goto("jobs")
-
-    def command_messages(self, argument: str) -> None:
-        del argument
-        self.goto("messages")
-
-    def command_help(self, argument: str) -> None:
-        del argument
-        self.action_help()
-
-    def command_q(self, argument: str) -> None:
-        del argument
-        self.leave()
-
-    def command_node(self, argument: str) -> None:
-        if argument in {node.name for node in self.session.cluster.nodes}:
-            self.open_node(argument)
-        else:
-            self.say(f"no node `{clean(argument)}` in this cluster", "warn")
-
-    def command_job(self, argument: str) -> None:
-        try:
-            self.open_job(self.session.jobs.find(argument).id)
-        except RankdeckError as error:
+            verbs.run(self, text)
+        except (commands.CommandError, RankdeckError) as error:
             self.say(str(error), "warn")
 
-    def command_cancel(self, argument: str) -> None:
-        screen = self.deck_screen
-        if not argument and isinstance(screen, JobScreen):
-            argument = screen.job_id
-        try:
-            self.ask_cancel(self.session.jobs.find(argument).id)
-        except RankdeckError as error:
-            self.say(str(error), "warn")
+    def choose_theme(self, name: str) -> None:
+        """Change the colours."""
+        self.palette = self.palettes[name]
+        self.theme = name
+        self.paint_anew()
 
-    def command_rank(self, argument: str) -> None:
-        screen = self.deck_screen
-        if isinstance(screen, JobScreen) and argument.isdigit():
-            screen.zoom(int(argument))
-        else:
-            self.say("open a job first, then :rank NUMBER", "warn")
-
-    def command_launch(self, argument: str) -> None:
-        self.goto("launch")
-        screen = self._home("launch")
-        if argument and isinstance(screen, LaunchScreen):
-            self.call_after_refresh(screen.select, Path(argument).expanduser())
-
-    def command_theme(self, argument: str) -> None:
-        palette = self.palettes.get(argument)
-        if palette is None:
-            self.say(
-                f"no theme `{clean(argument)}`; there are {', '.join(sorted(self.palettes))}",
-                "warn",
-            )
-            return
-        self.palette = palette
-        self.theme = palette.name
-        self._paint_anew()
-
-    def command_ascii(self, argument: str) -> None:
-        del argument
-        self.set_alphabet(ascii_only=not self.ascii)
-        self._paint_anew()
-
-    def _paint_anew(self) -> None:
+    def paint_anew(self) -> None:
+        """Everything looks different now."""
         for screen in self.screen_stack:
             screen.refresh(layout=True)
             for widget in screen.walk_children():
@@ -405,7 +329,7 @@ class RankdeckApp(FrameDiff):
                 )
         for name in sorted(self.palettes):
             yield SystemCommand(
-                f"Theme {name}", "Change the colours", partial(self.command_theme, name)
+                f"Theme {name}", "Change the colours", partial(self.choose_theme, name)
             )
 
 

@@ -16,14 +16,14 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("fleet", "", "All nodes"),
-    Command("node", "NAME", "One node"),
+    Command("node", "NODE", "One node"),
     Command("jobs", "", "All jobs"),
     Command("job", "ID", "One job"),
     Command("launch", "FILE", "Start a job; without FILE, choose one"),
     Command("messages", "", "What Rankdeck has to say"),
     Command("cancel", "JOB", "End every process of a job"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
-    Command("theme", "NAME", "Change the colours"),
+    Command("theme", "THEME", "Change the colours"),
     Command("ascii", "", "Draw with ASCII only, or not"),
     Command("help", "", "Keys and commands"),
     Command("q", "", "Leave; jobs go on"),

@@ -7,20 +7,17 @@ from textual.widget import Widget
 
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import Job, RankState, State
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import Line
 from rankdeck.ui import panes, words
 from rankdeck.ui.clean import clean
-from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.merged import MergedLog
-from rankdeck.ui.readings import since
 from rankdeck.ui.screens.base import DeckScreen
-from rankdeck.ui.screens.jobs import duration, rank_counts
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
+from rankdeck.ui.screens.jobhead import JobHead, head_lines
+from rankdeck.ui.widgets.canvas import Run
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck.ui.widgets.logwall import LogWall, Pane
 from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck.ui.widgets.text import cropped
 from rankdeck_agent.wire import LAUNCHER
 
 PAINT = 0.1
@@ -33,30 +30,6 @@ STATE_RANK = {
     State.RUNNING: 1,
     State.DONE: 0,
 }
-
-
-class JobHead(Canvas):
-    """State, first failure, countdown: what one has to know before reading logs."""
-
-    lines: tuple[Runs, ...] = ()
-    _right = ""
-
-    def show(self, lines: Iterable[Runs], right: str = "") -> None:
-        shown = tuple(lines)
-        if shown != self.lines or right != self._right:
-            self._right = right
-            if len(shown) != len(self.lines):
-                self.styles.height = len(shown)
-            self.lines = shown
-            self.refresh()
-
-    def line(self, y: int, width: int) -> Runs:
-        if y >= len(self.lines):
-            return []
-        if y or not self._right:
-            return self.lines[y]
-        note = f"  {self._right} "
-        return [*cropped(self.lines[y], width - len(note)), (note, "key")]
 
 
 class JobScreen(DeckScreen):
@@ -403,45 +376,3 @@ class JobScreen(DeckScreen):
 
 def _prefix(digits: int) -> Callable[[Line], Run]:
     return lambda line: (f"{line.rank:>{digits}} ", "accent")
-
-
-def head_lines(job: Job, mark: Mark, height: int) -> list[Runs]:
-    """The lines over the ranks: first the state, then what went wrong."""
-    first: list[Run] = [
-        (f" {clean(job.id)}  ", "title"),
-        (f"{mark.glyph} {job.state}", mark.role),
-        (f"  {words.lasted(duration(job))}  ", "text"),
-        (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
-        (f"{clean(fold(job.nodes))}  ", "dim"),
-    ]
-    lines: list[Runs] = [first]
-    if job.first_failure is not None:
-        lines += _failure_lines(job, room=2 if height >= 24 else 0)
-    if job.countdown is not None:
-        left = max(-since(job.countdown.deadline), 0.0)
-        lines.append([
-            (f" stopping the other ranks in {left:.0f} s ", "warn"), (f" {clean(job.countdown.why)}  ", "text"), ("k", "key"), (" keeps them running", "dim"),
-        ])  # fmt: skip
-    if job.troubles:
-        lines.append([(f" {clean(job.troubles[-1])}", "warn")])
-    return lines
-
-
-def _failure_lines(job: Job, room: int) -> list[Runs]:
-    failure = job.first_failure
-    assert failure is not None
-    who = "the launcher" if failure.rank is None else f"rank {failure.rank}"
-    head: list[Run] = [
-        (" first failure ", "bad"),
-        (
-            f" {who} on {clean(failure.node)}, {words.ending(failure.exit_code, failure.signal)}, {words.clock(failure.at)}",
-            "text",
-        ),
-    ]
-    if failure.tied:
-        head.append((f"  (at the same time: {fold_ranks(failure.tied)})", "dim"))
-    last = [line for line in failure.lines if line.strip()]
-    return [
-        head,
-        *([("   ", "dim"), (clean(line), "stderr")] for line in last[-room:] if room),
-    ]

@@ -1,0 +1,95 @@
+"""What each command after `:` does: one function per row of `commands.COMMANDS`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankdeck.ui import commands
+from rankdeck.ui.clean import clean
+from rankdeck.ui.screens.job import JobScreen
+from rankdeck.ui.screens.launch import LaunchScreen
+
+if TYPE_CHECKING:
+    from rankdeck.ui.app import RankdeckApp
+
+
+def run(deck: "RankdeckApp", text: str) -> None:
+    """Do what was typed; raises CommandError or what the session raises."""
+    command, argument = commands.parse(text)
+    VERBS[command.name](deck, argument)
+
+
+def choices(deck: "RankdeckApp", argument: str) -> list[str]:
+    """What an argument of a command may be."""
+    session = deck.session
+    if argument == "NODE":
+        return [node.name for node in session.cluster.nodes]
+    if argument == "THEME":
+        return sorted(deck.palettes)
+    if argument == "FILE":
+        return [str(path) for path in session.job_files()]
+    if argument in ("ID", "JOB"):
+        return [
+            j.id for j in session.jobs.all() if argument == "ID" or not j.state.final
+        ]
+    return []
+
+
+def _node(deck: "RankdeckApp", name: str) -> None:
+    if name not in {node.name for node in deck.session.cluster.nodes}:
+        raise commands.CommandError(f"no node `{clean(name)}` in this cluster")
+    deck.open_node(name)
+
+
+def _job(deck: "RankdeckApp", text: str) -> None:
+    deck.open_job(deck.session.jobs.find(text).id)
+
+
+def _cancel(deck: "RankdeckApp", text: str) -> None:
+    screen = deck.deck_screen
+    if not text and isinstance(screen, JobScreen):
+        text = screen.job_id
+    deck.ask_cancel(deck.session.jobs.find(text).id)
+
+
+def _rank(deck: "RankdeckApp", text: str) -> None:
+    screen = deck.deck_screen
+    if not isinstance(screen, JobScreen) or not text.isdigit():
+        raise commands.CommandError("open a job first, then :rank NUMBER")
+    screen.zoom(int(text))
+
+
+def _launch(deck: "RankdeckApp", text: str) -> None:
+    deck.goto("launch")
+    screen = deck.home("launch")
+    if text and isinstance(screen, LaunchScreen):
+        deck.call_after_refresh(screen.select, Path(text).expanduser())
+
+
+def _theme(deck: "RankdeckApp", name: str) -> None:
+    if name not in deck.palettes:
+        there = ", ".join(sorted(deck.palettes))
+        raise commands.CommandError(f"no theme `{clean(name)}`; there are {there}")
+    deck.choose_theme(name)
+
+
+def _ascii(deck: "RankdeckApp", text: str) -> None:
+    del text
+    deck.set_alphabet(ascii_only=not deck.ascii)
+    deck.paint_anew()
+
+
+VERBS: dict[str, Callable[["RankdeckApp", str], None]] = {
+    "fleet": lambda deck, _: deck.goto("fleet"),
+    "node": _node,
+    "jobs": lambda deck, _: deck.goto("jobs"),
+    "job": _job,
+    "launch": _launch,
+    "messages": lambda deck, _: deck.goto("messages"),
+    "cancel": _cancel,
+    "rank": _rank,
+    "theme": _theme,
+    "ascii": _ascii,
+    "help": lambda deck, _: deck.action_help(),
+    "q": lambda deck, _: deck.leave(),
+}
