@@ -6,6 +6,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
+from tests.support.polling import until
+from tests.support.sshd import nodes
 
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.errors import LaunchError
@@ -13,8 +15,6 @@ from rankdeck.model.job import Chunk, JobSpec, Launch, State
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.state.jobs import Jobs
-from tests.support.polling import until
-from tests.support.sshd import nodes
 
 
 class Console:
@@ -186,7 +186,7 @@ async def test_nothing_is_left_half_launched(tmp_path):
     async with console(tmp_path) as c:
         await c.nodes.sshd["n2"].stop()
         try:
-            with pytest.raises(LaunchError, match="n2.*refused"):
+            with pytest.raises(LaunchError, match=r"n2.*refused"):
                 await c.launch("sleep 300")
             listed = await c.connections.run("n1", (*await c.backend._agents.agent_path("n1"), "job", "list"))
         finally:

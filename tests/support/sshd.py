@@ -1,6 +1,5 @@
 """SSH servers on loopback that really run commands, each with a HOME of its own."""
 
-import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,7 +7,13 @@ from pathlib import Path
 
 import asyncssh
 
+from rankdeck.demo.command import Command
 from rankdeck.model.cluster import Access, Cluster, Node
+
+
+class _Command(Command):
+    def _hold(self, *, full):
+        """Take in everything at once: what is sent to a command in a test is small."""
 
 
 class _Server(asyncssh.SSHServer):
@@ -19,6 +24,10 @@ class _Server(asyncssh.SSHServer):
         self.sshd.connections.append(conn)
         if self.sshd.refusing:
             conn.abort()
+
+    def session_requested(self):
+        self.sshd.sessions += 1
+        return _Command(self.sshd.environment)
 
     def server_requested(self, listen_host, listen_port):
         return True
@@ -49,29 +58,8 @@ class Sshd:
             password_auth=False,
             encoding=None,
             line_editor=False,
-            process_factory=self._run,
         )
         self.port = self.acceptor.get_port()
-
-    async def _run(self, process):
-        self.sessions += 1
-        command = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            process.command,
-            env=self.environment,
-            cwd=self.home,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        await process.redirect(
-            stdin=command.stdin, stdout=command.stdout, stderr=command.stderr, send_eof=False
-        )
-        code = await command.wait()
-        await process.stdout.drain()
-        process.exit(code) if code >= 0 else process.exit_with_signal(f"{-code}")
 
     async def stop(self):
         self.acceptor.close()
@@ -105,7 +93,8 @@ async def nodes(root: Path, names=("n1", "n2"), **node_options):
     for server in servers.values():
         await server.start()
     known = [
-        f"[127.0.0.1]:{s.port} {s.host_key.export_public_key().decode()}" for s in servers.values()
+        f"[127.0.0.1]:{s.port} {s.host_key.export_public_key().decode()}"
+        for s in servers.values()
     ]
     (root / "known_hosts").write_text("".join(known))
     access = Access(
@@ -116,7 +105,12 @@ async def nodes(root: Path, names=("n1", "n2"), **node_options):
         connect_limit=5,
     )
     members = tuple(
-        Node(name=s.name, address="127.0.0.1", port=s.port, **{"slots": 2, **node_options})
+        Node(
+            name=s.name,
+            address="127.0.0.1",
+            port=s.port,
+            **{"slots": 2, **node_options},
+        )
         for s in servers.values()
     )
     try:

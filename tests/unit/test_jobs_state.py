@@ -1,0 +1,302 @@
+"""What events make of a job, also when they come late, twice, or make no sense."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.errors import UnknownJobError
+from rankdeck.model.job import CancelReport, Chunk, NodeEvent, Plan, State, Tail
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import NodePlan, ProcessPlan
+
+PLAN = Plan(
+    job="t-1",
+    name="t",
+    cluster="c",
+    backend="ssh",
+    nodes=(
+        NodePlan("t-1", "n1", (0, 1), (ProcessPlan("mpirun", ("mpirun",)),)),
+        NodePlan("t-1", "n2", (2, 3)),
+    ),
+)
+
+
+class Feed:
+    """A job and the numbered events of its nodes."""
+
+    def __init__(self, plan=PLAN):
+        self.jobs = Jobs()
+        self.jobs.add(plan, 100.0)
+        self.seq = {"n1": 0, "n2": 0}
+
+    def tell(self, node, kind, at=1.0, **fields):
+        event = NodeEvent("t-1", node, kind, at, {"seq": self.seq[node], **fields})
+        self.seq[node] += 1
+        self.jobs.apply(event)
+        return event
+
+    def made(self, node, kind, at=1.0, **fields):
+        self.jobs.apply(NodeEvent("t-1", node, kind, at, fields))
+
+    def start_all(self):
+        for rank in range(4):
+            self.tell("n1" if rank < 2 else "n2", "started", rank=rank, pid=10 + rank)
+
+    def exit(self, rank, code=0, signal=None, at=2.0):
+        node = "n1" if rank < 2 else "n2"
+        return self.tell(node, "exited", at, rank=rank, code=code, signal=signal)
+
+    def close(self):
+        self.tell("n1", "closed", 3.0)
+        self.tell("n2", "closed", 3.0)
+
+    def write(self, rank, text, offset=0):
+        node = "n1" if rank < 2 else "n2"
+        self.jobs.apply(Chunk("t-1", node, rank, "out", offset, 1.5, text.encode()))
+
+    @property
+    def job(self):
+        return self.jobs.job("t-1")
+
+
+def test_a_job_goes_from_pending_over_running_to_done():
+    feed = Feed()
+    assert feed.job.state is State.PENDING
+    feed.start_all()
+    assert feed.job.state is State.RUNNING
+    for rank in range(4):
+        feed.exit(rank)
+    feed.close()
+
+    assert (feed.job.state, feed.job.exit_code, feed.job.ended) == (State.DONE, 0, 3.0)
+
+
+def test_the_first_failing_rank_gives_name_code_and_last_lines():
+    feed = Feed()
+    feed.start_all()
+    feed.write(2, "one\ntwo\nlast words\n")
+    feed.exit(2, 3, at=2.0)
+    for rank in (0, 1, 3):
+        feed.exit(rank, None, 15, at=2.1)
+    feed.tell("n1", "ended", 2.2, name="mpirun", code=143, signal=None)
+    feed.close()
+    first = feed.job.first_failure
+
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 3)
+    assert (first.rank, first.node, first.exit_code, first.tied) == (2, "n2", 3, ())
+    assert first.lines == ("one", "two", "last words")
+
+
+def test_within_the_clocks_uncertainty_a_victim_is_not_the_culprit():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n1", "connected", uncertainty=0.01)
+    feed.made("n2", "connected", uncertainty=0.01)
+    feed.exit(0, None, 15, at=2.0)
+    feed.exit(2, 3, at=2.015)
+
+    assert feed.job.first_failure.rank == 2
+
+
+def test_on_one_node_its_own_order_counts():
+    feed = Feed()
+    feed.start_all()
+    feed.exit(0, None, 9, at=2.0)
+    feed.exit(1, 1, at=2.001)
+
+    assert (feed.job.first_failure.rank, feed.job.first_failure.tied) == (0, ())
+
+
+def test_ranks_that_fail_too_close_to_tell_are_named_as_tied():
+    feed = Feed()
+    feed.start_all()
+    feed.exit(0, 4, at=2.0)
+    feed.exit(2, 5, at=2.001)
+
+    assert (feed.job.first_failure.rank, feed.job.first_failure.tied) == (0, (2,))
+
+
+def test_a_failure_that_is_told_late_still_comes_first():
+    feed = Feed()
+    feed.start_all()
+    feed.exit(0, 1, at=5.0)
+    feed.exit(2, 7, at=2.0)
+
+    assert feed.job.first_failure.rank == 2
+
+
+def test_a_launcher_that_fails_alone_is_the_failure():
+    feed = Feed()
+    chunk = Chunk("t-1", "n1", -1, "err", 0, 1.5, b"no such program\n")
+    feed.jobs.apply(chunk)
+    feed.tell("n1", "ended", 2.0, name="mpirun", code=213, signal=None)
+    feed.close()
+    first = feed.job.first_failure
+
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 213)
+    assert (first.rank, first.node, first.lines) == (None, "n1", ("no such program",))
+
+
+def test_what_ends_after_a_cancel_is_cancelled():
+    feed = Feed()
+    feed.start_all()
+    feed.tell("n1", "cancel", 2.0, grace=1)
+    feed.tell("n2", "cancel", 2.0, grace=1)
+    for rank in range(4):
+        feed.exit(rank, None, 15, at=2.5)
+    feed.close()
+
+    assert feed.job.state is State.CANCELLED
+    assert {rank.state for rank in feed.job.ranks} == {State.CANCELLED}
+    assert feed.job.first_failure is None
+
+
+def test_a_failure_before_the_cancel_makes_a_failed_job():
+    feed = Feed()
+    feed.start_all()
+    feed.exit(2, 3, at=1.5)
+    feed.tell("n1", "cancel", 2.0, grace=1)
+    for rank in (0, 1, 3):
+        feed.exit(rank, None, 15, at=2.5)
+    feed.close()
+
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 3)
+
+
+def test_a_lost_node_loses_its_ranks_until_it_is_back():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", text="no route")
+    lost = [rank.state for rank in feed.job.ranks]
+    feed.made("n2", "connected")
+
+    assert lost == [State.RUNNING, State.RUNNING, State.LOST, State.LOST]
+    assert [rank.state for rank in feed.job.ranks] == [State.RUNNING] * 4
+    assert feed.job.troubles == ("n2: no route",)
+
+
+def test_a_cancelled_job_does_not_wait_for_a_dead_node():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", text="gone")
+    feed.tell("n1", "cancel", 2.0, grace=1)
+    feed.exit(0, None, 15, at=2.5)
+    feed.exit(1, None, 15, at=2.5)
+    feed.tell("n1", "closed", 3.0)
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+
+    assert feed.job.state.final
+    assert "n2: not verified: no answer" in feed.job.troubles
+
+
+def test_an_event_told_twice_counts_once():
+    feed = Feed()
+    feed.start_all()
+    event = feed.exit(0, 3)
+    feed.tell("n1", "started", 3.0, rank=0, pid=99)
+    feed.jobs.apply(event)
+
+    assert feed.job.ranks[0].state is State.RUNNING
+
+
+def test_a_node_cannot_speak_for_the_ranks_of_another():
+    feed = Feed()
+    feed.start_all()
+    feed.tell("n1", "exited", rank=3, code=1, signal=None)
+    feed.jobs.apply(Chunk("t-1", "n1", 3, "out", 0, 1.0, b"fake\n"))
+
+    assert feed.job.ranks[3].state is State.RUNNING
+    assert len(feed.jobs.log("t-1", 3).lines) == 0
+
+
+def test_a_rank_belongs_to_the_node_that_starts_it():
+    feed = Feed()
+    feed.tell("n1", "started", rank=3, pid=5)
+
+    assert (feed.job.ranks[3].node, feed.job.ranks[3].state) == ("n1", State.RUNNING)
+
+
+def test_a_restored_job_is_told_again_from_the_beginning():
+    feed = Feed()
+    feed.start_all()
+    feed.exit(0, 3)
+    again = Feed()
+    again.jobs = Jobs()
+    again.jobs.restore(feed.job)
+    assert again.job.first_failure.rank == 0
+    again.start_all()
+    again.exit(0, 0)
+
+    assert [rank.state for rank in again.job.ranks][:2] == [State.DONE, State.RUNNING]
+    assert again.job.first_failure is None
+
+
+def test_changes_are_handed_over_once():
+    feed = Feed()
+    first = feed.jobs.take_changes()
+    second = feed.jobs.take_changes()
+    feed.start_all()
+
+    assert (first, second) == (frozenset({"t-1"}), frozenset())
+    assert feed.jobs.take_changes() == frozenset({"t-1"})
+
+
+def test_a_job_is_found_by_what_its_id_begins_with():
+    feed = Feed()
+
+    assert feed.jobs.find("t").id == "t-1"
+    with pytest.raises(UnknownJobError, match="no job `x`"):
+        feed.jobs.find("x")
+
+
+def test_a_tail_gives_the_last_line_of_a_rank_nobody_watches():
+    feed = Feed()
+    feed.jobs.apply(Tail("t-1", "n2", 2, "out", 900, 12, "step 12\x1b[2J", 4.0))
+
+    assert (feed.job.ranks[2].last_line, feed.job.ranks[2].heard) == ("step 12", 4.0)
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.text(max_size=5),
+    st.floats(),
+    st.lists(st.integers()),
+)
+KINDS = st.sampled_from(
+    [
+        "ready",
+        "started",
+        "exited",
+        "process",
+        "ended",
+        "trouble",
+        "cancel",
+        "closed",
+        "lost",
+        "connected",
+        "x",
+    ]
+)
+FIELDS = st.dictionaries(
+    st.sampled_from(
+        ["seq", "rank", "pid", "code", "signal", "name", "text", "uncertainty"]
+    ),
+    JUNK,
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["n1", "n2", "n9"]), KINDS, st.floats(0, 9), FIELDS),
+        max_size=20,
+    )
+)
+def test_no_event_can_break_it(events):
+    jobs = Jobs()
+    jobs.add(PLAN, 0.0)
+    for node, kind, at, fields in events:
+        jobs.apply(NodeEvent("t-1", node, kind, at, fields))
+
+    assert len(jobs.job("t-1").ranks) == 4
