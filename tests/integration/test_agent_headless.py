@@ -48,6 +48,8 @@ def mosquitto(folder, port, *lines):
     )
     try:
         until(lambda: reachable(port))
+        # Else somebody else has taken the port meanwhile.
+        assert broker.poll() is None, f"mosquitto did not start on port {port}"
         yield broker
     finally:
         broker.terminate()
@@ -67,7 +69,7 @@ def until(true):
         time.sleep(0.05)
 
 
-def heard(port, count, *, topic="rankdeck/#"):
+def heard(port, count, *, topic="rankdeck/#", limit=20):
     """The first messages on the broker, decoded."""
     if not shutil.which("mosquitto_sub"):
         pytest.skip("mosquitto_sub is not installed")
@@ -80,7 +82,7 @@ def heard(port, count, *, topic="rankdeck/#"):
         "-C",
         str(count),
         "-W",
-        str(int(LIMIT)),
+        str(limit),
         "-F",
         "%t %p",
     ]
@@ -94,7 +96,7 @@ def heard(port, count, *, topic="rankdeck/#"):
 
 
 def last_hello(port):
-    messages = heard(port, 1, topic="rankdeck/1/lab/n1/hello")
+    messages = heard(port, 1, topic="rankdeck/1/lab/n1/hello", limit=5)
     return messages[0][1] if messages else None
 
 
@@ -240,7 +242,11 @@ def test_an_agent_without_tls_survives_a_socket_that_is_not_ready() -> None:
         "    print('again')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
 
     assert done.stdout == "again\n", done.stderr
