@@ -5,8 +5,9 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Optional, Union
 
 TOPIC_PREFIX = "rankdeck/1"
 JOB_VARIABLE = "RANKDECK_JOB"
@@ -19,7 +20,7 @@ LAUNCHER = -1
 """The rank number under which the launcher's own output travels."""
 
 Number = Union[int, float]
-Values = Dict[str, Dict[str, Number]]
+Values = dict[str, dict[str, Number]]
 """metric -> device -> number; the device is "" where there is only one."""
 
 
@@ -28,7 +29,7 @@ def topic(cluster: str, node: str, kind: str) -> str:
     return f"{TOPIC_PREFIX}/{cluster}/{node}/{kind}"
 
 
-def split_topic(text: str) -> Optional[Tuple[str, str, str]]:
+def split_topic(text: str) -> Optional[tuple[str, str, str]]:
     """`(cluster, node, kind)`, or None where the topic is not ours."""
     parts = text.split("/")
     if len(parts) != 5 or "/".join(parts[:2]) != TOPIC_PREFIX:
@@ -46,7 +47,7 @@ class Metric:
     help: str
 
 
-def _table(*rows: Tuple[str, str, str, str]) -> Dict[str, Metric]:
+def _table(*rows: tuple[str, str, str, str]) -> dict[str, Metric]:
     return {row[0]: Metric(*row) for row in rows}
 
 
@@ -108,9 +109,9 @@ class Hello:
     agent: str = ""
     period: float = 1.0
     """Seconds between two samples: silence is judged by it."""
-    inventory: Mapping[str, str] = field(default_factory=dict)
+    inventory: Mapping[str, str] = field(default_factory=dict[str, str])
     """e.g. kernel, os, cpu.model, gpu.0.model, rdma.mlx5_0/1.fw"""
-    simulated: Tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
     """Prefixes of metrics that are made up ("gpu", "rdma"); shown as SIMULATED."""
 
 
@@ -121,9 +122,9 @@ class Sample:
     seq: int
     at: float
     values: Values
-    absent: Tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     """Metrics that this node does not have."""
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
     """metric or metric/device -> why it could not be read: never shown as 0."""
 
 
@@ -139,7 +140,10 @@ class Event:
 
 
 Message = Union[Hello, Sample, Event]
-_KINDS: Dict[str, Any] = {"hello": Hello, "sample": Sample, "event": Event}
+_KINDS: dict[str, Any] = {"hello": Hello, "sample": Sample, "event": Event}
+
+
+_NUMBERS = (int, float)
 
 
 class WireError(ValueError):
@@ -168,15 +172,14 @@ def decode(kind: str, payload: bytes) -> Message:
     return message
 
 
-def _check_values(values: object) -> None:
+def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(values, dict):
         raise WireError("bad sample: values is not a table")
-    for by_device in values.values():
-        if not isinstance(by_device, dict):
-            raise WireError("bad sample: a metric is not a table")
-        for number in by_device.values():
-            if type(number) not in (int, float):
-                raise WireError("bad sample: a value is not a number")
+    tables: list[Any] = list(values.values())  # pyright: ignore[reportUnknownArgumentType]
+    if not all(isinstance(by_device, dict) for by_device in tables):
+        raise WireError("bad sample: a metric is not a table")
+    if any(type(n) not in _NUMBERS for by_device in tables for n in by_device.values()):
+        raise WireError("bad sample: a value is not a number")
 
 
 # ---- jobs: what goes to a supervisor, and what comes back -------------------------------
@@ -199,8 +202,8 @@ class ProcessPlan:
     """
 
     name: str
-    argv: Tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: str = ""
     """"" is the home folder."""
     rank: Optional[int] = None
@@ -212,15 +215,20 @@ class NodePlan:
 
     job: str
     node: str
-    ranks: Tuple[int, ...]
+    ranks: tuple[int, ...]
     """Global ranks that will run here, whoever starts them."""
-    processes: Tuple[ProcessPlan, ...] = ()
-    files: Tuple[NodeFile, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    processes: tuple[ProcessPlan, ...] = ()
+    files: tuple[NodeFile, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     """For every process of the job on this node, daemons included."""
     tty: bool = True
     """Give each rank's stdout a terminal, so that C programs are line-buffered."""
     grace: float = 10.0
+
+
+def _process_plan(raw: dict[str, Any]) -> ProcessPlan:
+    raw["argv"] = tuple(raw["argv"])
+    return ProcessPlan(**raw)
 
 
 def node_plan(raw: Mapping[str, Any]) -> NodePlan:
@@ -229,10 +237,9 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
         values = dict(raw)
         values["ranks"] = tuple(int(r) for r in values["ranks"])
         values["files"] = tuple(NodeFile(**f) for f in values.get("files", ()))
-        processes: List[ProcessPlan] = []
-        for process in values.get("processes", ()):
-            processes.append(ProcessPlan(**{**process, "argv": tuple(process["argv"])}))
-        values["processes"] = tuple(processes)
+        values["processes"] = tuple(
+            _process_plan(dict(process)) for process in values.get("processes", ())
+        )
         return NodePlan(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"bad plan: {error}") from error

@@ -166,7 +166,8 @@ class Session:
 
     async def _until(self, condition: Callable[[], bool], limit: float) -> None:
         deadline = time.monotonic() + limit
-        while not condition() and time.monotonic() < deadline:
+        # State is plain data without listeners: nobody could set an Event.
+        while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD)
 
     def _follow(self, job: Job) -> None:

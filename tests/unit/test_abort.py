@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from rankdeck.model.job import Abort, Job, Plan, RankState, State
 from rankdeck.rules.abort import countdown_for
 from rankdeck_agent.wire import NodePlan

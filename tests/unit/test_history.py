@@ -1,6 +1,5 @@
 """Jobs are remembered, whatever happens to the file or the process."""
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -43,7 +42,14 @@ JOB = Job(
     created=10.0,
     ended=2.0,
     exit_code=3,
-    first_failure=FirstFailure(0, "n1", 3, None, 2.0, ("last", "words")),
+    first_failure=FirstFailure(
+        rank=0,
+        node="n1",
+        exit_code=3,
+        signal=None,
+        at=2.0,
+        lines=("last", "words"),
+    ),
     troubles=("n1: a sentence",),
 )
 
@@ -116,7 +122,7 @@ def test_what_was_saved_survives_a_kill(tmp_path: Path) -> None:
             code,
             str(path),
             *(p for p in sys.path if p),
-            os.getcwd(),
+            str(Path.cwd()),
         ],
         check=False,
     )

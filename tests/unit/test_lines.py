@@ -45,7 +45,9 @@ def test_a_gap_is_recorded_and_the_cut_line_ends() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r", b"", b"\xff"]), max_size=30),
+    st.lists(
+        st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r", b"", b"\xff"]), max_size=30
+    ),
     st.lists(st.integers(1, 7), min_size=1, max_size=40),
 )
 def test_the_cuts_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
@@ -58,10 +60,16 @@ def test_the_cuts_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
         pieces.add(chunk(offset, data[offset : offset + size]))
         offset, i = offset + size, i + 1
 
-    assert [(x.offset, x.text) for x in whole.lines] == [(x.offset, x.text) for x in pieces.lines]
-    assert (whole.partial and whole.partial.text) == (pieces.partial and pieces.partial.text)
+    assert [(x.offset, x.text) for x in whole.lines] == [
+        (x.offset, x.text) for x in pieces.lines
+    ]
+    assert (whole.partial and whole.partial.text) == (
+        pieces.partial and pieces.partial.text
+    )
     for line in whole.lines:
-        assert data[line.offset :].startswith(line.text.encode("utf-8", "replace")[:1].replace(b"\xef", b"\xff"))
+        assert data[line.offset :].startswith(
+            line.text.encode("utf-8", "replace")[:1].replace(b"\xef", b"\xff")
+        )
 
 
 def test_a_progress_bar_gives_a_line_per_step() -> None:
@@ -78,7 +86,10 @@ def test_out_and_err_do_not_mix_in_one_line() -> None:
     log.add(chunk(0, b"oops\n", "err"))
     log.add(chunk(4, b" line\n"))
 
-    assert [(x.stream, x.text) for x in log.lines] == [("err", "oops"), ("out", "half line")]
+    assert [(x.stream, x.text) for x in log.lines] == [
+        ("err", "oops"),
+        ("out", "half line"),
+    ]
 
 
 def test_the_ring_is_bounded_and_counts_go_on() -> None:
@@ -109,7 +120,12 @@ def test_an_endless_line_is_cut_for_display_and_its_offset_stays_true() -> None:
 
 def test_control_codes_go_and_colours_stay() -> None:
     log = RankLog(0)
-    log.add(chunk(0, b"\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\x1b]52;c;aGk=\x1b\\ \x9b31m\x07\x00ok\tx\x1b[6n\n"))
+    log.add(
+        chunk(
+            0,
+            b"\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\x1b]52;c;aGk=\x1b\\ \x9b31m\x07\x00ok\tx\x1b[6n\n",
+        )
+    )
 
     assert log.lines[0].text == "\x1b[31mred\x1b[0m \ufffd31mok\tx"
     assert clean("\x1b[31mred\x1b[0m\x9b2J\u202eabc") == "red2Jabc"
@@ -117,7 +133,9 @@ def test_control_codes_go_and_colours_stay() -> None:
 
 @given(st.text())
 def test_cleaned_text_has_no_control_codes(text: str) -> None:
-    assert not any(ord(c) < 32 and c != "\t" or 0x7F <= ord(c) < 0xA0 for c in clean(text))
+    assert not any(
+        (ord(c) < 32 and c != "\t") or 0x7F <= ord(c) < 0xA0 for c in clean(text)
+    )
 
 
 @given(st.text(alphabet="\x1b[]P^_;01m\x07\\Jaz\x9b"))
@@ -164,7 +182,9 @@ def test_resuming_twice_changes_nothing() -> None:
     log = RankLog(0)
     log.add(chunk(0, b"one\ntwo"))
 
-    assert log.resume(1000) == log.resume(1000) == log.resume(None) == {"out": 7, "err": 0}
+    assert (
+        log.resume(1000) == log.resume(1000) == log.resume(None) == {"out": 7, "err": 0}
+    )
 
 
 def test_bad_chunks_are_ignored() -> None:

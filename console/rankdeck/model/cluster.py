@@ -63,12 +63,14 @@ class Cluster:
     backend: str = "ssh"
     network: str = ""
     """CIDR of the job network, e.g. 10.0.0.0/24."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Set for every job: PATH of an MPI, proxy settings."""
-    expect: Mapping[str, str | int | float] = field(default_factory=dict)
+    expect: Mapping[str, str | int | float] = field(
+        default_factory=dict[str, str | int | float]
+    )
     simulate: tuple[str, ...] = ()
     """Collectors to make up: "gpu", "rdma". For demos; shown as SIMULATED."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
     """Backend's own: slurm login node and partition, kubernetes namespace and context."""
     file: str = ""
 

@@ -88,9 +88,9 @@ class JobSpec:
     """Names of the nodes to use; empty: the first `nodes` of the cluster."""
     ranks_per_node: int = 0
     """0: as many as the node has slots."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     workdir: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text, laid into the run folder of every node, e.g. the program itself."""
     container: Container | None = None
     mpi: MpiOptions = field(default_factory=MpiOptions)
@@ -98,7 +98,7 @@ class JobSpec:
     grace: float = 10.0
     abort: Abort = field(default_factory=Abort)
     tty: bool = True
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
     file: str = ""
 
 
@@ -203,7 +203,7 @@ class CancelReport:
     job: str
     state: State
     left: tuple[Left, ...] = ()
-    unverified: Mapping[str, str] = field(default_factory=dict)
+    unverified: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it could not be asked."""
 
 

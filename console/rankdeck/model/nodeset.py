@@ -8,14 +8,14 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 def expand(text: str) -> tuple[str, ...]:
     """The names `text` stands for, in order; raises ValueError."""
     try:
-        return tuple(NodeSet(text))
+        return tuple(str(name) for name in NodeSet(text))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     except NodeSetException as error:
         raise ValueError(f"not a node set: {error}") from error
 
 
 def fold(names: Iterable[str]) -> str:
     """The shortest node set for these names."""
-    return str(NodeSet.fromlist(list(names)))
+    return str(NodeSet.fromlist(list(names)))  # pyright: ignore[reportUnknownMemberType]
 
 
 def expand_ranks(text: str) -> tuple[int, ...]:

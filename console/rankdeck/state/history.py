@@ -3,7 +3,6 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -145,19 +144,19 @@ def _job(plan_text: str, record_text: str, created: float) -> Job | None:
         return None
 
 
-def _plan(raw: Mapping[str, Any]) -> Plan:
-    nodes = tuple(node_plan(node) for node in raw["nodes"])
-    values: dict[str, Any] = {**raw, "nodes": nodes, "abort": Abort(**raw["abort"])}
-    return Plan(**values)
+def _plan(raw: dict[str, Any]) -> Plan:
+    raw["nodes"] = tuple(node_plan(node) for node in raw["nodes"])
+    raw["abort"] = Abort(**raw["abort"])
+    return Plan(**raw)
 
 
-def _rank(raw: Mapping[str, Any]) -> RankState:
-    return RankState(**{**raw, "state": State(raw["state"])})
+def _rank(raw: dict[str, Any]) -> RankState:
+    raw["state"] = State(raw["state"])
+    return RankState(**raw)
 
 
-def _failure(raw: Mapping[str, Any] | None) -> FirstFailure | None:
+def _failure(raw: dict[str, Any] | None) -> FirstFailure | None:
     if raw is None:
         return None
-    return FirstFailure(
-        **{**raw, "lines": tuple(raw["lines"]), "tied": tuple(raw["tied"])}
-    )
+    raw["lines"], raw["tied"] = tuple(raw["lines"]), tuple(raw["tied"])
+    return FirstFailure(**raw)

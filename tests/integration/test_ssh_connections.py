@@ -1,0 +1,231 @@
+"""Connections: reuse, loss, host keys, tunnels, and every refusal in one sentence."""
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import asyncssh
+import pytest
+from tests.support.polling import until
+from tests.support.sshd import nodes
+
+from rankdeck.errors import AgentError, HostKeyError, UnreachableError
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.bundle import bundle
+from rankdeck.remote.ssh import Connections
+
+
+def with_access(cluster, **values):
+    return replace(cluster, access=replace(cluster.access, **values))
+
+
+def with_node(cluster, **values):
+    return replace(cluster, nodes=(replace(cluster.nodes[0], **values),))
+
+
+async def failure(cluster, confirm=None):
+    async with Connections(cluster, confirm) as connections:
+        with pytest.raises(UnreachableError) as caught:
+            await connections.run(cluster.nodes[0].name, ("true",))
+    return caught.value
+
+
+async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        words = ("a b", "$HOME", "'\"`", "*", "", "ä")
+        result = await c.run("n1", ("printf", "%s|", *words))
+        echoed = await c.run(
+            "n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000
+        )
+
+        assert result.out.decode() == "".join(f"{word}|" for word in words)
+        assert (echoed.code, echoed.out, echoed.err) == (
+            7,
+            b"\0\xff" * 100_000,
+            b"oops\n",
+        )
+        assert len(found.sshd["n1"].connections) == 1
+
+
+async def test_a_lost_connection_is_opened_again(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        await c.run("n1", ("true",))
+        found.sshd["n1"].cut()
+        await until(lambda: not c.connected("n1"))
+
+        assert (await c.run("n1", ("echo", "back"))).out == b"back\n"
+
+
+async def test_many_channels_share_out_over_connections(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        channels = [await c.open("n1", ("cat",), lambda _: None) for _ in range(10)]
+        await c.run("n1", ("true",))
+        for channel in channels:
+            await channel.close()
+
+        assert len(found.sshd["n1"].connections) == 2
+
+
+async def test_a_command_has_a_limit(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        with pytest.raises(UnreachableError, match="no answer within"):
+            await c.run("n1", ("sleep", "60"), limit=0.3)
+
+
+async def test_an_unknown_host_key_is_asked_about_once_and_remembered(tmp_path):
+    asked = []
+
+    async def confirm(error):
+        asked.append(error)
+        return True
+
+    async with nodes(tmp_path, ["n1"]) as found:
+        (tmp_path / "known_hosts").write_text("other ssh-ed25519 AAAA")
+        for _ in range(2):
+            async with Connections(found.cluster, confirm) as c:
+                await c.run("n1", ("true",))
+
+        assert len(asked) == 1
+        assert asked[0].fingerprint == found.sshd["n1"].host_key.get_fingerprint()
+        assert asked[0].fingerprint.startswith("SHA256:")
+        assert (tmp_path / "known_hosts").read_text().splitlines()[1] == asked[0].line
+
+
+async def test_an_unknown_host_key_is_refused_without_a_yes(tmp_path):
+    async def refuse(_):
+        return False
+
+    async with nodes(tmp_path, ["n1"]) as found:
+        (tmp_path / "known_hosts").write_text("")
+
+        assert isinstance(await failure(found.cluster), HostKeyError)
+        assert isinstance(await failure(found.cluster, refuse), HostKeyError)
+        assert (tmp_path / "known_hosts").read_text() == ""
+
+
+async def test_a_changed_host_key_is_refused_and_its_line_named(tmp_path):
+    async def never(_):
+        raise AssertionError("a changed key is no question")
+
+    async with nodes(tmp_path, ["n1"]) as found:
+        port = found.sshd["n1"].port
+        other = (
+            asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+        )
+        (tmp_path / "known_hosts").write_text(f"# mine\n[127.0.0.1]:{port} {other}")
+        error = await failure(found.cluster, never)
+
+        assert isinstance(error, HostKeyError)
+        assert error.line == ""
+        assert f"{tmp_path / 'known_hosts'}:2" in str(error)
+
+
+async def test_every_refusal_is_one_sentence(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found:
+        cluster = found.cluster
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(
+            tmp_path / "other"
+        )
+        (tmp_path / "junk").write_text("no key")
+        refused = await failure(with_access(cluster, identity=str(tmp_path / "other")))
+        junk = await failure(with_access(cluster, identity=str(tmp_path / "junk")))
+        missing = await failure(with_access(cluster, identity=str(tmp_path / "none")))
+        closed = await failure(with_node(cluster, port=1))
+        nameless = await failure(with_node(cluster, address="no-such-host.invalid"))
+
+    assert "Permission denied" in str(refused)
+    assert "identity" in str(junk)
+    assert "No such file" in str(missing)
+    assert "refused the connection; is sshd running" in str(closed)
+    assert "does not resolve" in str(nameless)
+    assert not any(
+        "\n" in str(error) for error in (refused, junk, missing, closed, nameless)
+    )
+
+
+async def test_a_server_that_says_nothing_is_given_up(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found:
+        silent = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        cluster = with_node(with_access(found.cluster, connect_limit=0.3), port=port)
+        error = await failure(cluster)
+        silent.close()
+
+    assert "does not answer" in str(error)
+
+
+async def test_a_reverse_tunnel_leads_back_to_us(tmp_path):
+    async def hello(_, writer):
+        writer.write(b"hello")
+        writer.close()
+
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        server = await asyncio.start_server(hello, "127.0.0.1", 0)
+        port = await c.reverse_tunnel(
+            "n1", "127.0.0.1", server.sockets[0].getsockname()[1]
+        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        heard = await reader.read()
+        writer.close()
+        server.close()
+
+    assert heard == b"hello"
+
+
+async def test_the_clock_of_this_machine_is_our_own(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        clock = await c.clock("n1")
+
+        assert abs(clock.offset) <= clock.uncertainty + 0.005
+        assert clock.uncertainty < 0.5
+
+
+async def test_the_agent_is_put_on_a_node_once(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
+        words = await Agents(c).agent_path("n1")
+        before = path.stat().st_mtime_ns
+        again = await Agents(c).agent_path("n1")
+
+        assert words == again == ("python3", str(path))
+        assert path.read_bytes() == bundle().data
+        assert path.stat().st_mtime_ns == before
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+async def test_a_missing_or_old_python_is_named(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        old = tmp_path / "python3.6"
+        old.write_text("#!/bin/sh\necho 3.6\n")
+        old.chmod(0o755)
+        with pytest.raises(AgentError, match="no `python-x` there"):
+            await Agents(c, "python-x").agent_path("n1")
+        with pytest.raises(AgentError, match=r"is 3\.6, too old"):
+            await Agents(c, str(old)).agent_path("n1")
+
+
+async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck.remote.attach.BACKOFF", (0.1,))
+    said = []
+
+    async def configure(_):
+        return {
+            "cluster": "c",
+            "node": "n1",
+            "host": "127.0.0.1",
+            "port": 9,
+            "period": 1.0,
+        }
+
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        async with asyncio.TaskGroup() as tasks:
+            agents = Agents(c, sys.executable)
+            task = agents.attach_telemetry(
+                "n1", configure, tasks, lambda *words: said.append(words)
+            )
+            await until(lambda: any(ok for _, _, ok in said))
+            found.sshd["n1"].cut()
+            await until(lambda: sum(ok for _, _, ok in said) >= 2)
+            task.cancel()
+
+    assert any(not ok and "again" in sentence for _, sentence, ok in said)

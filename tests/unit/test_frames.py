@@ -1,0 +1,112 @@
+"""The stream of `job follow` is cut rightly however it arrives, and junk does no harm."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.backends.frames import LONGEST_DATA, LONGEST_HEAD, FrameError, FrameParser
+from rankdeck.backends.stream import NodeStream
+from rankdeck_agent.wire import NodePlan, ProcessPlan
+
+
+def head(**fields):
+    return json.dumps(fields).encode() + b"\n"
+
+
+def data(offset, text, rank=0):
+    return head(kind="data", r=rank, s="out", o=offset, n=len(text), at=1.0) + text
+
+
+def stream(launcher=False):
+    process = ProcessPlan("mpirun", ("mpirun",))
+    return NodeStream(NodePlan("j", "n1", (0, 1), (process,) if launcher else ()), -1)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=50))
+def test_the_cuts_do_not_matter(cuts):
+    whole = (
+        head(kind="now", at=1)
+        + data(0, b'{"kind":"x"}\n\n')
+        + head(kind="closed", seq=1, at=2)
+    )
+    parser, frames, at, i = FrameParser(), [], 0, 0
+    while at < len(whole):
+        frames += parser.feed(whole[at : at + cuts[i % len(cuts)]])
+        at, i = at + cuts[i % len(cuts)], i + 1
+
+    assert frames == FrameParser().feed(whole)
+    assert [frame[0]["kind"] for frame in frames] == ["now", "data", "closed"]
+    assert frames[1][1] == b'{"kind":"x"}\n\n'
+
+
+def test_what_a_login_prints_first_is_skipped():
+    frames = FrameParser().feed(
+        b"Welcome to n1!\n[1, 2]\n\xff\xfe\n" + head(kind="now", at=1)
+    )
+
+    assert [frame[0]["kind"] for frame in frames] == ["now"]
+
+
+@pytest.mark.parametrize("length", [-1, LONGEST_DATA + 1, 1.5, "9", None, True])
+def test_a_length_that_cannot_be_is_refused(length):
+    with pytest.raises(FrameError):
+        FrameParser().feed(head(kind="data", n=length))
+
+
+def test_a_line_without_an_end_is_refused():
+    with pytest.raises(FrameError):
+        FrameParser().feed(b"x" * (LONGEST_HEAD + 1))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_frames_or_a_frame_error(junk):
+    try:
+        stream().feed(junk)
+    except FrameError:
+        return
+
+
+def test_a_watch_that_goes_back_ignores_what_is_still_under_way():
+    one = stream()
+    one.watch({0: {"out": 100, "err": 0}})
+    one.feed(data(100, b"new"))
+    one.watch({0: {"out": 0, "err": 0}})
+
+    assert one.feed(data(103, b"late")) == []
+    assert [chunk.data for chunk in one.feed(data(0, b"first"))] == [b"first"]
+
+
+def test_a_resumed_stream_gives_each_byte_once():
+    one = stream()
+    one.watch({0: {"out": 0, "err": 0}})
+    one.feed(data(0, b"abc"))
+    one.reconnected()
+
+    assert [(c.offset, c.data) for c in one.feed(data(0, b"abcdef"))] == [(3, b"def")]
+    assert json.loads(one.watch_line())["watch"]["0"]["out"] == 6
+
+
+def test_a_rank_that_failed_unwatched_is_fetched():
+    one = stream()
+    one.feed(head(kind="tail", r=1, s="out", o=100_000, lines=9, last="x", at=1))
+    one.feed(head(kind="exited", seq=0, rank=1, code=3, signal=None, at=1))
+
+    assert json.loads(one.watch_line())["watch"]["1"] == {
+        "out": 100_000 - (16 << 10),
+        "err": 0,
+    }
+
+
+def test_a_request_answered_long_ago_is_not_carried_out_again():
+    one = stream(launcher=True)
+    one.feed(head(kind="spawn", seq=0, id="a", host="n2", command="x", at=1))
+    before = one.take_spawns()
+    one.feed(head(kind="answered", seq=1, id="a", ok=True, at=1))
+    one.feed(head(kind="spawn", seq=2, id="b", host="n2", command="y", at=1))
+    one.feed(head(kind="now", at=1))
+
+    assert before == []
+    assert [request["id"] for request in one.take_spawns()] == ["b"]
+    assert one.take_spawns() == []
