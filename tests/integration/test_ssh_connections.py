@@ -217,15 +217,18 @@ async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeyp
             "period": 1.0,
         }
 
-    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        async with asyncio.TaskGroup() as tasks:
-            agents = Agents(c, sys.executable)
-            task = agents.attach_telemetry(
-                "n1", configure, tasks, lambda *words: said.append(words)
-            )
-            await until(lambda: any(ok for _, _, ok in said))
-            found.sshd["n1"].cut()
-            await until(lambda: sum(ok for _, _, ok in said) >= 2)
-            task.cancel()
+    async with (
+        nodes(tmp_path, ["n1"]) as found,
+        Connections(found.cluster) as c,
+        asyncio.TaskGroup() as tasks,
+    ):
+        agents = Agents(c, sys.executable)
+        task = agents.attach_telemetry(
+            "n1", configure, tasks, lambda *words: said.append(words)
+        )
+        await until(lambda: any(ok for _, _, ok in said))
+        found.sshd["n1"].cut()
+        await until(lambda: sum(ok for _, _, ok in said) >= 2)
+        task.cancel()
 
     assert any(not ok and "again" in sentence for _, sentence, ok in said)

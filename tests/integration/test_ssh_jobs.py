@@ -1,9 +1,11 @@
 """Jobs over real SSH with the real agent: launch, follow, resume, cancel."""
 
 import asyncio
+import sys
 import time
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.polling import until
@@ -11,10 +13,14 @@ from tests.support.sshd import nodes
 
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.errors import LaunchError
-from rankdeck.model.job import Chunk, JobSpec, Launch, State
+from rankdeck.model.job import Chunk, JobSpec, Launch, MpiOptions, State
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.state.jobs import Jobs
+
+MPIRUN = next(
+    (str(p) for p in [Path(sys.executable).with_name("mpirun")] if p.exists()), ""
+)
 
 
 class Console:
@@ -33,13 +39,20 @@ class Console:
         self.counter += 1
         launch = options.pop("launch", Launch.PLAIN)
         command = ("sh", "-c", script)
-        spec = JobSpec(name="t", launch=launch, command=command, **{"nodes": 2, "grace": 1.0, **options})
+        spec = JobSpec(
+            name="t",
+            launch=launch,
+            command=command,
+            **{"nodes": 2, "grace": 1.0, **options},
+        )
         job = f"t-{time.time_ns()}-{self.counter}"
         plan = await self.backend.launch(self.backend.plan(self.cluster, spec, job))
         return self.jobs.add(plan, time.time()).id
 
     async def follow(self, job):
-        follower = self.backend.follow(self.jobs.job(job).plan, self.jobs.positions(job)[0])
+        follower = self.backend.follow(
+            self.jobs.job(job).plan, self.jobs.positions(job)[0]
+        )
         self.followers[job] = follower
         async with aclosing(aiter(follower)) as events:
             async for event in events:
@@ -61,7 +74,10 @@ class Console:
 
 @asynccontextmanager
 async def console(tmp_path, names=("n1", "n2")):
-    async with nodes(tmp_path, names) as found, Connections(found.cluster) as connections:
+    async with (
+        nodes(tmp_path, names) as found,
+        Connections(found.cluster) as connections,
+    ):
         one = Console(found.cluster, connections)
         one.nodes = found
         try:
@@ -74,7 +90,9 @@ async def console(tmp_path, names=("n1", "n2")):
 
 async def test_a_job_runs_to_its_end_and_every_line_comes_once(tmp_path):
     async with console(tmp_path) as c:
-        job = await c.launch('i=0; while [ $i -lt 500 ]; do echo "line $i"; i=$((i+1)); done; echo bad >&2')
+        job = await c.launch(
+            'i=0; while [ $i -lt 500 ]; do echo "line $i"; i=$((i+1)); done; echo bad >&2'
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
             await until(lambda: job in c.followers)
@@ -84,12 +102,16 @@ async def test_a_job_runs_to_its_end_and_every_line_comes_once(tmp_path):
         assert (done.state, done.exit_code, done.first_failure) == (State.DONE, 0, None)
         assert {rank.state for rank in done.ranks} == {State.DONE}
         for rank in range(4):
-            assert sorted(c.texts(job, rank)) == sorted([f"line {i}" for i in range(500)] + ["bad"])
+            assert sorted(c.texts(job, rank)) == sorted(
+                [f"line {i}" for i in range(500)] + ["bad"]
+            )
 
 
 async def test_the_rank_that_fails_first_is_named_with_its_last_words(tmp_path):
     async with console(tmp_path) as c:
-        job = await c.launch('[ "$RANKDECK_NODE" = n2 ] && { echo my last words; exit 3; }; sleep 0.7; exit 9')
+        job = await c.launch(
+            '[ "$RANKDECK_NODE" = n2 ] && { echo my last words; exit 3; }; sleep 0.7; exit 9'
+        )
         await c.follow(job)
         failed = c.jobs.job(job)
 
@@ -101,7 +123,9 @@ async def test_the_rank_that_fails_first_is_named_with_its_last_words(tmp_path):
 
 async def test_a_cut_link_loses_no_line_and_doubles_none(tmp_path):
     async with console(tmp_path) as c:
-        job = await c.launch('i=0; while [ $i -lt 60 ]; do echo "line $i"; i=$((i+1)); sleep 0.05; done')
+        job = await c.launch(
+            'i=0; while [ $i -lt 60 ]; do echo "line $i"; i=$((i+1)); sleep 0.05; done'
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
             await until(lambda: job in c.followers)
@@ -120,7 +144,9 @@ async def test_a_cut_link_loses_no_line_and_doubles_none(tmp_path):
 
 async def test_another_console_finds_the_job_and_reads_it_from_the_start(tmp_path):
     async with console(tmp_path) as c:
-        job = await c.launch('i=0; while [ $i -lt 30 ]; do echo "line $i"; i=$((i+1)); sleep 0.05; done')
+        job = await c.launch(
+            'i=0; while [ $i -lt 30 ]; do echo "line $i"; i=$((i+1)); sleep 0.05; done'
+        )
         with suppress(TimeoutError):
             async with asyncio.timeout(0.8):
                 await c.follow(job)
@@ -158,12 +184,18 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(tmp_path):
         job = await c.launch("trap '' TERM; setsid sleep 300 & sleep 300; sleep 300")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+            await until(
+                lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
+            )
             began = time.monotonic()
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.5)
             c.jobs.cancelled(job, report)
 
-        assert (report.state, report.left, dict(report.unverified)) == (State.CANCELLED, (), {})
+        assert (report.state, report.left, dict(report.unverified)) == (
+            State.CANCELLED,
+            (),
+            {},
+        )
         assert time.monotonic() - began < 8
         assert c.state(job) is State.CANCELLED
         assert c.jobs.job(job).first_failure is None
@@ -188,7 +220,9 @@ async def test_nothing_is_left_half_launched(tmp_path):
         try:
             with pytest.raises(LaunchError, match=r"n2.*refused"):
                 await c.launch("sleep 300")
-            listed = await c.connections.run("n1", (*await c.backend._agents.agent_path("n1"), "job", "list"))
+            listed = await c.connections.run(
+                "n1", (*await c.backend._agents.agent_path("n1"), "job", "list")
+            )
         finally:
             await c.nodes.sshd["n2"].start()
 
@@ -203,7 +237,9 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
         c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+            await until(
+                lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
+            )
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             assert c.state(job) is State.RUNNING
@@ -227,7 +263,9 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
         c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+            await until(
+                lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
+            )
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.2)
@@ -237,5 +275,30 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
         assert list(report.unverified) == ["n2"]
         assert report.state is State.LOST
         assert c.state(job).final
-        assert any("n2: not verified" in trouble for trouble in c.jobs.job(job).troubles)
+        assert any(
+            "n2: not verified" in trouble for trouble in c.jobs.job(job).troubles
+        )
         await c.backend.cancel(replace(c.jobs.job(job).plan), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MPIRUN, reason="no mpirun of Open MPI 5 beside the interpreter")
+async def test_an_mpi_job_gets_its_daemons_over_our_own_connections(tmp_path):
+    options = MpiOptions(path=MPIRUN)
+    async with console(tmp_path) as c:
+        job = await c.launch(
+            'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"; [ "$OMPI_COMM_WORLD_RANK" != 2 ] || exit 3; sleep 20',
+            launch=Launch.MPI,
+            mpi=options,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(job))
+            await until(lambda: job in c.followers)
+            c.watch(job, range(4))
+        failed = c.jobs.job(job)
+
+        assert failed.state is State.FAILED
+        assert (failed.first_failure.rank, failed.first_failure.node) == (2, "n2")
+        assert failed.exit_code == 3
+        for rank in range(4):
+            assert c.texts(job, rank)[0] == f"rank {rank} of 4"

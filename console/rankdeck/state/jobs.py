@@ -54,9 +54,12 @@ class Jobs:
         return snapshot(self._record(job_id))
 
     def find(self, text: str) -> Job:
-        """The job of this id, or the only one whose id or name begins so."""
+        """The job of this id, the newest of this name, or the only one whose id begins so."""
         if text in self._records:
             return self.job(text)
+        named = [job for job in self.all() if job.name == text]
+        if named:
+            return named[0]
         found = [job for job in self.all() if text and job.id.startswith(text)]
         if len(found) == 1:
             return found[0]

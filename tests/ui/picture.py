@@ -1,0 +1,46 @@
+"""Draw docs/rankdeck.svg: the real screen on the embedded cluster, with a job that failed.
+
+Run: `.venv/bin/python -m tests.ui.picture` while `rankdeck demo up`.
+"""
+
+import asyncio
+import re
+import sys
+from functools import partial
+from pathlib import Path
+
+from rankdeck.config.clusters import read_cluster
+from rankdeck.demo.cluster import status
+from rankdeck.session import open_session
+from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.opening import Opening
+from rankdeck.ui.settings import UiSettings
+
+LIMIT = 40.0
+
+
+async def draw(target: Path) -> None:
+    cluster = read_cluster(status().file)
+    app = RankdeckApp(Opening(cluster), UiSettings())
+    app.open_with(partial(open_session, cluster))
+    async with app.run_test(size=(120, 32)) as pilot:
+        await pilot.pause(4)
+        await pilot.press("3", "j")
+        await pilot.pause(1)
+        await pilot.press("enter")
+        async with asyncio.timeout(LIMIT):
+            while not any(job.state.final for job in app.session.jobs.all()[:1]):
+                await pilot.pause(0.2)
+        await pilot.pause(1)
+        target.write_text(plain_fonts(app.export_screenshot(title="rankdeck")))
+
+
+def plain_fonts(svg: str) -> str:
+    """The picture with a font that everybody has, and no address to fetch one from."""
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    svg = svg.replace("Fira Code", "DejaVu Sans Mono")
+    return svg.replace("<text ", '<text xml:space="preserve" ')
+
+
+if __name__ == "__main__":
+    asyncio.run(draw(Path(sys.argv[1] if sys.argv[1:] else "docs/rankdeck.svg")))
