@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakSet
@@ -126,20 +127,14 @@ class SshBackend:
             return await self._shell.run(node, (*agent, *argv), stdin, limit)
 
 
-class _limit(asyncio.Timeout):  # noqa: N801 - used like a function
+@asynccontextmanager
+async def _limit(node: str, limit: float) -> AsyncGenerator[None]:
     """A time limit that ends in an UnreachableError."""
-
-    def __init__(self, node: str, limit: float) -> None:
-        super().__init__(asyncio.get_running_loop().time() + limit)
-        self._node, self._limit = node, limit
-
-    async def __aexit__(self, *details: Any) -> bool | None:  # noqa: ANN401 - passed on
-        try:
-            return await super().__aexit__(*details)
-        except TimeoutError as error:
-            raise UnreachableError(
-                self._node, f"no answer within {self._limit:.0f} s"
-            ) from error
+    try:
+        async with asyncio.timeout(limit):
+            yield
+    except TimeoutError as error:
+        raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
 
 
 async def _on_each(

@@ -1,7 +1,6 @@
 """What one node of a job tells, frame by frame, and how far it was read. No I/O."""
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,8 @@ STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
 """Bytes fetched of a rank that failed unwatched."""
 _MOST_FAILURES = 16
+_LATEST = 1e12
+"""No stamp of a sane clock is later, in epoch seconds."""
 Offsets = Mapping[int, Mapping[str, int]]
 
 
@@ -94,7 +95,8 @@ class NodeStream:
     def _read(self, frame: Frame) -> Followed | None:
         head, data = frame
         at = head.get("at")
-        if type(at) not in (int, float) or not math.isfinite(at):
+        # Written so that NaN and integers beyond any float are refused too.
+        if not isinstance(at, int | float) or not abs(at) < _LATEST:
             return None
         kind = head["kind"]
         if kind == "now":

@@ -5,7 +5,7 @@ import errno
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import asyncssh
 
@@ -121,8 +121,12 @@ class Logins:
             client_keys=None,
             agent_path=None,
         )
-        named = probe.known_hosts
-        chosen = [str(file) for file in named] if isinstance(named, list) else []
+        named: object = probe.known_hosts
+        chosen = (
+            [str(file) for file in cast("list[object]", named)]
+            if isinstance(named, list)
+            else []
+        )
         return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
+from typing import cast
 
 import asyncssh
 
@@ -58,7 +59,7 @@ class SshChannel:
 
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
-            self._channel.write(data)
+            self._channel.write(data)  # pyright: ignore[reportUnknownMemberType]
 
     def end(self) -> None:
         if not self._channel.is_closing() and self._channel.can_write_eof():
@@ -181,16 +182,21 @@ class Connections:
         command = shlex.join(argv)
         session = _Session(on_data)
         link.sessions += 1
+        opened = False
         try:
             async with self._opening(node):
-                channel, _ = await link.connection.create_session(
-                    lambda: session, command, encoding=None
+                channel, session = await link.connection.create_session(
+                    lambda: _Session(on_data), command, encoding=None
                 )
-        except BaseException:
-            link.sessions -= 1
-            raise
+            opened = True
+        finally:
+            link.sessions -= not opened
         session.ended.add_done_callback(lambda _: _release(link))
-        return SshChannel(self._nodes[node], channel, session)
+        return SshChannel(
+            self._nodes[node],
+            cast("asyncssh.SSHClientChannel[bytes]", channel),
+            session,
+        )
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """A port on the node's loopback that leads to `host:port` as seen from here."""
