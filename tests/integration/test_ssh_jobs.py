@@ -18,6 +18,8 @@ from rankdeck.remote.attach import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.state.jobs import Jobs
 
+pytestmark = pytest.mark.slow
+
 MPIRUN = next(
     (str(p) for p in [Path(sys.executable).with_name("mpirun")] if p.exists()), ""
 )

@@ -5,7 +5,6 @@ Run: `.venv/bin/python -m tests.ui.picture` while `rankdeck demo up`.
 
 import asyncio
 import re
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from rankdeck.ui.settings import UiSettings
 LIMIT = 40.0
 
 
-async def draw(target: Path) -> None:
+async def draw() -> str:
     cluster = read_cluster(status().file)
     app = RankdeckApp(Opening(cluster), UiSettings())
     app.open_with(partial(open_session, cluster))
@@ -32,7 +31,7 @@ async def draw(target: Path) -> None:
             while not any(job.state.final for job in app.session.jobs.all()[:1]):
                 await pilot.pause(0.2)
         await pilot.pause(1)
-        target.write_text(plain_fonts(app.export_screenshot(title="rankdeck")))
+        return plain_fonts(app.export_screenshot(title="rankdeck"))
 
 
 def plain_fonts(svg: str) -> str:
@@ -43,4 +42,4 @@ def plain_fonts(svg: str) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(draw(Path(sys.argv[1] if sys.argv[1:] else "docs/rankdeck.svg")))
+    Path("docs/rankdeck.svg").write_text(asyncio.run(draw()))

@@ -102,9 +102,9 @@ def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
         (b"a: [1", "not YAML"),
         (b"a: \x07", "not YAML"),
         (b"x\xff", "not UTF-8: byte 0xff"),
-        (b"[" * 5000, "nested too deeply"),
+        pytest.param(b"[" * 5000, "nested too deeply", id="deep"),
         (b"job: &a [*a]", "aliases"),
-        (b"x: " + b"y" * (1 << 20), "larger than 1024 KiB"),
+        pytest.param(b"x: " + b"y" * (1 << 20), "larger than 1024 KiB", id="large"),
         (b"cluster: a\ncluster: b\nnodes: [n]", "given twice; first on line 1"),
         (b"- 1", "expected a table"),
         (

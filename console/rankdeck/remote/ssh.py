@@ -185,8 +185,8 @@ class Connections:
         opened = False
         try:
             async with self._opening(node):
-                channel, session = await link.connection.create_session(
-                    lambda: _Session(on_data), command, encoding=None
+                channel, _ = await link.connection.create_session(  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+                    lambda: session, command, encoding=None
                 )
             opened = True
         finally:

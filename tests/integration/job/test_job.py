@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.integration.job.conftest import Node, until
 
+pytestmark = pytest.mark.slow
+
 BYTES = "import os\nfor i in range(256): os.write(1, bytes([i])); os.write(2, bytes([255 - i]))\nos.write(1, b'no newline')"
 
 
