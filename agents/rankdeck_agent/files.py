@@ -83,6 +83,9 @@ class Tree:
             os.close(handle)
         self._open.clear()
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def _take(handle: int, name: str) -> bytes:
     data = os.pread(handle, CHUNK, 0)

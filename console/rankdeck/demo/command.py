@@ -244,8 +244,9 @@ class _Sink:
             self._ending = True
         if not self._waiting:
             self._loop.remove_writer(self._descriptor)
+            # Reading goes on at once, and may bring more before this returns.
             self._hold(full=False)
-            if self._ending:
+            if self._ending and not self._waiting:
                 self._close()
 
     def _close(self) -> None:
