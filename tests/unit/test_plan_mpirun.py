@@ -55,7 +55,7 @@ def test_ranks_land_where_the_plan_says(
 def run(node, folder: Path, common: Path) -> "subprocess.CompletedProcess[str]":
     common.mkdir(mode=0o700)
     try:
-        for path, text in ((folder / "launch-agent", AGENT), (common / "rank", SHIM)):
+        for path, text in ((common / "launch-agent", AGENT), (common / "rank", SHIM)):
             path.write_text(text)
             path.chmod(0o755)
         for file in node.files:

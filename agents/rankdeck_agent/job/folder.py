@@ -112,7 +112,6 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
     _write(folder / "plan.json", json.dumps(asdict(plan), indent=1), 0o600)
     _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n", 0o644)
     _write(folder / "rank-shim", RANK_SHIM, 0o755)
-    _write(folder / "launch-agent", LAUNCH_AGENT, 0o755)
     for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:
@@ -146,9 +145,10 @@ def _make_links(folder: RunFolder) -> None:
         or seen.st_mode & 0o077
     ):
         raise FolderError(f"{links} is not a private folder of this user")
-    shim = links / f".rank.{os.getpid()}"
-    _write(shim, RANK_SHIM, 0o755)
-    shim.replace(links / "rank")
+    for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
+        fresh = links / f".{name}.{os.getpid()}"
+        _write(fresh, script, 0o755)
+        fresh.replace(links / name)
     for name in _link_names(folder):
         fresh = links / f".{name}.{os.getpid()}"
         fresh.symlink_to(folder.path)

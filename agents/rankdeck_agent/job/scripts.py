@@ -47,7 +47,7 @@ exit "$status"
 LAUNCH_AGENT = r"""#!/bin/sh
 # launch-agent [SSH OPTIONS] HOST COMMAND...: have Rankdeck start an MPI daemon on HOST.
 # mpirun takes our exit status 0 for "the daemon runs". The supervisor keeps the time.
-run=${0%/*}
+run=${RANKDECK_RUN:-${0%/*}}
 while [ $# -gt 0 ]; do
     case $1 in
     --) shift; break ;;

@@ -9,7 +9,8 @@ from rankdeck.errors import LaunchError
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 HOSTFILE = "hostfile"
-AGENT = f"{RUN_TOKEN}/launch-agent"
+AGENT = "/tmp/rankdeck.{job}/launch-agent"
+"""The same path on every node: Open MPI 4 dies where a daemon does not find the agent of the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +198,7 @@ def _fill(words: Sequence[str], **values: str) -> tuple[str, ...]:
 
 def _agent(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
     if layout.spec.mpi.launcher != "ssh":
-        return _fill(flavour.agent, agent=AGENT)
+        return _fill(flavour.agent, agent=AGENT.format(job=layout.job))
     user, port = layout.cluster.access.user, layout.places[0].node.port
     words = ["ssh", "-o", "BatchMode=yes"]
     words += ["-p", str(port)] if port != 22 else []

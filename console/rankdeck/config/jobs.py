@@ -28,7 +28,7 @@ LAUNCHERS = ("rankdeck", "ssh")
 TORCH_KEYS = ("path", "port", "args")
 ABORT_KEYS = ("enabled", "countdown")
 RESERVED = (
-    "plan.json", "events", "supervisor.pid", "control", "rank-shim", "launch-agent", "hostfile",
+    "plan.json", "events", "supervisor.pid", "control", "rank-shim", "hostfile",
     "ssh_config", "launcher",
 )  # fmt: skip
 """What the run folder already holds."""

@@ -308,7 +308,7 @@ def test_a_daemon_in_the_background_keeps_the_node_open_until_it_ends(node, job)
 
 
 def test_the_launch_agent_fails_with_the_answer_of_the_console(node, job):
-    argv = ["${RANKDECK_RUN}/launch-agent", "-x", "-p", "22", "n9", "prted", "--x"]
+    argv = [f"/tmp/rankdeck.{job}/launch-agent", "-x", "-p", "22", "n9", "prted", "--x"]
     node.run(job, [], [{"name": "mpirun", "argv": argv}])
     spawn = until(lambda: node.events(job, "spawn"))[0]
     assert (spawn["host"], spawn["command"]) == ("n9", "prted --x")

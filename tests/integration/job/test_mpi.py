@@ -24,7 +24,7 @@ COMMON = [
     "--bind-to",
     "none",
 ]
-AGENT = wire.RUN_TOKEN + "/launch-agent"
+AGENT = "/tmp/rankdeck.{job}/launch-agent"
 FLAVOURS = {
     "openmpi5": [
         OPENMPI5, *COMMON, "--prtemca", "plm_ssh_agent", AGENT, "--prtemca", "plm_ssh_no_tree_spawn", "1",
@@ -56,7 +56,8 @@ def _begin(nodes, console, mpirun, program):
         "files": [{"path": "tmp/keep", "text": ""}, hosts],
     }
     assert second.run(job, [2, 3], [], **more)["ok"]
-    argv = [*mpirun, f"/tmp/rankdeck.{job}/rank", *program]
+    argv = [word.replace(AGENT, AGENT.format(job=job)) for word in mpirun]
+    argv += [f"/tmp/rankdeck.{job}/rank", *program]
     assert first.run(job, [0, 1], [{"name": "mpirun", "argv": argv}], **more)["ok"]
     return job, console(first, {"n2": second}, job)
 
