@@ -79,6 +79,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("cgroup.throttled", "counter", "", "periods in which a CPU quota ran out"),
     ("kernel.dstate", "gauge", "", "tasks long in uninterruptible sleep, by kind"),
     ("disk.used", "gauge", "%", "space used, per mount"),
+    ("disk.size", "gauge", "B", "space there is, per mount"),
     ("disk.free", "gauge", "B", "space left to users, per mount"),
     ("disk.inodes_used", "gauge", "%", "inodes used, per mount"),
     ("disk.readonly", "gauge", "", "1 where a local mount is read-only"),

@@ -20,7 +20,7 @@ _WHOLE = re.compile(rb"(?:sd|vd|hd|xvd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+|pmem\d+
 _MOUNT_LIMIT = 64
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _SPACE_EVERY = 5.0
-_SPACE = ("disk.used", "disk.free", "disk.inodes_used")
+_SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class DiskCollector:
         usable = used + space.f_bavail
         if usable > 0:
             reading.put("disk.used", round(100.0 * used / usable, 2), mount.path)
+            reading.put("disk.size", space.f_blocks * space.f_frsize, mount.path)
             reading.put("disk.free", space.f_bavail * space.f_frsize, mount.path)
         if space.f_files > 0:
             inodes = 100.0 * (space.f_files - space.f_ffree) / space.f_files

@@ -7,15 +7,19 @@ from typing import Self
 
 
 class Interrupts:
-    """While entered, SIGINT ends nothing: it is counted and waited for."""
+    """While entered, SIGINT ends nothing: it is counted and waited for.
 
-    def __init__(self) -> None:
+    `terminate` also takes SIGTERM that way, for what runs under a supervisor.
+    """
+
+    def __init__(self, *, terminate: bool = False) -> None:
+        self._signals = (signal.SIGINT, signal.SIGTERM)[: 1 + terminate]
         self._waiting: asyncio.Queue[None] = asyncio.Queue()
 
     def __enter__(self) -> Self:
-        asyncio.get_running_loop().add_signal_handler(
-            signal.SIGINT, self._waiting.put_nowait, None
-        )
+        loop = asyncio.get_running_loop()
+        for number in self._signals:
+            loop.add_signal_handler(number, self._waiting.put_nowait, None)
         return self
 
     def __exit__(
@@ -24,7 +28,8 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
 
     async def next(self) -> None:
         """Wait for the next one."""

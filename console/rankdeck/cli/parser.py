@@ -113,6 +113,19 @@ VERBS = (
         {"job": {**_JOB, "nargs": "?", "default": ""}},
     ),
     Verb(
+        "export",
+        "serve the numbers of all nodes to Prometheus, until Ctrl-C",
+        "rankdeck.cli.export:export",
+        {
+            "--listen": _option(
+                "address and port (default 127.0.0.1:9464)",
+                metavar="HOST:PORT",
+                default="127.0.0.1:9464",
+            ),
+            "--simulated": _flag('also numbers that are made up, with simulated="1"'),
+        },
+    ),
+    Verb(
         "demo",
         "an embedded cluster of three virtual nodes; alone: start it and open the console",
         "rankdeck.cli.demo:demo",

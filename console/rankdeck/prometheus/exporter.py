@@ -1,0 +1,255 @@
+"""What a fleet says, as Prometheus families."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rankdeck.model.cluster import Cluster
+from rankdeck.prometheus.families import Families, Labels
+from rankdeck.prometheus.names import (
+    INTEGRALS,
+    MIB,
+    OURS,
+    THEIRS,
+    Integral,
+    Series,
+    of_counter,
+)
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.node import NodeState
+
+LONGEST_STEP = 600.0
+"""Seconds between two samples beyond which nothing is summed up: a clock was set."""
+_CHECK = ("rankdeck_check", "gauge", "a check that fired: 1 unknown, 2 warn, 3 bad")
+_NODE = {
+    "up": ("rankdeck_node_up", "gauge", "1 while the node sends samples"),
+    "health": ("rankdeck_node_health", "gauge", "0 ok, 1 unknown, 2 warn, 3 bad"),
+    "evaluated": ("rankdeck_checks_evaluated", "gauge", "checks that could be judged"),
+    "checks": ("rankdeck_checks", "gauge", "checks there are"),
+    "age": ("rankdeck_sample_age_seconds", "gauge", "since the last sample came in"),
+    "failed": (
+        "rankdeck_read_failed",
+        "gauge",
+        "1 for each metric that could not be read",
+    ),
+    "info": ("rankdeck_agent_info", "gauge", "version of the agent"),
+    "uname": ("node_uname_info", "gauge", "system of the node"),
+    "hca": ("node_infiniband_info", "gauge", "model and firmware of an RDMA device"),
+    "device_error": (
+        "node_filesystem_device_error",
+        "gauge",
+        "1 where the mount could not be asked",
+    ),
+    "fb_free": ("DCGM_FI_DEV_FB_FREE", "gauge", "memory free"),
+    "expected": (
+        "rankdeck_devices_expected",
+        "gauge",
+        "devices that the cluster file names",
+    ),
+    "present": ("rankdeck_devices_present", "gauge", "devices that the node reports"),
+}
+_AMD = re.compile(r"amd|radeon|instinct|^card", re.IGNORECASE)
+_COUNTED = {"gpu": "gpu.mem_total", "rdma": "rdma.up"}
+"""Kind of device -> the metric that each of them has."""
+
+
+class Exporter:
+    """Renders the fleet; also sums up what agents give as percentages."""
+
+    def __init__(
+        self, cluster: Cluster, fleet: Fleet, *, simulated: bool = False
+    ) -> None:
+        self._cluster, self._fleet, self._simulated = cluster, fleet, simulated
+        self._seconds: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+        """(node, metric) -> device -> seconds counted, seconds left over."""
+        self._at: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Sum up what changed since the last look; several times a second."""
+        for name in self._fleet.take_changes():
+            self._add(self._fleet.node(name))
+
+    def _add(self, node: NodeState) -> None:
+        step = node.at - self._at.get(node.name, node.at)
+        self._at[node.name] = node.at
+        if not 0 < step <= LONGEST_STEP:
+            return
+        for integral in INTEGRALS:
+            key = node.name, integral.metric
+            before, now = self._seconds.get(key, {}), node.values.get(integral.metric)
+            if now is not None:
+                self._seconds[key] = {
+                    device: _further(before.get(device, (0.0, 0.0)), percent, step)
+                    for device, percent in now.items()
+                }
+
+    def families(self) -> Families:
+        """Everything there is to say now."""
+        families = Families()
+        for node in self._fleet.nodes():
+            self._node(families, node)
+        return families
+
+    def _node(self, families: Families, node: NodeState) -> None:
+        at = {"instance": node.name, "cluster": self._cluster.name}
+        _judgement(families, node, at)
+        _inventory(families, node, at)
+        if node.silent:
+            # Old numbers are no numbers: their series end here.
+            return
+        self._counts(families, node, at)
+        _failures(families, node, at)
+        for metric in node.values:
+            if mark := self._mark(node, metric):
+                self._metric(families, node, metric, {**at, **mark})
+
+    def _mark(self, node: NodeState, metric: str) -> Labels | None:
+        """Labels of a metric, with a word where it is made up; None: not to be offered."""
+        if metric.partition(".")[0] not in node.simulated:
+            return {"simulated": ""}
+        return {"simulated": "1"} if self._simulated else None
+
+    def _metric(
+        self, families: Families, node: NodeState, metric: str, at: Labels
+    ) -> None:
+        common = {key: value for key, value in at.items() if value}
+        for device, value in node.values[metric].items():
+            labels = {**common, **_labels(node, metric, device)}
+            if series := _series(node, metric, device):
+                target = (series.name, series.kind, series.help)
+                families.put(target, labels, series.convert(value))
+            if metric == "disk.used":
+                families.put(_NODE["device_error"], labels, 0)
+            total = node.value("gpu.mem_total", device)
+            if metric == "gpu.mem_used" and total and not _is_amd(node, device):
+                families.put(_NODE["fb_free"], labels, (total - value) / MIB)
+        for integral in INTEGRALS:
+            if integral.metric == metric:
+                self._integral(families, node, integral, common)
+
+    def _integral(
+        self, families: Families, node: NodeState, integral: Integral, common: Labels
+    ) -> None:
+        target = (integral.name, "counter", integral.help)
+        counted = self._seconds.get((node.name, integral.metric), {})
+        for device, (used, rest) in counted.items():
+            labels = {**common, **({"cpu": device} if device else {})}
+            if not integral.mode:
+                families.put(target, labels, used)
+                continue
+            families.put(target, {**labels, "mode": integral.mode}, used)
+            families.put(target, {**labels, "mode": integral.rest}, rest)
+
+    def _counts(self, families: Families, node: NodeState, at: Labels) -> None:
+        wanted = self._cluster.node(node.name)
+        for kind, count in (("gpu", wanted.gpus), ("rdma", wanted.rdma)):
+            if count and self._mark(node, f"{kind}.") is not None:
+                labels = {**at, "kind": kind}
+                families.put(_NODE["expected"], labels, count)
+                there = len(node.devices(_COUNTED[kind]))
+                families.put(_NODE["present"], labels, there)
+
+
+def _further(
+    before: tuple[float, float], percent: float, step: float
+) -> tuple[float, float]:
+    share = min(100.0, max(0.0, percent)) / 100
+    return before[0] + share * step, before[1] + (1 - share) * step
+
+
+def _judgement(families: Families, node: NodeState, at: Labels) -> None:
+    health, heard = node.health, node.heard_s()
+    families.put(_NODE["up"], at, 0 if node.silent else 1)
+    families.put(_NODE["health"], at, int(health.level))
+    families.put(_NODE["evaluated"], at, health.evaluated)
+    families.put(_NODE["checks"], at, health.checks)
+    if heard is not None:
+        families.put(_NODE["age"], at, round(heard, 3))
+    for reason in health.reasons:
+        labels = {**at, "check": reason.check, "device": reason.device}
+        families.put(_CHECK, labels, int(reason.level))
+
+
+def _inventory(families: Families, node: NodeState, at: Labels) -> None:
+    if node.hello is None:
+        return
+    have = node.hello.inventory
+    families.put(_NODE["info"], {**at, "version": node.hello.agent}, 1)
+    uname = {
+        "nodename": node.name,
+        "machine": have.get("arch", ""),
+        "release": have.get("kernel", ""),
+        "sysname": "Linux",
+    }
+    families.put(_NODE["uname"], {**at, **uname}, 1)
+    for device in _hcas(node) if "rdma" not in node.simulated else ():
+        labels = {
+            "device": device.partition("/")[0],
+            "board_id": have.get(f"rdma.{device}.board", ""),
+            "firmware_version": have.get(f"rdma.{device}.fw", ""),
+            "hca_type": have.get(f"rdma.{device}.type", ""),
+        }
+        families.put(_NODE["hca"], {**at, **labels}, 1)
+
+
+def _hcas(node: NodeState) -> Iterator[str]:
+    seen: set[str] = set()
+    for port in node.devices("rdma.up"):
+        device = port.partition("/")[0]
+        if device not in seen:
+            seen.add(device)
+            yield port
+
+
+def _failures(families: Families, node: NodeState, at: Labels) -> None:
+    for key in node.failed:
+        metric, _, device = key.partition("/")
+        labels = {**at, "metric": metric, "device": device}
+        families.put(_NODE["failed"], labels, 1)
+        if metric == "disk.used" and device:
+            mount = {**at, **_labels(node, metric, device)}
+            families.put(_NODE["device_error"], mount, 1)
+
+
+def _series(node: NodeState, metric: str, device: str) -> Series | None:
+    """The series of a metric; None for one that we do not know."""
+    if metric.startswith("gpu.") and _is_amd(node, device):
+        return OURS.get(metric)
+    return THEIRS.get(metric) or OURS.get(metric) or of_counter(metric)
+
+
+def _labels(node: NodeState, metric: str, device: str) -> Labels:
+    """What tells one device of a metric from the others, as other exporters say it."""
+    if not device:
+        return {}
+    kind = metric.partition(".")[0]
+    if kind == "rdma":
+        name, _, port = device.partition("/")
+        return {"device": name, "port": port}
+    if kind == "gpu":
+        return _gpu_labels(node, device)
+    if metric == "cpu.core_used":
+        return {"cpu": device}
+    # Disks are devices to the others, mounts are not.
+    if metric.startswith("disk.") and device.startswith("/"):
+        return {"mountpoint": device}
+    return {"device": device}
+
+
+def _gpu_labels(node: NodeState, device: str) -> Labels:
+    have: Mapping[str, str] = node.hello.inventory if node.hello else {}
+    labels = {
+        "gpu": device,
+        "UUID": have.get(f"gpu.{device}.uuid", ""),
+        "pci_bus_id": have.get(f"gpu.{device}.pci", ""),
+        "device": "" if _is_amd(node, device) else f"nvidia{device}",
+        "modelName": have.get(f"gpu.{device}.model", ""),
+        "Hostname": node.name,
+        "DCGM_FI_DRIVER_VERSION": have.get("gpu.driver", ""),
+    }
+    return {key: value for key, value in labels.items() if value}
+
+
+def _is_amd(node: NodeState, device: str) -> bool:
+    """DCGM's names are for NVIDIA's GPUs; those of others get ours."""
+    model = node.hello.inventory.get(f"gpu.{device}.model", "") if node.hello else ""
+    return _AMD.search(f"{device} {model}") is not None

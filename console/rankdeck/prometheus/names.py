@@ -1,0 +1,236 @@
+"""Which series a metric becomes: the names and units that existing dashboards ask for."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rankdeck_agent.wire import METRICS
+
+Number = int | float
+Convert = Callable[[Number], Number]
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One name, and how a number gets its unit. `kind` is gauge, counter or untyped."""
+
+    name: str
+    kind: str
+    help: str
+    convert: Convert = lambda value: value
+
+
+def times(factor: float) -> Convert:
+    """Another unit; whole numbers stay whole where the factor is."""
+    return lambda value: value * factor
+
+
+def _mib(value: Number) -> Number:
+    return value / MIB
+
+
+def _state_id(up: Number) -> Number:
+    """The kernel's number of a port state, as far as "active or not" tells."""
+    return 4 if up else 1
+
+
+# Units of node_exporter are base units; those of dcgm-exporter are MiB, MHz, W and mJ.
+_KNOWN: Mapping[str, tuple[str, Convert] | str] = {
+    "cpu.load1": "node_load1",
+    "mem.total": "node_memory_MemTotal_bytes",
+    "mem.available": "node_memory_MemAvailable_bytes",
+    "mem.corrupted": "node_memory_HardwareCorrupted_bytes",
+    "mem.oom_kills": "node_vmstat_oom_kill",
+    "disk.size": "node_filesystem_size_bytes",
+    "disk.free": "node_filesystem_avail_bytes",
+    "disk.readonly": "node_filesystem_readonly",
+    "disk.read": "node_disk_read_bytes_total",
+    "disk.write": "node_disk_written_bytes_total",
+    "net.rx": "node_network_receive_bytes_total",
+    "net.tx": "node_network_transmit_bytes_total",
+    "net.up": "node_network_up",
+    "net.speed": ("node_network_speed_bytes", times(1 / 8)),
+    "net.mtu": "node_network_mtu_bytes",
+    "net.carrier_changes": "node_network_carrier_changes_total",
+    "rdma.up": ("node_infiniband_state_id", _state_id),
+    "rdma.phys_state": "node_infiniband_physical_state_id",
+    "rdma.rate": ("node_infiniband_rate_bytes_per_second", times(1 / 8)),
+    "rdma.rx": "node_infiniband_port_data_received_bytes_total",
+    "rdma.tx": "node_infiniband_port_data_transmitted_bytes_total",
+    "gpu.used": "DCGM_FI_DEV_GPU_UTIL",
+    "gpu.mem_used": ("DCGM_FI_DEV_FB_USED", _mib),
+    "gpu.mem_total": ("DCGM_FI_DEV_FB_TOTAL", _mib),
+    "gpu.temp": "DCGM_FI_DEV_GPU_TEMP",
+    "gpu.mem_temp": "DCGM_FI_DEV_MEMORY_TEMP",
+    "gpu.power": "DCGM_FI_DEV_POWER_USAGE",
+    "gpu.power_limit": "DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
+    "gpu.energy": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", times(1000)),
+    "gpu.clock": ("DCGM_FI_DEV_SM_CLOCK", times(1e-6)),
+    "gpu.clock_mem": ("DCGM_FI_DEV_MEM_CLOCK", times(1e-6)),
+    "gpu.throttle_reasons": "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+    "gpu.ecc_corrected": "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+    "gpu.ecc_uncorrected": "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "gpu.remap_corrected": "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    "gpu.remap_uncorrected": "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "gpu.remap_pending": "DCGM_FI_DEV_ROW_REMAP_PENDING",
+    "gpu.remap_failed": "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+    "gpu.pcie_gen": "DCGM_FI_DEV_PCIE_LINK_GEN",
+    "gpu.pcie_gen_max": "DCGM_FI_DEV_PCIE_MAX_LINK_GEN",
+    "gpu.pcie_width": "DCGM_FI_DEV_PCIE_LINK_WIDTH",
+    "gpu.pcie_width_max": "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
+    "gpu.pcie_replays": "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+}
+_UNTYPED = frozenset({"mem.oom_kills"})
+"""As node_exporter has it."""
+_UNITS: Mapping[str, tuple[str, Convert]] = {
+    "": ("", times(1)),
+    "%": ("_ratio", times(0.01)),
+    "B": ("_bytes", times(1)),
+    "s": ("_seconds", times(1)),
+    "C": ("_celsius", times(1)),
+    "Hz": ("_hertz", times(1)),
+    "W": ("_watts", times(1)),
+    "J": ("_joules", times(1)),
+    "bit/s": ("_bytes_per_second", times(1 / 8)),
+}
+
+
+def _ours(metric: str) -> Series:
+    """Our own name of a metric that the others do not have."""
+    row = METRICS[metric]
+    unit, convert = _UNITS[row.unit]
+    tail = "_total" if row.kind == "counter" else ""
+    name = f"rankdeck_{metric.replace('.', '_')}{unit}{tail}"
+    return Series(name, row.kind, row.help, convert)
+
+
+def _theirs(metric: str, target: tuple[str, Convert] | str) -> Series:
+    row = METRICS[metric]
+    name, convert = (target, times(1)) if isinstance(target, str) else target
+    kind = "untyped" if metric in _UNTYPED else row.kind
+    return Series(name, kind, row.help, convert)
+
+
+OURS: Mapping[str, Series] = {metric: _ours(metric) for metric in METRICS}
+THEIRS: Mapping[str, Series] = {
+    metric: _theirs(metric, target)
+    for metric, target in _KNOWN.items()
+    if metric in METRICS
+}
+
+# ---- RDMA counters: the kernel's names, and node_exporter's for them ----------------------
+
+_HCA = """
+port_xmit_wait port_transmit_wait
+port_rcv_packets port_packets_received
+port_xmit_packets port_packets_transmitted
+unicast_rcv_packets unicast_packets_received
+unicast_xmit_packets unicast_packets_transmitted
+multicast_rcv_packets multicast_packets_received
+multicast_xmit_packets multicast_packets_transmitted
+symbol_error symbol_error
+link_error_recovery link_error_recovery
+link_downed link_downed
+port_rcv_errors port_errors_received
+port_rcv_remote_physical_errors port_receive_remote_physical_errors
+port_rcv_switch_relay_errors port_receive_switch_relay_errors
+port_rcv_discards port_discards_received
+port_xmit_discards port_discards_transmitted
+port_rcv_constraint_errors port_constraint_errors_received
+port_xmit_constraint_errors port_constraint_errors_transmitted
+local_link_integrity_errors local_link_integrity_errors
+excessive_buffer_overrun_errors excessive_buffer_overrun_errors
+VL15_dropped vl15_dropped
+duplicate_request duplicate_requests_packets
+implied_nak_seq_err implied_nak_seq_errors
+local_ack_timeout_err local_ack_timeout_errors
+np_cnp_sent np_cnp_packets_sent
+np_ecn_marked_roce_packets np_ecn_marked_roce_packets_received
+out_of_buffer out_of_buffer_drops
+out_of_sequence out_of_sequence_packets_received
+packet_seq_err packet_sequence_errors
+req_cqe_error req_cqes_errors
+req_cqe_flush_error req_cqes_flush_errors
+req_remote_access_errors req_remote_access_errors
+req_remote_invalid_request req_remote_invalid_request_errors
+resp_cqe_error resp_cqes_errors
+resp_cqe_flush_error resp_cqes_flush_errors
+resp_local_length_error resp_local_length_errors
+resp_remote_access_errors resp_remote_access_errors
+rnr_nak_retry_err rnr_nak_retry_packets_received
+roce_adp_retrans roce_adp_retransmits
+roce_adp_retrans_to roce_adp_retransmits_timeout
+roce_slow_restart roce_slow_restart_used
+roce_slow_restart_cnps roce_slow_restart_cnps
+roce_slow_restart_trans roce_slow_restart
+rp_cnp_handled rp_cnp_packets_handled
+rp_cnp_ignored rp_cnp_ignored_packets_received
+rx_atomic_requests rx_atomic_requests
+rx_dct_connect rx_dct_connect_requests
+rx_read_requests rx_read_requests
+rx_write_requests rx_write_requests
+rx_icrc_encapsulated rx_icrc_encapsulated_errors
+"""
+_NODE_EXPORTER = {
+    kernel: f"node_infiniband_{name}_total"
+    for kernel, name in (line.split() for line in _HCA.strip().splitlines())
+}
+_AS_BYTES = frozenset({"port_rcv_data", "port_xmit_data"})
+"""Words of four bytes: offered as bytes, from rdma.rx and rdma.tx."""
+_COUNTER = re.compile(r"rdma\.(?:hw_)?counters\.(.{1,64})")
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+def of_counter(metric: str) -> Series | None:
+    """The series of one RDMA counter under the kernel's own name; None for anything else."""
+    found = _COUNTER.fullmatch(metric)
+    if found is None or found[1] in _AS_BYTES:
+        return None
+    kernel = found[1]
+    if kernel == "lifespan":
+        age = "how old a counter of this port may be"
+        return Series("node_infiniband_lifespan_seconds", "gauge", age, times(1e-3))
+    slug = _OTHER.sub("_", kernel.lower()).strip("_")
+    name = _NODE_EXPORTER.get(kernel, f"node_infiniband_hw_{slug}_total")
+    return Series(name, "counter", f"counter {kernel} of the port")
+
+
+# ---- seconds that other exporters count and our agents give as percentages ----------------
+
+
+@dataclass(frozen=True, slots=True)
+class Integral:
+    """A counter of seconds made of a percentage; `rest` also counts what is left to 100."""
+
+    metric: str
+    name: str
+    help: str
+    mode: str = ""
+    rest: str = ""
+
+
+INTEGRALS = (
+    Integral(
+        "cpu.core_used",
+        "node_cpu_seconds_total",
+        "seconds a core was idle or busy, summed up from its load",
+        "busy",
+        "idle",
+    ),
+    Integral(
+        "psi.cpu",
+        "node_pressure_cpu_waiting_seconds_total",
+        "seconds some task waited for CPU, summed up from averages",
+    ),
+    Integral(
+        "psi.mem",
+        "node_pressure_memory_stalled_seconds_total",
+        "seconds all tasks waited for memory, summed up from averages",
+    ),
+    Integral(
+        "psi.io",
+        "node_pressure_io_stalled_seconds_total",
+        "seconds all tasks waited for I/O, summed up from averages",
+    ),
+)

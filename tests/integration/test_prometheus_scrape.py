@@ -1,0 +1,131 @@
+"""A real Prometheus scrapes a real `rankdeck export` of the demo cluster."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rankdeck.demo import cluster
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        not shutil.which("prometheus"), reason="prometheus is not installed"
+    ),
+]
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 90.0
+NODES = {"sakuya", "sakura", "koishi"}
+CONFIG = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: rankdeck
+    honor_labels: true
+    static_configs: [{{targets: ["{target}"]}}]
+"""
+
+
+@pytest.fixture
+def demo(own_folders):
+    try:
+        yield cluster.up()
+    finally:
+        cluster.down()
+
+
+@contextmanager
+def exporting(file):
+    path = os.pathsep.join((str(ROOT / "console"), str(ROOT / "agents")))
+    command = [sys.executable, "-m", "rankdeck", "-c", str(file), "export"]
+    process = subprocess.Popen(
+        [*command, "--simulated", "--listen", "127.0.0.1:0"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait(LIMIT)
+
+
+@contextmanager
+def prometheus(folder, target):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "prometheus.yml").write_text(CONFIG.format(target=target))
+    process = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "log").open("wb"),
+    )
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait(LIMIT)
+
+
+def query(port, expression):
+    """The result of an instant query; empty while the server starts."""
+    text = urllib.parse.urlencode({"query": expression})
+    url = f"http://127.0.0.1:{port}/api/v1/query?{text}"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]["result"]
+    except OSError:
+        return []
+
+
+def until(ask, true):
+    end = time.monotonic() + LIMIT
+    while not true(result := ask()):
+        assert time.monotonic() < end, result
+        time.sleep(0.5)
+    return result
+
+
+def test_prometheus_takes_in_every_node_with_its_own_name(demo, tmp_path) -> None:
+    with exporting(demo) as (process, url):
+        target = url.removeprefix("http://").removesuffix("/metrics")
+        with prometheus(tmp_path, target) as port:
+            loads = until(
+                lambda: query(port, "node_load1"), lambda found: len(found) == 3
+            )
+            # Counters are counters to it: two scrapes make a rate.
+            received = until(
+                lambda: query(
+                    port, "sum(rate(node_cpu_seconds_total[20s])) by (instance)"
+                ),
+                lambda found: (
+                    len(found) == 3 and all(float(s["value"][1]) > 0 for s in found)
+                ),
+            )
+            gpus = query(port, 'DCGM_FI_DEV_GPU_UTIL{simulated="1"}')
+            wellbeing = query(port, 'up{job="rankdeck"}')
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(LIMIT)
+
+    assert {series["metric"]["instance"] for series in loads} == NODES
+    assert {series["metric"]["instance"] for series in received} == NODES
+    assert len(gpus) == 12
+    assert [series["value"][1] for series in wellbeing] == ["1"]
+    assert code == 0

@@ -1,0 +1,354 @@
+"""What export offers, read back by prometheus_client's own parsers."""
+
+import asyncio
+import gzip
+import json
+import math
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.prometheus.exporter import Exporter
+from rankdeck.prometheus.families import Families
+from rankdeck.prometheus.server import HEAD_LIMIT, ListenError, serve
+from rankdeck.state.fleet import Fleet
+from rankdeck_agent.wire import METRICS, Hello, Sample
+
+parser = pytest.importorskip(
+    "prometheus_client.parser", reason="prometheus-client is not installed"
+)
+openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs/grafana/rankdeck.json"
+INVENTORY = {
+    "arch": "x86_64",
+    "kernel": "6.8.0",
+    "gpu.driver": "570.1",
+    "gpu.0.model": "NVIDIA A100",
+    "gpu.0.uuid": "GPU-1234",
+    "gpu.0.pci": "00000000:17:00.0",
+    "gpu.1.model": "AMD Instinct MI250X",
+    "rdma.mlx5_0/1.fw": "20.31.1014",
+    "rdma.mlx5_0/1.type": "MT4123",
+    "rdma.mlx5_0/1.board": "MT_0000000223",
+}
+GIB = 1 << 30
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Lab:
+    """One node and its exporter."""
+
+    def __init__(self, *, simulated=(), show=False, **node) -> None:
+        cluster = Cluster(name="lab", nodes=(Node(name="n1", **node),))
+        self.clock = Clock()
+        self.fleet = Fleet(cluster, self.clock)
+        self.exporter = Exporter(cluster, self.fleet, simulated=show)
+        hello = Hello("n1", True, 1.0, "b", "0.1.0", 1.0, INVENTORY, simulated)
+        self.fleet.apply("n1", hello)
+        self.seq = 0
+
+    def hear(self, values, step=1.0, **more) -> None:
+        self.seq += 1
+        self.at = getattr(self, "at", 1e9) + step
+        self.fleet.apply("n1", Sample(self.seq, self.at, values, **more))
+        self.exporter.look()
+
+    def read(self):
+        """Every sample: name -> [(labels, value)], the same by both parsers."""
+        families = self.exporter.families()
+        by_text = samples(parser.text_string_to_metric_families(families.text()))
+        by_open = samples(
+            openmetrics.text_string_to_metric_families(families.openmetrics())
+        )
+        assert by_text == by_open
+        return by_text
+
+
+def samples(families):
+    found = {}
+    for family in families:
+        for sample in family.samples:
+            assert math.isfinite(sample.value)
+            # The parser puts it behind every counter, though no server does.
+            dcgm = sample.name.startswith("DCGM_")
+            name = sample.name.removesuffix("_total") if dcgm else sample.name
+            found.setdefault(name, []).append((sample.labels, sample.value))
+    return found
+
+
+def value_of(found, name, **labels):
+    """The one value of this name with these labels."""
+    matching = [
+        value for have, value in found.get(name, ()) if labels.items() <= have.items()
+    ]
+    assert len(matching) == 1, (name, labels, found.get(name))
+    return matching[0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "device", "given", "name", "labels", "value"),
+    [
+        ("net.speed", "eth0", 25e9, "node_network_speed_bytes", {"device": "eth0"}, 3.125e9),
+        ("net.rx", "eth0", 7, "node_network_receive_bytes_total", {"device": "eth0"}, 7),
+        ("disk.free", "/", 5, "node_filesystem_avail_bytes", {"mountpoint": "/"}, 5),
+        ("disk.read", "sda", 512, "node_disk_read_bytes_total", {"device": "sda"}, 512),
+        ("mem.total", "", GIB, "node_memory_MemTotal_bytes", {}, GIB),
+        ("mem.oom_kills", "", 3, "node_vmstat_oom_kill", {}, 3),
+        ("cpu.iowait", "", 50, "rankdeck_cpu_iowait_ratio", {}, 0.5),
+        ("rdma.rate", "mlx5_0/1", 100e9, "node_infiniband_rate_bytes_per_second", {"device": "mlx5_0", "port": "1"}, 12.5e9),
+        ("rdma.up", "mlx5_0/1", 1, "node_infiniband_state_id", {"port": "1"}, 4),
+        ("rdma.rx", "mlx5_0/1", 400, "node_infiniband_port_data_received_bytes_total", {}, 400),
+        ("rdma.counters.port_xmit_wait", "mlx5_0/1", 9, "node_infiniband_port_transmit_wait_total", {"device": "mlx5_0"}, 9),
+        ("rdma.counters.VL15_dropped", "mlx5_0/1", 2, "node_infiniband_vl15_dropped_total", {}, 2),
+        ("rdma.hw_counters.local_ack_timeout_err", "mlx5_0/1", 1, "node_infiniband_local_ack_timeout_errors_total", {}, 1),
+        ("rdma.hw_counters.Nak Sequence Error", "irdma0/1", 6, "node_infiniband_hw_nak_sequence_error_total", {"device": "irdma0"}, 6),
+        ("rdma.hw_counters.lifespan", "mlx5_0/1", 10, "node_infiniband_lifespan_seconds", {}, 0.01),
+        ("gpu.clock", "0", 1.98e9, "DCGM_FI_DEV_SM_CLOCK", {"gpu": "0", "UUID": "GPU-1234"}, 1980),
+        ("gpu.energy", "0", 2, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", {"device": "nvidia0"}, 2000),
+        ("gpu.mem_used", "0", GIB, "DCGM_FI_DEV_FB_USED", {"modelName": "NVIDIA A100", "Hostname": "n1"}, 1024),
+        ("gpu.temp", "1", 50, "rankdeck_gpu_temp_celsius", {"gpu": "1", "modelName": "AMD Instinct MI250X"}, 50),
+    ],
+)  # fmt: skip
+def test_a_metric_has_the_name_unit_and_labels_that_dashboards_know(
+    metric, device, given, name, labels, value
+) -> None:
+    lab = Lab()
+    lab.hear({metric: {device: given}})
+
+    found = lab.read()
+
+    everywhere = {"instance": "n1", "cluster": "lab"}
+    assert value_of(found, name, **everywhere, **labels) == pytest.approx(value)
+
+
+def test_every_metric_is_offered_and_in_base_units() -> None:
+    lab = Lab()
+    lab.hear({name: {"0": 1} for name in METRICS})
+
+    names = {name for name in lab.read() if not name.startswith("rankdeck_node")}
+
+    assert len(names) > len(METRICS)
+    for name in names:
+        assert not re.search(r"percent|_mb$|_ms$|_kb", name), name
+
+
+def test_counters_are_counters_and_gauges_gauges() -> None:
+    lab = Lab()
+    lab.hear({name: {"0": 1} for name in METRICS})
+
+    text = lab.exporter.families().text()
+
+    for family in parser.text_string_to_metric_families(text):
+        ours = family.name.startswith(("rankdeck_", "node_"))
+        ends = all(s.name.endswith("_total") for s in family.samples)
+        if ours and family.type == "counter":
+            assert ends, family.name
+        if family.type == "gauge":
+            assert not ends or family.name.startswith("DCGM_"), family.name
+
+
+def test_what_is_absent_has_no_series_and_what_failed_says_so() -> None:
+    lab = Lab()
+    lab.hear(
+        {"cpu.load1": {"": 1}, "disk.used": {"/": 5}},
+        absent=("gpu.used",),
+        failed={"disk.used//nfs": "ESTALE", "cpu.temp": "EIO"},
+    )
+
+    found = lab.read()
+
+    assert not [name for name in found if name.startswith("DCGM_")]
+    assert value_of(found, "rankdeck_read_failed", metric="cpu.temp", device="") == 1
+    assert "rankdeck_cpu_temp_celsius" not in found
+    assert value_of(found, "node_filesystem_device_error", mountpoint="/") == 0
+    assert value_of(found, "node_filesystem_device_error", mountpoint="/nfs") == 1
+
+
+def test_a_silent_node_is_unknown_and_its_numbers_end() -> None:
+    lab = Lab()
+    lab.hear({"cpu.load1": {"": 1}})
+    lab.clock.now += 60
+
+    found = lab.read()
+
+    assert value_of(found, "rankdeck_node_up") == 0
+    assert value_of(found, "rankdeck_node_health") == 1
+    assert value_of(found, "rankdeck_sample_age_seconds") == 60
+    assert "node_load1" not in found
+
+
+def test_a_check_that_fired_is_a_series_with_its_level() -> None:
+    lab = Lab()
+    lab.hear({"mem.used": {"": 99.5}, "mem.total": {"": 100}, "mem.available": {"": 0}})
+
+    found = lab.read()
+
+    assert value_of(found, "rankdeck_node_health") >= 2
+    assert max(value for _, value in found["rankdeck_check"]) >= 2
+
+
+def test_made_up_numbers_are_left_out_or_marked() -> None:
+    values = {"gpu.used": {"0": 40}, "cpu.load1": {"": 1}}
+    hidden, shown = Lab(simulated=("gpu",)), Lab(simulated=("gpu",), show=True)
+    hidden.hear(values)
+    shown.hear(values)
+
+    assert "DCGM_FI_DEV_GPU_UTIL" not in hidden.read()
+    found = shown.read()
+    assert value_of(found, "DCGM_FI_DEV_GPU_UTIL", simulated="1") == 40
+    assert "simulated" not in found["node_load1"][0][0]
+
+
+def test_core_seconds_add_up_to_the_time_that_went_by() -> None:
+    lab = Lab()
+    for used in (0, 50, 100):
+        lab.hear({"cpu.core_used": {"0": used, "1": 0}}, step=2.0)
+
+    found = lab.read()
+
+    name = "node_cpu_seconds_total"
+    assert value_of(found, name, cpu="0", mode="busy") == pytest.approx(3.0)
+    assert value_of(found, name, cpu="0", mode="idle") == pytest.approx(1.0)
+    assert value_of(found, name, cpu="1", mode="idle") == pytest.approx(4.0)
+
+
+def test_a_clock_that_was_set_adds_nothing() -> None:
+    lab = Lab()
+    for step in (1.0, 1e8, -1e8, 1.0):
+        lab.hear({"cpu.core_used": {"0": 50}}, step=step)
+
+    found = lab.read()
+
+    assert value_of(found, "node_cpu_seconds_total", mode="busy") == pytest.approx(0.5)
+
+
+def test_lost_gpus_show_as_fewer_than_expected() -> None:
+    lab = Lab(gpus=2)
+    lab.hear({"gpu.mem_total": {"0": GIB}})
+
+    found = lab.read()
+
+    assert value_of(found, "rankdeck_devices_expected", kind="gpu") == 2
+    assert value_of(found, "rankdeck_devices_present", kind="gpu") == 1
+
+
+def test_hostile_names_stay_inside_their_quotes() -> None:
+    lab = Lab()
+    nasty = 'x"} 1\n# TYPE evil counter\nevil\\'
+    lab.hear(
+        {
+            "net.rx": {nasty: 1, "a/b": 2},
+            f"rdma.counters.{nasty}"[:60]: {"m/1": 1},
+            "rdma.counters.a-b": {"m/1": 1},
+            "rdma.counters.a.b": {"m/1": 2},
+            "nonsense.metric": {"": 5},
+        }
+    )
+
+    found = lab.read()
+
+    assert "evil" not in found
+    assert len(found["node_network_receive_bytes_total"]) == 2
+    assert len(found["node_infiniband_hw_a_b_total"]) == 1
+    assert not [name for name in found if "nonsense" in name]
+
+
+def test_the_dashboard_asks_only_for_what_is_offered() -> None:
+    lab = Lab()
+    lab.hear({name: {"0": 1} for name in METRICS})
+    lab.hear({name: {"0": 1} for name in METRICS}, failed={"x": "y"})
+    offered = lab.exporter.families().names()
+    board = json.loads(DASHBOARD.read_text())
+
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+        for name in re.findall(
+            r"\b(?:rankdeck|node|DCGM)_[A-Za-z0-9_]+", target["expr"]
+        )
+    }
+
+    assert len(asked) > 20
+    assert asked <= offered
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+# ---- HTTP -------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def served(gather=None):
+    async with serve("127.0.0.1", 0, gather or Lab().exporter.families) as port:
+        yield port
+
+
+async def ask(port, request):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await asyncio.wait_for(reader.read(), 15)
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.decode(), body
+
+
+async def test_a_scrape_gets_text_or_openmetrics_as_it_asks() -> None:
+    async with served() as port:
+        head, body = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        accept = b"Accept: application/openmetrics-text;version=1.0.0,text/plain\r\n"
+        open_head, open_body = await ask(
+            port, b"GET /metrics HTTP/1.1\r\n" + accept + b"\r\n"
+        )
+
+    assert head.startswith("HTTP/1.1 200 ")
+    assert "text/plain; version=0.0.4" in head
+    assert b"# TYPE rankdeck_node_up gauge\n" in body
+    assert "application/openmetrics-text; version=1.0.0" in open_head
+    assert open_body.endswith(b"# EOF\n")
+
+
+async def test_a_packed_answer_unpacks_to_the_plain_one() -> None:
+    async with served(Families) as port:
+        request = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n"
+        head, body = await ask(
+            port, request + b"Accept: application/openmetrics-text\r\n\r\n"
+        )
+
+    assert "Content-Encoding: gzip" in head
+    assert gzip.decompress(body) == b"# EOF\n"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"POST /metrics HTTP/1.1", 405),
+        (b"GET /etc/passwd HTTP/1.1", 404),
+        (b"GET / HTTP/1.0", 200),
+        (b"HEAD /metrics HTTP/1.1", 200),
+        (b"nonsense", 400),
+        (b"\x16\x03\x01\x02", 400),
+        (b"GET /" + b"x" * 2 * HEAD_LIMIT + b" HTTP/1.1", 400),
+    ],
+)
+async def test_other_requests_get_a_plain_refusal(request_line, status) -> None:
+    async with served() as port:
+        head, body = await ask(port, request_line + b"\r\n\r\n")
+
+    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert bool(body) != request_line.startswith(b"HEAD")
+
+
+async def test_an_address_in_use_is_one_sentence() -> None:
+    async with served() as port:
+        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: "):
+            async with serve("127.0.0.1", port, Families):
+                pass
