@@ -15,6 +15,7 @@ from typing import Callable, Optional
 USAGE = """usage: rankdeck-agent telemetry                    publish; configuration as one line of JSON on stdin
        rankdeck-agent --config FILE                publish without a console, until SIGTERM
        rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
+       rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent --version"""
 
@@ -62,6 +63,15 @@ def _sample(given: list[str]) -> int:
     return sample(root, as_json=as_json)
 
 
+def _kernel_log(given: list[str]) -> int:
+    rest = [word for word in given[1:] if word != "--json"]
+    if len(rest) > 1 or any(word.startswith("--") for word in rest):
+        return _wrong("kernel-log takes one file, or - for standard input")
+    from rankdeck_agent.kernel_log import kernel_log
+
+    return kernel_log("".join(rest), as_json="--json" in given)
+
+
 def _job(given: list[str]) -> int:
     from rankdeck_agent.job.commands import main as job
 
@@ -91,6 +101,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "telemetry": _telemetry,
     "--config": _config,
     "sample": _sample,
+    "kernel-log": _kernel_log,
     "job": _job,
     "--version": _version,
     "--help": _help,

@@ -75,7 +75,7 @@ class Lane:
 
     def kick(self, now: float, batch: Batch) -> None:
         """Start the next reading; nothing if the last one still runs."""
-        if self.busy or not self._due(now):
+        if self.busy or not any(self._due(c, now) for c in self.members):
             return
         self.busy, self.since, self._batch = True, now, batch
         batch.add()
@@ -83,11 +83,9 @@ class Lane:
             self._thread.start()
         self._go.release()
 
-    def _due(self, now: float) -> bool:
-        return any(
-            now - self._collected.get(c.name, -1e9) >= c.period - 0.05
-            for c in self.members
-        )
+    def _due(self, collector: Collector, now: float) -> bool:
+        last = self._collected.get(collector.name, -1e9)
+        return now - last >= collector.period - 0.05
 
     def _run(self) -> None:
         while True:
@@ -97,12 +95,17 @@ class Lane:
             self._batch.end()
 
     def _read_all(self) -> None:
-        results: dict[str, Reading] = {}
+        results = dict(self.results)
         for collector in self.members:
-            self.current = collector
             now = time.monotonic()
-            self._collected[collector.name] = now
-            results[collector.name] = read(collector, now)
+            if not self._due(collector, now):
+                continue
+            self.current, self._collected[collector.name] = collector, now
+            reading = read(collector, now)
+            if collector.name in results:
+                # A beat that did not wait for us has not had these.
+                reading.events[:0] = results[collector.name].events
+            results[collector.name] = reading
         self.results = results
 
 
@@ -121,6 +124,8 @@ class Beat:
     sample: Sample
     events: list[Event]
     inventory: Mapping[str, str]
+    pending: frozenset[str] = frozenset()
+    """Metrics that are known only from a later reading on."""
 
 
 class Beats:
@@ -150,10 +155,9 @@ class Beats:
         at = time.time()
         joined, absent = Reading(), set[str]()
         joined.put("agent.lag", round(max(0.0, lag), 4))
-        events: list[Event] = []
         for lane in self._lanes:
             for collector, reading, trouble in self._of(lane):
-                events += self._changed(collector, trouble, at)
+                joined.events += self._changed(collector, trouble, at)
                 if reading is not None:
                     absent |= reading.absent(collector.metrics)
                     self._join(joined, collector.name, reading)
@@ -161,7 +165,8 @@ class Beats:
             self._seq, at, joined.values, tuple(sorted(absent)), joined.failed
         )
         self._seq += 1
-        return Beat(sample, events, self._inventory())
+        pending = frozenset(joined.pending)
+        return Beat(sample, joined.events, self._inventory(), pending)
 
     def _of(self, lane: Lane) -> list[tuple[Collector, Optional[Reading], str]]:
         """For each collector of a lane its reading, if there is one, and what is wrong with it."""
@@ -193,6 +198,9 @@ class Beats:
             # Two collectors never give the same metric, so nothing is copied.
             joined.values[metric] = by_device
         joined.failed.update(reading.failed)
+        joined.pending |= reading.pending
+        joined.events += reading.events
+        reading.events = []
         if reading.inventory:
             self._inventories[name] = reading.inventory
 

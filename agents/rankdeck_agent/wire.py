@@ -60,6 +60,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("cpu.cores", "gauge", "", "cores online"),
     ("cpu.temp", "gauge", "C", "hottest CPU sensor"),
     ("cpu.freq", "gauge", "Hz", "mean clock of the cores"),
+    ("cpu.margin", "gauge", "C", "left until the package is critical"),
     ("cpu.throttles", "counter", "", "times that heat slowed a core or package down"),
     ("pi.undervolt", "gauge", "", "1 while the supply of a Raspberry Pi is too low"),
     ("pi.undervolt_seen", "gauge", "", "1 where that has happened since boot"),
@@ -76,7 +77,13 @@ METRICS: Mapping[str, Metric] = _table(
     ("mem.corrupted", "gauge", "B", "memory that the kernel gave up as broken"),
     ("edac.ce", "counter", "", "corrected memory errors, per DIMM or controller"),
     ("edac.ue", "counter", "", "uncorrected memory errors, per DIMM or controller"),
+    ("cgroup.cores", "gauge", "", "cores that the agent's group may use"),
+    ("cgroup.mem_limit", "gauge", "B", "memory limit of the agent's group"),
+    ("cgroup.mem_used", "gauge", "B", "memory used by the agent's group"),
     ("cgroup.throttled", "counter", "", "periods in which a CPU quota ran out"),
+    ("kernel.events", "counter", "", "telling lines of the kernel log"),
+    ("hwmon.temp", "gauge", "C", "hottest sensor of each chip"),
+    ("hwmon.alarm", "gauge", "", "1 where a chip raises a critical alarm"),
     ("kernel.dstate", "gauge", "", "tasks long in uninterruptible sleep, by kind"),
     ("disk.used", "gauge", "%", "space used, per mount"),
     ("disk.size", "gauge", "B", "space there is, per mount"),
@@ -98,6 +105,9 @@ METRICS: Mapping[str, Metric] = _table(
     ("net.tx", "counter", "B", "bytes sent, per interface"),
     ("net.errors", "counter", "", "receive and transmit errors, per interface"),
     ("net.drops", "counter", "", "packets dropped, per interface"),
+    ("net.frame_errors", "counter", "", "broken frames: CRC, length, alignment"),
+    ("net.fifo_errors", "counter", "", "overruns of the card's buffers, both ways"),
+    ("net.carrier_errors", "counter", "", "packets lost while the carrier was away"),
     ("net.up", "gauge", "", "1 where the link is up"),
     ("net.speed", "gauge", "bit/s", "negotiated speed"),
     ("net.mtu", "gauge", "B", "largest packet"),
@@ -227,7 +237,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened on a node. `level` is "ok", "warn" or "bad"."""
+    """Something that happened on a node. `level` is "ok", "info", "warn" or "bad".
+
+    `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the
+    device is the GPU's PCI address, the text begins with "Xid N"), sxid, gpu, oom, hung, lockup,
+    panic, nfs, disk, edac, mce, thermal, voltage, mlx5, link, pcie, files, nccl, peermem; or
+    `kernel.log` where lines were lost or folded. Events of the past are sent again when
+    the agent starts, with the same `at`. "ok" ends what the same check said of the device.
+    """
 
     at: float
     level: str

@@ -55,7 +55,8 @@ def test_every_metric_of_a_collector_is_in_the_table(make):
 HOST = frozenset(
     (  # noqa: SIM905
         "cpu.throttles pi.undervolt pi.undervolt_seen pi.throttled pi.throttled_seen mem.corrupted edac.ce edac.ue "
-        "cgroup.throttled kernel.dstate disk.mounted disk.stuck disk.io_stuck nvme.live net.mtu net.carrier_changes"
+        "cpu.margin hwmon.temp hwmon.alarm cgroup.cores cgroup.mem_limit cgroup.mem_used net.frame_errors "
+        "net.fifo_errors net.carrier_errors cgroup.throttled kernel.dstate disk.mounted disk.stuck disk.io_stuck nvme.live net.mtu net.carrier_changes"
     ).split()
 )
 """Rows of the table whose collectors are on their way."""

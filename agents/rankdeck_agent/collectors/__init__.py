@@ -7,6 +7,7 @@ from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import DiskCollector
 from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import NetCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
@@ -17,6 +18,7 @@ COLLECTORS: tuple[Callable[[str], Collector], ...] = (
     MemoryCollector,
     NetCollector,
     DiskCollector,
+    KernelLogCollector,
     RdmaCollector,
     GpuCollector,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Callable, Protocol, Union
 
 from rankdeck_agent.files import MISSING, clean, reason
-from rankdeck_agent.wire import Values
+from rankdeck_agent.wire import Event, Values
 
 FAILED_LIMIT = 256
 DEVICE_LIMIT = 1024
@@ -26,6 +26,8 @@ class Reading:
         self.pending: set[str] = set()
         """Known only from the second reading on."""
         self.inventory: Mapping[str, str] = {}
+        self.events: list[Event] = []
+        """What happened since the reading before; each is told once."""
 
     def put(self, metric: str, value: Union[int, float], device: str = "") -> None:
         """Store a number; one that is not finite counts as not read."""

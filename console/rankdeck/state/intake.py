@@ -17,7 +17,7 @@ NAME = 64
 TEXT = 200
 LARGEST = 1 << 64
 PERIOD = (0.1, 60.0)
-LEVELS = ("ok", "warn", "bad")
+LEVELS = ("ok", "info", "warn", "bad")
 
 
 def number(raw: object, otherwise: float = 0.0) -> float:

@@ -88,4 +88,9 @@ def since(at: float) -> float:
     return time.time() - at
 
 
-LEVEL_OF_WORD = {"ok": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
+LEVEL_OF_WORD = {
+    "ok": Level.OK,
+    "info": Level.OK,
+    "warn": Level.WARN,
+    "bad": Level.BAD,
+}

@@ -1,0 +1,194 @@
+"""The kernel log: what it tells becomes events, a flood of lines becomes a few."""
+
+import os
+import re
+import time
+from collections import Counter
+from typing import Callable, Optional
+
+from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.files import Tree
+from rankdeck_agent.kernel_lines import Found, Lines
+from rankdeck_agent.wire import Event
+
+_RING = "dev/kmsg"
+_RECORD = 8192
+_AT_ONCE = 500
+"""Records read in one beat; the ring keeps the rest."""
+_TRY_AGAIN = 60.0
+_RECENT = 600.0
+"""Seconds before the start of the agent: what is older is told only of GPUs."""
+_GPU = ("xid", "sxid", "gpu")
+_SAME = 5.0
+"""Seconds in which the same thing of the same device is one event."""
+_BURST = 30
+_PER_SECOND = 0.5
+_LATE = 64
+_BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
+
+Key = tuple[str, Optional[int], str]
+
+
+class Folding:
+    """Lets events through until there are too many; says later how many it kept back.
+
+    Of each kind and device the last word is never lost: a server that answers again, a
+    link that came back.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Key, tuple[str, float]] = {}
+        self._late: dict[Key, Event] = {}
+        self._folded: Counter[str] = Counter()
+        self._room = float(_BURST)
+        self._now: Optional[float] = None
+
+    def add(self, found: Found, at: float) -> list[Event]:
+        """The events to send for one line, at most one."""
+        key = (found.kind, found.xid, found.device)
+        level, before = self._last.get(key, ("", -1e9))
+        self._remember(key, found.level, at)
+        if level == found.level and 0 <= at - before < _SAME:
+            self._folded[found.kind] += 1
+            return []
+        event = Event(at, found.level, f"kernel.{found.kind}", found.text, found.device)
+        if self._room < 1:
+            self._keep(key, found.kind, event)
+            return []
+        self._room -= 1
+        self._late.pop(key, None)
+        return [event]
+
+    def due(self, now: float) -> list[Event]:
+        """What was kept back and may go out now; `now` is a monotonic clock."""
+        passed = 0.0 if self._now is None else now - self._now
+        self._now = now
+        self._room = min(float(_BURST), self._room + passed * _PER_SECOND)
+        events: list[Event] = []
+        while self._late and self._room >= 1:
+            self._room -= 1
+            events.append(self._late.pop(next(iter(self._late))))
+        if self._folded and not self._late and self._room >= 1:
+            self._room -= 1
+            events.append(self._summary())
+        return events
+
+    def _remember(self, key: Key, level: str, at: float) -> None:
+        if len(self._last) >= 1024:
+            self._last.clear()
+        self._last[key] = (level, at)
+
+    def _keep(self, key: Key, kind: str, event: Event) -> None:
+        if self._late.pop(key, None) or len(self._late) >= _LATE:
+            self._folded[kind] += 1
+        if len(self._late) < _LATE:
+            self._late[key] = event
+
+    def _summary(self) -> Event:
+        parts = ", ".join(f"{n} × {kind}" for kind, n in self._folded.most_common(8))
+        text = f"more lines of the same in the kernel log: {parts}"
+        self._folded.clear()
+        return Event(time.time(), "info", "kernel.log", text)
+
+
+class KernelLogCollector:
+    """Events from /dev/kmsg, from the oldest line that the kernel still has."""
+
+    name = "kernel"
+    lane = "proc"
+    period = 0.0
+    metrics: tuple[str, ...] = ("kernel.events",)
+
+    def __init__(
+        self, root: str = "/", *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._clock = clock
+        self._handle: Optional[int] = None
+        self._tried = -_TRY_AGAIN
+        self._refused: Optional[OSError] = None
+        self._lines = Lines()
+        self._folding = Folding()
+        self._total = 0
+        self._began = 0.0
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        reading.events += self._folding.due(now)
+        reading.attempt(self.metrics, lambda: self._read(reading, now))
+        return reading
+
+    def _read(self, reading: Reading, now: float) -> None:
+        records = self._records(reading, self._open(now))
+        if records:
+            boot = self._boot()
+            for data in records:
+                self._take(reading, data, boot)
+        reading.put("kernel.events", self._total)
+
+    def _records(self, reading: Reading, handle: int) -> list[bytes]:
+        records: list[bytes] = []
+        while len(records) < _AT_ONCE:
+            try:
+                data = os.read(handle, _RECORD)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                reading.events.append(_lost(self._clock()))
+                continue
+            if not data:
+                break
+            records.append(data)
+        return records
+
+    def _open(self, now: float) -> int:
+        """The log's file handle; what opening it raised is raised again until the next try."""
+        if self._handle is not None:
+            return self._handle
+        if self._refused is not None and now - self._tried < _TRY_AGAIN:
+            raise self._refused
+        self._tried = now
+        try:
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            self._handle = os.open(self._tree.path(_RING), flags)
+        except OSError as error:
+            self._refused = error
+            raise
+        self._began = self._clock()
+        return self._handle
+
+    def _boot(self) -> float:
+        """When the kernel started, by its own stamp: a line keeps its time however often we start."""
+        try:
+            found = _BOOT.search(self._tree.read("proc/stat"))
+        except OSError:
+            found = None
+        return float(found[1]) if found else self._clock() - time.monotonic()
+
+    def _take(self, reading: Reading, data: bytes, boot: float) -> None:
+        for raw in data.split(b"\n"):
+            # Lines that begin with a space are the fields of the record before.
+            if not raw or raw.startswith(b" "):
+                continue
+            line, found = self._lines.take(raw.decode("utf-8", "replace"))
+            if line is None or found is None:
+                continue
+            at = self._clock() if line.since is None else boot + line.since
+            if at < self._began - _RECENT and not _lasting(found):
+                continue
+            self._total += 1
+            reading.events += self._folding.add(found, round(at, 3))
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+
+def _lasting(found: Found) -> bool:
+    return found.kind in _GPU and found.level in ("warn", "bad")
+
+
+def _lost(at: float) -> Event:
+    text = "the kernel log was overwritten before it was read · some lines are lost"
+    return Event(at, "warn", "kernel.log", text)

@@ -1,0 +1,94 @@
+"""`kernel-log`: print the events in a log of the kernel, one a line."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from rankdeck_agent.files import clean, reason
+from rankdeck_agent.kernel_lines import LINE_LIMIT, Found, Lines
+
+RING = "/dev/kmsg"
+_RECORD_LIMIT = 8192
+_READ_LIMIT = 65536
+
+
+def kernel_log(path: str, *, as_json: bool) -> int:
+    """Print what is found in the file, in standard input ("-") or in this machine's log ("")."""
+    try:
+        with contextlib.ExitStack() as stack:
+            source = _open(path, stack)
+            _print_events(source, as_json=as_json)
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(
+            f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}",
+            file=sys.stderr,
+        )
+        return 2
+    return 0
+
+
+def _open(path: str, stack: contextlib.ExitStack) -> Iterator[bytes]:
+    if path == "-":
+        return _lines(sys.stdin.buffer)
+    if path in ("", RING):
+        handle = os.open(RING, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        stack.callback(os.close, handle)
+        return _records(handle)
+    return _lines(stack.enter_context(open(path, "rb")))  # noqa: PTH123  a Path costs an import
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines; the rest of an overlong one is dropped."""
+    while True:
+        line = file.readline(_READ_LIMIT)
+        if not line:
+            return
+        yield line
+        while not line.endswith(b"\n") and len(line) == _READ_LIMIT:
+            line = file.readline(_READ_LIMIT)
+
+
+def _records(handle: int) -> Iterator[bytes]:
+    """What the kernel's ring holds now, one record each."""
+    while True:
+        try:
+            yield os.read(handle, _RECORD_LIMIT).partition(b"\n")[0]
+        except BlockingIOError:  # noqa: PERF203  each record for itself
+            return
+        except BrokenPipeError:
+            # Overwritten while we read: the next read goes on at the oldest that is left.
+            continue
+
+
+def _print_events(source: Iterator[bytes], *, as_json: bool) -> None:
+    lines = Lines()
+    for number, raw in enumerate(source, 1):
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        _, found = lines.take(line)
+        if found is not None:
+            shown = _object(number, line, found) if as_json else _row(number, found)
+            print(shown, flush=True)
+
+
+def _object(number: int, line: str, found: Found) -> str:
+    return json.dumps(
+        {
+            "line": clean(line, LINE_LIMIT),
+            "number": number,
+            "kind": found.kind,
+            "xid": found.xid,
+            "device": found.device,
+            "level": found.level,
+            "text": found.text,
+        }
+    )
+
+
+def _row(number: int, found: Found) -> str:
+    return f"{number:>8} {found.level:<4} {found.kind:<8} {found.device:<14} {found.text}"  # fmt: skip

@@ -1,0 +1,233 @@
+"""What the lines of real kernel logs are read as; recorded lines and NVIDIA's own catalogue decide."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck_agent.kernel_lines import Lines, find, strip
+from rankdeck_agent.xid import XIDS, judge
+from tests.unit.agent.machines import DATA
+
+APPLICATION = (13, 31, 43, 45, 68, 94)
+UNLABELLED_EVENTS = (
+    "Killed process",
+    "Out of memory: Killed",
+    "oom-kill:constraint",
+    "mlx5_cmd_out_err",
+    "Port module event[error]",
+    "Detected insufficient power",
+)
+
+
+def recorded():
+    path = DATA / "kernel-lines" / "kernel_lines.jsonl"
+    if not path.exists():
+        pytest.skip(f"no recorded kernel lines: {path} is missing")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def found(line):
+    return Lines().take(line)[1]
+
+
+def is_event(row):
+    if row.get("xid") or row.get("sxid") or row.get("event") or row.get("match"):
+        return True
+    return any(words in row["line"] for words in UNLABELLED_EVENTS)
+
+
+def test_of_the_recorded_lines_exactly_the_events_are_found():
+    rows = recorded()
+
+    wrong = [r["line"] for r in rows if (found(r["line"]) is not None) != is_event(r)]
+
+    assert wrong == []
+
+
+def test_number_and_device_of_every_recorded_xid_are_read():
+    rows = [r for r in recorded() if r.get("xid") or r.get("sxid")]
+    assert len(rows) > 40
+
+    for row in rows:
+        event = found(row["line"])
+        assert event is not None
+        assert event.xid == (row.get("xid") or row.get("sxid"))
+        assert event.kind == ("xid" if row.get("xid") else "sxid")
+        assert event.device == row.get("device", event.device).replace("PCI:", "")
+
+
+def test_recorded_nvlink_errors_that_others_call_fatal_are_bad():
+    fatal = [r for r in recorded() if r.get("gpud_event") == "Fatal"]
+    assert fatal
+
+    assert {found(r["line"]).level for r in fatal} == {"bad"}
+
+
+def catalogue():
+    paths = list((DATA / "xid-catalogue").rglob("xid_catalog_data.json"))
+    if not paths:
+        pytest.skip(f"no Xid catalogue: {DATA / 'xid-catalogue'} is missing")
+    return json.loads(paths[0].read_text())
+
+
+def test_what_nvidia_wants_reset_or_rebooted_is_bad_and_what_it_ignores_is_not():
+    wanted = {"RESET_GPU": "bad", "RESTART_BM": "bad", "CONTACT_SUPPORT": "warn"}
+
+    for number, row in catalogue()["xid_error_catalog"].items():
+        level = judge(int(number), "").level
+        assert level == wanted.get(row["action"], level)
+        if row["action"] in ("IGNORE", "RESTART_APP"):
+            assert level != "bad"
+
+
+def test_every_xid_that_nvidia_describes_has_a_name():
+    rows = catalogue()["xid_error_catalog"].items()
+    described = {int(n) for n, row in rows if row["description"] != "Unused"}
+
+    assert described - set(XIDS) - set(range(144, 151)) == {154}
+
+
+def test_nvlink_5_is_bad_where_nvidia_asks_for_a_reset():
+    checked = 0
+    for number, rules in catalogue()["nvl5_decoding_rules"].items():
+        for rule in rules:
+            for status in rule["error_status_hex"]:
+                unit = rule["mnemonic"].split("/")[0]
+                line = f"{unit} Fatal XC0 i0 Link 00 (0x00000001 {status})"
+                reset = rule["resolution"] == "RESET_GPU"
+                if " " not in unit:
+                    checked += 1
+                    assert (judge(int(number), line).level == "bad") == reset, line
+    assert checked > 60
+
+
+@pytest.mark.parametrize("number", APPLICATION)
+def test_what_an_application_did_never_counts_against_the_node(number):
+    event = found(f"NVRM: Xid (PCI:0000:3b:00): {number}, pid=1, name=python3")
+
+    assert event.level in ("info", "warn")
+
+
+def test_an_unknown_xid_is_told_and_not_dropped():
+    event = found("NVRM: Xid (PCI:0000:3b:00): 99999, something new")
+
+    assert (event.level, event.xid) == ("warn", 99999)
+    assert "unknown Xid" in event.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: Xid (PCI:0000:B5:00): 79, GPU has fallen off the bus.",
+        "[  12.345678] NVRM: Xid (PCI:0000:b5:00): 79, GPU has fallen",
+        "[Mon Jul 25 16:46:20 2022] NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "<4>[   12.3] NVRM: Xid (0000:b5:00): 79, x",
+        "[   12.345] [ T1234] NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "kern  :warn  : 2025-01-21T04:41:44,285060+00:00 NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "Jul 25 16:46:20 gpu-7 kernel: NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "Jul 25 16:46:20 gpu-7 kernel: [   12.3] NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "2025-01-21T04:41:44+0000 gpu-7 kernel: NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "4,1227,437812449932,-;NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "kernel: message repeated 3 times: [ NVRM: Xid (PCI:0000:b5:00): 79, x]",
+        "NVRM: GPU 0000:b5:00.0: GPU has fallen off the bus.",
+        "NVRM: GPU b5:00.0: GPU has fallen off the bus.",
+    ],
+)
+def test_whatever_tool_wrote_the_line_down_it_is_the_same_event(line):
+    event = found(line)
+
+    assert (event.kind, event.level, event.xid, event.device) == (
+        "xid",
+        "bad",
+        79,
+        "0000:b5:00",
+    )
+
+
+def test_a_message_over_two_lines_keeps_its_device():
+    lines = Lines()
+    lines.take("[ 1.1] NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330)")
+    lines.take("[ 1.2] NVRM: installed in this system has")
+
+    event = lines.take("[ 1.3] NVRM: fallen off the bus and is not responding.")[1]
+
+    assert (event.xid, event.device) == (79, "0000:3b:00")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Jul 25 16:46:20 n1 sshd[7]: NVRM: Xid (PCI:0000:b5:00): 79, x",
+        "12,1227,437812449932,-;NVRM: Xid (PCI:0000:b5:00): 79, x",
+    ],
+)
+def test_what_a_program_wrote_is_not_the_kernels_word(line):
+    assert found(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "level", "device"),
+    [
+        ("nfs: server fs1 not responding, still trying", "nfs", "bad", "fs1"),
+        ("nfs: server fs1 OK", "nfs", "ok", "fs1"),
+        ("mlx5_core 0000:5e:00.0: eth0: Link down", "link", "warn", "eth0"),
+        ("igb 0000:01:00.0 eno1: igb: eno1 NIC Link is Down", "link", "warn", "eno1"),
+        ("e1000e 0000:00:19.0 eth1: NIC Link is Up 1000 Mbps", "link", "ok", "eth1"),
+        ("blk_update_request: critical medium error, dev sdb, sector 7", "disk", "bad", "sdb"),
+        ("EXT4-fs error (device sda1): ext4_find_entry:1455: reading", "disk", "bad", "sda1"),
+        ("EXT4-fs (sda1): Remounting filesystem read-only", "disk", "bad", "sda1"),
+        ("XFS (nvme1n1): metadata I/O error in \"xlog\" at daddr 0x1", "disk", "bad", "nvme1n1"),
+        ("EDAC MC0: 1 CE memory read error on DIMM_A1 (channel:0)", "edac", "warn", "MC0"),
+        ("EDAC MC1: 1 UE memory read error on DIMM_B1", "edac", "bad", "MC1"),
+        ("mce: [Hardware Error]: Machine check events logged", "mce", "warn", ""),
+        ("mce: Uncorrected hardware memory error in user-access at 1234", "mce", "bad", ""),
+        ("{1}[Hardware Error]: event severity: corrected", "mce", "warn", ""),
+        ("pcieport 0000:00:1c.0: AER: Corrected error received: 0000:00:1c.0", "pcie", "warn", "0000:00:1c"),
+        ("pcieport 0000:00:1c.0: PCIe Bus Error: severity=Uncorrected (Fatal)", "pcie", "bad", "0000:00:1c"),
+        ("rcu: INFO: rcu_sched self-detected stall on CPU", "lockup", "bad", ""),
+        ("Memory cgroup out of memory: Killed process 77 (python3) total-vm:1kB", "oom", "warn", ""),
+        ("hwmon hwmon1: Undervoltage detected!", "voltage", "bad", ""),
+        ("hwmon hwmon1: Voltage normalised", "voltage", "ok", ""),
+        ("mce: CPU3: Core temperature above threshold, cpu clock throttled", "thermal", "warn", "CPU3"),
+        ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x62:0x40:2393)", "gpu", "bad", "0000:3b:00"),
+    ],
+)  # fmt: skip
+def test_a_line_of_each_kind_is_found_with_its_device(line, kind, level, device):
+    event = find(line)
+
+    assert (event.kind, event.level, event.device) == (kind, level, device)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "usb 1-1: new high-speed USB device number 4 using xhci_hcd",
+        "EXT4-fs (sda1): mounted filesystem with ordered data mode",
+        "nfs: Deprecated parameter 'intr'",
+        "IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
+        "br0: port 1(v1) entered disabled state",
+        "",
+    ],
+)
+def test_everyday_lines_are_no_events(line):
+    assert find(line) is None
+
+
+START = ("NVRM: Xid (PCI:", "4,1,2,-;", "[ 1.2] ", "Jul 25 16:46:20 n kernel: ", "")
+TAIL = ("0000:3b:00): 79", "GPU has fallen off the bus", "\x1b[2J", "\u202e", "(")
+
+
+@given(st.lists(st.sampled_from(START + TAIL) | st.text(max_size=30), max_size=8))
+def test_no_line_stops_the_reader_or_gets_control_characters_through(parts):
+    line = "".join(parts)
+
+    event = found(line)
+
+    if event is not None:
+        assert event.text.isprintable()
+        assert event.device.isprintable()
+        assert len(event.text) <= 300
+    stripped = strip(line)
+    assert stripped is None or stripped.message in line

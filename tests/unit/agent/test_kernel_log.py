@@ -1,0 +1,195 @@
+"""The kernel log as events on the wire, and as the output of `kernel-log`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rankdeck_agent import wire
+from rankdeck_agent.collectors.kernel_log import Folding, KernelLogCollector
+from rankdeck_agent.kernel_lines import find
+from tests.unit.agent.machines import ROOT, write
+
+BOOT = 1_700_000_000
+XID13 = "NVRM: Xid (PCI:0000:3b:00): 13, pid=7, name=python3"
+XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+
+
+def record(seconds, message, priority=4):
+    return f"{priority},1,{int(seconds * 1e6)},-;{message}\n SUBSYSTEM=pci\n"
+
+
+@pytest.fixture
+def ring(tmp_path):
+    """A machine whose kernel log is a pipe: read like the real one, never blocking."""
+    write(tmp_path, "proc/stat", f"cpu 1 2 3 4\nbtime {BOOT}\n")
+    (tmp_path / "dev").mkdir()
+    os.mkfifo(tmp_path / "dev/kmsg")
+    handle = os.open(tmp_path / "dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
+    yield lambda text: os.write(handle, text.encode())
+    os.close(handle)
+
+
+@pytest.fixture
+def kernel(tmp_path, ring):
+    return KernelLogCollector(str(tmp_path), clock=lambda: BOOT + 10_000.0)
+
+
+def test_a_line_becomes_an_event_with_the_time_of_the_kernel(kernel, ring):
+    ring(record(10_000.5, XID79))
+
+    reading = kernel.collect(0.0)
+
+    assert [(e.at, e.level, e.check, e.device) for e in reading.events] == [
+        (BOOT + 10_000.5, "bad", "kernel.xid", "0000:3b:00")
+    ]
+    assert reading.values == {"kernel.events": {"": 1}}
+    assert kernel.collect(1.0).events == []
+
+
+def test_of_the_past_only_what_lasts_is_told(kernel, ring):
+    ring(record(10, "EXT4-fs error (device sda1): old"))
+    ring(record(20, XID79) + record(30, XID13))
+    ring(record(9_990, "nfs: server fs1 not responding, still trying"))
+
+    events = kernel.collect(0.0).events
+
+    assert [e.check for e in events] == ["kernel.xid", "kernel.nfs"]
+    assert events[0].at == BOOT + 20
+
+
+def test_the_same_xid_of_the_same_gpu_within_five_seconds_is_one_event(kernel, ring):
+    for number in range(50):
+        ring(record(10_000 + number / 100, XID13))
+    ring(record(10_001, XID13.replace("3b", "af")))
+    ring(record(10_020, XID13))
+
+    events = kernel.collect(0.0).events
+    later = kernel.collect(1.0).events
+
+    assert [(e.device, e.at - BOOT) for e in events] == [
+        ("0000:3b:00", 10_000),
+        ("0000:af:00", 10_001),
+        ("0000:3b:00", 10_020),
+    ]
+    assert [(e.check, e.level) for e in later] == [("kernel.log", "info")]
+    assert "49 × xid" in later[0].text
+
+
+def flood(folding, count):
+    """That many devices fail at once, and all come back in the end."""
+    lines = [f"eth{n}: Link is Down" for n in range(count)]
+    lines += [f"eth{n}: Link is Up" for n in range(count)]
+    sent = [e for n, line in enumerate(lines) for e in folding.add(find(line), n / 1e3)]
+    late = [e for at in range(1000) for e in folding.due(float(at))]
+    return sent, late
+
+
+def test_a_flood_becomes_a_few_events_and_says_how_many_it_was():
+    sent, late = flood(Folding(), 1000)
+
+    folded = [e for e in late if e.check == "kernel.log"]
+    assert len(sent) == 30
+    assert len(late) <= 70
+    assert int(folded[0].text.split(": ")[1].split(" ×")[0]) >= 1900
+
+
+def test_the_last_word_about_a_device_is_never_lost_in_a_flood():
+    sent, late = flood(Folding(), 40)
+
+    last = {e.device: e.level for e in [*sent, *late] if e.device}
+    assert last == {f"eth{n}": "ok" for n in range(40)}
+
+
+def test_a_log_that_may_not_be_read_is_failed_and_one_that_is_not_there_absent(
+    tmp_path,
+):
+    kernel = KernelLogCollector(str(tmp_path))
+    assert kernel.collect(0.0).absent(kernel.metrics) == {"kernel.events"}
+
+    (tmp_path / "dev/kmsg").mkdir(parents=True)
+
+    assert "EISDIR" in kernel.collect(100.0).failed["kernel.events"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every log")
+def test_without_permission_the_reason_is_told(tmp_path):
+    write(tmp_path, "dev/kmsg", "")
+    (tmp_path / "dev/kmsg").chmod(0)
+
+    reading = KernelLogCollector(str(tmp_path)).collect(0.0)
+
+    assert "EACCES" in reading.failed["kernel.events"]
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    parts=st.lists(
+        st.binary(max_size=80)
+        | st.sampled_from([b"4,1,99,-;", XID79.encode(), b"\n", b"\x1b[2J", b"9" * 400])
+    )
+)
+def test_no_bytes_in_the_ring_stop_the_collector(parts, tmp_path_factory):
+    root = tmp_path_factory.mktemp("ring")
+    (root / "dev").mkdir()
+    (root / "dev/kmsg").write_bytes(b"".join(parts))
+
+    reading = KernelLogCollector(str(root)).collect(0.0)
+
+    assert set(reading.values) == {"kernel.events"}
+    for event in reading.events:
+        assert wire.decode("event", wire.encode(event)) == event
+        assert event.text.isprintable()
+
+
+def run(*arguments, stdin=b""):
+    return subprocess.run(
+        [sys.executable, "-m", "rankdeck_agent", "kernel-log", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=30,
+        check=False,
+        cwd=ROOT / "agents",
+    )
+
+
+def test_the_command_prints_one_object_per_event_and_nothing_else(tmp_path):
+    log = tmp_path / "log"
+    log.write_text(f"nothing here\n[ 1.5] {XID79}\n\x1b[31mnfs: server a OK\n")
+
+    done = run("--json", log)
+
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert [(e["number"], e["kind"], e["xid"], e["level"]) for e in events] == [
+        (2, "xid", 79, "bad"),
+        (3, "nfs", None, "ok"),
+    ]
+    assert events[0]["line"] == f"[ 1.5] {XID79}"
+    assert events[0]["device"] == "0000:3b:00"
+    assert b"\x1b" not in done.stdout
+
+
+def test_the_command_reads_standard_input_and_bytes_of_any_kind():
+    stdin = b"\xff\xfe\x00\n" + b"x" * 200_000 + b"\n" + XID79.encode()
+
+    done = run("-", stdin=stdin)
+
+    assert done.returncode == 0
+    assert done.stdout.split()[:4] == [b"3", b"bad", b"xid", b"0000:3b:00"]
+
+
+def test_a_file_that_is_not_there_is_said_in_one_line(tmp_path):
+    done = run(tmp_path / "none")
+
+    assert done.returncode == 2
+    assert b"ENOENT" in done.stderr
+    assert done.stderr.count(b"\n") == 1
