@@ -12,6 +12,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
@@ -32,6 +33,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
+from rankdeck.state.stalls import notice_stalls
 from rankdeck.telemetry.link import Link, open_link
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,8 @@ class Session:
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
         """Exactly what a launch would do; reads no node."""
-        return self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
+        plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
+        return replace(plan, spec=spec)
 
     def render(self, plan: Plan) -> str:
         return render(plan)
@@ -248,9 +251,14 @@ class Session:
         except RankdeckError as error:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
+    def notice_stalls(self) -> None:
+        """Judge now who should be heard and is not, in every job that is followed."""
+        notice_stalls(self.jobs, self.fleet, tuple(self._followers), time.time())
+
     async def _save(self) -> None:
         while True:
             await asyncio.sleep(SAVE_PERIOD)
+            self.notice_stalls()
             for job_id in tuple(self._followers):
                 self._history.save(self.jobs.job(job_id))
 

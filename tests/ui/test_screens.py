@@ -273,10 +273,12 @@ async def test_scrolling_up_stops_and_f_follows_again(stage: Stage) -> None:
         await shows(app, pilot, "following")
         await pilot.press("pageup")
         await shows(app, pilot, "stopped, f follows")
-        before = [line for line in text_of(app).splitlines() if "step" in line]
+        before = [line for line in text_of(app).splitlines() if "step  " in line]
         sample.chat(stage, JOB, 0, 200, 25)
         await shows(app, pilot, "+25 new")
-        assert [line for line in text_of(app).splitlines() if "step" in line] == before
+        assert [
+            line for line in text_of(app).splitlines() if "step  " in line
+        ] == before
         await pilot.press("f")
         await shows(app, pilot, "step   224")
         await shows(app, pilot, "following")

@@ -177,7 +177,7 @@ def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
         "lines": tail.lines,
         "last": tail.last,
     }
-    return _line({**row, "at": time.time()})
+    return _line({**row, "at": tail.at})
 
 
 class _Input:

@@ -1,5 +1,6 @@
 """Reading a rank's log back: bytes with the time they were read at, and the end of the rest."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Optional
@@ -141,6 +142,8 @@ class TailReader:
         self.lines = 0
         self.end = 0
         self.last = ""
+        self.at = 0.0
+        """When it was last written to, epoch seconds."""
 
     def look(self, budget: int) -> bool:
         """Whether it grew, counting at most `budget` bytes more."""
@@ -151,6 +154,7 @@ class TailReader:
             self._count(file, min(size, self._counted + budget))
             file.seek(max(0, size - _TAIL))
             self.last = _last_line(file.read(size - file.tell()))
+            self.at = os.fstat(file.fileno()).st_mtime
         self.end = size
         return True
 

@@ -22,6 +22,7 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         await session.caught_up()
+        session.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),
@@ -32,7 +33,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             output.say_object(job_shape(job))
     elif known:
         output.say_table(
-            ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE"),
+            ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
             map(_row, known),
         )
     else:
@@ -45,6 +46,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
 def _row(job: Job) -> tuple[str, ...]:
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
     failed = failure(job.first_failure) if job.first_failure else ""
+    failed = failed or "; ".join(stall.text for stall in job.stalled)
     return (
         job.id,
         job.state.value,

@@ -1,7 +1,9 @@
 """Jobs in words, for people."""
 
 import signal
+from collections.abc import Iterable
 
+from rankdeck.model.insight import Explained
 from rankdeck.model.job import CancelReport, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold, fold_ranks
 
@@ -21,14 +23,26 @@ def summary(job: Job) -> str:
     if job.first_failure is not None:
         lines.append(f"first failure: {failure(job.first_failure)}")
         lines += [f"  | {line}" for line in job.first_failure.lines]
+        lines += _meaning(job.first_failure.explained)
+    lines += _meaning(job.explained)
     return "\n".join(lines)
+
+
+def _meaning(explained: Iterable[Explained]) -> list[str]:
+    return [f"  means: {one.means}\n    try: {one.remedy}" for one in explained]
 
 
 def failure(first: FirstFailure) -> str:
     """Who failed first and how."""
     who = "the launcher" if first.rank is None else f"rank {first.rank}"
     tied = f"; too close to tell from {fold_ranks(first.tied)}" if first.tied else ""
-    return f"{who} on {first.node}, {how_it_ended(first.exit_code, first.signal)}{tied}"
+    after = (
+        f"; {len(first.victims)} pulled down by it: {fold_ranks(first.victims)}"
+        if first.victims
+        else ""
+    )
+    how = how_it_ended(first.exit_code, first.signal)
+    return f"{who} on {first.node}, {how}{tied}{after}"
 
 
 def how_it_ended(exit_code: int | None, number: int | None) -> str:

@@ -1,13 +1,15 @@
 """The JSON that every verb prints: plain values from the model's. docs/cli.md describes it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from rankdeck.errors import Problem
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
+from rankdeck.model.insight import Explained, Progress, Stall
 from rankdeck.model.job import CancelReport, FirstFailure, Job, Plan, RankState
+from rankdeck.rules.phases import phases
 
 Shape = dict[str, Any]
 
@@ -25,6 +27,10 @@ def job_shape(job: Job) -> Shape:
         "created": job.created,
         "ended": job.ended,
         "troubles": list(job.troubles),
+        "explained": explained_shape(job.explained),
+        "stalled": [stall_shape(stall) for stall in job.stalled],
+        "progress": _progress_shape(job.progress),
+        "phases": [asdict(phase) for phase in phases(job)],
     }
 
 
@@ -44,7 +50,45 @@ def rank_shape(rank: RankState) -> Shape:
 def _failure_shape(failure: FirstFailure | None) -> Shape | None:
     if failure is None:
         return None
-    return {**asdict(failure), "lines": list(failure.lines), "tied": list(failure.tied)}
+    return {
+        **asdict(failure),
+        "lines": list(failure.lines),
+        "tied": list(failure.tied),
+        "victims": list(failure.victims),
+        "explained": explained_shape(failure.explained),
+    }
+
+
+def explained_shape(explained: Iterable[Explained]) -> list[Shape]:
+    """What messages mean and what to try."""
+    return [
+        {"means": one.means, "try": one.remedy, "line": one.line} for one in explained
+    ]
+
+
+def stall_shape(stall: Stall) -> Shape:
+    """Ranks that should be heard and are not."""
+    return {
+        "kind": stall.kind,
+        "ranks": list(stall.ranks),
+        "first": list(stall.first),
+        "since": stall.since,
+        "text": stall.text,
+        "explained": explained_shape(stall.explained),
+    }
+
+
+def _progress_shape(progress: Progress | None) -> Shape | None:
+    if progress is None:
+        return None
+    return {
+        "step": progress.step,
+        "steps": progress.steps,
+        "share": progress.share,
+        "values": dict(progress.values),
+        "rank": progress.rank,
+        "at": progress.at,
+    }
 
 
 def plan_shape(plan: Plan) -> Shape:

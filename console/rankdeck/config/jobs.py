@@ -1,5 +1,6 @@
 """Job files: what to run, on how many nodes, in which image."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,7 @@ from rankdeck.model.job import (
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
     "container", "mpi", "torch", "grace", "abort", "tty", "slurm", "kubernetes",
+    "progress",
 )  # fmt: skip
 CONTAINER_KEYS = ("runtime", "image", "mounts", "gpu", "workdir", "args")
 MPI_KEYS = ("flavour", "path", "args", "launcher")
@@ -65,6 +67,7 @@ def job_from(root: Entry) -> JobSpec:
         abort=_abort(table.get("abort"), launch),
         tty=table["tty"].truth(default=True) if "tty" in table else True,
         options=_options(table),
+        progress=_progress(table["progress"]) if "progress" in table else {},
         file=root.file,
     )
 
@@ -249,6 +252,22 @@ def _abort(entry: Entry | None, launch: Launch) -> Abort:
         table["countdown"].number(10, most=86400) if "countdown" in table else 10.0
     )
     return Abort(enabled=enabled, countdown=seconds)
+
+
+def _progress(entry: Entry) -> dict[str, str]:
+    """Names of numbers with the patterns that find them in the output."""
+    patterns: dict[str, str] = {}
+    for name, value in entry.fields().items():
+        text = value.text()
+        try:
+            groups = re.compile(text).groups
+        except re.error as error:
+            value.report(f"is not a regular expression: {error}")
+            continue
+        if text and not groups:
+            value.report("has no group; put the number in brackets: `loss=([\\d.]+)`")
+        patterns[name] = text
+    return patterns
 
 
 def _options(table: Mapping[str, Entry]) -> dict[str, str]:

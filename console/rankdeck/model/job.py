@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rankdeck.model.insight import Explained, Progress, Stall
 from rankdeck_agent.wire import NodePlan
 
 
@@ -99,6 +100,8 @@ class JobSpec:
     abort: Abort = field(default_factory=Abort)
     tty: bool = True
     options: Mapping[str, str] = field(default_factory=dict[str, str])
+    progress: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name (step, steps, loss, …) -> regular expression whose first group is the number."""
     file: str = ""
 
 
@@ -118,6 +121,8 @@ class Plan:
     abort: Abort = field(default_factory=Abort)
     port_on: str = ""
     """Node on which a free port must be found; `${RANKDECK_PORT}` stands for it."""
+    spec: JobSpec | None = None
+    """What the plan was made from; None in a history older than this field."""
 
     @property
     def world_size(self) -> int:
@@ -139,6 +144,8 @@ class RankState:
     last_line: str = ""
     heard: float | None = None
     """When it last wrote anything."""
+    lines: int = 0
+    """Lines that it has written, as far as known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +160,11 @@ class FirstFailure:
     lines: tuple[str, ...] = ()
     tied: tuple[int, ...] = ()
     """Ranks whose failure is closer than the clocks can tell."""
+    uncertainty: float = 0.0
+    """Of `at`, in seconds either way: how well the node's clock is known."""
+    victims: tuple[int, ...] = ()
+    """Ranks that others pulled down afterwards: TERM, KILL, ABRT."""
+    explained: tuple[Explained, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +193,14 @@ class Job:
     countdown: Countdown | None = None
     troubles: tuple[str, ...] = ()
     """Sentences for the operator, oldest first."""
+    explained: tuple[Explained, ...] = ()
+    """What the launcher's last lines mean, of a job that failed without a first failure."""
+    stalled: tuple[Stall, ...] = ()
+    progress: Progress | None = None
+    marks: Mapping[str, float] = field(default_factory=dict[str, float])
+    """When the phases of the run ended: ready, started, output, step; see rules.phases."""
+    clock: float | None = None
+    """The moment that is shown of a job that is replayed; None: now."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -3,12 +3,26 @@
 import json
 import logging
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
+from rankdeck.model.insight import Explained, Progress
+from rankdeck.model.job import (
+    Abort,
+    Container,
+    FirstFailure,
+    Job,
+    JobSpec,
+    Launch,
+    MpiOptions,
+    Plan,
+    RankState,
+    State,
+    TorchOptions,
+)
 from rankdeck_agent.wire import WireError, node_plan
 
 log = logging.getLogger(__name__)
@@ -119,6 +133,9 @@ def _record(job: Job) -> dict[str, Any]:
         "exit_code": job.exit_code,
         "first_failure": asdict(job.first_failure) if job.first_failure else None,
         "troubles": list(job.troubles),
+        "explained": [asdict(one) for one in job.explained],
+        "progress": asdict(job.progress) if job.progress else None,
+        "marks": dict(job.marks),
     }
 
 
@@ -138,6 +155,9 @@ def _job(plan_text: str, record_text: str, created: float) -> Job | None:
             exit_code=record["exit_code"],
             first_failure=_failure(record["first_failure"]),
             troubles=tuple(record["troubles"]),
+            explained=_explained(record.get("explained", ())),
+            progress=_progress(record.get("progress")),
+            marks=dict(record.get("marks", {})),
         )
     except (ValueError, TypeError, KeyError, WireError) as error:
         log.warning("a job in the history cannot be read: %s", error)
@@ -147,7 +167,39 @@ def _job(plan_text: str, record_text: str, created: float) -> Job | None:
 def _plan(raw: dict[str, Any]) -> Plan:
     raw["nodes"] = tuple(node_plan(node) for node in raw["nodes"])
     raw["abort"] = Abort(**raw["abort"])
+    raw["spec"] = _spec(raw.get("spec"))
     return Plan(**raw)
+
+
+def _spec(raw: dict[str, Any] | None) -> JobSpec | None:
+    """The job file as it was launched; tuples come out of JSON as lists."""
+    if raw is None:
+        return None
+    parts = {
+        "container": Container,
+        "mpi": MpiOptions,
+        "torch": TorchOptions,
+        "abort": Abort,
+    }
+    for key, make in parts.items():
+        if raw[key] is not None:
+            raw[key] = make(**_tuples(raw[key]))
+    return JobSpec(**_tuples({**raw, "launch": Launch(raw["launch"])}))
+
+
+def _tuples(raw: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _explained(raw: Iterable[dict[str, str]]) -> tuple[Explained, ...]:
+    return tuple(Explained(**one) for one in raw)
+
+
+def _progress(raw: dict[str, Any] | None) -> Progress | None:
+    if raw is None:
+        return None
+    raw["series"] = _tuples(raw["series"])
+    return Progress(**raw)
 
 
 def _rank(raw: dict[str, Any]) -> RankState:
@@ -158,5 +210,5 @@ def _rank(raw: dict[str, Any]) -> RankState:
 def _failure(raw: dict[str, Any] | None) -> FirstFailure | None:
     if raw is None:
         return None
-    raw["lines"], raw["tied"] = tuple(raw["lines"]), tuple(raw["tied"])
-    return FirstFailure(**raw)
+    raw["explained"] = _explained(raw.get("explained", ()))
+    return FirstFailure(**_tuples(raw))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rankdeck.errors import UnknownJobError
+from rankdeck.model.insight import Stall
 from rankdeck.model.job import (
     CancelReport,
     Chunk,
@@ -21,6 +22,7 @@ from rankdeck.state.outcome import Failure, exit_status
 from rankdeck.state.record import (
     NodeRecord,
     Record,
+    listen,
     new_record,
     restored_record,
     snapshot,
@@ -133,14 +135,23 @@ class Jobs:
             return
         elif isinstance(event, Chunk):
             record.log(node.name, event.rank).add(event)
+            listen(record, event.rank, event.at)
         else:
             record.log(node.name, event.rank).tell(event)
+            listen(record, event.rank, event.at)
         self._touch_record(record)
 
     def set_countdown(self, job_id: str, countdown: Countdown | None) -> None:
         """Show, or take back, the gang abort that is about to happen."""
         self._record(job_id).countdown = countdown
         self._touch(job_id)
+
+    def set_stalled(self, job_id: str, stalled: tuple[Stall, ...]) -> None:
+        """Show which ranks should be heard and are not."""
+        record = self._record(job_id)
+        if record.stalled != stalled:
+            record.stalled = stalled
+            self._touch(job_id)
 
     def cancelled(self, job_id: str, report: CancelReport) -> None:
         """Take in what a cancel proved."""
@@ -232,6 +243,7 @@ def _forget(record: Record, node: NodeRecord) -> None:
     node.restored = node.closed = False
     node.seen = -1
     record.settled = False
+    record.marks.clear()
     for rank, state in record.ranks.items():
         if state.node == node.name:
             record.ranks[rank] = RankState(
@@ -241,10 +253,15 @@ def _forget(record: Record, node: NodeRecord) -> None:
         del record.failures[key]
 
 
+def _ready(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+    record.mark("ready", event.at, latest=True)
+
+
 def _started(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     state = _claim(record, node, event)
     if state is None:
         return
+    record.mark("started", event.at, latest=True)
     pid = _integer(event.fields, "pid")
     record.failures.pop((node.name, state.rank), None)
     record.ranks[state.rank] = RankState(
@@ -328,6 +345,7 @@ def _lost(record: Record, node: NodeRecord, event: NodeEvent) -> None:
 
 
 _HANDLERS: dict[str, Callable[[Record, NodeRecord, NodeEvent], None]] = {
+    "ready": _ready,
     "started": _started,
     "exited": _exited,
     "ended": _launcher_ended,

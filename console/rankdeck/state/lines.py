@@ -208,7 +208,7 @@ class RankLog:
         if stream is None:
             return
         if tail.end > stream.end:
-            self.heard = tail.at
+            self.heard = max(self.heard or tail.at, tail.at)
         stream.end = max(stream.end, tail.end)
         stream.told = max(stream.told, tail.lines)
         if tail.last and stream.end > stream.position:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from rankdeck.model.insight import Explained, Progress, Stall
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
@@ -11,11 +12,16 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
-from rankdeck.state.lines import RankLog
-from rankdeck.state.outcome import Failure, first_of, job_state
+from rankdeck.rules.decode import explain
+from rankdeck.rules.progress import ProgressReader
+from rankdeck.state.lines import RankLog, clean
+from rankdeck.state.outcome import VICTIM_CODES, Failure, first_of, job_state
 from rankdeck_agent.wire import LAUNCHER
 
 LAST_LINES = 20
+_LOOK = 0.2
+"""Seconds of output between two looks for progress."""
+_LOOK_LINES = 8
 _MOST_TROUBLES = 200
 
 
@@ -58,6 +64,15 @@ class Record:
     latest: float = 0.0
     first_failure: FirstFailure | None = None
     """From an earlier session."""
+    stalled: tuple[Stall, ...] = ()
+    marks: dict[str, float] = field(default_factory=dict[str, float])
+    reader: ProgressReader | None = None
+    read_at: float = 0.0
+    """When output was last looked at for progress."""
+    read_lines: int = 0
+    """How many lines of that rank there were then."""
+    clock: float | None = None
+    """Set while the job is replayed."""
     snapshot: Job | None = None
 
     def log(self, node: str, rank: int) -> RankLog:
@@ -83,6 +98,12 @@ class Record:
         if text and text not in self.troubles and len(self.troubles) < _MOST_TROUBLES:
             self.troubles.append(text)
 
+    def mark(self, name: str, at: float, *, latest: bool = False) -> None:
+        """Note that a phase of the run was reached; the last of several counts if `latest`."""
+        before = self.marks.get(name)
+        if before is None or (latest and at > before):
+            self.marks[name] = at
+
     @property
     def ended(self) -> bool:
         return self.settled or all(node.closed for node in self.nodes.values())
@@ -95,9 +116,42 @@ class Record:
         return bool(asked) and at >= min(asked)
 
 
+def listen(record: Record, rank: int, at: float) -> None:
+    """Note the first words of a job, and read its newest ones for progress."""
+    if rank == LAUNCHER:
+        return
+    record.mark("output", at)
+    reader = record.reader
+    if reader is None or (reader.rank is not None and reader.rank != rank):
+        return
+    # Until it is known who reports, a few looks a second: patterns cost more than lines.
+    if reader.rank is None and abs(at - record.read_at) < _LOOK:
+        return
+    record.read_at = at
+    for text, when in _newest(record, rank, at):
+        if reader.take(clean(text), rank, when):
+            record.mark("step", when)
+
+
+def _newest(record: Record, rank: int, at: float) -> list[tuple[str, float]]:
+    """Whole lines of this rank since the last look, at most a few; else what a tail told."""
+    log = record.log("", rank)
+    before = record.read_lines if record.read_lines <= log.total else 0
+    fresh = min(log.total - before, _LOOK_LINES, len(log.lines))
+    record.read_lines = log.total
+    if fresh:
+        return [(line.text, line.at) for line in log.lines[-fresh:]]
+    return [(log.last, at)] if log.partial is None else []
+
+
+def _reader(plan: Plan, before: Progress | None) -> ProgressReader:
+    return ProgressReader(plan.spec.progress if plan.spec else None, before)
+
+
 def new_record(plan: Plan, created: float) -> Record:
     """A record in which nothing has happened yet."""
     record = Record(plan=plan, created=created, cluster=plan.cluster)
+    record.reader = _reader(plan, None)
     for node in plan.nodes:
         record.nodes[node.node] = NodeRecord(node.node)
         for rank in node.ranks:
@@ -114,6 +168,8 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> Record:
     record.latest = job.ended or 0.0
     record.cancelled = job.state is State.CANCELLED
     record.settled = job.state.final
+    record.marks = dict(job.marks)
+    record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final
     for rank in job.ranks:
@@ -158,8 +214,26 @@ def snapshot(record: Record) -> Job:
         first_failure=None if state is State.DONE else first,
         countdown=None if state.final else record.countdown,
         troubles=tuple(record.troubles),
+        explained=_explained(record) if state is State.FAILED and not first else (),
+        stalled=() if state.final else record.stalled,
+        progress=record.reader.now if record.reader else None,
+        marks=dict(record.marks),
+        clock=record.clock,
     )
     return record.snapshot
+
+
+def _explained(record: Record) -> tuple[Explained, ...]:
+    """What launcher and nodes said about a job of which no rank failed first."""
+    return explain((*_launcher_lines(record), *record.troubles))
+
+
+def _launcher_lines(record: Record) -> list[str]:
+    return [
+        clean(line.text)
+        for log in record.logs_of(LAUNCHER)
+        for line in log.lines[-LAST_LINES:]
+    ]
 
 
 def _rank(record: Record, rank: RankState) -> RankState:
@@ -169,7 +243,8 @@ def _rank(record: Record, rank: RankState) -> RankState:
     if log is None:
         return rank
     heard = log.heard if log.heard is not None else rank.heard
-    return replace(rank, last_line=log.last or rank.last_line, heard=heard)
+    lines = max(sum(log.counts.values()), rank.lines)
+    return replace(rank, last_line=log.last or rank.last_line, heard=heard, lines=lines)
 
 
 def _failed(record: Record, first: FirstFailure | None) -> bool:
@@ -194,14 +269,44 @@ def _first_failure(record: Record) -> FirstFailure | None:
     if found is None:
         return record.first_failure if record.settled else None
     failure, tied = found
+    lines = _last_lines(record, failure)
+    before = _earlier(record, failure)
+    said = [] if failure.rank is None else _launcher_lines(record)
     return FirstFailure(
         rank=failure.rank,
         node=failure.node,
         exit_code=failure.code,
         signal=failure.signal,
         at=failure.at,
-        lines=_last_lines(record, failure),
+        lines=lines,
         tied=tied,
+        uncertainty=before.uncertainty if before else slack.get(failure.node, 0.0),
+        victims=_victims(record, failure, tied),
+        # The rank's own words are newest: they are explained first.
+        explained=explain((*said, *map(clean, lines)), failure.status)
+        or (before.explained if before else ()),
+    )
+
+
+def _earlier(record: Record, failure: Failure) -> FirstFailure | None:
+    """The same failure as an earlier session saw it."""
+    earlier = record.first_failure
+    if earlier and (earlier.rank, earlier.node) == (failure.rank, failure.node):
+        return earlier
+    return None
+
+
+def _victims(record: Record, first: Failure, tied: tuple[int, ...]) -> tuple[int, ...]:
+    """Ranks that ended by somebody's signal after the first failure."""
+    return tuple(
+        sorted(
+            failure.rank
+            for failure in record.failures.values()
+            if failure.rank is not None
+            and failure is not first
+            and failure.rank not in tied
+            and failure.status in VICTIM_CODES
+        )
     )
 
 
@@ -212,7 +317,6 @@ def _last_lines(record: Record, failure: Failure) -> tuple[str, ...]:
         lines = [*lines, partial.text][-LAST_LINES:]
     if lines:
         return tuple(lines)
-    earlier = record.first_failure
-    if earlier and (earlier.rank, earlier.node) == (failure.rank, failure.node):
+    if earlier := _earlier(record, failure):
         return earlier.lines
     return (log.last,) if log.last else ()

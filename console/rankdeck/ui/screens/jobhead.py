@@ -1,8 +1,9 @@
 """The lines over a job's ranks: its state, what failed first, what is about to happen."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rankdeck.model.job import Job
+from rankdeck.model.insight import Explained, Progress, Stall
+from rankdeck.model.job import FirstFailure, Job
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.ui import words
 from rankdeck.ui.clean import clean
@@ -11,6 +12,11 @@ from rankdeck.ui.readings import since
 from rankdeck.ui.screens.jobs import duration, rank_counts
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
 from rankdeck.ui.widgets.text import cropped
+
+MEDIUM = 24
+"""Lines of a screen from which on there is room for more than the state."""
+BAR, SPARK = 20, 16
+CELLS = "▁▂▃▄▅▆▇█"
 
 
 class JobHead(Canvas):
@@ -38,17 +44,18 @@ class JobHead(Canvas):
 
 
 def head_lines(job: Job, mark: Mark, height: int) -> list[Runs]:
-    """The lines over the ranks: first the state, then what went wrong."""
-    first: list[Run] = [
-        (f" {clean(job.id)}  ", "title"),
-        (f"{mark.glyph} {job.state}", mark.role),
-        (f"  {words.lasted(duration(job))}  ", "text"),
-        (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
-        (f"{clean(fold(job.nodes))}  ", "dim"),
-    ]
-    lines: list[Runs] = [first]
+    """The lines over the ranks: first the state, then how far it is, then what went wrong."""
+    lines: list[Runs] = [_state_line(job, mark)]
+    roomy = height >= MEDIUM
+    if roomy and job.progress is not None and not job.state.final:
+        lines.append(_progress_line(job.progress))
     if job.first_failure is not None:
-        lines += _failure_lines(job, room=2 if height >= 24 else 0)
+        lines += _failure_lines(job.first_failure, room=2 if roomy else 0)
+        lines += _meaning(job.first_failure.explained, room=1 if roomy else 0)
+    for stall in job.stalled[:2]:
+        lines += _stall_lines(stall, roomy=roomy)
+    if roomy:
+        lines += _meaning(job.explained, room=1)
     if job.countdown is not None:
         left = max(-since(job.countdown.deadline), 0.0)
         lines.append([
@@ -59,19 +66,81 @@ def head_lines(job: Job, mark: Mark, height: int) -> list[Runs]:
     return lines
 
 
-def _failure_lines(job: Job, room: int) -> list[Runs]:
-    failure = job.first_failure
-    assert failure is not None
+def _state_line(job: Job, mark: Mark) -> list[Run]:
+    shown: list[Run] = (
+        [(f" REPLAY {words.clock(job.clock)} ", "warn")] if job.clock else []
+    )
+    return [
+        *shown,
+        (f" {clean(job.id)}  ", "title"),
+        (f"{mark.glyph} {job.state}", mark.role),
+        (f"  {words.lasted(duration(job))}  ", "text"),
+        (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
+        (f"{clean(fold(job.nodes))}  ", "dim"),
+    ]
+
+
+def _progress_line(progress: Progress) -> list[Run]:
+    """`step 120/1000 ▓▓▓░░░ 12%  loss 2.31 ▃▂▁  tokens_s 11,800`."""
+    runs: list[Run] = [(" ", "text")]
+    if progress.step is not None:
+        of = f"/{progress.steps:g}" if progress.steps else ""
+        runs.append((f"step {progress.step:g}{of} ", "title"))
+    if progress.share is not None:
+        full = round(progress.share * BAR)
+        runs += [("━" * full, "ok"), ("─" * (BAR - full), "border")]
+        runs.append((f" {progress.share:.0%} ", "text"))
+    for name, value in list(progress.values.items())[:4]:
+        runs.append((f" {clean(name)} ", "dim"))
+        runs.append((f"{value:,.6g}", "text"))
+        if len(numbers := progress.series.get(name, ())) > 2:
+            runs.append((f" {_spark(numbers[-SPARK:])}", "accent"))
+    return runs
+
+
+def _spark(numbers: Sequence[float]) -> str:
+    """A line of cells between the least and the largest number."""
+    low, high = min(numbers), max(numbers)
+    span = (high - low) or 1.0
+    return "".join(CELLS[round((n - low) / span * (len(CELLS) - 1))] for n in numbers)
+
+
+def _stall_lines(stall: Stall, *, roomy: bool) -> list[Runs]:
+    head: list[Run] = [
+        (" stalled ", "warn"),
+        (f" {clean(stall.text)}  ", "text"),
+        ("i", "key"),
+        (" looks where every rank is", "dim"),
+    ]
+    return [head, *_meaning(stall.explained, room=1 if roomy else 0)]
+
+
+def _meaning(explained: Sequence[Explained], room: int) -> list[Runs]:
+    return [
+        [
+            ("   means ", "dim"),
+            (clean(one.means), "text"),
+            ("  try ", "dim"),
+            (clean(one.remedy), "accent"),
+        ]
+        for one in explained[:room]
+    ]
+
+
+def _failure_lines(failure: FirstFailure, room: int) -> list[Runs]:
     who = "the launcher" if failure.rank is None else f"rank {failure.rank}"
+    how = words.ending(failure.exit_code, failure.signal)
+    give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     head: list[Run] = [
         (" first failure ", "bad"),
-        (
-            f" {who} on {clean(failure.node)}, {words.ending(failure.exit_code, failure.signal)}, {words.clock(failure.at)}",
-            "text",
-        ),
+        (f" {who} on {clean(failure.node)}, {how}, ", "text"),
+        (f"{words.clock(failure.at, millis=True)}{give}", "text"),
     ]
     if failure.tied:
         head.append((f"  (at the same time: {fold_ranks(failure.tied)})", "dim"))
+    if failure.victims:
+        many = words.many(len(failure.victims), "rank")
+        head.append((f"  pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
     last = [line for line in failure.lines if line.strip()]
     return [
         head,

@@ -41,6 +41,8 @@ def failure_text(job: Job) -> str:
 
 def duration(job: Job) -> float:
     """Seconds from the launch to the end, or until now."""
+    if job.clock is not None:
+        return max(job.clock - job.created, 0.0)
     return (job.ended - job.created) if job.ended is not None else since(job.created)
 
 
@@ -130,6 +132,10 @@ class JobsScreen(DeckScreen):
             )
         if failure := failure_text(job):
             return [*runs, (failure, "bad")]
+        if job.stalled:
+            return [*runs, (f"stalled: {clean(job.stalled[0].text)}", "warn")]
+        if job.progress and job.progress.share is not None and not job.state.final:
+            runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (rank_counts(job), "dim")]
 
     def tick(self) -> None:

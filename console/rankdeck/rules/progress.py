@@ -1,0 +1,142 @@
+"""Step, loss and speed of a job, picked from what its ranks print. No I/O."""
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from rankdeck.model.insight import Progress
+
+KEEP = 120
+"""Numbers kept under each name."""
+MOST_NAMES = 12
+_LONGEST = 600
+"""Characters of a line that are looked at: a pattern must not cost more than it tells."""
+_NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+
+TRAINERS: Mapping[str, Mapping[str, str]] = {
+    "hugging face": {
+        "loss": rf"'loss': '?{_NUMBER}",
+        "epoch": rf"'epoch': '?{_NUMBER}",
+        "grad_norm": rf"'grad_norm': '?{_NUMBER}",
+    },
+    "megatron": {
+        "step": r"\biteration\s+(\d+)\s*/\s*\d+",
+        "steps": r"\biteration\s+\d+\s*/\s*(\d+)",
+        "loss": rf"\blm loss:\s*{_NUMBER}",
+        "tflops": rf"TFLOP/s/GPU\):\s*{_NUMBER}",
+    },
+    "nemo": {
+        "step": r"\bglobal_step:\s*(\d+)",
+        "loss": rf"\breduced_train_loss:\s*{_NUMBER}",
+    },
+    "lightning and tqdm": {
+        "step": r"\d+%\|[^|]*\|\s*(\d+)/\d+",
+        "steps": r"\d+%\|[^|]*\|\s*\d+/(\d+)",
+        "steps_s": rf"{_NUMBER}\s?it/s",
+        "loss": rf"\b(?:train_)?loss(?:_step)?={_NUMBER}",
+    },
+    "nccl-tests": {
+        "size": r"^\s*(\d+)\s+\d+\s+\w+\s+\w+\s+-?\d+\s+[\d.e+]+\s+[\d.e+]+\s+[\d.e+]+\s+\S+",
+        "busbw_gb": r"^\s*\d+\s+\d+\s+\w+\s+\w+\s+-?\d+\s+[\d.e+]+\s+[\d.e+]+\s+([\d.e+]+)\s+\S+",
+        "avg_busbw_gb": rf"^# Avg bus bandwidth\s*:\s*{_NUMBER}",
+    },
+    "himeno": {
+        "mflops": rf"MFLOPS(?: measured)?\s*:\s*{_NUMBER}|{_NUMBER}\s+MFLOPS\b",
+        "gosa": rf"\bGosa\s*:?\s*{_NUMBER}",
+        "step": r"^\s*(\d+) of \d+\b",
+        "steps": r"^\s*\d+ of (\d+)\b",
+    },
+    "plain": {
+        "step": r"\b[Ss]teps?\b[ :=]+(\d+)",
+        "steps": r"\b[Ss]teps?\b[ :=]+\d+\s*(?:/|of)\s*(\d+)",
+        "loss": rf"\bloss\b[ :=]+{_NUMBER}",
+        "tokens_s": rf"{_NUMBER}\s*tok(?:ens)?/s",
+        "samples_s": rf"{_NUMBER}\s*samples?/s",
+        "images_s": rf"{_NUMBER}\s*im(?:a)?ge?s?/s",
+    },
+}
+"""Name of a trainer -> name of a number -> pattern; the first group that matched is the number."""
+
+
+def _defaults() -> dict[str, tuple[re.Pattern[str], ...]]:
+    table: dict[str, tuple[re.Pattern[str], ...]] = {}
+    for patterns in TRAINERS.values():
+        for name, pattern in patterns.items():
+            table[name] = (*table.get(name, ()), re.compile(pattern))
+    return table
+
+
+_DEFAULTS = _defaults()
+_DIGIT = re.compile(r"\d")
+
+
+def numbers_in(
+    line: str, patterns: Mapping[str, Iterable[re.Pattern[str]]]
+) -> dict[str, float]:
+    """The named numbers of one line."""
+    line = line[:_LONGEST]
+    if not _DIGIT.search(line):
+        return {}
+    found: dict[str, float] = {}
+    for name, several in patterns.items():
+        for pattern in several:
+            if (match := pattern.search(line)) and (value := _value(match)) is not None:
+                found[name] = value
+                break
+    return found
+
+
+def _value(match: re.Match[str]) -> float | None:
+    text = next((group for group in match.groups() if group), "")
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+class ProgressReader:
+    """Takes lines as they come; one rank is believed, the first that says a step or a loss."""
+
+    def __init__(
+        self, patterns: Mapping[str, str] | None, before: Progress | None
+    ) -> None:
+        own = {name: (re.compile(text),) for name, text in (patterns or {}).items()}
+        self._patterns = own or _DEFAULTS
+        self.rank: int | None = before.rank if before else None
+        """Who is believed."""
+        self._at = before.at if before else 0.0
+        self._values: dict[str, deque[float]] = {}
+        if before is not None:
+            for name, numbers in before.series.items():
+                self._values[name] = deque(numbers, KEEP)
+        self._now: Progress | None = before
+
+    def take(self, line: str, rank: int, at: float) -> bool:
+        """Whether the line said something new."""
+        if at < self._at or (self.rank is not None and rank != self.rank):
+            return False
+        found = numbers_in(line, self._patterns)
+        if not found:
+            return False
+        self.rank, self._at, self._now = rank, at, None
+        for name, value in found.items():
+            if name in self._values or len(self._values) < MOST_NAMES:
+                self._values.setdefault(name, deque(maxlen=KEEP)).append(value)
+        return True
+
+    @property
+    def now(self) -> Progress | None:
+        """Where the job is; None where nothing was understood."""
+        if self._now is None and self._values:
+            newest = {name: numbers[-1] for name, numbers in self._values.items()}
+            self._now = Progress(
+                step=newest.pop("step", None),
+                steps=newest.pop("steps", None),
+                values=newest,
+                series={n: tuple(v) for n, v in self._values.items() if len(v) > 1},
+                rank=self.rank,
+                at=self._at,
+            )
+        return self._now

@@ -1,0 +1,62 @@
+"""Numbers picked from what real trainers and benchmarks print."""
+
+import pytest
+
+from rankdeck.rules.progress import _DEFAULTS, ProgressReader, numbers_in
+
+LINES = [
+    ("{'loss': 2.3104, 'grad_norm': 1.2, 'learning_rate': 4.9e-05, 'epoch': 0.03}", {"loss": 2.3104, "epoch": 0.03}),
+    (" 12%|█▏        | 120/1000 [00:10<01:20,  9.85it/s]", {"step": 120, "steps": 1000, "steps_s": 9.85}),
+    ("Epoch 0:  13%|█▎ | 125/938 [00:05<00:35, 22.90it/s, v_num=0, train_loss=0.512]", {"step": 125, "steps": 938, "loss": 0.512}),
+    (" iteration      100/  500000 | consumed samples: 25600 | throughput per GPU (TFLOP/s/GPU): 123.4 | lm loss: 1.083E+01 |",
+     {"step": 100, "steps": 500000, "loss": 10.83, "tflops": 123.4}),
+    ("Training epoch 0, iteration 9/999 | lr: 3e-05 | global_step: 9 | reduced_train_loss: 10.3", {"loss": 10.3}),
+    ("     8388608       2097152     float     sum      -1    151.2   55.48  104.0      0    150.9   55.6  104.2      0",
+     {"size": 8388608, "busbw_gb": 104.0}),
+    ("# Avg bus bandwidth    : 232.915", {"avg_busbw_gb": 232.915}),
+    ("MFLOPS measured : 820.243942", {"mflops": 820.243942}),
+    ("     120 of 1200    123.456 MFLOPS  Gosa 3.007379e-05", {"step": 120, "steps": 1200, "mflops": 123.456, "gosa": 3.007379e-05}),
+    ("step   120  loss 2.3010  11,800 tok/s", {"step": 120, "loss": 2.301, "tokens_s": 11800}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "wanted"), LINES)
+def test_the_numbers_of_a_line_are_found(line: str, wanted: dict[str, float]) -> None:
+    found = numbers_in(line, _DEFAULTS)
+
+    assert {name: found.get(name) for name in wanted} == pytest.approx(wanted)
+
+
+def test_patterns_of_the_job_file_replace_the_usual_ones() -> None:
+    reader = ProgressReader({"step": r"it=(\d+)", "residual": r"res=(\S+)"}, None)
+
+    reader.take("it=4 res=1e-3 loss 9", 0, 1.0)
+    reader.take("it=5 res=nan", 0, 2.0)
+
+    assert reader.now is not None
+    assert (reader.now.step, reader.now.values) == (5, {"residual": 1e-3})
+
+
+def test_one_rank_is_believed_and_time_does_not_run_back() -> None:
+    reader = ProgressReader({}, None)
+
+    assert reader.take("step 1 of 4 loss 3", 2, 5.0)
+    assert not reader.take("step 9 of 4 loss 9", 0, 6.0)
+    assert not reader.take("step 0 of 4 loss 4", 2, 4.0)
+    assert reader.take("step 2 of 4 loss 2", 2, 7.0)
+
+    assert reader.now is not None
+    assert reader.now.share == 0.5
+    assert reader.now.series["loss"] == (3.0, 2.0)
+
+
+def test_what_an_earlier_session_read_goes_on() -> None:
+    first = ProgressReader({}, None)
+    first.take("step 1 loss 3", 0, 1.0)
+    first.take("step 2 loss 2", 0, 2.0)
+
+    second = ProgressReader({}, first.now)
+    second.take("step 3 loss 1", 0, 3.0)
+
+    assert second.now is not None
+    assert second.now.series["loss"] == (3.0, 2.0, 1.0)

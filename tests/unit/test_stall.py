@@ -1,0 +1,149 @@
+"""Who is stuck, on ranks made by hand: the rule fires where it should and nowhere else."""
+
+import pytest
+
+from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
+from rankdeck.rules.phases import last_run, phases
+from rankdeck.rules.stall import BUSY, QUIET, START, UNSURE, is_idle, stalls
+from rankdeck_agent.wire import NodePlan
+
+PER_NODE = 8
+
+
+def rank(number: int, heard: float, lines: int = 100, **more: object) -> RankState:
+    fields = {"state": State.RUNNING, "started": 0.0, **more}
+    node = f"n{number // PER_NODE + 1}"
+    return RankState(rank=number, node=node, heard=heard, lines=lines, **fields)
+
+
+def job(ranks: list[RankState], **more: object) -> Job:
+    nodes = tuple(
+        NodePlan("j", name, ()) for name in dict.fromkeys(r.node for r in ranks)
+    )
+    plan = Plan(job="j", name="j", cluster="c", backend="ssh", nodes=nodes)
+    fields = {"state": State.RUNNING, "created": -1.0, **more}
+    return Job(id="j", name="j", cluster="c", plan=plan, ranks=tuple(ranks), **fields)
+
+
+def idle(_: str) -> bool:
+    return True
+
+
+def busy(_: str) -> bool:
+    return False
+
+
+def unknown(_: str) -> None:
+    return None
+
+
+def test_the_one_silent_rank_of_512_is_named() -> None:
+    now = 1000.0
+    ranks = [rank(n, 600.0 if n == 137 else now - n % 5) for n in range(512)]
+
+    (found,) = stalls(job(ranks), now, unknown)
+
+    assert (found.kind, found.ranks) == ("rank", (137,))
+    assert found.text == "rank 137 on n18 silent for 400 s while 511 others go on"
+
+
+def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> None:
+    now = 1000.0
+    ranks = [rank(n, 800.0 if n == 137 else 850.0 + n % 7) for n in range(512)]
+
+    (found,) = stalls(job(ranks), now, idle)
+
+    assert found.kind == "all"
+    assert found.first == (137,)
+    assert "all 512 ranks silent for 144 s, CPUs and GPUs are idle" in found.text
+    assert "rank 137 on n18 fell silent first" in found.text
+
+
+@pytest.mark.parametrize(
+    ("load", "patience"), [(idle, QUIET), (unknown, UNSURE), (busy, BUSY)]
+)
+def test_the_longer_the_nodes_may_be_computing_the_longer_one_waits(
+    load, patience
+) -> None:
+    ranks = [rank(n, 100.0) for n in range(8)]
+
+    assert not stalls(job(ranks), 100.0 + patience - 1, load)
+    assert stalls(job(ranks), 100.0 + patience + 1, load)
+
+
+def test_ranks_that_write_every_minute_may_be_silent_for_ten() -> None:
+    ranks = [rank(n, 6000.0) for n in range(8)]  # 100 lines in 6000 s
+
+    assert not stalls(job(ranks), 6000.0 + 599, idle)
+    assert stalls(job(ranks), 6000.0 + 601, idle)
+
+
+def test_where_only_rank_0_reports_the_others_are_not_stuck() -> None:
+    ranks = [rank(0, 999.0), *(rank(n, 20.0, lines=9) for n in range(1, 16))]
+
+    assert not stalls(job(ranks), 1000.0, idle)
+
+
+def test_ranks_that_never_began_are_named_with_the_launchers_words() -> None:
+    ranks = [rank(n, 0.0, state=State.PENDING, started=None) for n in range(4)]
+    said = ["ssh: Could not resolve hostname n2: Name or service not known"]
+
+    (found,) = stalls(job(ranks), START + 10, unknown, said)
+
+    assert found.kind == "start"
+    assert found.text.startswith(
+        "no rank has begun after 71 s; the launcher's last line: ssh:"
+    )
+    assert "host name" in found.explained[0].means
+
+
+def test_some_that_never_began_are_named() -> None:
+    ranks = [rank(0, 99.0), rank(1, 99.0, state=State.PENDING, started=None)]
+
+    (found,) = stalls(job(ranks), 100.0, unknown)
+
+    assert found.text.startswith("rank 1 on n1 has not begun")
+
+
+def test_a_job_that_failed_or_ended_is_not_stalled() -> None:
+    ranks = [rank(n, 0.0) for n in range(4)]
+    failure = FirstFailure(rank=0, node="n1", exit_code=1, signal=None, at=1.0)
+
+    assert not stalls(job(ranks, first_failure=failure), 1e6, idle)
+    assert not stalls(job(ranks, state=State.DONE), 1e6, idle)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cpu", "cores", "gpus", "wanted"),
+    [(4, 1.0, 64, (), True), (4, 50.0, 64, (), False), (1, 1.6, 64, (), False), (4, 1.0, 64, (99.0,), False),
+     (4, None, 64, (), None), (4, 1.0, None, (), None)],
+)  # fmt: skip
+def test_idle_is_judged_by_cores_per_rank(ranks, cpu, cores, gpus, wanted) -> None:
+    assert is_idle(ranks, cpu, cores, gpus) is wanted
+
+
+def test_phases_follow_the_marks_and_never_run_back() -> None:
+    marks = {"ready": 2.0, "started": 5.0, "output": 4.9, "step": 9.0}
+    done = job([rank(0, 9.0)], marks=marks, created=1.0, ended=20.0, state=State.DONE)
+
+    found = phases(done)
+
+    assert [(p.name, p.start, p.end) for p in found] == [
+        ("copy", 1.0, 2.0), ("start", 2.0, 5.0), ("rendezvous", 5.0, 5.0), ("first step", 5.0, 9.0), ("running", 9.0, 20.0),
+    ]  # fmt: skip
+
+
+def test_the_last_run_is_the_newest_that_went_well() -> None:
+    def past(created: float, state: State) -> Job:
+        one = job([rank(0, 1.0)], created=created, state=state, ended=created + 1)
+        return one.__class__(
+            **{f: getattr(one, f) for f in one.__slots__} | {"id": f"j{created}"}
+        )
+
+    others = [past(1.0, State.DONE), past(2.0, State.DONE), past(3.0, State.FAILED)]
+    found = last_run(job([rank(0, 1.0)], created=9.0), others)
+
+    assert found is not None
+    assert found.id == "j2.0"
+    assert last_run(job([rank(0, 1.0)], created=0.5), others) is None
+    assert Launch.MPI
