@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lab import lab
+from tests.support.lab import lab, root_lab
 
-__all__ = ["lab"]
+__all__ = ["lab", "root_lab"]
 
 
 @pytest.fixture(autouse=True)

@@ -8,31 +8,51 @@ Take the fixture `lab` (one rootless lab of three nodes per test module; see `ro
         lab.cut("n2")
         assert lab.rankdeck("-c", str(file), "status").returncode == 0
 
-A test that cuts or crashes mends or boots afterwards. Another kind of lab (a root file system of its own,
-Slurm, Apptainer) is another module here with the same methods.
+A test that cuts or crashes mends or boots afterwards. The fixture `root_lab` is the same with a root file
+system of its own on every node: Apptainer, Podman, Slurm, two versions of Open MPI (see `root`).
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from tests.support.lab import root
+from tests.support.lab.root import RootLab
 from tests.support.lab.rootless import Lab, missing
 
-__all__ = ["Lab", "lab", "missing"]
+__all__ = ["Lab", "RootLab", "lab", "missing", "root_lab", "running"]
+AnyLab = TypeVar("AnyLab", bound=Lab)
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Give three nodes n1, n2, n3 and a head; skips by name where the machine cannot."""
-    why = missing()
-    if why:
+    if why := missing():
         pytest.skip(why)
+    with running(Lab) as up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+def root_lab() -> Iterator[RootLab]:
+    """Give three nodes n1, n2, n3 with real containers and Slurm; skips by name where it cannot."""
+    if why := root.missing():
+        pytest.skip(why)
+    with running(RootLab) as up:
+        yield up
+
+
+@contextmanager
+def running(kind: type[AnyLab], names: Sequence[str] = ()) -> Iterator[AnyLab]:
+    """A lab of this kind in a folder of its own, up until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="lab.") as folder:
-        running = Lab(Path(folder).resolve())
+        lab = kind(Path(folder).resolve(), names=names)
         try:
-            running.up()
-            yield running
+            lab.up()
+            yield lab
         finally:
-            running.down()
+            lab.down()

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -48,9 +48,16 @@ def missing() -> str:
 class Lab:
     """One running lab. `lab.nodes` are its names; every command has a limit in seconds."""
 
-    def __init__(self, folder: Path, count: int = 3) -> None:
+    making: ClassVar[tuple[str, ...]] = ("-U", "-r")
+    """How the head's namespaces are made, and entered again."""
+    entering: ClassVar[tuple[str, ...]] = ("-U", "--preserve-credentials")
+    node_script: ClassVar[Path] = _SCRIPTS / "node.sh"
+    python: ClassVar[str] = sys.executable
+    """The interpreter on the nodes."""
+
+    def __init__(self, folder: Path, count: int = 3, names: Sequence[str] = ()) -> None:
         self.folder = folder
-        self.nodes = tuple(f"n{i}" for i in range(1, count + 1))
+        self.nodes = tuple(names) or tuple(f"n{i}" for i in range(1, count + 1))
         self.user = files.user_name()
         self.shared = folder / "shared"
         """Seen by the head and every node under the same path, as a cluster file system."""
@@ -63,7 +70,8 @@ class Lab:
             "LAB_NODES": " ".join(self.nodes),
             "LAB_UID": str(files.uid()),
             "LAB_GID": str(files.gid()),
-            "LAB_KEEP": " ".join(_under_tmp(folder)),
+            "LAB_KEEP": " ".join(self._kept()),
+            "LAB_NODE_SCRIPT": str(self.node_script),
         }
 
     # ---- up and down ------------------------------------------------------------------
@@ -71,7 +79,7 @@ class Lab:
     def up(self) -> None:
         """Start it and wait until every node accepts SSH; raises RuntimeError with the logs."""
         files.lay(self.folder, dict(zip(self.nodes, self._addresses(), strict=True)))
-        own = ["unshare", "-U", "-r", "-n", "-u", "-m", "-p", "-i", "-f"]
+        own = ["unshare", *self.making, "-n", "-u", "-m", "-p", "-i", "-f"]
         with (self.folder / "head.log").open("wb") as log:
             head = subprocess.Popen(
                 [*own, "--kill-child=KILL", "--mount-proc", str(_SCRIPTS / "head.sh")],
@@ -123,7 +131,10 @@ class Lab:
 
     def address(self, node: str) -> str:
         """The address of a node on the lab's network."""
-        return f"{NET}.{10 + int(node[1:])}"
+        return f"{NET}.{10 + self._number(node)}"
+
+    def _number(self, node: str) -> int:
+        return self.nodes.index(node) + 1
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` so that it runs on the head, as the lab's ordinary user; for Popen and pty."""
@@ -204,7 +215,7 @@ class Lab:
             "identity": str(self.folder / "id"),
             "known_hosts": str(self.folder / "known_hosts"),
             "config": "none",
-            "python": sys.executable,
+            "python": self.python,
         }
         content = {
             "cluster": "lab",
@@ -220,11 +231,11 @@ class Lab:
 
     def cut(self, node: str) -> None:
         """Take the node's link down: nothing goes through, nothing is refused."""
-        self.as_root(["ip", "link", "set", f"v{node[1:]}", "down"])
+        self.as_root(["ip", "link", "set", f"v{self._number(node)}", "down"])
 
     def mend(self, node: str) -> None:
         """Take the link up again."""
-        self.as_root(["ip", "link", "set", f"v{node[1:]}", "up"])
+        self.as_root(["ip", "link", "set", f"v{self._number(node)}", "up"])
 
     def crash(self, node: str) -> None:
         """End every process of the node at once; its address stays and refuses."""
@@ -257,8 +268,8 @@ class Lab:
         )
 
     def _into_head(self) -> list[str]:
-        spaces = ["-U", "--preserve-credentials", "-n", "-u", "-m", "-p", "-i"]
-        return ["nsenter", "-t", str(self._pid), *spaces]
+        spaces = ["-n", "-u", "-m", "-p", "-i"]
+        return ["nsenter", "-t", str(self._pid), *self.entering, *spaces]
 
     def _first_process(self, node: str) -> int:
         """The node's process 1 as this machine numbers it; 0: the node is down."""
@@ -268,6 +279,10 @@ class Lab:
             if argv.startswith(b"unshare\0") and argv.endswith(ending):
                 return next(iter(processes.children(pid)), 0)
         return 0
+
+    def _kept(self) -> list[str]:
+        """What a node must see of the machine although it has folders of its own."""
+        return _under_tmp(self.folder)
 
     def _addresses(self) -> list[str]:
         return [self.address(node) for node in self.nodes]

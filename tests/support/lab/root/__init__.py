@@ -1,0 +1,103 @@
+"""The root lab: nodes with a root file system of their own, where containers and Slurm are real.
+
+The same `Lab` as the rootless one, but the nodes are trixie with Apptainer, Podman, Open MPI 5 and 4.1
+and Slurm, `/srv/images` holds application images (see image.sh), and root and the ordinary user `lab` are
+both real. The images are built once and kept in the cache folder; `python -m tests.support.lab.root`
+builds them, brings a lab up and says how to use it.
+"""
+
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.lab import rootless
+
+_SCRIPTS = Path(__file__).parent
+_BUILD_LIMIT = 900
+_PROGRAMS = ("mmdebstrap", "apt-get", "chroot")
+SIF = "/srv/images/mpi5.sif"
+SANDBOX = "/srv/images/mpi5"
+OLD_SANDBOX = "/srv/images/mpi4"
+"""Paths on every node: Open MPI 5 as one file and as a folder, bookworm's 4.1 as a folder."""
+OLD_MPI = "/opt/openmpi-4.1.8"
+"""Where the nodes have Open MPI 4.1, beside the 5 of /usr/bin."""
+
+
+def _place() -> Path:
+    """Where the images of this recipe are, or will be."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    recipe = (_SCRIPTS / "image.sh").read_bytes()
+    return Path(cache) / "rankdeck-lab" / hashlib.sha256(recipe).hexdigest()[:12]
+
+
+IMAGES = _place()
+"""Found before any test gets folders of its own."""
+
+
+@functools.cache
+def missing() -> str:
+    """Why the root lab cannot be here, or "" once its images are built."""
+    if os.geteuid() != 0:
+        return "the root lab needs root"
+    lacking = [program for program in _PROGRAMS if not shutil.which(program)]
+    if lacking:
+        return f"the root lab needs {', '.join(lacking)}"
+    return rootless.missing() or _build(IMAGES)
+
+
+def _build(place: Path) -> str:
+    """Build what is not there yet; why that failed, or ""."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    log = place.with_suffix(".log")
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists():
+            return ""
+        part = place.with_suffix(".part")
+        _remove(part)
+        command = [str(_SCRIPTS / "image.sh"), str(part), sys.executable]
+        with log.open("wb") as output:
+            try:
+                subprocess.run(
+                    ["unshare", "-m", *command],
+                    stdout=output,
+                    stderr=output,
+                    timeout=_BUILD_LIMIT,
+                    check=True,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                return f"the root lab's images cannot be built: {error}; see {log}"
+        part.rename(place)
+    return ""
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
+
+
+class RootLab(rootless.Lab):
+    """One running root lab; commands on the head are root's, and log in as `lab`."""
+
+    making = ()
+    entering = ()
+    node_script = _SCRIPTS / "node.sh"
+    python = "python3"
+
+    def __init__(self, folder: Path, count: int = 3, names: Sequence[str] = ()) -> None:
+        super().__init__(folder, count, names)
+        self._environment["LAB_IMAGES"] = str(IMAGES)
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """`argv` so that it runs on the head, as root."""
+        return [*self._into_head(), "--", *argv]
+
+    def _kept(self) -> list[str]:
+        kept = (self.folder, Path(sys.prefix).resolve())
+        return [str(path).lstrip("/") for path in kept]
