@@ -11,6 +11,7 @@ NAMES = (
     "startup",
     "agent",
     "telemetry_private",
+    "launch",
 )
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 

@@ -51,7 +51,7 @@ class SshFollower:
         self._linked: set[str] = set()
         self._done: set[str] = set()
         self._open = True
-        self._swept = False
+        self._sweeper: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
 
     # ---- who asks
@@ -96,8 +96,8 @@ class SshFollower:
                     if not self._waiting and not self._over():
                         await self._news.wait()
             finally:
-                for runner in runners:
-                    runner.cancel()
+                for task in (*runners, *([self._sweeper] if self._sweeper else [])):
+                    task.cancel()
 
     def _over(self) -> bool:
         if not self._open:
@@ -206,9 +206,8 @@ class SshFollower:
             self._send_watch(stream)
         for request in stream.take_spawns():
             self._tasks.create_task(self._spawn(stream, request))
-        if stream.closed and not self._swept and self._launchers_closed():
-            self._swept = True
-            self._tasks.create_task(self._sweep())
+        if stream.closed and not self._sweeper and self._launchers_closed():
+            self._sweeper = self._tasks.create_task(self._sweep())
 
     def _send_watch(self, stream: NodeStream) -> None:
         channel = self._channels.get(stream.node)

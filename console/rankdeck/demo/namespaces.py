@@ -28,12 +28,13 @@ def detach(*, user: bool) -> None:
 def furnish(hostname: str, keep: Iterable[Path]) -> None:
     """As process 1: set the host name, mount a /proc, /tmp and /dev/shm of its own.
 
-    What of `keep` lies under /tmp stays visible there. Raises OSError.
+    What of `keep` lies under /tmp stays visible there, and the host name resolves. Raises OSError.
     """
     socket.sethostname(hostname)
     _mount("none", "/", "", _REC | _PRIVATE)
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     _private_tmp([path.resolve() for path in keep])
+    _own_hosts(hostname)
     if Path("/dev/shm").is_dir():
         _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, "mode=1777")
 
@@ -54,6 +55,16 @@ def _private_tmp(keep: list[Path]) -> None:
         (tmp / path).mkdir(parents=True, exist_ok=True)
         _mount(f"./{path}", str(tmp / path), "", _BIND | _REC)
     os.chdir("/")
+
+
+def _own_hosts(hostname: str) -> None:
+    """Without it torchrun waits for a name server once for every rank."""
+    hosts = Path("/etc/hosts")
+    if not hosts.is_file():
+        return
+    own = Path("/tmp/.hosts")
+    own.write_text(f"127.0.0.1 localhost {hostname}\n::1 localhost\n")
+    _mount(str(own), str(hosts), "", _BIND)
 
 
 def _map(uid: int, outer_uid: int, gid: int, outer_gid: int) -> None:
