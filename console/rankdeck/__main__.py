@@ -1,5 +1,6 @@
 """The command: a verb of the command line, or the console when there is none."""
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -16,10 +17,11 @@ def open_console(cluster: "Cluster") -> int:
     from rankdeck.config.settings import read_settings
     from rankdeck.session import open_session
     from rankdeck.ui.app import run as show
-    from rankdeck.ui.settings import UiSettings
+    from rankdeck.ui.settings import UiSettings, lacks_unicode
 
     chosen = read_settings()
-    settings = UiSettings(theme=chosen.theme, ascii=chosen.ascii)
+    plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii
+    settings = UiSettings(theme=chosen.theme, ascii=plain, diff=chosen.diff)
     return show(partial(open_session, cluster), settings, cluster=cluster)
 
 

@@ -11,6 +11,7 @@ from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import ASCII, UNICODE
 from rankdeck.ui.merged import MergedLog
 from rankdeck.ui.search import Search
+from rankdeck.ui.settings import lacks_unicode
 from rankdeck.ui.widgets.canvas import fit, in_ascii
 from rankdeck.ui.widgets.gauges import bar, sparkline
 
@@ -201,3 +202,18 @@ def test_ascii_mode_sends_ascii(text: str) -> None:
 
 def test_every_command_in_the_table_does_something() -> None:
     assert set(verbs.VERBS) == set(commands.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("environment", "lacks"),
+    [
+        ({"LANG": "de_DE.UTF-8"}, False),
+        ({"LANG": "en_US.utf8"}, False),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "C"}, True),
+        ({"LANG": "C.UTF-8", "LC_CTYPE": ""}, False),
+        ({"LANG": "ja_JP.eucJP"}, True),
+        ({}, False),
+    ],
+)
+def test_only_a_utf_8_locale_draws_more_than_ascii(environment, lacks):
+    assert lacks_unicode(environment) is lacks

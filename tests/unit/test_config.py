@@ -207,10 +207,8 @@ def test_settings_are_read_and_default(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert read_settings() == Settings()
 
-    path = write(tmp_path, "theme: mono\nascii: true\nrefresh: 1\nkeys: {cancel: x}")
-    assert read_settings(path) == Settings(
-        theme="mono", ascii=True, refresh=1.0, keys={"cancel": "x"}
-    )
+    path = write(tmp_path, "theme: mono\nascii: true\ndiff: false")
+    assert read_settings(path) == Settings(theme="mono", ascii=True, diff=False)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,25 +1,24 @@
-"""The user's own file: how the console looks and which keys it has."""
+"""The user's own file: how the console looks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.config.document import finish, load, take
 from rankdeck.config.paths import config_folder
 
-KEYS = ("theme", "ascii", "refresh", "keys")
+KEYS = ("theme", "ascii", "diff")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What `settings.yaml` says."""
 
-    theme: str = "dark"
-    ascii: bool = False
-    refresh: float = 0.25
-    """Seconds from one paint to the next."""
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Action -> key."""
+    theme: str = ""
+    """"": dark, or mono where colour is not wanted."""
+    ascii: bool | None = None
+    """None: as the locale has it."""
+    diff: bool = True
+    """Send only changed cells; off for terminals that lose some."""
 
 
 def read_settings(path: Path | None = None) -> Settings:
@@ -30,12 +29,9 @@ def read_settings(path: Path | None = None) -> Settings:
     root = load(file)
     table = root.section(KEYS)
     settings = Settings(
-        theme=take(table, "theme", "dark"),
-        ascii=table["ascii"].truth() if "ascii" in table else False,
-        refresh=table["refresh"].number(0.25, least=0.05, most=60)
-        if "refresh" in table
-        else 0.25,
-        keys=table["keys"].table() if "keys" in table else {},
+        theme=take(table, "theme", ""),
+        ascii=table["ascii"].truth() if "ascii" in table else None,
+        diff=table["diff"].truth() if "diff" in table else True,
     )
     finish(root)
     return settings

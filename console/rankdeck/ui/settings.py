@@ -1,6 +1,7 @@
 """What the user chose about how the console looks."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,13 @@ def user_theme_folder() -> Path:
     """Where the user's own themes are."""
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "rankdeck" / "themes"
+
+
+def lacks_unicode(environment: Mapping[str, str]) -> bool:
+    """True where a locale is set that is not UTF-8; Python itself would pretend that it is."""
+    names = ("LC_ALL", "LC_CTYPE", "LANG")
+    chosen = next((environment[n] for n in names if environment.get(n)), "UTF-8")
+    return "utf8" not in chosen.lower().replace("-", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
