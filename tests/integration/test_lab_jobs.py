@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.lab import Lab
+from tests.support.polling import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 LIMIT = 150
@@ -68,13 +68,6 @@ def operator(lab: Lab) -> Operator:
 
 def text_of(objects: list[dict[str, Any]]) -> str:
     return "\n".join(f"{o['rank']}: {o['text']}" for o in objects)
-
-
-def until(condition: Callable[[], bool], what: str, limit: float = 40) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen in {limit} s"
-        time.sleep(0.2)
 
 
 SLEEPERS = """
@@ -172,7 +165,9 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
         "command: [sh, -c, 'i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done']\n"
     )
     with operator.start("run", file, "--json") as watcher:
-        until(lambda: operator.lab.processes("n2", "line $i") > 0, "the job on n2")
+        wait_until(
+            lambda: operator.lab.processes("n2", "line $i") > 0, 40, "the job on n2"
+        )
         operator.lab.cut("n2")
         time.sleep(4)  # long enough for output to pile up on the node
         operator.lab.mend("n2")
@@ -186,7 +181,9 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
 
 def test_a_crashed_node_stops_the_others(operator: Operator) -> None:
     with operator.start("run", operator.job_file(SLEEPERS), "--json") as watcher:
-        until(lambda: operator.lab.processes("n3", "sleep 600") > 0, "the job on n3")
+        wait_until(
+            lambda: operator.lab.processes("n3", "sleep 600") > 0, 40, "the job on n3"
+        )
         operator.lab.crash("n3")
         try:
             out, err = watcher.communicate(timeout=LIMIT)

@@ -1,0 +1,77 @@
+"""What a session does with a backend, in a few lines."""
+
+import time
+from contextlib import aclosing, asynccontextmanager
+
+from rankdeck.backends.ssh import SshBackend
+from rankdeck.model.job import Chunk, JobSpec, Launch
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.ssh import Connections
+from rankdeck.state.jobs import Jobs
+from tests.support.sshd import nodes
+
+
+class Console:
+    """Launches, follows and keeps what came."""
+
+    def __init__(self, cluster, connections):
+        self.cluster, self.connections = cluster, connections
+        self.backend = SshBackend(connections, Agents(connections))
+        self.jobs = Jobs()
+        self.kinds = []
+        self.chunks = []
+        self.followers = {}
+        self.counter = 0
+
+    async def launch(self, script, **options):
+        self.counter += 1
+        launch = options.pop("launch", Launch.PLAIN)
+        command = ("sh", "-c", script)
+        spec = JobSpec(
+            name="t",
+            launch=launch,
+            command=command,
+            **{"nodes": 2, "grace": 1.0, **options},
+        )
+        job = f"t-{time.time_ns()}-{self.counter}"
+        plan = await self.backend.launch(self.backend.plan(self.cluster, spec, job))
+        return self.jobs.add(plan, time.time()).id
+
+    async def follow(self, job):
+        follower = self.backend.follow(
+            self.jobs.job(job).plan, self.jobs.positions(job)[0]
+        )
+        self.followers[job] = follower
+        async with aclosing(aiter(follower)) as events:
+            async for event in events:
+                if isinstance(event, Chunk):
+                    self.chunks.append(event)
+                else:
+                    self.kinds.append((event.node, getattr(event, "kind", "tail")))
+                self.jobs.apply(event)
+
+    def watch(self, job, ranks, backlog=None):
+        self.followers[job].watch(self.jobs.resume_offsets(job, ranks, backlog))
+
+    def state(self, job):
+        return self.jobs.job(job).state
+
+    def texts(self, job, rank):
+        return [line.text for line in self.jobs.log(job, rank).lines]
+
+
+@asynccontextmanager
+async def console(tmp_path, names=("n1", "n2")):
+    """Two nodes with the SSH backend; what still runs is cancelled at the end."""
+    async with (
+        nodes(tmp_path, names) as found,
+        Connections(found.cluster) as connections,
+    ):
+        one = Console(found.cluster, connections)
+        one.nodes = found
+        try:
+            yield one
+        finally:
+            for record in one.jobs.all():
+                if not record.state.final:
+                    await one.backend.cancel(record.plan, 0)
