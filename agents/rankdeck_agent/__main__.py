@@ -17,6 +17,8 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
        rankdeck-agent job ...                      supervise the ranks of a job
+       rankdeck-agent image ...                    look at images, send and receive them
+       rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
 
 
@@ -78,6 +80,18 @@ def _job(given: list[str]) -> int:
     return job(given[1:])
 
 
+def _image(given: list[str]) -> int:
+    from rankdeck_agent.image.commands import main as image
+
+    return image(given[1:])
+
+
+def _preflight(given: list[str]) -> int:
+    from rankdeck_agent.preflight.dialogue import main as preflight
+
+    return preflight()
+
+
 def _version(given: list[str]) -> int:
     from rankdeck_agent import __version__
 
@@ -103,6 +117,8 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "sample": _sample,
     "kernel-log": _kernel_log,
     "job": _job,
+    "image": _image,
+    "preflight": _preflight,
     "--version": _version,
     "--help": _help,
     "-h": _help,

@@ -26,6 +26,8 @@ from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan, State
+from rankdeck.preflight.findings import Finding
+from rankdeck.preflight.run import Means, preflight
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.abort import countdown_for
@@ -63,6 +65,8 @@ class Session:
         self._history = history
         self._tasks = tasks
         self._backend: Backend
+        self._connections: Connections
+        self._agents: Agents
         self._followers: dict[str, Follower] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
@@ -91,6 +95,24 @@ class Session:
 
     def render(self, plan: Plan) -> str:
         return render(plan)
+
+    async def preflight(
+        self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
+    ) -> tuple[Finding, ...]:
+        """What would go wrong with this job now; each finding is told as it comes."""
+        health = {
+            node.name: node.health
+            for node in self.fleet.nodes()
+            if node.heard_s() is not None
+        }
+        means = Means(
+            cluster=self.cluster,
+            shell=self._connections,
+            agents=self._agents,
+            backend=self._backend,
+            health=health,
+        )
+        return await preflight(means, spec, tell)
 
     async def launch(self, spec: JobSpec) -> str:
         """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done."""
@@ -196,6 +218,7 @@ class Session:
     def begin(self, connections: Connections, link: Link | None) -> None:
         """Take up the jobs of earlier sessions, and the telemetry of every node."""
         agents = Agents(connections, self.cluster.access.python)
+        self._connections, self._agents = connections, agents
         make = plugins.find("backends", self.cluster.backend)
         self._backend = make(connections, agents)
         for job in reversed(self._history.load(self.cluster.name)):

@@ -1,6 +1,8 @@
-"""The small verbs: spawn and answer hand something to a supervisor, list and port only look."""
+"""The small verbs: spawn and answer hand something to a supervisor, remove tidies up, list and port only look."""
 
+import contextlib
 import json
+import shutil
 import socket
 import sys
 import time
@@ -55,6 +57,16 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
         raise FolderError(
             f"the supervisor of job {folder.job} on {folder.node} is gone"
         )
+    return {"ok": True}
+
+
+def remove(folder: RunFolder) -> dict[str, Any]:
+    """Delete what a job that is over left here."""
+    if not is_closed(folder / "events"):
+        raise FolderError(f"job {folder.job} is not over on {folder.node}")
+    shutil.rmtree(folder.path)
+    with contextlib.suppress(OSError):
+        folder.path.parent.rmdir()
     return {"ok": True}
 
 

@@ -25,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         ("follow", "stream events and output"),
         ("cancel", "end every process of the job here"),
         ("spawn", "start an MPI daemon (request on stdin)"),
+        ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
     ):
         one = verbs.add_parser(verb, help=purpose)
@@ -74,6 +75,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
         cancel(existing(asked.job, asked.node), max(0.0, asked.grace))
     ),
     "spawn": lambda asked: _say(ask.spawn(existing(asked.job, asked.node))),
+    "remove": lambda asked: _say(ask.remove(existing(asked.job, asked.node))),
     "answer": lambda asked: _say(
         ask.answer(existing(asked.job, asked.node), asked.id, " ".join(asked.text))
     ),

@@ -3,10 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 from weakref import WeakSet
 
 from rankdeck.backends.follow import NOT_THERE, SshFollower, last_json
@@ -15,13 +15,13 @@ from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Left, Plan, State
 from rankdeck.remote.attach import Agents
+from rankdeck.remote.each import on_each
 from rankdeck.remote.shell import Result, Shell
 from rankdeck_agent.wire import NodePlan
 
 START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
 _RETRY = 1.0
-T = TypeVar("T")
 
 
 class SshBackend:
@@ -73,7 +73,7 @@ class SshBackend:
 
     async def _prepare_all(self, nodes: Iterable[NodePlan]) -> None:
         plans = {node.node: node for node in nodes}
-        answers = await _on_each(plans, lambda name: self._prepare(plans[name]))
+        answers = await on_each(plans, lambda name: self._prepare(plans[name]))
         failed = [error for error in answers.values() if isinstance(error, NodeError)]
         if failed:
             more = f" (and {len(failed) - 1} more nodes)" if len(failed) > 1 else ""
@@ -91,7 +91,7 @@ class SshBackend:
     async def cancel(self, plan: Plan, grace: float) -> CancelReport:
         """Ask, wait, force, then look on every node for what is left."""
         names = [node.node for node in plan.nodes]
-        answers = await _on_each(
+        answers = await on_each(
             names, lambda name: self._cancel_node(plan.job, name, grace)
         )
         left: list[Left] = []
@@ -135,24 +135,6 @@ async def _limit(node: str, limit: float) -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
-
-
-async def _on_each(
-    names: Iterable[str], ask: Callable[[str], Awaitable[T]]
-) -> dict[str, T | NodeError]:
-    """The answer of every node, or its error, asked side by side."""
-    answers: dict[str, T | NodeError] = {}
-
-    async def one(name: str) -> None:
-        try:
-            answers[name] = await ask(name)
-        except NodeError as error:
-            answers[name] = error
-
-    async with asyncio.TaskGroup() as tasks:
-        for name in names:
-            tasks.create_task(one(name))
-    return answers
 
 
 def _left(node: str, result: Result) -> list[Left]:

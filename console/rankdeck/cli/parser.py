@@ -38,6 +38,14 @@ _WAIT = _option(
     default=10.0,
 )
 
+_ON = _option("nodes to use, e.g. n[01-04]", metavar="NODESET", default="")
+_SET = _option(
+    "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated",
+    metavar="KEY=VALUE",
+    action="append",
+    default=[],
+)
+
 VERBS = (
     Verb(
         "check",
@@ -65,15 +73,20 @@ VERBS = (
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--dry-run": _flag("print the exact files and commands, do nothing"),
             "--detach": _flag("come back once it is started"),
-            "--on": _option(
-                "nodes to use, e.g. n[01-04]", metavar="NODESET", default=""
-            ),
-            "--set": _option(
-                "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated",
-                metavar="KEY=VALUE",
-                action="append",
-                default=[],
-            ),
+            "--no-preflight": _flag("start it without looking first"),
+            "--on": _ON,
+            "--set": _SET,
+        },
+    ),
+    Verb(
+        "preflight",
+        "say what would go wrong with a job before it starts",
+        "rankdeck.cli.preflight:preflight",
+        {
+            "file": _option("a job file, or the name of one", metavar="JOB"),
+            "--on": _ON,
+            "--set": _SET,
+            "--fix": _flag("print the job file with every change that was proposed"),
         },
     ),
     Verb(

@@ -7,6 +7,7 @@ from rankdeck.cli import choose, codes, output, stream
 from rankdeck.cli.interrupts import Interrupts
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.overrides import override
+from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.report import proof, sentence, summary
 from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.cli.verdict import of_job
@@ -44,6 +45,9 @@ async def _show_plan(
 
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
+        if not options.no_preflight and not passes(await looked(session, spec)):
+            output.progress(f"{spec.name}: not started; --no-preflight starts it")
+            return codes.BAD_INPUT
         output.progress(f"{spec.name}: starting on {cluster.name} …")
         job_id = await session.launch(spec)
         output.progress(sentence(session.jobs.job(job_id)))

@@ -9,6 +9,7 @@ from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
 from rankdeck.model.insight import Explained, Progress, Stall
 from rankdeck.model.job import CancelReport, FirstFailure, Job, Plan, RankState
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.phases import phases
 
 Shape = dict[str, Any]
@@ -128,6 +129,18 @@ def health_shape(health: Health) -> Shape:
         ],
         "evaluated": health.evaluated,
         "checks": health.checks,
+    }
+
+
+def finding_shape(finding: Finding) -> Shape:
+    """One finding of preflight; `patch` is key path -> new value, null takes the key out."""
+    return {
+        "check": finding.check,
+        "level": finding.level.word,
+        "node": finding.node,
+        "text": finding.text,
+        "fix": finding.fix,
+        "patch": {change.key: change.value for change in finding.patch},
     }
 
 

@@ -32,6 +32,10 @@ class Channel(Protocol):
         """Send to its stdin; nothing where it has ended."""
         ...
 
+    async def drain(self) -> None:
+        """Wait until what was written is on its way; at once where the program has ended."""
+        ...
+
     def end(self) -> None:
         """End its stdin."""
         ...

@@ -37,6 +37,14 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self.ended: asyncio.Future[Exception | None] = (
             asyncio.get_running_loop().create_future()
         )
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         if datatype is None:
@@ -45,6 +53,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self.complaint = (self.complaint + data)[-_MOST_COMPLAINT:]
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()
         if not self.ended.done():
             self.ended.set_result(exc)
 
@@ -60,6 +69,9 @@ class SshChannel:
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
             self._channel.write(data)  # pyright: ignore[reportUnknownMemberType]
+
+    async def drain(self) -> None:
+        await self._session.writable.wait()
 
     def end(self) -> None:
         if not self._channel.is_closing() and self._channel.can_write_eof():

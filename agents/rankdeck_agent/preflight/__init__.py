@@ -1,0 +1,1 @@
+"""What a job would find on this node, and whether it can reach the others."""

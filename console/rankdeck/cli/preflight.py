@@ -1,0 +1,77 @@
+"""`rankdeck preflight`: what would go wrong, before it does."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankdeck.cli import choose, codes, output
+from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.overrides import override
+from rankdeck.cli.shapes import finding_shape
+from rankdeck.config.jobs import read_job
+from rankdeck.config.paths import find_job
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.health import Level
+from rankdeck.model.job import JobSpec
+from rankdeck.preflight.findings import Finding
+from rankdeck.preflight.patch import patched
+from rankdeck.session import Session
+
+_SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}
+
+
+def preflight(options: argparse.Namespace, _open_console: object) -> int:
+    """Look at a job and its nodes; the code says whether it can start."""
+    cluster = choose.cluster(options.cluster)
+    file = find_job(options.file, cluster.file)
+    spec = override(read_job(file), options.on, options.set)
+    return until_done(_preflight(cluster, spec, file, options))
+
+
+async def _preflight(
+    cluster: Cluster, spec: JobSpec, file: Path, options: argparse.Namespace
+) -> int:
+    quiet = options.json or options.fix
+    async with opened(cluster) as session:
+        findings = await session.preflight(
+            spec, _tell_nobody if quiet else lambda one: output.say(words(one))
+        )
+    ready = passes(findings)
+    if options.json:
+        shapes = [finding_shape(finding) for finding in findings]
+        output.say_object({"job": spec.name, "ready": ready, "findings": shapes})
+    elif options.fix:
+        output.say(patched(file, findings).rstrip("\n"))
+    return codes.OK if ready else codes.BAD_INPUT
+
+
+def _tell_nobody(_: Finding) -> None:
+    pass
+
+
+async def looked(session: Session, spec: JobSpec) -> tuple[Finding, ...]:
+    """Preflight before a launch: what is not well goes to stderr as it comes."""
+
+    def tell(finding: Finding) -> None:
+        if finding.level is not Level.OK:
+            output.progress(words(finding))
+
+    return await session.preflight(spec, tell)
+
+
+def passes(findings: Sequence[Finding]) -> bool:
+    """Whether nothing that was found would make the job fail."""
+    return all(finding.level is not Level.BAD for finding in findings)
+
+
+def words(finding: Finding) -> str:
+    """One finding as lines for people."""
+    where = f"{finding.node}: " if finding.node else ""
+    line = f"{_SIGNS[finding.level]:4} {finding.check:9} {where}{finding.text}"
+    changes = "; ".join(
+        f"{change.key}: {'(take out)' if change.value is None else change.value}"
+        for change in finding.patch
+    )
+    fix = f"{'':14} fix: {finding.fix}" if finding.fix else ""
+    patch = f"{'':14} in the job file: {changes}" if changes else ""
+    return "\n".join(filter(None, (line, fix, patch)))

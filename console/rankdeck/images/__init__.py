@@ -1,0 +1,1 @@
+"""Images: which bytes lie on which node, and how they get to the others."""

@@ -1,0 +1,1 @@
+"""What would go wrong with a job, found out before it starts."""

@@ -1,0 +1,79 @@
+"""All checks of what the nodes told: a table of names, what is well, and who judges."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from rankdeck.model.health import Level
+from rankdeck.model.job import Launch
+from rankdeck.preflight.case import (
+    Case,
+    needs_names,
+)
+from rankdeck.preflight.containers import image, runtime
+from rankdeck.preflight.findings import Finding, found
+from rankdeck.preflight.machine import (
+    clock,
+    folder,
+    memlock,
+    shared_memory,
+    slots,
+    space,
+)
+from rankdeck.preflight.nodes import gpus, health, names
+from rankdeck.preflight.programs import mpi, port, programs, same_program
+
+
+class Check(NamedTuple):
+    """One row: its name, what to say when nothing is found, and who judges."""
+
+    name: str
+    well: str
+    judge: Callable[[Case], Iterable[Finding]]
+
+
+CHECKS = (
+    Check("clock", "the clocks agree", clock),
+    Check("slots", "a core for every rank", slots),
+    Check("workdir", "the working directory is there", folder),
+    Check("program", "launcher and program are there", programs),
+    Check("program", "the program is the same file everywhere", same_program),
+    Check("mpi", "mpirun is what the job says", mpi),
+    Check("image", "the image is the same everywhere", image),
+    Check("runtime", "containers may be started", runtime),
+    Check("port", "the port is free", port),
+    Check("names", "the names resolve", names),
+    Check("gpu", "the GPUs are there and free", gpus),
+    Check("memlock", "enough memory may be locked", memlock),
+    Check("shm", "enough shared memory", shared_memory),
+    Check("space", "enough disk space", space),
+    Check("health", "telemetry has nothing against the nodes", health),
+)
+
+
+def concerns(case: Case) -> Mapping[str, bool]:
+    """Which checks have anything to look at for this job; those not named always have."""
+    spec = case.spec
+    nodes = [place.node for place in case.layout.places]
+    return {
+        "mpi": spec.launch is Launch.MPI,
+        "image": any(f.image is not None for _, f in case.answered),
+        "runtime": spec.container is not None and spec.container.runtime != "none",
+        "port": spec.launch is Launch.TORCHRUN and spec.torch.port > 0,
+        "names": needs_names(spec),
+        "gpu": any(f.gpus is not None for _, f in case.answered)
+        and any(n.gpus for n in nodes),
+        "memlock": any(node.rdma for node in nodes),
+        "health": bool(case.health),
+    }
+
+
+def judge(case: Case) -> list[Finding]:
+    """What every check that concerns this job found, or that all is well."""
+    concerned = concerns(case)
+    findings: list[Finding] = []
+    for check in CHECKS:
+        if not concerned.get(check.name, True):
+            continue
+        news = list(check.judge(case))
+        findings += news or [found(Level.OK, check.name, "", check.well)]
+    return findings

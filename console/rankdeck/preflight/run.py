@@ -1,0 +1,205 @@
+"""Preflight itself: ask all nodes at once, judge, let them find each other, tell as it comes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from rankdeck.backends.base import Backend
+from rankdeck.backends.layout import Layout, lay_out
+from rankdeck.errors import HostKeyError, LaunchError, NodeError
+from rankdeck.images.atlas import wanted_by
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.health import Health, Level
+from rankdeck.model.job import JobSpec, Launch
+from rankdeck.preflight import checks, jobfile, network
+from rankdeck.preflight.case import Case, is_address, needs_names, programs_of
+from rankdeck.preflight.facts import NodeFacts, node_facts
+from rankdeck.preflight.findings import Finding, found
+from rankdeck.preflight.probe import ELSEWHERE, judge_probe, probe_spec, run_probe
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.dialogue import Dialogue, dialogue
+from rankdeck.remote.each import on_each
+from rankdeck.remote.shell import Shell
+
+FACTS_LIMIT = 20.0
+CONNECT_LIMIT = 12.0
+LIVES = 45
+"""Seconds after which the agents end by themselves, whatever happens to us."""
+IMAGE_PATIENCE = 2.0
+"""Seconds to read an image whose digest is not known yet; then sizes are compared."""
+Tell = Callable[[Finding], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What preflight works with."""
+
+    cluster: Cluster
+    shell: Shell
+    agents: Agents
+    backend: Backend
+    health: Mapping[str, Health] = field(default_factory=dict[str, Health])
+
+
+async def preflight(means: Means, spec: JobSpec, tell: Tell) -> tuple[Finding, ...]:
+    """Everything that was found, in the order in which it was told; raises nothing of a node's."""
+    findings: list[Finding] = []
+
+    def take(news: list[Finding]) -> None:
+        for finding in news:
+            findings.append(finding)
+            tell(finding)
+
+    try:
+        layout = lay_out(means.cluster, spec, "preflight")
+        means.backend.plan(means.cluster, spec, "preflight")
+    except LaunchError as error:
+        take([found(Level.BAD, "plan", "", str(error))])
+        return tuple(findings)
+    take(jobfile.judge(spec))
+    if means.backend.name != "ssh":
+        text = f"the nodes are chosen by {means.backend.name} when the job starts: they were not asked"
+        take([found(Level.UNKNOWN, "reach", "", text)])
+        return tuple(findings)
+    async with AsyncExitStack() as stack:
+        await _Run(means, layout, stack, take).all()
+    return tuple(findings)
+
+
+class _Run:
+    """One preflight, from the first question to the last."""
+
+    def __init__(
+        self,
+        means: Means,
+        layout: Layout,
+        stack: AsyncExitStack,
+        take: Callable[[list[Finding]], None],
+    ) -> None:
+        self._means, self._layout, self._stack, self._take = means, layout, stack, take
+        self._token = token_hex(16)
+        self._talks: dict[str, Dialogue] = {}
+
+    async def all(self) -> None:
+        began = time.monotonic()
+        names = [place.node.name for place in self._layout.places]
+        answers = await on_each(names, self._facts)
+        facts = {n: a for n, a in answers.items() if isinstance(a, NodeFacts)}
+        if len(facts) == len(names):
+            text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
+            self._take([found(Level.OK, "reach", "", text)])
+        case = Case(
+            layout=self._layout,
+            facts=facts,
+            health=self._means.health,
+            image_here=image_here(self._layout.spec),
+        )
+        self._take(checks.judge(case))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._connect(case))
+            tasks.create_task(self._probe(case))
+
+    async def _facts(self, node: str) -> NodeFacts:
+        means = self._means
+        try:
+            talk = await self._stack.enter_async_context(
+                dialogue(means.shell, means.agents, node, ("preflight",))
+            )
+            asked = time.time()
+            raw = await talk.ask(self._request(node), FACTS_LIMIT)
+        except NodeError as error:
+            self._take([_unreachable(node, error)])
+            raise
+        self._talks[node] = talk
+        return node_facts(raw, asked, time.time())
+
+    def _request(self, node: str) -> dict[str, Any]:
+        spec, nodes = self._layout.spec, [p.node for p in self._layout.places]
+        env = {**self._means.cluster.environment, **spec.env}
+        wanted = wanted_by(spec)
+        image = [[wanted.runtime, wanted.image, wanted.base]] if wanted else []
+        here = next(n for n in nodes if n.name == node)
+        mpi = [spec.mpi.path, *ELSEWHERE] if spec.launch is Launch.MPI else []
+        simulated = "gpu" in self._means.cluster.simulate
+        return {
+            "token": self._token,
+            "seconds": LIVES,
+            "base": "" if "${" in spec.workdir else spec.workdir,
+            "path": env.get("PATH", ""),
+            "programs": programs_of(spec),
+            "versions": mpi,
+            "images": image,
+            "limit": IMAGE_PATIENCE,
+            "hosts": [n.host for n in nodes if not is_address(n.host)]
+            if needs_names(spec)
+            else [],
+            "port": spec.torch.port if node == nodes[0].name else 0,
+            "gpus": bool(here.gpus) and not simulated,
+        }
+
+    async def _connect(self, case: Case) -> None:
+        """Let every node try the others while all of them listen."""
+        self._take(network.interfaces(case))
+        orders = network.targets(case)
+
+        async def one(node: str) -> Mapping[str, network.Attempt]:
+            question = {"connect": orders[node]}
+            raw = await self._talks[node].ask(question, CONNECT_LIMIT)
+            return network.attempts(raw.get("connected"))
+
+        answers = await on_each(orders, one)
+        failed = {n: a for n, a in answers.items() if isinstance(a, NodeError)}
+        self._take([_unreachable(node, error) for node, error in failed.items()])
+        reached = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
+        self._take(network.judge_pairs(case, reached))
+
+    async def _probe(self, case: Case) -> None:
+        """Start two ranks, where nothing found so far says that they cannot start."""
+        spec = probe_spec(case)
+        if spec is None or not all(_can_launch(case, name) for name in spec.on):
+            return
+        outcome = await run_probe(self._means.backend, self._means.cluster, spec)
+        self._take(judge_probe(case, spec, outcome))
+        await on_each(spec.on, lambda node: self._forget(node, outcome.job))
+
+    async def _forget(self, node: str, job: str) -> None:
+        """Take the run folder of the probe away; what stays is small and named after it."""
+        means = self._means
+        agent = await means.agents.agent_path(node)
+        await means.shell.run(node, (*agent, "job", "remove", job, node), b"", 10)
+
+
+def _can_launch(case: Case, node: str) -> bool:
+    facts = case.facts[node]
+    return facts.base_there and all(
+        facts.programs[name].path
+        for name in programs_of(case.spec)[:2]
+        if name in facts.programs
+    )
+
+
+def image_here(spec: JobSpec) -> int | None:
+    """The size of the job's image on this machine, where it is a file here."""
+    path = local_image(spec)
+    return path.stat().st_size if path is not None else None
+
+
+def local_image(spec: JobSpec) -> Path | None:
+    """The image file on this machine: at its path, which is relative to the job file."""
+    if spec.container is None or "://" in spec.container.image:
+        return None
+    path = Path(spec.file).parent / Path(spec.container.image).expanduser()
+    return path if path.is_file() else None
+
+
+def _unreachable(node: str, error: NodeError) -> Finding:
+    if isinstance(error, HostKeyError):
+        fix = "compare the key with the node's own, then accept it"
+    else:
+        fix = f"try `ssh {node}` by hand, or leave it out with `on`"
+    return found(Level.BAD, "reach", node, error.why, fix)
