@@ -60,7 +60,7 @@ def _sample(given: list[str]) -> int:
             root = rest.pop(0)
         else:
             return _wrong(f"sample: unknown argument {word[:40]!r}")
-    from rankdeck_agent.telemetry import sample
+    from rankdeck_agent.sample import sample
 
     return sample(root, as_json=as_json)
 

@@ -40,7 +40,7 @@ class Tree:
                 os.close(self._open.pop(name))
         return self._read_fresh(name)
 
-    def _read_fresh(self, name: str) -> bytes:
+    def _read_fresh(self, name: str, *, keep: bool = True) -> bytes:
         # Not blocking: a FIFO or a terminal in the place of a file must not hold us.
         handle = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -48,11 +48,15 @@ class Tree:
         except OSError:
             os.close(handle)
             raise
-        if len(self._open) < OPEN_LIMIT:
+        if keep and len(self._open) < OPEN_LIMIT:
             self._open[name] = handle
         else:
             os.close(handle)
         return data
+
+    def once(self, name: str) -> bytes:
+        """What the file holds, for those that are not worth keeping open; raises OSError."""
+        return self._read_fresh(name, keep=False)
 
     def text(self, name: str) -> str:
         """One short line of the file, without control characters; raises OSError."""
@@ -65,15 +69,22 @@ class Tree:
         except OSError:
             return None
 
-    def names(self, folder: str) -> list[str]:
-        """Sorted names in a folder; none where there is no such folder."""
+    def names(self, folder: str, limit: int = LIST_LIMIT) -> list[str]:
+        """At most `limit` sorted names in a folder; none where there is no such folder."""
         try:
             found = os.listdir(self.path(folder))  # noqa: PTH208  no Path for each name
         except OSError as error:
             if error.errno in MISSING:
                 return []
             raise
-        return sorted(found)[:LIST_LIMIT]
+        return sorted(found)[:limit]
+
+    def link(self, name: str) -> str:
+        """The last part of where a link points; "" where there is none."""
+        try:
+            return os.path.basename(os.readlink(self.path(name)))  # noqa: PTH115, PTH119
+        except OSError:
+            return ""
 
     def exists(self, name: str) -> bool:
         return os.access(self.path(name), os.F_OK)

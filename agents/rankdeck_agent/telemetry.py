@@ -1,29 +1,24 @@
-"""Run the telemetry of one node until the lease ends; or take one sample."""
+"""Run the telemetry of one node until the lease ends."""
 
 import contextlib
-import json
 import os
-import platform
 import select
 import signal
 import sys
 import time
 import zlib
-from collections.abc import Generator, Mapping
-from dataclasses import asdict
+from collections.abc import Generator
 from types import SimpleNamespace
 
 from rankdeck_agent import __version__
-from rankdeck_agent.beat import LATE_SHARE, Beat, Beats
+from rankdeck_agent.beat import LATE_SHARE, Beats
 from rankdeck_agent.collectors import collectors
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
 from rankdeck_agent.files import Tree, clean, reason
+from rankdeck_agent.machine import machine
 from rankdeck_agent.wire import Hello
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_FIRST_LOOK = 2.0
-"""Seconds that a collector may take for its first reading, in `sample`."""
-_BETWEEN = 0.5
 
 
 class Lease:
@@ -133,20 +128,6 @@ def _trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def sample(root: str, *, as_json: bool) -> int:
-    """Print what this machine says of itself now."""
-    beats = Beats(collectors(root))
-    first = beats.take(limit=_FIRST_LOOK)
-    time.sleep(_BETWEEN)
-    beat = beats.take(limit=_FIRST_LOOK)
-    inventory = {**_inventory(Tree(root)), **first.inventory, **beat.inventory}
-    if as_json:
-        print(json.dumps({**asdict(beat.sample), "inventory": inventory}))
-    else:
-        print("\n".join(_table(beat, inventory)))
-    return 0
-
-
 def hello(config: Config) -> Hello:
     """Who this node is, as far as it is known before the first reading."""
     tree = Tree(config.root)
@@ -158,31 +139,9 @@ def hello(config: Config) -> Hello:
         boot=clean(boot.replace("/", "")),
         agent=__version__,
         period=config.period,
-        inventory=_inventory(tree),
+        inventory=machine(tree),
         simulated=config.simulate,
     )
-
-
-def _inventory(tree: Tree) -> dict[str, str]:
-    python = platform.python_version()
-    return {
-        "kernel": platform.release(),
-        "arch": platform.machine(),
-        "os": _system(tree),
-        "python": python,
-    }
-
-
-def _system(tree: Tree) -> str:
-    try:
-        text = tree.read("etc/os-release").decode("utf-8", "replace")
-    except OSError:
-        return platform.system()
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        if key == "PRETTY_NAME":
-            return clean(value.strip("\"'"))
-    return platform.system()
 
 
 def _phase(config: Config) -> float:
@@ -200,19 +159,6 @@ def _line(handle: int) -> bytes:
             return b"".join(parts)
         parts.append(part)
     raise ConfigError(f"the configuration is longer than {SIZE_LIMIT} bytes")
-
-
-def _table(beat: Beat, inventory: Mapping[str, str]) -> list[str]:
-    taken = beat.sample
-    lines = [f"{key:<40} {value}" for key, value in inventory.items()]
-    for metric in sorted(taken.values):
-        for device, value in sorted(taken.values[metric].items()):
-            lines.append(f"{metric:<40} {device:<16} {value}")
-    lines += [
-        f"{key:<40} could not be read: {why}" for key, why in taken.failed.items()
-    ]
-    lines += [f"{metric:<40} not here" for metric in taken.absent]
-    return lines
 
 
 def _refuse(why: str) -> int:

@@ -95,3 +95,9 @@ def whole(data: bytes) -> int:
     if value > LARGEST:
         raise ValueError("not a number of 64 bits")
     return value
+
+
+def signed(data: bytes) -> int:
+    """The number that is all of `data`, perhaps below zero; raises ValueError."""
+    text = data.strip()
+    return -whole(text[1:]) if text.startswith(b"-") else whole(text)

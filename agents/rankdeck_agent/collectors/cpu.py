@@ -139,8 +139,11 @@ def parse_times(data: bytes) -> dict[str, Times]:
 
 
 def _put_shares(reading: Reading, core: str, before: Times, now: Times) -> None:
-    total, idle, wait, steal = (max(0, b - a) for a, b in zip(before, now))
-    if total == 0:
+    total, idle, wait, steal = (b - a for a, b in zip(before, now))
+    # Idle and waiting time may step back: neither is then a part of the whole.
+    total -= min(0, idle) + min(0, wait)
+    idle, wait, steal = max(0, idle), max(0, wait), max(0, steal)
+    if total <= 0:
         return
     used = _percent(total - idle - wait, total)
     if core:

@@ -1,10 +1,12 @@
-"""Disks: space on local mounts, bytes of whole disks. Network mounts are never touched."""
+"""Disks: space on mounts, bytes and progress of whole disks. Network mounts are never touched from here."""
 
 import os
 import re
 from dataclasses import dataclass
+from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.network_mounts import SPACE, NetworkMounts, Space
 from rankdeck_agent.files import Tree, clean
 
 _LOCAL = frozenset(
@@ -17,10 +19,16 @@ _PSEUDO = frozenset(
     "bpf efivarfs configfs fusectl binfmt_misc rootfs ramfs squashfs iso9660 nsfs selinuxfs".split()
 )
 _WHOLE = re.compile(rb"(?:sd|vd|hd|xvd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+|pmem\d+")
+_DISKS = ("disk.read", "disk.write", "disk.io_stuck")
 _MOUNT_LIMIT = 64
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_AUTOMATIC = "autofs"
+"""To look at it would mount what it stands for."""
+_OURS = re.compile(
+    r"fuse\.(?:lxcfs|gvfsd-fuse|portal|snapfuse|squashfuse|rootlesskit.*|fuse-overlayfs)"
+)
+"""Served by a program of this machine, of no interest to a job."""
 _SPACE_EVERY = 5.0
-_SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
 
 
 @dataclass(frozen=True)
@@ -33,19 +41,43 @@ class Mount:
     readonly: bool
 
 
+@dataclass(frozen=True)
+class Disk:
+    """A whole disk in diskstats: bytes, requests done, and requests it has not answered."""
+
+    name: str
+    read: int
+    written: int
+    done: int
+    in_flight: int
+
+
 class DiskCollector:
-    """Space per local mount, bytes per whole disk."""
+    """Space per mount, bytes and progress per whole disk."""
 
     name = "disk"
     lane = "disk"
     period = 0.0
-    metrics: tuple[str, ...] = (*_SPACE, "disk.readonly", "disk.read", "disk.write")
+    metrics: tuple[str, ...] = (
+        *SPACE,
+        "disk.readonly",
+        "disk.mounted",
+        "disk.stuck",
+        *_DISKS,
+    )
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(
+        self, root: str = "/", network: Optional[NetworkMounts] = None
+    ) -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._raw = b""
         self._mounts: tuple[Mount, ...] = ()
+        self._remote: tuple[str, ...] = ()
+        # Under another root the mounts are those of another machine: nobody to ask.
+        ours = NetworkMounts() if root == "/" else None
+        self._network = network or ours
+        self._progress: dict[str, tuple[int, float]] = {}
         self._looked = -_SPACE_EVERY
         self._space = Reading()
 
@@ -54,15 +86,23 @@ class DiskCollector:
         if now - self._looked >= _SPACE_EVERY:
             self._looked, self._space = now, self._read_space()
         _copy(self._space, reading)
-        reading.attempt(("disk.read", "disk.write"), lambda: self._bytes(reading))
+        self._ask_network(reading, now)
+        reading.attempt(_DISKS, lambda: self._disks(reading, now))
         return reading
+
+    def _ask_network(self, reading: Reading, now: float) -> None:
+        if self._network is not None:
+            self._network.put(reading, self._remote, now)
+            return
+        for path in self._remote:
+            reading.put("disk.mounted", 1, path)
 
     def _read_space(self) -> Reading:
         reading = Reading()
-        reading.attempt((*_SPACE, "disk.readonly"), self._look)
+        reading.attempt((*SPACE, "disk.readonly", "disk.mounted"), self._look)
         for mount in self._mounts:
             self.doing = mount.path
-            reading.attempt(_SPACE, lambda m=mount: self._ask(reading, m), mount.path)
+            reading.attempt(SPACE, lambda m=mount: self._ask(reading, m), mount.path)
             reading.put("disk.readonly", int(mount.readonly), mount.path)
         self.doing = ""
         return reading
@@ -71,43 +111,67 @@ class DiskCollector:
         raw = self._tree.read("proc/self/mountinfo")
         if raw != self._raw:
             self._raw, self._mounts = raw, local_mounts(raw)
+            self._remote = network_mounts(raw)
 
     def _ask(self, reading: Reading, mount: Mount) -> None:
-        space = os.statvfs(self._tree.path(mount.path))
-        used = space.f_blocks - space.f_bfree
-        # As df: what root keeps for itself is not free for a job.
-        usable = used + space.f_bavail
-        if usable > 0:
-            reading.put("disk.used", round(100.0 * used / usable, 2), mount.path)
-            reading.put("disk.size", space.f_blocks * space.f_frsize, mount.path)
-            reading.put("disk.free", space.f_bavail * space.f_frsize, mount.path)
-        if space.f_files > 0:
-            inodes = 100.0 * (space.f_files - space.f_ffree) / space.f_files
-            reading.put("disk.inodes_used", round(inodes, 2), mount.path)
+        found = os.statvfs(self._tree.path(mount.path))
+        space = Space(
+            found.f_blocks,
+            found.f_bfree,
+            found.f_bavail,
+            found.f_frsize,
+            found.f_files,
+            found.f_ffree,
+        )
+        space.put(reading, mount.path)
 
-    def _bytes(self, reading: Reading) -> None:
-        for name, read, written in parse_diskstats(self._tree.read("proc/diskstats")):
-            reading.put("disk.read", read, name)
-            reading.put("disk.write", written, name)
+    def _disks(self, reading: Reading, now: float) -> None:
+        progress: dict[str, tuple[int, float]] = {}
+        for disk in parse_diskstats(self._tree.read("proc/diskstats")):
+            reading.put("disk.read", disk.read, disk.name)
+            reading.put("disk.write", disk.written, disk.name)
+            done, since = self._progress.get(disk.name, (-1, now))
+            if not disk.in_flight or disk.done != done:
+                since = now
+            progress[disk.name] = disk.done, since
+            reading.put("disk.io_stuck", round(now - since, 1), disk.name)
+        self._progress = progress
 
 
 def _copy(source: Reading, target: Reading) -> None:
-    target.values.update(source.values)
+    # The devices too: network mounts are added to them.
+    target.values.update({m: dict(d) for m, d in source.values.items()})
     target.failed.update(source.failed)
 
 
-def parse_diskstats(data: bytes) -> list[tuple[str, int, int]]:
-    """`(disk, bytes read, bytes written)` of whole disks; lines of another shape are left out."""
-    found: list[tuple[str, int, int]] = []
+def parse_diskstats(data: bytes) -> list[Disk]:
+    """The whole disks; lines of another shape are left out."""
+    found: list[Disk] = []
     for line in data.splitlines():
-        fields = line.split(None, 10)
-        if len(fields) < 10 or not _WHOLE.fullmatch(fields[2]):
+        fields = line.split(None, 12)
+        if len(fields) < 12 or not _WHOLE.fullmatch(fields[2]):
             continue
-        if fields[5].isdigit() and fields[9].isdigit():
-            found.append(
-                (fields[2].decode(), int(fields[5]) * 512, int(fields[9]) * 512)
-            )
+        numbers = fields[3:12]
+        if all(n.isdigit() and len(n) <= 20 for n in numbers):
+            reads, _, read, _, writes, _, written, _, waiting = map(int, numbers)
+            name = fields[2].decode()
+            found.append(Disk(name, read * 512, written * 512, reads + writes, waiting))
     return found
+
+
+def network_mounts(data: bytes) -> tuple[str, ...]:
+    """The mounts that only a server, or a program, can answer for."""
+    mounts = [m for m in map(_mount, data.decode("utf-8", "replace").splitlines()) if m]
+    paths = {m.path: _is_remote(m) for m in mounts}
+    # The last mount of a path hides those before it.
+    return tuple(path for path, remote in paths.items() if remote)[:_MOUNT_LIMIT]
+
+
+def _is_remote(mount: Mount) -> bool:
+    if mount.kind == _AUTOMATIC or _OURS.fullmatch(mount.kind):
+        return False
+    known = mount.kind in _LOCAL or mount.kind in _PSEUDO
+    return not known and clean(mount.path, 256) == mount.path
 
 
 def local_mounts(data: bytes) -> tuple[Mount, ...]:

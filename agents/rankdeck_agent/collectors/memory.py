@@ -6,10 +6,17 @@ from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.files import Tree
 
 _SIZE = re.compile(
-    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree):\s+(\d{1,15}) kB", re.MULTILINE
+    rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB",
+    re.MULTILINE,
 )
 _KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)
-_SIZES = ("mem.total", "mem.available", "mem.used", "mem.swap_used")
+_SIZES = (
+    "mem.total",
+    "mem.available",
+    "mem.used",
+    "mem.swap_used",
+    "mem.corrupted",
+)
 
 
 class MemoryCollector:
@@ -41,6 +48,8 @@ class MemoryCollector:
         if available is not None:
             reading.put("mem.available", available)
             reading.put("mem.used", round(100.0 * max(0, total - available) / total, 2))
+        if b"HardwareCorrupted" in sizes:
+            reading.put("mem.corrupted", sizes[b"HardwareCorrupted"])
         if b"SwapTotal" in sizes and b"SwapFree" in sizes:
             reading.put(
                 "mem.swap_used", max(0, sizes[b"SwapTotal"] - sizes[b"SwapFree"])

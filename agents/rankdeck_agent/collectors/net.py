@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, whole
@@ -11,10 +12,22 @@ _VIRTUAL = re.compile(
     r"(?:lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet.*|ifb.*|tap.*|tun.*|dummy.*|sit\d*"
     r"|ip6?tnl.*|ip6?gre.*|gre.*|erspan.*|ip_vti.*|ip6_vti.*|kube-.*|nodelocaldns|vxlan.*|lxc.*|podman.*)"
 )
-_COUNTERS = ("net.rx", "net.tx", "net.errors", "net.drops")
+_COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("net.rx", (0,)),
+    ("net.tx", (8,)),
+    ("net.errors", (2, 10)),
+    ("net.drops", (3, 11)),
+    ("net.frame_errors", (5,)),
+    ("net.fifo_errors", (4, 12)),
+    ("net.carrier_errors", (14,)),
+)
+"""Metric -> which of the sixteen numbers in /proc/net/dev add up to it."""
+_COUNTERS = tuple(metric for metric, _ in _COLUMNS)
+_FILES = (("net.mtu", "mtu"), ("net.carrier_changes", "carrier_changes"))
 _LIMIT = 64
-_SPEED_EVERY = 10.0
-"""Asking for the speed takes a lock of the kernel and a word with the driver."""
+_SELDOM = 10.0
+"""Seconds. Asking for the speed takes a lock of the kernel and a word with the driver."""
+_IDENTITY_EVERY = 60.0
 
 
 class NetCollector:
@@ -23,17 +36,25 @@ class NetCollector:
     name = "net"
     lane = "proc"
     period = 0.0
-    metrics: tuple[str, ...] = (*_COUNTERS, "net.up", "net.speed")
+    metrics: tuple[str, ...] = (
+        *_COUNTERS,
+        "net.up",
+        "net.speed",
+        *(metric for metric, _ in _FILES),
+    )
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._physical: dict[str, bool] = {}
-        self._speeds: dict[str, tuple[float, Optional[int]]] = {}
+        self._seldom: dict[str, Seldom] = {}
+        self._identified = -_IDENTITY_EVERY
+        self._inventory: dict[str, str] = {}
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
         reading.attempt(_COUNTERS, lambda: self._interfaces(reading, now))
+        reading.inventory = self._inventory
         return reading
 
     def _interfaces(self, reading: Reading, now: float) -> None:
@@ -48,6 +69,11 @@ class NetCollector:
                 name,
             )
         self.doing = ""
+        names = [name for name, _ in chosen]
+        self._seldom = {n: s for n, s in self._seldom.items() if n in names}
+        if now - self._identified >= _IDENTITY_EVERY:
+            self._identified = now
+            self._inventory = _identities(self._tree, names)
 
     def _read(self) -> bytes:
         try:
@@ -68,24 +94,67 @@ class NetCollector:
         state = self._tree.text(f"sys/class/net/{name}/operstate")
         up = state == "up" or (state == "unknown" and self._carrier(name))
         reading.put("net.up", int(up), name)
-        speed = self._speed(name, now) if up else None
-        if speed is not None:
-            reading.put("net.speed", speed, name)
+        seldom = self._seldom.get(name)
+        if seldom is None or now - seldom.asked >= _SELDOM or up != seldom.up:
+            seldom = self._seldom[name] = self._ask(name, now, up=up)
+        for metric, value in seldom.values.items():
+            reading.put(metric, value, name)
+        for metric, error in seldom.errors.items():
+            reading.fail((metric,), error, name)
 
     def _carrier(self, name: str) -> bool:
         return self._tree.maybe(f"sys/class/net/{name}/carrier") == "1"
 
-    def _speed(self, name: str, now: float) -> Optional[int]:
-        asked, speed = self._speeds.get(name, (-_SPEED_EVERY, None))
-        if now - asked < _SPEED_EVERY:
-            return speed
+    def _ask(self, name: str, now: float, *, up: bool) -> "Seldom":
+        base = f"sys/class/net/{name}"
+        seldom = Seldom(now, up)
+        for metric, file in _FILES:
+            try:
+                seldom.values[metric] = whole(self._tree.read(f"{base}/{file}"))
+            except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
+                seldom.errors[metric] = error
+        speed = self._speed(f"{base}/speed") if up else None
+        if speed:
+            seldom.values["net.speed"] = speed
+        return seldom
+
+    def _speed(self, file: str) -> Optional[int]:
         try:
-            speed = whole(self._tree.read(f"sys/class/net/{name}/speed")) * 1_000_000
+            return whole(self._tree.read(file)) * 1_000_000
         except (OSError, ValueError):
             # -1 or EINVAL: the driver knows none, as with most virtual cards.
-            speed = None
-        self._speeds[name] = (now, speed or None)
-        return speed or None
+            return None
+
+
+@dataclass
+class Seldom:
+    """What an interface said when it was last asked for more than its counters."""
+
+    asked: float
+    up: bool
+    values: dict[str, int] = field(default_factory=dict[str, int])
+    errors: dict[str, Exception] = field(default_factory=dict[str, Exception])
+
+
+def _identities(tree: Tree, names: Sequence[str]) -> dict[str, str]:
+    """Driver, RDMA device and kind of each interface, as far as it has them."""
+    found: dict[str, str] = {}
+    for name in names:
+        base = f"sys/class/net/{name}"
+        rows = {
+            "driver": tree.link(f"{base}/device/driver"),
+            "rdma": " ".join(_listed(tree, f"{base}/device/infiniband")),
+            "kind": "wifi" if tree.exists(f"{base}/phy80211") else "",
+        }
+        found.update({f"net.{name}.{k}": clean(v) for k, v in rows.items() if v})
+    return found
+
+
+def _listed(tree: Tree, folder: str) -> list[str]:
+    try:
+        return tree.names(folder)[:4]
+    except OSError:
+        return []
 
 
 def parse_net_dev(data: bytes) -> list[tuple[str, list[int]]]:
@@ -107,7 +176,5 @@ def _plausible(name: str, fields: Sequence[str]) -> bool:
 
 
 def _put_counters(reading: Reading, name: str, numbers: Sequence[int]) -> None:
-    reading.put("net.rx", numbers[0], name)
-    reading.put("net.tx", numbers[8], name)
-    reading.put("net.errors", numbers[2] + numbers[10], name)
-    reading.put("net.drops", numbers[3] + numbers[11], name)
+    for metric, columns in _COLUMNS:
+        reading.put(metric, sum(numbers[c] for c in columns), name)

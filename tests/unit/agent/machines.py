@@ -28,9 +28,62 @@ MOUNTINFO = """21 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
 
+HWMON = "sys/class/hwmon"
+EDAC = "sys/devices/system/edac/mc/mc0"
+CPU0 = "sys/devices/system/cpu/cpu0"
+CGROUP = "sys/fs/cgroup"
+SLOW = {
+    f"{HWMON}/hwmon0/name": "coretemp\n",
+    f"{HWMON}/hwmon0/temp1_input": "71000\n",
+    f"{HWMON}/hwmon0/temp2_input": "75000\n",
+    f"{HWMON}/hwmon0/temp1_crit": "100000\n",
+    f"{HWMON}/hwmon0/temp1_crit_alarm": "0\n",
+    f"{HWMON}/hwmon1/name": "nvme\n",
+    f"{HWMON}/hwmon1/temp1_input": "-2000\n",
+    f"{HWMON}/hwmon1/temp1_crit_alarm": "1\n",
+    f"{HWMON}/hwmon2/name": "nvme\n",
+    f"{HWMON}/hwmon2/temp1_input": "41000\n",
+    f"{HWMON}/hwmon3/name": "rpi_volt\n",
+    f"{HWMON}/hwmon3/in0_lcrit_alarm": "1\n",
+    f"{CPU0}/thermal_throttle/core_throttle_count": "3\n",
+    f"{CPU0}/thermal_throttle/package_throttle_count": "5\n",
+    f"{CPU0}/topology/physical_package_id": "0\n",
+    f"{EDAC}/ce_count": "9\n",
+    f"{EDAC}/ue_count": "1\n",
+    f"{EDAC}/ce_noinfo_count": "2\n",
+    f"{EDAC}/ue_noinfo_count": "0\n",
+    f"{EDAC}/dimm0/dimm_ce_count": "7\n",
+    f"{EDAC}/dimm0/dimm_ue_count": "1\n",
+    f"{EDAC}/dimm0/dimm_label": "DIMM_A1\n",
+    f"{EDAC}/dimm1/dimm_ce_count": "0\n",
+    f"{EDAC}/dimm1/dimm_ue_count": "0\n",
+    f"{EDAC}/dimm1/dimm_label": "DIMM_A1\n",
+    f"{CGROUP}/cgroup.controllers": "cpu memory\n",
+    f"{CGROUP}/a/memory.max": "4096\n",
+    f"{CGROUP}/a/memory.current": "1024\n",
+    f"{CGROUP}/a/b/memory.max": "max\n",
+    f"{CGROUP}/a/b/memory.current": "512\n",
+    f"{CGROUP}/a/b/cpuset.cpus.effective": "0-3,8\n",
+    f"{CGROUP}/a/b/cpu.max": "250000 100000\n",
+    f"{CGROUP}/a/b/cpu.stat": "usage_usec 5\nnr_periods 9\nnr_throttled 4\n",
+    "proc/self/cgroup": "0::/a/b\n",
+    "proc/41/stat": "41 (nv) D (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 77\n",
+    "proc/42/stat": "42 (nvidia-smi) D 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 88\n",
+    "sys/class/nvme/nvme0/state": "live\n",
+    "sys/class/nvme/nvme0/model": "Fast Disk   \n",
+    "sys/class/nvme/nvme1/state": "resetting\n",
+    "sys/class/net/eth0/mtu": "9000\n",
+    "sys/class/net/eth0/carrier_changes": "3\n",
+    "sys/firmware/devicetree/base/model": "Raspberry Pi 4 Model B\0",
+    "sys/devices/platform/soc/soc:firmware/get_throttled": "50005\n",
+}
+"""What is read seldom; no real machine has all of it."""
+
+
 def make_machine(root: Path) -> Path:
     """A machine of two cores, a card, a disk and an RDMA port, every number known."""
     texts = {
+        **SLOW,
         "proc/stat": STAT,
         "proc/meminfo": MEMINFO,
         "proc/vmstat": "nr_free_pages 1\noom_kill 3\npgfault 9\n",

@@ -39,7 +39,7 @@ def test_cpu_time_is_the_share_between_two_readings(tmp_path):
     assert second.values["cpu.core_used"] == {"0": 50.0}
     assert second.values["cpu.cores"] == {"": 2}
     assert second.values["psi.cpu"] == {"": 1.25}
-    assert {"psi.mem", "cpu.temp"} <= second.absent(cpu.metrics)
+    assert {"psi.mem", "cpu.freq"} <= second.absent(cpu.metrics)
 
 
 def test_iowait_that_goes_backwards_is_not_negative(tmp_path):

@@ -1,0 +1,373 @@
+"""What the seldom-read collectors make of a machine whose every number is known."""
+
+import os
+import stat as modes
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.cgroup import CgroupCollector
+from rankdeck_agent.collectors.cpu import CpuCollector
+from rankdeck_agent.collectors.disk import DiskCollector, network_mounts
+from rankdeck_agent.collectors.edac import EdacCollector
+from rankdeck_agent.collectors.heat import HeatCollector
+from rankdeck_agent.collectors.memory import MemoryCollector
+from rankdeck_agent.collectors.net import NetCollector
+from rankdeck_agent.collectors.network_mounts import COMMAND, NetworkMounts
+from rankdeck_agent.collectors.nvme import NvmeCollector
+from rankdeck_agent.collectors.pi import PiCollector
+from rankdeck_agent.collectors.tasks import TaskCollector
+from tests.unit.agent.machines import (
+    CGROUP,
+    CPU0,
+    EDAC,
+    HWMON,
+    copy_recorded,
+    make_machine,
+    write,
+)
+
+WORD = "sys/devices/platform/soc/soc:firmware/get_throttled"
+
+
+def test_each_chip_gives_its_hottest_sensor_and_its_alarm(tmp_path):
+    values = HeatCollector(str(make_machine(tmp_path))).collect(0).values
+
+    assert values["hwmon.temp"] == {"coretemp": 75.0, "nvme": -2.0, "nvme.2": 41.0}
+    assert values["hwmon.alarm"] == {"coretemp": 0, "nvme": 1}
+    assert values["cpu.margin"] == {"": 29.0}
+    assert values["cpu.throttles"] == {"package0": 5, "cores": 3}
+
+
+def test_a_sensor_without_an_answer_leaves_the_others_of_its_chip(tmp_path):
+    root = make_machine(tmp_path)
+    write(root, f"{HWMON}/hwmon0/temp2_input", "nothing\n")
+    write(root, f"{HWMON}/hwmon2/temp1_input", "\n")
+
+    reading = HeatCollector(str(root)).collect(0)
+
+    assert reading.values["hwmon.temp"] == {"coretemp": 71.0, "nvme": -2.0}
+    assert "hwmon.temp/nvme.2" in reading.failed
+
+
+def test_throttle_counts_of_the_recorded_machine_are_per_package(tmp_path):
+    root = copy_recorded(tmp_path)
+
+    values = HeatCollector(str(root)).collect(0).values
+
+    package = (root / CPU0 / "thermal_throttle/package_throttle_count").read_text()
+    assert values["cpu.throttles"]["package0"] == int(package)
+
+
+def test_a_raspberry_pi_tells_what_is_now_and_what_was_since_boot(tmp_path):
+    values = PiCollector(str(make_machine(tmp_path))).collect(0).values
+
+    assert values == {
+        "pi.undervolt": {"": 1},
+        "pi.undervolt_seen": {"": 1},
+        "pi.throttled": {"": 1},
+        "pi.throttled_seen": {"": 1},
+    }
+
+
+def test_an_undervoltage_stays_seen_after_the_driver_has_cleared_it(tmp_path):
+    root = make_machine(tmp_path)
+    write(root, f"{HWMON}/hwmon3/in0_lcrit_alarm", "0\n")
+    pi = PiCollector(str(root))
+    write(root, WORD, "1\n")
+    pi.collect(0)
+    write(root, WORD, "0\n")
+
+    values = pi.collect(5).values
+
+    assert (values["pi.undervolt"], values["pi.undervolt_seen"]) == ({"": 0}, {"": 1})
+    assert (values["pi.throttled"], values["pi.throttled_seen"]) == ({"": 0}, {"": 0})
+
+
+def test_without_the_firmware_the_kernels_alarm_is_enough_for_undervoltage(tmp_path):
+    root = make_machine(tmp_path)
+    (root / WORD).unlink()
+
+    reading = PiCollector(str(root)).collect(0)
+
+    assert reading.values["pi.undervolt"] == {"": 1}
+    assert reading.values["pi.undervolt_seen"] == {"": 1}
+    assert "pi.throttled" not in reading.values
+
+
+def test_a_mailbox_that_does_not_answer_is_failed_and_not_fine(tmp_path):
+    root = make_machine(tmp_path)
+    (root / WORD).unlink()
+    write(root, "dev/vcio", "")
+
+    reading = PiCollector(str(root)).collect(0)
+
+    assert "ENOTTY" in reading.failed["pi.throttled"]
+    assert "pi.throttled" not in reading.values
+
+
+def test_a_machine_that_is_no_raspberry_pi_is_asked_no_more(tmp_path):
+    write(tmp_path, f"{HWMON}/hwmon0/name", "coretemp\n")
+    pi = PiCollector(str(tmp_path))
+
+    reading = pi.collect(0)
+
+    assert reading.absent(pi.metrics) == set(pi.metrics)
+    assert pi.period > 1000
+
+
+def test_memory_errors_are_told_by_the_label_of_the_dimm(tmp_path):
+    values = EdacCollector(str(make_machine(tmp_path))).collect(0).values
+
+    assert values["edac.ce"] == {"mc0": 2, "DIMM_A1": 7, "mc0/dimm1": 0}
+    assert values["edac.ue"] == {"mc0": 0, "DIMM_A1": 1, "mc0/dimm1": 0}
+
+
+def test_a_controller_without_dimms_stands_for_all_of_them(tmp_path):
+    write(tmp_path, f"{EDAC}/ce_count", "9\n")
+    write(tmp_path, f"{EDAC}/ue_count", "bad\n")
+
+    reading = EdacCollector(str(tmp_path)).collect(0)
+
+    assert reading.values == {"edac.ce": {"mc0": 9}}
+    assert "bad" in reading.failed["edac.ue/mc0"]
+
+
+def test_the_tightest_limit_around_the_agent_counts(tmp_path):
+    values = CgroupCollector(str(make_machine(tmp_path))).collect(0).values
+
+    assert values == {
+        "cgroup.mem_limit": {"": 4096},
+        "cgroup.mem_used": {"": 1024},
+        "cgroup.cores": {"": 2.5},
+        "cgroup.throttled": {"": 4},
+    }
+
+
+def test_the_first_version_of_control_groups_is_read_too(tmp_path):
+    write(tmp_path, "proc/self/cgroup", "4:memory:/job\n3:cpuset:/\n1:cpu,cpuacct:/\n")
+    write(tmp_path, f"{CGROUP}/memory/job/memory.limit_in_bytes", "8192\n")
+    write(tmp_path, f"{CGROUP}/memory/job/memory.usage_in_bytes", "100\n")
+    write(tmp_path, f"{CGROUP}/memory/memory.limit_in_bytes", f"{2**63 - 4096}\n")
+    write(tmp_path, f"{CGROUP}/cpuset/cpuset.effective_cpus", "0-1\n")
+
+    values = CgroupCollector(str(tmp_path)).collect(0).values
+
+    assert values == {
+        "cgroup.mem_limit": {"": 8192},
+        "cgroup.mem_used": {"": 100},
+        "cgroup.cores": {"": 2.0},
+    }
+
+
+def test_only_tasks_that_wait_for_minutes_are_counted(tmp_path):
+    tasks = TaskCollector(str(make_machine(tmp_path)))
+
+    first = tasks.collect(0).values["kernel.dstate"]
+    later = tasks.collect(300).values["kernel.dstate"]
+    # The same number, another process: it has waited for no time at all.
+    old = (tmp_path / "proc/42/stat").read_text()
+    write(tmp_path, "proc/42/stat", old.replace(" 88\n", " 99\n"))
+    replaced = tasks.collect(360).values["kernel.dstate"]
+
+    assert first == {"nvidia": 0, "other": 0}
+    assert later == {"nvidia": 1, "other": 0}
+    assert replaced == {"nvidia": 0, "other": 0}
+
+
+def test_an_nvme_controller_is_live_or_not(tmp_path):
+    reading = NvmeCollector(str(make_machine(tmp_path))).collect(0)
+
+    assert reading.values["nvme.live"] == {"nvme0": 1, "nvme1": 0}
+    assert reading.inventory["nvme.nvme0.model"] == "Fast Disk"
+
+
+def test_memory_that_the_kernel_gave_up_is_counted(tmp_path):
+    write(tmp_path, "proc/meminfo", "MemTotal: 9 kB\nHardwareCorrupted:    4 kB\n")
+
+    values = MemoryCollector(str(tmp_path)).collect(0).values
+
+    assert values["mem.corrupted"] == {"": 4096}
+
+
+def test_guest_time_is_not_counted_twice_and_a_new_core_starts_later(tmp_path):
+    cpu = CpuCollector(str(make_machine(tmp_path)))
+    write(tmp_path, "proc/stat", "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    cpu.collect(0)
+    rows = "cpu 50 0 0 50 0 0 0 0 50 0\ncpu0 50 0 0 50 0 0 0 0 50 0\ncpu1 9 0 0 1 0 0 0 0\n"
+    write(tmp_path, "proc/stat", rows)
+
+    values = cpu.collect(1).values
+
+    assert values["cpu.used"] == {"": 50.0}
+    assert values["cpu.core_used"] == {"0": 50.0}
+    assert values["cpu.cores"] == {"": 2}
+
+
+def test_waiting_time_that_steps_back_does_not_swell_the_rest(tmp_path):
+    cpu = CpuCollector(str(make_machine(tmp_path)))
+    write(tmp_path, "proc/stat", "cpu 100 0 0 800 50 0 0 0\n")
+    cpu.collect(0)
+    write(tmp_path, "proc/stat", "cpu 150 0 0 850 0 0 0 0\n")
+
+    assert cpu.collect(1).values["cpu.used"] == {"": 50.0}
+
+
+def test_an_interface_tells_its_errors_by_kind_and_what_it_is(tmp_path):
+    root = make_machine(tmp_path)
+    device = root / "sys/class/net/eth0/device"
+    (device / "infiniband/mlx5_0").mkdir(parents=True)
+    (device / "driver").symlink_to("../../bus/pci/drivers/mlx5_core")
+    write(root, "proc/self/net/dev", "eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
+
+    reading = NetCollector(str(root)).collect(0)
+
+    values = {m: d["eth0"] for m, d in reading.values.items()}
+    assert values["net.frame_errors"] == 6
+    assert values["net.fifo_errors"] == 5 + 13
+    assert values["net.carrier_errors"] == 15
+    assert (values["net.mtu"], values["net.carrier_changes"]) == (9000, 3)
+    assert reading.inventory == {
+        "net.eth0.driver": "mlx5_core",
+        "net.eth0.rdma": "mlx5_0",
+    }
+
+
+def test_a_link_that_comes_back_slower_is_seen_at_once(tmp_path):
+    root = make_machine(tmp_path)
+    net = NetCollector(str(root))
+    net.collect(0)
+    write(root, "sys/class/net/eth0/operstate", "down\n")
+    down = net.collect(1).values
+    write(root, "sys/class/net/eth0/operstate", "up\n")
+    write(root, "sys/class/net/eth0/speed", "1000\n")
+
+    back = net.collect(2).values
+
+    assert "net.speed" not in down
+    assert back["net.speed"] == {"eth0": 1e9}
+
+
+def diskstats(done, waiting):
+    return f"8 0 sda {done} 2 10 4 5 6 20 8 {waiting} 10 11\n"
+
+
+def test_a_disk_with_work_and_without_progress_is_stuck(tmp_path):
+    root = make_machine(tmp_path)
+    disk = DiskCollector(str(root))
+    waits = []
+    for at, done, waiting in (
+        (0, 1, 2),
+        (10, 1, 2),
+        (20, 1, 3),
+        (30, 2, 3),
+        (40, 2, 0),
+    ):
+        write(root, "proc/diskstats", diskstats(done, waiting))
+        waits.append(disk.collect(at).values["disk.io_stuck"]["sda"])
+
+    assert waits == [0, 10, 20, 0, 0]
+
+
+def test_network_mounts_are_known_and_autofs_is_never_touched(tmp_path):
+    raw = (
+        b"1 0 0:1 / /home rw - nfs4 fs:/home rw\n"
+        b"2 0 0:2 / /auto rw - autofs auto rw\n"
+        b"3 0 0:3 / /sshfs rw - fuse.sshfs a:/ rw\n"
+        b"4 0 0:4 / /lxcfs rw - fuse.lxcfs lxcfs rw\n"
+        b"5 0 0:5 / /data\\040set ro - lustre l:/ rw\n"
+        b"6 0 8:1 / / rw - ext4 /dev/sda rw\n"
+    )
+
+    assert network_mounts(raw) == ("/home", "/sshfs", "/data set")
+
+
+def ask(mounts, path, now):
+    reading = Reading()
+    mounts.put(reading, [path], now)
+    return reading
+
+
+def settle(mounts, path, now, done):
+    """Ask again until the child has answered."""
+    for _ in range(2000):
+        reading = ask(mounts, path, now)
+        if done(reading):
+            return reading
+        os.sched_yield()
+        select_a_little()
+    raise AssertionError(f"no answer: {reading.values} {reading.failed}")
+
+
+def select_a_little():
+    import select
+
+    select.select([], [], [], 0.01)
+
+
+def program(folder: Path, text: str) -> tuple[str, ...]:
+    path = folder / "ask"
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(path.stat().st_mode | modes.S_IXUSR)
+    return (str(path),)
+
+
+def test_a_mount_that_answers_gives_its_space(tmp_path):
+    if not Path(COMMAND[0]).exists():
+        pytest.skip("no stat command on this machine")
+    mounts = NetworkMounts()
+
+    path = str(tmp_path)
+    reading = settle(mounts, path, 0.0, lambda r: "disk.used" in r.values)
+
+    assert reading.values["disk.mounted"] == {path: 1}
+    assert reading.values["disk.size"][path] == (
+        os.statvfs(path).f_blocks * os.statvfs(path).f_frsize
+    )
+    assert reading.values["disk.stuck"] == {path: 0.0}
+
+
+def test_a_mount_that_refuses_is_failed_with_its_reason(tmp_path):
+    path = str(tmp_path / "gone")
+
+    reading = settle(NetworkMounts(), path, 0.0, lambda r: r.failed)
+
+    assert reading.failed[f"disk.used/{path}"] == "No such file or directory"
+
+
+def test_a_mount_that_hangs_is_asked_once_and_its_wait_is_told(tmp_path):
+    gate, asked = tmp_path / "gate", tmp_path / "asked"
+    os.mkfifo(gate)
+    text = f"open({str(asked)!r}, 'a').write('x'); open({str(gate)!r}).read(); print('9 3 2 512 10 5')"
+    mounts = NetworkMounts(program(tmp_path, text))
+    settle(mounts, "/nfs", 0.0, lambda r: asked.exists())
+
+    waits = [ask(mounts, "/nfs", at) for at in (3.0, 8.0, 60.0)]
+    with gate.open("w"):
+        pass
+    back = settle(mounts, "/nfs", 61.0, lambda r: "disk.used" in r.values)
+
+    assert [w.values["disk.stuck"]["/nfs"] for w in waits] == [3.0, 8.0, 60.0]
+    assert "disk.used" in waits[0].pending
+    assert waits[1].failed["disk.used//nfs"] == "no answer for 8 s"
+    assert back.values["disk.free"] == {"/nfs": 1024}
+    assert back.values["disk.inodes_used"] == {"/nfs": 50.0}
+    assert asked.read_text().count("x") <= 2
+
+
+def test_words_that_are_no_numbers_are_an_error(tmp_path):
+    mounts = NetworkMounts(program(tmp_path, "print('\\x1b[2J lots')"))
+
+    reading = settle(mounts, "/nfs", 0.0, lambda r: r.failed)
+
+    assert "not a number" in reading.failed["disk.used//nfs"]
+    assert reading.failed["disk.used//nfs"].isprintable()
+
+
+def test_without_the_command_the_reason_is_told(tmp_path):
+    reading = ask(NetworkMounts((str(tmp_path / "none"),)), "/nfs", 0.0)
+
+    assert "cannot be run" in reading.failed["disk.used//nfs"]
+    assert reading.values["disk.mounted"] == {"/nfs": 1}
