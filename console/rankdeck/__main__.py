@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 
-def open_console(cluster: "Cluster") -> int:
-    """Show the console until it is closed."""
+def open_console(cluster: "Cluster", job: str = "") -> int:
+    """Show the console, on this job if one is named, until it is closed."""
     from rankdeck.config.settings import read_settings
     from rankdeck.session import open_session
     from rankdeck.ui.app import run as show
@@ -22,7 +22,7 @@ def open_console(cluster: "Cluster") -> int:
     chosen = read_settings()
     plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii
     settings = UiSettings(theme=chosen.theme, ascii=plain, diff=chosen.diff)
-    return show(partial(open_session, cluster), settings, cluster=cluster)
+    return show(partial(open_session, cluster), settings, cluster=cluster, job=job)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

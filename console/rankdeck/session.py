@@ -20,7 +20,11 @@ from typing import Any
 
 from rankdeck import plugins
 from rankdeck.backends.base import Backend, Follower
+from rankdeck.backends.export import export
+from rankdeck.backends.inspect import inspect_job
 from rankdeck.backends.plans import render
+from rankdeck.backends.recording import Recording
+from rankdeck.backends.report import TAIL, Source, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
@@ -31,6 +35,8 @@ from rankdeck.preflight.run import Means, preflight
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.abort import countdown_for
+from rankdeck.rules.lens import Inspection
+from rankdeck.state.chronicle import Chronicle, node_health
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
@@ -63,6 +69,7 @@ class Session:
         self.messages = Messages()
         self.pending_host_key: HostKeyError | None = None
         self._history = history
+        self._chronicle = Chronicle(history, self.fleet)
         self._tasks = tasks
         self._backend: Backend
         self._connections: Connections
@@ -114,11 +121,15 @@ class Session:
         )
         return await preflight(means, spec, tell)
 
+    def export(self, spec: JobSpec) -> str:
+        """The job as a shell script that needs no Rankdeck; raises LaunchError."""
+        return export(self.plan(spec), self.cluster)
+
     async def launch(self, spec: JobSpec) -> str:
         """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done."""
         plan = await self._backend.launch(self.plan(spec))
         job = self.jobs.add(plan, time.time())
-        self._history.save(job)
+        self._chronicle.save(job, time.time())
         self._follow(job)
         return job.id
 
@@ -131,8 +142,21 @@ class Session:
             job.plan, job.plan.grace if grace is None else grace
         )
         self.jobs.cancelled(job_id, report)
-        self._history.save(self.jobs.job(job_id))
+        self._chronicle.save(self.jobs.job(job_id), time.time())
         return report
+
+    async def inspect(self, job_id: str) -> Inspection:
+        """Where every rank of the job is now; asks all its nodes."""
+        return await inspect_job(self._connections, self._agents, self.jobs.job(job_id))
+
+    async def report(self, job_id: str, path: Path, *, full: bool = False) -> Recording:
+        """Write all about the job into one archive, without secrets; raises RankdeckError."""
+        job, now = self.jobs.job(job_id), time.time()
+        health = [*self._history.health(job_id)]
+        health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
+        events = self._history.events(job_id)
+        source = Source(job, events, health, self.cluster.environment)
+        return await write_report(self._backend, source, path, None if full else TAIL)
 
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no gang abort."""
@@ -205,13 +229,14 @@ class Session:
         try:
             async for event in follower:
                 self.jobs.apply(event)
+                self._chronicle.take(event)
                 if hear := self._listeners.get(job_id):
                     hear(event)
         except RankdeckError as error:
             self.jobs.note(job_id, str(error))
         finally:
             self._followers.pop(job_id, None)
-            self._history.save(self.jobs.job(job_id))
+            self._chronicle.save(self.jobs.job(job_id), time.time())
 
     # ---- opening and closing
 
@@ -283,7 +308,7 @@ class Session:
             await asyncio.sleep(SAVE_PERIOD)
             self.notice_stalls()
             for job_id in tuple(self._followers):
-                self._history.save(self.jobs.job(job_id))
+                self._chronicle.save(self.jobs.job(job_id), time.time())
 
     # ---- host keys
 

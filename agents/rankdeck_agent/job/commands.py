@@ -11,6 +11,7 @@ from rankdeck_agent.job.cancel import cancel
 from rankdeck_agent.job.detach import run
 from rankdeck_agent.job.folder import FolderError, existing
 from rankdeck_agent.job.follow import follow
+from rankdeck_agent.job.inspection import inspect
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -27,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
         ("spawn", "start an MPI daemon (request on stdin)"),
         ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
+        ("inspect", "say where every rank here is now"),
     ):
         one = verbs.add_parser(verb, help=purpose)
         one.add_argument("job")
@@ -74,6 +76,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "cancel": lambda asked: _say(
         cancel(existing(asked.job, asked.node), max(0.0, asked.grace))
     ),
+    "inspect": lambda asked: _say(inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: _say(ask.spawn(existing(asked.job, asked.node))),
     "remove": lambda asked: _say(ask.remove(existing(asked.job, asked.node))),
     "answer": lambda asked: _say(

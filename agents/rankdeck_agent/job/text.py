@@ -17,3 +17,12 @@ def table(text: str) -> Optional[dict[str, Any]]:
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def array(text: str) -> Optional[list[Any]]:
+    """The JSON array in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("list[Any]", value) if isinstance(value, list) else None

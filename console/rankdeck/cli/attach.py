@@ -13,11 +13,13 @@ from rankdeck.model.job import Job
 from rankdeck.state.jobs import Jobs
 
 
-def attach(options: argparse.Namespace, open_console: Callable[[Cluster], int]) -> int:
-    """The console, or the output of one job until it ends."""
+def attach(
+    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
+) -> int:
+    """The console, on that job if one is named; where nobody looks its output until it ends."""
     cluster = choose.cluster(options.cluster)
-    if not options.job and output.is_terminal() and not options.json:
-        return open_console(cluster)
+    if output.is_terminal() and not options.json:
+        return open_console(cluster, options.job)
     return until_done(_follow(cluster, options))
 
 

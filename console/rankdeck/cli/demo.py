@@ -9,7 +9,9 @@ from rankdeck.demo import cluster as embedded
 from rankdeck.model.cluster import Cluster
 
 
-def demo(options: argparse.Namespace, open_console: Callable[[Cluster], int]) -> int:
+def demo(
+    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
+) -> int:
     """Start, stop or describe it; with no word: start it and open the console on it."""
     if options.action == "down":
         output.progress(
@@ -19,7 +21,7 @@ def demo(options: argparse.Namespace, open_console: Callable[[Cluster], int]) ->
         output.progress("demo: starting three virtual nodes …")
         file = embedded.up()
         if options.action is None and not options.json:
-            return open_console(read_cluster(file))
+            return open_console(read_cluster(file), "")
     return _describe(embedded.status(), as_json=options.json)
 
 

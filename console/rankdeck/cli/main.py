@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 _BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError)
-OpenConsole = Callable[["Cluster"], int]
-"""Show the console of this cluster until it is closed."""
+OpenConsole = Callable[["Cluster", str], int]
+"""Show the console of this cluster, on a job unless "", until it is closed."""
 Verb = Callable[[argparse.Namespace, OpenConsole], int]
 
 
@@ -49,7 +49,7 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
         return 0
     if options.verb is None:
         choose = import_module("rankdeck.cli.choose")
-        return open_console(choose.cluster(options.cluster))
+        return open_console(choose.cluster(options.cluster), "")
     if options.verb == "agent":
         raise UsageError("write `rankdeck agent …` with no option before `agent`")
     module, name = options.target.split(":")

@@ -73,7 +73,25 @@ VERBS = (
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--dry-run": _flag("print the exact files and commands, do nothing"),
             "--detach": _flag("come back once it is started"),
+            "--export": _option(
+                "write a shell script that does the same without Rankdeck; - is stdout",
+                metavar="FILE",
+                default="",
+            ),
             "--no-preflight": _flag("start it without looking first"),
+            "--on": _ON,
+            "--set": _SET,
+        },
+    ),
+    Verb(
+        "export-script",
+        "a job as a shell script that needs no Rankdeck",
+        "rankdeck.cli.run:export_script",
+        {
+            "file": _option("a job file, or the name of one", metavar="JOB"),
+            "--output": _option(
+                "the script (default: stdout)", metavar="FILE", default=""
+            ),
             "--on": _ON,
             "--set": _SET,
         },
@@ -120,8 +138,26 @@ VERBS = (
         },
     ),
     Verb(
+        "inspect",
+        "say where every rank of a job is now, and who is elsewhere",
+        "rankdeck.cli.inspect:inspect",
+        {"job": _JOB},
+    ),
+    Verb(
+        "report",
+        "write all about a job into one archive, to attach to a ticket",
+        "rankdeck.cli.ticket:report",
+        {
+            "job": _JOB,
+            "--output": _option(
+                "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
+            ),
+            "--full": _flag("all of every log, not only its last megabyte"),
+        },
+    ),
+    Verb(
         "attach",
-        "open the console; with a JOB: show what it writes until it ends, as `run` does",
+        "open the console, on JOB if one is named; not on a terminal: show what it writes until it ends",
         "rankdeck.cli.attach:attach",
         {"job": {**_JOB, "nargs": "?", "default": ""}},
     ),

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from pathlib import Path
 
 from rankdeck.cli import choose, codes, output, stream
 from rankdeck.cli.interrupts import Interrupts
@@ -27,6 +28,8 @@ def run(options: argparse.Namespace, _open_console: object) -> int:
     spec = override(
         read_job(find_job(options.file, cluster.file)), options.on, options.set
     )
+    if options.export:
+        return until_done(_export(cluster, spec, options.export))
     work = _show_plan if options.dry_run else _launch
     return until_done(work(cluster, spec, options))
 
@@ -41,6 +44,37 @@ async def _show_plan(
         else:
             output.say(session.render(plan).rstrip("\n"))
     return codes.OK
+
+
+def export_script(options: argparse.Namespace, _open_console: object) -> int:
+    """The job of a file as a shell script on stdout, or in a file."""
+    cluster = choose.cluster(options.cluster)
+    spec = read_job(find_job(options.file, cluster.file))
+    return until_done(
+        _export(cluster, override(spec, options.on, options.set), options.output)
+    )
+
+
+async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
+    async with opened(cluster) as session:
+        text = session.export(spec)
+    if file in ("", "-"):
+        output.say(text.rstrip("\n"))
+        return codes.OK
+    _write_script(file, text)
+    output.progress(f"{file}: written; start it with `sh {file}`")
+    return codes.OK
+
+
+def _write_script(name: str, text: str) -> None:
+    path = Path(name).expanduser()
+    try:
+        path.write_text(text, "utf-8")
+        path.chmod(0o700)
+    except OSError as error:
+        raise codes.UsageError(
+            f"{path}: cannot be written: {error.strerror}"
+        ) from error
 
 
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:

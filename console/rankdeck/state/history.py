@@ -3,7 +3,7 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from rankdeck.model.job import (
     JobSpec,
     Launch,
     MpiOptions,
+    NodeEvent,
     Plan,
     RankState,
     State,
@@ -38,6 +39,12 @@ CREATE TABLE IF NOT EXISTS job (
     state TEXT NOT NULL, plan TEXT NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_of_cluster ON job (cluster, created);
+CREATE TABLE IF NOT EXISTS event (
+    job TEXT NOT NULL, node TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
+    kind TEXT NOT NULL, fields TEXT NOT NULL, PRIMARY KEY (job, node, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
 PRAGMA user_version = {VERSION};
 """
 
@@ -75,6 +82,48 @@ class History:
                 )
         except sqlite3.Error as error:
             log.warning("the history of jobs cannot be written: %s", error)
+
+    def add_events(self, events: Sequence[NodeEvent]) -> None:
+        """Keep what supervisors recorded, each event once."""
+        rows = [
+            (e.job, e.node, e.fields["seq"], e.at, e.kind, json.dumps(dict(e.fields)))
+            for e in events
+        ]
+        if rows:
+            self._write("INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def events(self, job: str) -> tuple[NodeEvent, ...]:
+        """What was kept of a job, by time."""
+        query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
+        rows = self._read(query, job)
+        return tuple(
+            NodeEvent(job, node, kind, at, json.loads(fields))
+            for node, kind, at, fields in rows
+        )
+
+    def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
+        """Keep how the nodes of a job were."""
+        rows = [(job, at, json.dumps(dict(body), default=str))]
+        self._write("INSERT INTO health VALUES (?, ?, ?)", rows)
+
+    def health(self, job: str) -> tuple[dict[str, Any], ...]:
+        """How its nodes were at each turn of a job: `{at, turn, nodes}`."""
+        rows = self._read("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
+        return tuple({"at": at, **json.loads(body)} for at, body in rows)
+
+    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        try:
+            with self._database:
+                self._database.executemany(statement, rows)
+        except sqlite3.Error as error:
+            log.warning("the history of jobs cannot be written: %s", error)
+
+    def _read(self, query: str, job: str) -> list[Any]:
+        try:
+            return self._database.execute(query, (job,)).fetchall()
+        except sqlite3.Error as error:
+            log.warning("the history of jobs cannot be read: %s", error)
+            return []
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first; rows that make no sense left out."""

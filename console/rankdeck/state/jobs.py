@@ -243,7 +243,8 @@ def _forget(record: Record, node: NodeRecord) -> None:
     node.restored = node.closed = False
     node.seen = -1
     record.settled = False
-    record.marks.clear()
+    for mark in ("ready", "started"):
+        record.marks.pop(mark, None)
     for rank, state in record.ranks.items():
         if state.node == node.name:
             record.ranks[rank] = RankState(

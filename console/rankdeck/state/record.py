@@ -99,9 +99,9 @@ class Record:
             self.troubles.append(text)
 
     def mark(self, name: str, at: float, *, latest: bool = False) -> None:
-        """Note that a phase of the run was reached; the last of several counts if `latest`."""
+        """Note that a phase of the run was reached: the first time counts, or the last."""
         before = self.marks.get(name)
-        if before is None or (latest and at > before):
+        if before is None or (at > before if latest else at < before):
             self.marks[name] = at
 
     @property

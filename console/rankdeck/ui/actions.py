@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from textual.binding import Binding
 
 LISTS = ("fleet", "jobs", "launch", "messages")
-EVERYWHERE = ("fleet", "node", "jobs", "job", "launch", "messages", "help")
+EVERYWHERE = ("fleet", "node", "jobs", "job", "launch", "messages", "help", "lens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,16 @@ class Action:
 
 
 OF_THE_APP = frozenset(
-    {"goto_fleet", "goto_jobs", "goto_launch", "goto_messages", "help", "redraw"}
+    {
+        "goto_fleet",
+        "goto_jobs",
+        "goto_launch",
+        "goto_messages",
+        "help",
+        "redraw",
+        "inspect",
+        "clone",
+    }
 )
 KEY_NAMES = {
     "slash": "/", "colon": ":", "question_mark": "?", "escape": "esc", "enter": "enter", "space": "space",
@@ -62,6 +71,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("fewer_panes", "minus", "fewer panes", ("job",), "Fewer, larger panes"),
     Action("launcher", "l", "launcher", ("job",), "What the launcher itself wrote"),
     Action("failure", "e", "failure", ("job",), "Go to the rank that failed first"),
+    Action("inspect", "i", "inspect", ("job", "jobs"), "Where every rank is now, and who is elsewhere", True),
+    Action("again", "r", "again", ("lens",), "Look anew", True),
+    Action("clone", "c", "again", ("jobs",), "Start it again: its form and plan, to change", True),
+    Action("difference", "d", "diff", ("launch",), "The plan against the last run of the same name", True),
     Action("keep", "k", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
     Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
     Action("copy", "y", "copy", ("fleet", "job"), "Copy the names or lines that are shown"),
@@ -71,7 +84,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("goto_messages", "4", "messages", EVERYWHERE, "What Rankdeck has to say"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
-    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages"), "Go back; undo filter or search"),
+    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages", "lens"), "Go back; undo filter or search"),
     Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen quit. Jobs go on"),
     Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Paint the whole screen anew"),
 )  # fmt: skip

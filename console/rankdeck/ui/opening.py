@@ -6,6 +6,7 @@ from pathlib import Path
 from rankdeck.errors import HostKeyError, LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
@@ -42,6 +43,9 @@ class Opening:
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         del grace
+        raise self._not_yet(job_id)
+
+    async def inspect(self, job_id: str) -> Inspection:
         raise self._not_yet(job_id)
 
     def hold(self, job_id: str) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 from rankdeck.errors import HostKeyError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
@@ -45,6 +46,10 @@ class SessionPort(Protocol):
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
+    async def inspect(self, job_id: str) -> Inspection:
+        """Where every rank is now."""
+        ...
+
     def hold(self, job_id: str) -> None:
         """Stop the countdown to a gang abort."""
         ...

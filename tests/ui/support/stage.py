@@ -16,6 +16,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.rules.lens import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
@@ -67,6 +68,7 @@ class Stage:
         self.held: list[str] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
         self.report: CancelReport | None = None
+        self.looks: list[Look] = []
         self.files: tuple[Path, ...] = ()
         self._seq: dict[tuple[str, str], int] = {}
         self._offsets: dict[tuple[str, int, str], int] = {}
@@ -128,6 +130,9 @@ class Stage:
         report = self.report or CancelReport(job_id, State.CANCELLED)
         self.jobs.cancelled(job_id, report)
         return report
+
+    async def inspect(self, job_id: str) -> Inspection:
+        return conclude(job_id, time.time(), self.looks, {})
 
     def hold(self, job_id: str) -> None:
         self.held.append(job_id)

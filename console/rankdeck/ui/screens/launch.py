@@ -1,23 +1,36 @@
-"""Start a job: choose a file, read exactly what will be done, press enter."""
+"""Start a job: choose a file, change what one likes, read exactly what will be done, press enter."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from rankdeck.config.changes import filled, form_of
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import JobSpec
+from rankdeck.model.health import Level
+from rankdeck.model.job import Job, JobSpec, Plan
+from rankdeck.rules.compare import plan_difference
 from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.form import Form
 from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
 
+FIELDS = (
+    ("nodes", "nodes"),
+    ("ranks_per_node", "ranks/node"),
+    ("on", "on"),
+    ("command", "command"),
+    ("env", "env"),
+)
+_MOST_WARNED = 4
+
 
 class LaunchScreen(DeckScreen):
-    """Job files on the left, the plan on the right."""
+    """Job files on the left; a form and the plan on the right."""
 
     deck_name: ClassVar[str] = "launch"
     paint_period: ClassVar[float] = 1.0
@@ -25,18 +38,29 @@ class LaunchScreen(DeckScreen):
     def __init__(self) -> None:
         super().__init__()
         self._paths: dict[str, Path] = {}
-        self._shown: tuple[str, float] | None = None
+        self._read: tuple[str, float] | None = None
+        self._base: JobSpec | None = None
+        """As it was read, or as it was launched before."""
         self._spec: JobSpec | None = None
+        """As it would be launched now."""
         self._filter = ""
+        self._extra: Path | None = None
+        self._cloned = ""
+        self._compares = False
         self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job files here",
             id="files",
         )
+        self.form = Form(FIELDS, id="form")
         self.plan = TextPage(id="plan")
 
     def body(self) -> Iterable[Widget]:
-        return (Horizontal(self.files, self.plan, id="halves"),)
+        return (
+            Horizontal(
+                self.files, Vertical(self.form, self.plan, id="right"), id="halves"
+            ),
+        )
 
     @property
     def main(self) -> Widget:
@@ -46,15 +70,25 @@ class LaunchScreen(DeckScreen):
         path = self._paths[row]
         return [(clean(path.stem), "title"), (f"  {clean(path.parent.name)}", "dim")]
 
+    # ---- which job
+
     def select(self, path: Path) -> None:
         """Put the cursor on this file, which need not be in the list."""
         self._paths[str(path)] = path
         self.files.show(sorted(self._paths))
         self.files.cursor = str(path)
-        self._extra = path
-        self._show_plan()
+        self._extra, self._cloned = path, ""
+        self._read_file()
 
-    _extra: Path | None = None
+    def clone(self, job: Job) -> None:
+        """Begin with what an earlier job was started with."""
+        if job.plan.spec is None:
+            self.say("that job is from before its file was kept; choose a file", "warn")
+            return
+        self._cloned, self._base = job.id, job.plan.spec
+        self.form.fill(form_of(job.plan.spec))
+        self._show_plan(restart=True)
+        self.form.focus()
 
     def tick(self) -> None:
         paths = list(self.deck.session.job_files())
@@ -62,49 +96,138 @@ class LaunchScreen(DeckScreen):
             paths.append(self._extra)
         self._paths = {str(path): path for path in paths if self._filter in str(path)}
         self.files.show([str(path) for path in paths if str(path) in self._paths])
-        self._show_plan()
+        if not self._cloned:
+            self._read_file()
 
-    def _show_plan(self) -> None:
+    def _read_file(self) -> None:
         """Read the chosen file again if it is another one or was changed."""
         path = self._paths.get(self.files.cursor)
         if path is None:
+            self._read = self._base = self._spec = None
             self.plan.show([])
-            self._shown, self._spec = None, None
             return
         stamp = (str(path), _changed(path))
-        if stamp == self._shown:
+        if stamp == self._read:
             return
-        restart = self._shown is None or self._shown[0] != stamp[0]
-        self._shown = stamp
-        self.plan.show(self._plan_lines(path), restart=restart)
-
-    def _plan_lines(self, path: Path) -> list[Runs]:
-        session = self.deck.session
-        self._spec = None
+        restart = self._read is None or self._read[0] != stamp[0]
+        self._read = stamp
         try:
-            spec = session.read_job(path)
-            text = session.render(session.plan(spec))
+            self._base = self.deck.session.read_job(path)
         except RankdeckError as error:
-            return [[(clean(line), "bad")] for line in str(error).splitlines()]
+            self._base = self._spec = None
+            self.form.fill({})
+            self.plan.show(_complaint(error), restart=restart)
+            return
+        self.form.fill(form_of(self._base))
+        self._show_plan(restart=restart)
+
+    # ---- what would be done
+
+    def _show_plan(self, *, restart: bool = False) -> None:
+        self.plan.show(self._plan_lines(), restart=restart)
+
+    def _plan_lines(self) -> list[Runs]:
+        self._spec = None
+        if self._base is None:
+            return []
+        session = self.deck.session
+        try:
+            spec = filled(self._base, self.form.values)
+            plan = session.plan(spec)
+            text = session.render(plan)
+        except (RankdeckError, ValueError) as error:
+            return _complaint(error)
         self._spec = spec
-        return [[(clean(line), _role(line))] for line in text.splitlines()]
+        head = [*self._origin(), *self._node_lines(plan)]
+        if self._compares:
+            return [*head, *self._difference(plan, text)]
+        return [*head, *([(clean(line), _role(line))] for line in text.splitlines())]
+
+    def _origin(self) -> list[Runs]:
+        if not self._cloned:
+            return []
+        return [
+            [
+                ("again  ", "key"),
+                (clean(self._cloned), "title"),
+                ("  esc goes back to the files", "dim"),
+            ]
+        ]
+
+    def _node_lines(self, plan: Plan) -> list[Runs]:
+        """How the nodes of the plan are: one line each for those that are not well."""
+        fleet = self.deck.session.fleet
+        known = [fleet.node(n.node) for n in plan.nodes if fleet.knows(n.node)]
+        ill = [node for node in known if node.health.level is not Level.OK]
+        lines: list[Runs] = []
+        for node in ill[:_MOST_WARNED]:
+            mark = self.deck.glyphs.level(node.health.level)
+            why = (
+                node.health.reasons[0].text if node.health.reasons else "not heard yet"
+            )
+            lines.append(
+                [
+                    (
+                        f"{mark.glyph} {clean(node.name)} {node.health.level.word}  ",
+                        mark.role,
+                    ),
+                    (clean(why), "text"),
+                ]
+            )
+        if more := len(ill) - _MOST_WARNED:
+            lines += (
+                [[(f"  and {more} more nodes that are not well", "warn")]]
+                if more > 0
+                else []
+            )
+        return lines
+
+    def _difference(self, plan: Plan, text: str) -> list[Runs]:
+        """The plan against that of the last run of the same name."""
+        session = self.deck.session
+        before = next(
+            (job for job in session.jobs.all() if job.name == plan.name), None
+        )
+        if before is None:
+            return [[("no earlier run of this name to compare with", "dim")]]
+        old = session.render(before.plan)
+        lines = plan_difference(old, before.id, text, plan.job)
+        head: Runs = [
+            ("against  ", "key"),
+            (clean(before.id), "title"),
+            (f"  {before.state}", "dim"),
+        ]
+        if not lines:
+            return [head, [("the same, to the letter", "ok")]]
+        roles = {"+": "ok", "-": "bad", "@": "accent"}
+        return [head, *([(clean(line), roles.get(line[:1], "dim"))] for line in lines)]
+
+    # ---- keys
 
     def on_vtable_moved(self) -> None:
-        self._show_plan()
+        self._cloned, self._read = "", None
+        self._read_file()
 
     def on_vtable_opened(self) -> None:
         self.action_launch()
 
+    def on_form_changed(self) -> None:
+        self._show_plan()
+
     def action_launch(self) -> None:
         if self._spec is None:
             self.say(
-                "nothing to start: mend the job file first"
-                if self._shown
+                "nothing to start: mend what is said on the right first"
+                if self._read or self._cloned
                 else "choose a job file",
                 "warn",
             )
             return
         self.deck.launch(self._spec)
+
+    def action_difference(self) -> None:
+        self._compares = not self._compares
+        self._show_plan(restart=True)
 
     def action_filter(self) -> None:
         self.prompt.ask("/", self._filter, "part of a file's name")
@@ -117,11 +240,22 @@ class LaunchScreen(DeckScreen):
         self.typed(text or "")
 
     def action_back(self) -> None:
+        """First out of the form, then out of a clone, then out of the filter."""
         self.say("")
+        if self.form.has_focus:
+            self.files.focus()
+        if self._cloned:
+            self._cloned, self._read = "", None
         self.typed("")
 
     def key_tab(self) -> None:
-        (self.files if self.plan.has_focus else self.plan).focus()
+        places = (self.files, self.form, self.plan)
+        at = next((i for i, one in enumerate(places) if one.has_focus), 2)
+        places[(at + 1) % len(places)].focus()
+
+
+def _complaint(error: Exception) -> list[Runs]:
+    return [[(clean(line), "bad")] for line in str(error).splitlines()]
 
 
 def _changed(path: Path) -> float:

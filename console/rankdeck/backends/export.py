@@ -1,0 +1,225 @@
+"""A plan as a POSIX shell script that needs ssh and no Rankdeck, with the same result. No I/O."""
+
+import shlex
+
+from rankdeck.backends.tokens import file_lines, process_line, shell_line
+from rankdeck.errors import LaunchError
+from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.model.job import Plan
+from rankdeck.model.nodeset import fold
+from rankdeck_agent.wire import (
+    JOB_VARIABLE,
+    NODE_VARIABLE,
+    RUN_VARIABLE,
+    NodeFile,
+    NodePlan,
+)
+
+_RANK = """#!/bin/sh
+# Find the run folder of this rank on this node, then be the program.
+rank=${RANKDECK_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-$SLURM_PROCID}}}}}
+for folder in %(folder)s/*; do
+    [ ! -d "$folder/rank.$rank" ] || RANKDECK_RUN=$folder
+done
+RANKDECK_JOB=%(job)s RANKDECK_NODE=${RANKDECK_RUN##*/}
+export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
+exec "$@"
+"""
+_AGENT = """#!/bin/sh
+# mpirun's ssh: hand host and command of a daemon to the script that started the job.
+while [ $# -gt 0 ]; do
+    case $1 in
+    --) shift; break ;;
+    -[BbcDEeFIiJLlmOopQRSWw]) shift; [ $# -eq 0 ] || shift ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+host=${1##*@}
+shift
+printf '%%s %%s\\n' "$host" "$*" 1<>%(folder)s/spawn
+"""
+_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+_HEAD = """#!/bin/sh
+# %(what)s
+# Made by Rankdeck; needs ssh to the nodes, and there what the job itself needs. Exit status: that of
+# the launcher. Ctrl-C ends every process of the job on every node.
+set -u
+local=$(mktemp -d) || exit 1
+
+on() { # NODE COMMAND
+    node=$1
+    shift
+    case $node in
+%(cases)s
+    *) echo "no node $node in this job" >&2; return 1 ;;
+    esac
+}
+
+stop() { # end what carries the job's mark
+    for node in %(nodes)s; do
+        on "$node" 'for p in /proc/[0-9]*; do
+            tr "\\0" "\\n" <"$p/environ" 2>/dev/null | grep -qx %(mark)s && kill "${p#/proc/}"
+        done' </dev/null 2>/dev/null
+    done
+}
+
+tidy() {
+    for node in %(nodes)s; do on "$node" 'rm -rf %(folder)s' </dev/null; done
+    rm -rf "$local"
+}
+
+trap 'stop; tidy; exit 130' INT TERM
+for node in %(nodes)s; do
+    on "$node" 'rm -rf %(folder)s && mkdir -m 700 %(folder)s' </dev/null || exit 1
+done
+"""
+
+
+def export(plan: Plan, cluster: Cluster) -> str:
+    """The script; raises LaunchError for plans that are one document of another system."""
+    if plan.text:
+        raise LaunchError(
+            "plan",
+            f"a job of the {plan.backend} backend is a document already: see `run --dry-run`",
+        )
+    parts = [_head(plan, cluster), *(_prepare(plan, node) for node in plan.nodes)]
+    if plan.port_on:
+        find = shlex.quote(f"{cluster.access.python} -c {shlex.quote(_PORT)}")
+        parts.append(
+            f"RANKDECK_PORT=$(on {plan.port_on} {find} </dev/null) || exit 1\n"
+        )
+    return "\n".join([*parts, _start(plan)])
+
+
+def _folder(plan: Plan) -> str:
+    return f"/tmp/rankdeck.{plan.job}"
+
+
+def _head(plan: Plan, cluster: Cluster) -> str:
+    names = [node.node for node in plan.nodes]
+    cases = [f"    {n}) {_ssh(cluster.access, cluster.node(n))} ;;" for n in names]
+    return _HEAD % {
+        "what": f"job {plan.name}: {plan.world_size} ranks on {fold(names)}",
+        "cases": "\n".join(cases),
+        "nodes": " ".join(names),
+        "mark": f"{JOB_VARIABLE}={plan.job}",
+        "folder": _folder(plan),
+    }
+
+
+def _ssh(access: Access, node: Node) -> str:
+    """The ssh command of one node, as the cluster file says how to log in."""
+    words = ["ssh", "-o", "BatchMode=yes"]
+    words += ["-F", access.config] if access.config else []
+    words += ["-p", str(node.port)] if node.port != 22 else []
+    words += ["-l", access.user] if access.user else []
+    words += ["-i", access.identity] if access.identity else []
+    if access.known_hosts:
+        words += ["-o", f"UserKnownHostsFile={access.known_hosts}"]
+    return f'{shlex.join([*words, node.host])} "$@"'
+
+
+def _prepare(plan: Plan, node: NodePlan) -> str:
+    """Lay the files of one node."""
+    folder = _folder(plan)
+    values = {"folder": folder, "job": plan.job}
+    ranks = " ".join(f"rank.{rank}" for rank in node.ranks)
+    files = [
+        *node.files,
+        NodeFile("../rank", _RANK % values, 0o755),
+        NodeFile("rank-shim", _RANK % values, 0o755),
+        NodeFile("../launch-agent", _AGENT % values, 0o755),
+        NodeFile("launch-agent", _AGENT % values, 0o755),
+        NodeFile("env", _environment(plan, node)),
+        *([NodeFile("start", _start_file(node), 0o755)] if node.processes else []),
+    ]
+    lines = [
+        f"on {node.node} sh -s <<'ON_{_mark(node)}' || exit 1",
+        "set -e",
+        f"mkdir -p {folder}/{node.node} && cd {folder}/{node.node}",
+        f"{RUN_VARIABLE}=$PWD",
+        f"mkdir -p {ranks}" if ranks else ":",
+        *(_folders(files)),
+        *(line for file in files for line in _lay(file)),
+        f"ON_{_mark(node)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mark(node: NodePlan) -> str:
+    return "".join(c if c.isalnum() else "_" for c in node.node)
+
+
+def _folders(files: list[NodeFile]) -> list[str]:
+    above = {file.path.rpartition("/")[0] for file in files} - {"", ".."}
+    return [f"mkdir -p {shlex.quote(folder)}" for folder in sorted(above)]
+
+
+def _lay(file: NodeFile) -> list[str]:
+    """A file byte for byte: text without an end of line gets none."""
+    lines = file_lines(file)
+    if file.text and not file.text.endswith("\n"):
+        path = shlex.quote(file.path)
+        trim = f'printf %s "$(cat {path})" > {path}.new && mv {path}.new {path}'
+        mode = [f"chmod {file.mode:o} {path}"] if file.mode != 0o644 else []
+        return [*lines, trim, *mode]
+    return lines
+
+
+def _environment(plan: Plan, node: NodePlan) -> str:
+    """What every process of the job on this node has; read with `.`."""
+    own = {
+        JOB_VARIABLE: plan.job,
+        NODE_VARIABLE: node.node,
+        "PYTHONUNBUFFERED": "1",
+    }
+    lines = [f"{RUN_VARIABLE}={_folder(plan)}/{node.node}", f"export {RUN_VARIABLE}"]
+    for key, value in {**own, **node.env}.items():
+        # `$` keeps its meaning only in the run folder, which is known by now.
+        lines.append(f"export {shell_line([f'{key}={value}'])}")
+    return "\n".join(lines) + "\n"
+
+
+def _start_file(node: NodePlan) -> str:
+    """Start this node's processes side by side; the first status that is not 0 counts."""
+    lines = ['. "${0%/*}/env"', "export RANKDECK_PORT", "cd", "status=0 pids="]
+    for process in node.processes:
+        lines += [f"{{ {process_line(process)}; }} &", 'pids="$pids $!"']
+    lines += [
+        "for pid in $pids; do",
+        '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
+        "done",
+        "exit $status",
+    ]
+    return "\n".join(["#!/bin/sh", *lines]) + "\n"
+
+
+def _start(plan: Plan) -> str:
+    """Start every node that has processes, carry daemons to the others, wait."""
+    folder = _folder(plan)
+    first = next(node.node for node in plan.nodes if node.processes)
+    relay = any(not node.processes for node in plan.nodes)
+    lines = ["status=0", "pids="]
+    if relay:
+        loop = 'while IFS= read -r line; do [ "$line" != end ] || exit 0; echo "$line"; done'
+        lines += [
+            f"on {first} 'mkfifo {folder}/spawn' </dev/null || exit 1",
+            'mkfifo "$local/spawn"',
+            f"on {first} '{loop} <>{folder}/spawn' </dev/null >\"$local/spawn\" &",
+            "while read -r host command; do",
+            f'    on "$host" ". {folder}/$host/env; cd; $command" </dev/null &',
+            'done <"$local/spawn" &',
+        ]
+    for node in plan.nodes:
+        if node.processes:
+            run = f'"RANKDECK_PORT=${{RANKDECK_PORT:-0}} {folder}/{node.node}/start"'
+            lines += [f"on {node.node} {run} </dev/null &", 'pids="$pids $!"']
+    lines += [
+        "for pid in $pids; do",
+        '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
+        "done",
+    ]
+    if relay:
+        lines.append(f"on {first} 'echo end 1<>{folder}/spawn' </dev/null")
+    return "\n".join([*lines, "stop", "tidy", "exit $status"]) + "\n"

@@ -1,0 +1,75 @@
+"""Look at every rank of a job, on all its nodes at once."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from rankdeck.backends.follow import last_json
+from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.job import Job
+from rankdeck.model.text import clean
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.shell import Shell
+from rankdeck.rules.lens import Inspection, Look, conclude, look_of
+
+LIMIT = 45.0
+_TOGETHER = 32
+"""Nodes that are asked at the same time."""
+
+
+async def inspect_job(
+    shell: Shell, agents: Agents, job: Job, limit: float = LIMIT
+) -> Inspection:
+    """Where the ranks of this job are; a node that does not answer is named, not waited for."""
+    answers: dict[str, Mapping[str, Any]] = {}
+    missing: dict[str, str] = {}
+    slots = asyncio.Semaphore(_TOGETHER)
+
+    async def one(node: str) -> None:
+        try:
+            async with slots, asyncio.timeout(limit):
+                answers[node] = await _ask(shell, agents, job.id, node, limit)
+        except NodeError as error:
+            missing[node] = clean(error.why, 300)
+        except TimeoutError:
+            missing[node] = f"no answer within {limit:.0f} s"
+
+    async with asyncio.TaskGroup() as tasks:
+        for node in job.nodes:
+            tasks.create_task(one(node))
+    return _concluded(job, answers, missing)
+
+
+async def _ask(
+    shell: Shell, agents: Agents, job: str, node: str, limit: float
+) -> Mapping[str, Any]:
+    agent = await agents.agent_path(node)
+    result = await shell.run(node, (*agent, "job", "inspect", job, node), limit=limit)
+    answer = last_json(result.out)
+    if not isinstance(answer.get("ranks"), list):
+        said = result.err.decode("utf-8", "replace").strip().splitlines()
+        raise AgentError(node, said[-1] if said else f"exit status {result.code}")
+    return answer
+
+
+def _concluded(
+    job: Job, answers: Mapping[str, Mapping[str, Any]], missing: Mapping[str, str]
+) -> Inspection:
+    now = time.time()
+    silent = {r.rank: now - r.heard for r in job.ranks if r.heard is not None}
+    looks: list[Look] = []
+    notes: list[str] = []
+    ras: list[str] = []
+    for node, answer in answers.items():
+        found = (look_of(node, row, silent) for row in answer["ranks"])
+        looks += [look for look in found if look is not None]
+        if spy := clean(answer.get("spy"), 200):
+            notes.append(f"{node}: {spy}")
+        said = answer.get("ras")
+        if isinstance(said, dict) and not ras:
+            table = cast("dict[str, Any]", said)
+            ras = [clean(line, 200) for line in list(table.get("lines") or ())[:400]]
+    found = conclude(job.id, now, looks, missing)
+    return replace(found, notes=tuple(notes), ras=tuple(ras))

@@ -1,0 +1,111 @@
+"""Looking at real processes, on this machine: stacks by py-spy, NCCL's RAS by its protocol."""
+
+import json
+import os
+import shutil
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.job import inspection
+from rankdeck_agent.job.folder import RunFolder
+
+pytestmark = pytest.mark.slow
+WAITER = "import time\ndef load_batch():\n    time.sleep(120)\nload_batch()\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    """A run folder whose rank 0 is a Python program asleep in load_batch."""
+    made = RunFolder(tmp_path, "look-1", "n1")
+    (tmp_path / "rank.0").mkdir()
+    (tmp_path / "rank.0/out").write_text("step 1\nstep 2\n")
+    (tmp_path / "wait.py").write_text(WAITER)
+    env = {**os.environ, "RANKDECK_JOB": "look-1", "RANKDECK_NODE": "n1"}
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "wait.py")], env=env
+    ) as program:
+        event = {"seq": 0, "at": 1.0, "kind": "started", "rank": 0, "pid": program.pid}
+        (tmp_path / "events").write_text(json.dumps(event) + "\n")
+        try:
+            yield made
+        finally:
+            program.kill()
+
+
+def asleep(folder: RunFolder) -> dict:
+    """The row of rank 0 once it sleeps."""
+    deadline = time.monotonic() + 20
+    while True:
+        answer = inspection.inspect(folder)
+        (row,) = answer["ranks"]
+        if row["state"] == "S" and "sleep" in row["wchan"] + str(
+            row["stacks"]
+        ) + "sleep" * (row["cpu"] == 0):
+            return {**row, "answer": answer}
+        assert time.monotonic() < deadline, row
+
+
+def test_a_sleeping_rank_is_found_with_its_last_line_and_no_cpu_time(folder) -> None:
+    row = asleep(folder)
+
+    assert row["rank"] == 0
+    assert row["last"] == "step 2"
+    assert row["cpu"] < 0.5
+    assert sum(row["threads"].values()) == 1
+
+
+def test_py_spy_names_the_function_it_sleeps_in(folder, monkeypatch) -> None:
+    here = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", f"{here}{os.pathsep}{os.environ['PATH']}")
+    if not shutil.which("py-spy"):
+        pytest.skip("needs py-spy (pip install py-spy)")
+    row = asleep(folder)
+    if "ptrace" in row["answer"]["spy"]:
+        pytest.skip(f"needs ptrace: {row['answer']['spy']}")
+
+    deadline = time.monotonic() + 20
+    while not row["stacks"]:
+        assert time.monotonic() < deadline, row
+        row = asleep(folder)
+    name, file, line = row["stacks"][0]["frames"][0]
+    assert (name, Path(file).name, line) == ("load_batch", "wait.py", 3)
+
+
+def test_without_py_spy_it_is_said(folder, monkeypatch) -> None:
+    monkeypatch.setattr(inspection, "_find_spy", lambda pids: "")
+
+    assert "py-spy is not on the PATH" in inspection.inspect(folder)["spy"]
+
+
+class Ras(socketserver.StreamRequestHandler):
+    """Answers as NCCL's RAS does, to what it was asked."""
+
+    def handle(self) -> None:
+        asked = [self.rfile.readline().decode().strip() for _ in range(3)]
+        if asked == ["CLIENT PROTOCOL 2", "TIMEOUT 2", "VERBOSE STATUS"]:
+            self.wfile.write(
+                b"SERVER PROTOCOL 2\nOK\nJob summary\n  Missing: rank 2\x1b[2J\n"
+            )
+
+
+def test_nccl_ras_is_asked_where_it_listens(monkeypatch) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(inspection, "_RAS", server.server_address)
+        said = inspection._ras([])
+        server.shutdown()
+
+    assert said["lines"][-1] == "Missing: rank 2 [2J"
+
+
+def test_where_there_is_no_ras_it_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(inspection, "_RAS", ("127.0.0.1", 1))
+
+    assert "no NCCL RAS" in inspection._ras([])["why"]

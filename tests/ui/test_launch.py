@@ -1,0 +1,175 @@
+"""The launch screen, the lens and what stands over a job: keys in, screen out."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rankdeck.config.changes import filled, form_of
+from rankdeck.model.insight import Stall
+from rankdeck.model.job import JobSpec, Launch
+from rankdeck.rules.lens import Look
+from tests.ui.support import sample
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import JOB, console, shows, text_of, type_in
+
+SIZES = [(200, 50), (80, 24)]
+STUCK = (("load_batch", "train.py", 3), ("<module>", "train.py", 19))
+REDUCE = (("all_reduce", "distributed_c10d.py", 99), ("step", "train.py", 8))
+
+
+class Planning(Stage):
+    """A stage whose plan says what the job asks for."""
+
+    def plan(self, spec: JobSpec):
+        self.asked = spec
+        return super().plan(spec)
+
+    def render(self, plan) -> str:
+        spec = self.asked
+        return f"job {plan.job}\nmpirun -np {spec.nodes * spec.ranks_per_node} {' '.join(spec.command)}"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    made = Planning(sample.fleet(4)[0].cluster)
+    (tmp_path / "hello.yaml").write_text("x")
+    made.files = (tmp_path / "hello.yaml",)
+    return made
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun -np 0 true")
+        await pilot.press("tab", "backspace", "3", "down", "2")
+        await shows(app, pilot, "mpirun -np 6 true")
+        await pilot.press("down", "down", "space", "x", "left", "y")
+        await shows(app, pilot, "mpirun -np 6 true yx")
+        await pilot.press("escape", "enter")
+        await shows(app, pilot, "hello-1")
+    assert stage.launched == ["hello"]
+    assert (stage.asked.nodes, stage.asked.ranks_per_node) == (3, 2)
+
+
+async def test_nonsense_in_the_form_is_said_and_nothing_starts(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("tab", "q", "escape")
+        await shows(app, pilot, "nodes: invalid literal")
+        await pilot.press("enter")
+        await shows(app, pilot, "nothing to start")
+    assert stage.launched == []
+
+
+async def test_the_plan_is_compared_with_the_last_run(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("d")
+        await shows(app, pilot, "no earlier run of this name")
+        stage.start("hello-7")
+        await pilot.press("d", "d")
+        await shows(app, pilot, "the same, to the letter")
+
+
+async def test_a_job_is_started_again_as_it_was(stage: Stage) -> None:
+    spec = JobSpec(
+        name="old",
+        launch=Launch.PLAIN,
+        command=("sleep", "7"),
+        nodes=2,
+        ranks_per_node=4,
+    )
+    plan = stage.plan(spec)
+    stage.jobs.add(
+        plan.__class__(
+            **{
+                **{f: getattr(plan, f) for f in plan.__slots__},
+                "job": "old-9",
+                "spec": spec,
+            }
+        ),
+        time.time(),
+    )
+    async with console(stage) as (app, pilot):
+        await pilot.press("2", "c")
+        await shows(app, pilot, "again  old-9")
+        await shows(app, pilot, "mpirun -np 8 sleep 7")
+        await pilot.press("escape")
+        await shows(app, pilot, "mpirun -np 0 true")
+
+
+def test_a_form_left_alone_changes_nothing() -> None:
+    spec = JobSpec(
+        name="a",
+        launch=Launch.MPI,
+        command=("sh", "-c", "echo 'a b' $X"),
+        env={"A": "x y"},
+        on=("n2", "n1"),
+        nodes=2,
+    )
+
+    assert filled(spec, form_of(spec)) == spec
+    assert filled(spec, {**form_of(spec), "on": "n[3-5]"}).nodes == 3
+    assert filled(spec, {**form_of(spec), "env": "A=1 B='2 3'"}).env == {
+        "A": "1",
+        "B": "2 3",
+    }
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_lens_says_who_is_elsewhere(stage: Stage, size) -> None:
+    sample.training_job(stage, nodes=2, per_node=8)
+    stage.looks = [
+        Look(
+            rank=n,
+            node=f"node{n // 8 + 1:02}",
+            threads={},
+            stacks=((STUCK if n == 2 else REDUCE),),
+            last="step 9",
+        )
+        for n in range(16)
+    ]
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "step")
+        await pilot.press("i")
+        await shows(
+            app,
+            pilot,
+            "15 in all_reduce (train.py:8), 1 in load_batch (train.py:3): rank 2",
+        )
+        await pilot.press("escape")
+        await shows(app, pilot, "16 running")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_stall_and_a_failure_stand_over_the_ranks(stage: Stage, size) -> None:
+    sample.training_job(stage, nodes=2, per_node=8)
+    stage.jobs.set_stalled(
+        JOB,
+        (
+            Stall(
+                kind="rank",
+                ranks=(2,),
+                since=1.0,
+                text="rank 2 on node01 silent for 40 s",
+            ),
+        ),
+    )
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "stalled  rank 2 on node01 silent for 40 s")
+        stage.write(JOB, 2, "OSError: [Errno 28] No space left on device\n")
+        stage.tell(JOB, "node01", "exited", rank=2, code=1, signal=None)
+        stage.tell(JOB, "node01", "exited", rank=3, code=None, signal=15)
+        await shows(app, pilot, "first failure  rank 2 on node01, exit 1")
+        await shows(app, pilot, "a disk is full on that node")
+        if size[0] == 200:
+            await shows(app, pilot, "pulled down 1 rank: 3")
+            assert "±" in text_of(app)
+        await type_in(pilot, "e")
+        await shows(app, pilot, "No space left on device")
