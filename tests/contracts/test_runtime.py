@@ -1,16 +1,39 @@
 """What every container runtime must do."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from rankdeck import plugins
-from rankdeck.model.job import Container, Launch
+from rankdeck.model.job import GPUS, Container, Launch
 from rankdeck.runtimes.base import Runtime
 
 NAMES = plugins.names("runtimes")
 REAL = [name for name in NAMES if name != "none"]
 ARGV = ("app", "a b", "it's", "$HOME", "", "--gpus")
-GPU = {"apptainer": "--nv", "singularity": "--nv", "podman": "nvidia.com/gpu=all",
-       "docker": "--gpus=all", "enroot": "NVIDIA_VISIBLE_DEVICES=all"}  # fmt: skip
+GPU = {
+    ("apptainer", "nvidia"): "--nv",
+    ("apptainer", "amd"): "--rocm",
+    ("singularity", "nvidia"): "--nv",
+    ("singularity", "amd"): "--rocm",
+    ("podman", "nvidia"): "--device=nvidia.com/gpu=all",
+    ("podman", "amd"): "--device=/dev/kfd",
+    ("docker", "nvidia"): "--gpus=all",
+    ("docker", "amd"): "--device=/dev/kfd",
+    ("enroot", "nvidia"): "--env=NVIDIA_VISIBLE_DEVICES=all",
+    ("enroot", "amd"): "",  # the host's /dev is there already
+}
+PROGRAM = {name: name for name in REAL}
+RECORD = (
+    '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "PREFIX=$OPAL_PREFIX"\n'
+)
+RANK = {
+    "OMPI_COMM_WORLD_RANK": "3", "PMIX_SERVER_URI2": "a;tcp4://10.0.0.1:5", "MASTER_ADDR": "n1",
+    "NCCL_IB_HCA": "=mlx5_0", "RANKDECK_JOB": "j-1", "RANKDECK_RUN": "/r", "PYTHONUNBUFFERED": "1",
+}  # fmt: skip
+"""Some of what a rank finds in its environment on the host."""
 
 
 def wrap(
@@ -21,10 +44,60 @@ def wrap(
     return runtime.wrap(ARGV, container, {"A": "1,2 3"}, launch)
 
 
+@pytest.fixture
+def told(tmp_path: Path):
+    """Run a wrapped command where the runtime is a program that writes down its words."""
+
+    def run(name: str, launch: Launch, **options: object) -> list[str]:
+        program = tmp_path / PROGRAM[name]
+        program.write_text(RECORD)
+        program.chmod(0o755)
+        env = {
+            **RANK,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "OPAL_PREFIX": "/opt/mpi",
+        }
+        done = subprocess.run(
+            wrap(name, launch, **options), env=env, capture_output=True, text=True, check=True
+        )  # fmt: skip
+        return done.stdout.splitlines()
+
+    return run
+
+
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_comes_last_word_for_word(name: str, launch: Launch) -> None:
     assert wrap(name, launch)[-len(ARGV) :] == ARGV
+
+
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("name", REAL)
+def test_the_runtime_hears_every_word_as_it_was(
+    told, name: str, launch: Launch
+) -> None:
+    words = told(name, launch)
+
+    assert words[-1 - len(ARGV) : -1] == list(ARGV)
+    assert words[-2 - len(ARGV)] == "img:1"
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_where_the_hosts_mpi_lies_is_kept_from_the_image(told, name: str) -> None:
+    assert told(name, Launch.MPI)[-1] == "PREFIX="
+
+
+@pytest.mark.parametrize("name", ["docker", "enroot"])
+def test_what_the_launcher_tells_a_rank_goes_in_by_name(told, name: str) -> None:
+    words = told(name, Launch.MPI)
+
+    assert {f"--env={variable}" for variable in RANK} <= set(words)
+    assert "--env=PATH" not in words
+
+
+@pytest.mark.parametrize("name", ["podman", "docker"])
+def test_a_container_carries_the_job_as_a_label(told, name: str) -> None:
+    assert "--label=rankdeck.job=j-1" in told(name, Launch.PLAIN)
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -48,12 +121,13 @@ def test_mounts_variables_and_the_folder_are_passed(name: str) -> None:
     assert any(word == "/w x" or word.endswith("=/w x") for word in argv)
 
 
+@pytest.mark.parametrize("vendor", GPUS)
 @pytest.mark.parametrize("name", REAL)
-def test_gpus_are_given_only_when_asked_for(name: str) -> None:
-    assert any(GPU[name] in word for word in wrap(name, gpu=True))
-    assert not any(
-        GPU[name] == word or word.endswith(f"={GPU[name]}") for word in wrap(name)
-    )
+def test_gpus_are_given_only_when_asked_for(name: str, vendor: str) -> None:
+    word = GPU[name, vendor]
+
+    assert not word or word in wrap(name, gpu=vendor)
+    assert word not in wrap(name)[:-3]
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -69,8 +143,9 @@ def test_launcher_arguments_are_words(name: str, flavour: str) -> None:
     assert all(isinstance(word, str) for word in words)
 
 
-def test_single_copy_is_switched_off_in_each_mpis_words() -> None:
-    args = plugins.find("runtimes", "apptainer")().launcher_args
+@pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5"])
+def test_single_copy_is_switched_off_in_both_mpis_words(flavour: str) -> None:
+    words = " ".join(plugins.find("runtimes", "apptainer")().launcher_args(flavour))
 
-    assert args("openmpi4") == ("--mca", "btl_vader_single_copy_mechanism", "none")
-    assert args("openmpi5") == ("--mca", "smsc", "^cma")
+    assert "--mca btl_vader_single_copy_mechanism none" in words
+    assert "--mca smsc ^cma" in words

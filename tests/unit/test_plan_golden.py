@@ -12,12 +12,12 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import shipped
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Container, JobSpec, MpiOptions, Plan
+from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
 
 SAMPLES = shipped("sample-clusters")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 JOBS = sorted(path.stem for path in (SAMPLES / "jobs").glob("*.yaml"))
-IMAGE = Container(image="registry.example.org/hpc:1", runtime="enroot", gpu=True)
+IMAGE = Container(image="registry.example.org/hpc:1", runtime="enroot", gpu="nvidia")
 RANKS = 2
 
 
@@ -63,19 +63,28 @@ def test_every_mpi_is_spoken_to_in_its_own_words(flavour: str, launcher: str) ->
     compare(f"mpi.{flavour}.{launcher}", render(plan_job(cluster, spec, "hello-1")))
 
 
-@pytest.mark.parametrize(
-    "runtime", ["apptainer", "singularity", "podman", "docker", "enroot"]
-)
-def test_a_containerised_mpi_job_is_planned_to_the_letter(runtime: str) -> None:
-    spec = short(read_job(SAMPLES / "jobs" / "mpi-hello.yaml"))
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("runtime", plugins.names("runtimes"))
+def test_every_launcher_in_every_runtime_is_planned_to_the_letter(
+    runtime: str, launch: Launch
+) -> None:
     container = Container(
         image="app.sif",
         runtime=runtime,
         mounts=("/data:/data:ro",),
-        gpu=True,
+        gpu="amd" if launch is Launch.PLAIN else "nvidia",
         workdir="/work",
     )
-    spec = replace(spec, container=container, env={"A": "1,2"})
+    spec = JobSpec(
+        name="cell",
+        launch=launch,
+        command=("python3", "${RANKDECK_RUN}/app.py", "it's"),
+        nodes=2,
+        ranks_per_node=1 if launch is Launch.TENSORFLOW else 2,
+        env={"A": "1,2"},
+        files={"app.py": "# program\n"},
+        container=container,
+    )
     cluster = read_cluster(SAMPLES / "roce-pair.yaml")
 
-    compare(f"container.{runtime}", render(plan_job(cluster, spec, "hello-1")))
+    compare(f"container.{launch}.{runtime}", render(plan_job(cluster, spec, "cell-1")))

@@ -12,6 +12,9 @@ from rankdeck.model.nodeset import fold
 from rankdeck.runtimes.base import Runtime
 from rankdeck_agent.wire import NodeFile, NodePlan
 
+HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
+"""What a cluster file sets for its nodes and no image has a use for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -40,14 +43,15 @@ class Layout:
     def even(self) -> bool:
         return len({len(place.ranks) for place in self.places}) == 1
 
-    def wrapped(self) -> tuple[str, ...]:
-        """The command of a rank, in its container where there is one."""
+    def wrapped(self, command: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """The command of a rank, or another, in the job's container where there is one."""
+        command = command or self.spec.command
         container = self.spec.container
         if container is None:
-            return self.spec.command
-        return self.runtime.wrap(
-            self.spec.command, container, self.spec.env, self.spec.launch
-        )
+            return command
+        env = {**self.cluster.environment, **self.spec.env}
+        inside = {key: value for key, value in env.items() if key not in HOST_PATHS}
+        return self.runtime.wrap(command, container, inside, self.spec.launch)
 
     def node_plan(self, place: Place, extra: Mapping[str, str]) -> NodePlan:
         """The plan of a node without any process; the job's own variables win over `extra`."""

@@ -132,7 +132,9 @@ def plan_mpi(layout: Layout) -> tuple[NodePlan, ...]:
         )
     if options.launcher == "ssh":
         _check_addresses(layout)
-    common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV}
+    # Session files of MPI end with the job; the path is short, as sockets need it.
+    place = {"TMPDIR": f"/tmp/rankdeck.{layout.job}"}
+    common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV, **place}
     nodes = [
         layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places
     ]

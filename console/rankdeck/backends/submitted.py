@@ -35,7 +35,7 @@ def gpus_per_node(cluster: Cluster, spec: JobSpec, asked: str) -> int:
     """GPUs to ask for: as the options say, else those of a node if the container wants them."""
     if asked:
         return _count(asked)
-    wants = spec.container is not None and spec.container.gpu
+    wants = spec.container is not None and bool(spec.container.gpu)
     return max((node.gpus for node in cluster.nodes), default=0) if wants else 0
 
 

@@ -1,4 +1,8 @@
-"""torchrun jobs: one torchrun per node, static rendezvous on the first node's address."""
+"""torchrun jobs: one torchrun per node, static rendezvous on the first node's address.
+
+Torch is in the image where there is one: torchrun runs in a container per node, and starts the
+shim there, through the run folder that every container sees.
+"""
 
 from dataclasses import replace
 
@@ -15,7 +19,7 @@ def plan_torch(layout: Layout) -> tuple[NodePlan, ...]:
 def _node(layout: Layout, place: Place) -> NodePlan:
     process = ProcessPlan(
         name="torchrun",
-        argv=torchrun_argv(layout, place),
+        argv=layout.wrapped(torchrun_argv(layout, place)),
         env={"TORCHELASTIC_ERROR_FILE": f"{RUN_TOKEN}/torch-error.json"},
         cwd=layout.spec.workdir,
     )
@@ -40,15 +44,10 @@ def torchrun_argv(layout: Layout, place: Place) -> tuple[str, ...]:
         *torch.args,
         "--no-python",
         SHIM,
-        *script_layout(layout).wrapped(),
+        *script_command(layout.spec.command),
     )
 
 
-def script_layout(layout: Layout) -> Layout:
-    """The layout with `train.py …` made a command, as torchrun without --no-python would."""
-    command = layout.spec.command
-    if not command[0].endswith(".py"):
-        return layout
-    return replace(
-        layout, spec=replace(layout.spec, command=("python3", "-u", *command))
-    )
+def script_command(command: tuple[str, ...]) -> tuple[str, ...]:
+    """`train.py …` made a command, as torchrun without --no-python would."""
+    return ("python3", "-u", *command) if command[0].endswith(".py") else command

@@ -10,6 +10,7 @@ from rankdeck.config import names
 from rankdeck.config.document import Entry, finish, load, read_text, take
 from rankdeck.errors import ConfigError
 from rankdeck.model.job import (
+    GPUS,
     Abort,
     Container,
     JobSpec,
@@ -183,10 +184,17 @@ def _container(entry: Entry) -> Container:
         image=image,
         runtime=_choice(table, "runtime", runtimes, "apptainer"),
         mounts=_mounts(table["mounts"]) if "mounts" in table else (),
-        gpu=table["gpu"].truth() if "gpu" in table else False,
+        gpu=_gpu(table["gpu"]) if "gpu" in table else "",
         workdir=take(table, "workdir"),
         args=table["args"].words() if "args" in table else (),
     )
+
+
+def _gpu(entry: Entry) -> str:
+    """Whose GPUs: `true` means nvidia's."""
+    if entry.kind == "bool":
+        return GPUS[0] if entry.truth() else ""
+    return entry.choice(GPUS)
 
 
 def _mounts(entry: Entry) -> tuple[str, ...]:

@@ -34,6 +34,9 @@ class State(StrEnum):
         return self not in (State.PENDING, State.RUNNING, State.LOST)
 
 
+GPUS = ("nvidia", "amd")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """The image a rank runs in."""
@@ -42,7 +45,8 @@ class Container:
     runtime: str = "apptainer"
     mounts: tuple[str, ...] = ()
     """`source:target[:ro]`."""
-    gpu: bool = False
+    gpu: str = ""
+    """Whose GPUs to bring in: one of `GPUS`, or none."""
     workdir: str = ""
     args: tuple[str, ...] = ()
     """Further arguments of the runtime, as they are."""

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rankdeck.model.job import Container, Launch
-from rankdeck.runtimes.common import NO_SINGLE_COPY, mounts
+from rankdeck.runtimes.common import mounts, no_single_copy, without_host_mpi
+
+_GPU = {"nvidia": ("--nv",), "amd": ("--rocm",)}
 
 
 class Apptainer:
-    """`apptainer exec`, one per rank."""
+    """`apptainer exec`, one per rank; `/dev`, `/dev/shm` and memlock are the host's."""
 
     name: ClassVar[str] = "apptainer"
     prefix: ClassVar[str] = "APPTAINERENV_"
@@ -21,18 +23,19 @@ class Apptainer:
         launch: Launch,
     ) -> tuple[str, ...]:
         """Variables go by prefix, which wins over the image; `--env` would split at commas."""
-        variables = tuple(f"{self.prefix}{key}={value}" for key, value in env.items())
-        options: list[str] = [f"--bind={mount}" for mount in mounts(container, launch)]
-        if container.gpu:
-            options.append("--nv")
+        variables = {f"{self.prefix}{key}": value for key, value in env.items()}
+        options = [f"--bind={mount}" for mount in mounts(container, launch)]
+        options += _GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--pwd={container.workdir}")
-        command = (self.name, "exec", *options, *container.args, container.image, *argv)
-        return ("env", *variables, *command) if variables else command
+        # Quiet: else every rank says which optional programs the node lacks.
+        command = (self.name, "--quiet", "exec", *options, *container.args)
+        prefix = without_host_mpi(launch, variables)
+        return (*prefix, *command, container.image, *argv)
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: each rank has a user namespace of its own."""
-        return NO_SINGLE_COPY.get(flavour, ())
+        return no_single_copy(flavour)
 
 
 class Singularity(Apptainer):

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rankdeck.model.job import Container, Launch
-from rankdeck.runtimes.common import FORWARD, NO_SINGLE_COPY, RDMA_DEVICES, mounts
+from rankdeck.runtimes.common import (
+    AMD_DEVICES,
+    FORWARD,
+    RDMA_DEVICES,
+    mounts,
+    no_single_copy,
+    without_host_mpi,
+)
 
 _START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
@@ -18,6 +25,7 @@ _START = (
 _ALWAYS = (
     "--rm", "--net=host", "--pid=host", "--ipc=host", "--ulimit=memlock=-1", "--cap-add=IPC_LOCK",
 )  # fmt: skip
+_GPU = {"nvidia": ("--gpus=all",), "amd": (*AMD_DEVICES, "--group-add=video")}
 
 
 class Docker:
@@ -38,13 +46,13 @@ class Docker:
             *(f"--volume={mount}" for mount in mounts(container, launch)),
         ]
         options += [f"--env={key}={value}" for key, value in env.items()]
-        if container.gpu:
-            options.append("--gpus=all")
+        options += _GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--workdir={container.workdir}")
         command = (*options, *container.args, container.image, *argv)
-        return ("sh", "-c", _START, "docker-run", *command)
+        prefix = without_host_mpi(launch, {})
+        return (*prefix, "sh", "-c", _START, "docker-run", *command)
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: Docker's seccomp profile forbids them."""
-        return NO_SINGLE_COPY.get(flavour, ())
+        return no_single_copy(flavour)

@@ -4,17 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rankdeck.model.job import Container, Launch
-from rankdeck.runtimes.common import FORWARD, RDMA_DEVICES, mounts
+from rankdeck.runtimes.common import FORWARD, RDMA_DEVICES, mounts, without_host_mpi
 
 _START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--env=MELLANOX_VISIBLE_DEVICES=all" "$@"; fi; '
     f'{FORWARD}; exec enroot start "$@"'
 )
-_GPU = (
-    "--env=NVIDIA_VISIBLE_DEVICES=all",
-    "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-)
-"""Unset, the first means no GPU and the second no CUDA."""
+_GPU = {
+    "nvidia": (
+        "--env=NVIDIA_VISIBLE_DEVICES=all",
+        "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+}
+"""Unset, the first means no GPU and the second no CUDA. AMD's devices are in the host's /dev."""
 
 
 class Enroot:
@@ -32,12 +34,13 @@ class Enroot:
         """Enroot has no option for the folder: a line of sh inside the image goes there."""
         options = [f"--mount={mount}" for mount in mounts(container, launch)]
         options += [f"--env={key}={value}" for key, value in env.items()]
-        options += _GPU if container.gpu else ()
+        options += _GPU.get(container.gpu, ())
         inside = tuple(argv)
         if container.workdir:
             inside = ("sh", "-c", 'cd "$0" && exec "$@"', container.workdir, *argv)
         command = (*options, *container.args, container.image, *inside)
-        return ("sh", "-c", _START, "enroot-start", *command)
+        prefix = without_host_mpi(launch, {})
+        return (*prefix, "sh", "-c", _START, "enroot-start", *command)
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """Nothing: ranks of a node share their namespaces."""

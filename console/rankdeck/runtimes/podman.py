@@ -1,23 +1,35 @@
-"""Podman, rootless: `podman run` per rank with the host's environment, network and processes."""
+"""Podman: `podman run` per rank with the host's environment, network and processes."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rankdeck.model.job import Container, Launch
-from rankdeck.runtimes.common import NO_SINGLE_COPY, RDMA_DEVICES, mounts
+from rankdeck.runtimes.common import (
+    AMD_DEVICES,
+    RDMA_DEVICES,
+    mounts,
+    no_single_copy,
+    without_host_mpi,
+)
 
+# Root is root inside already, and Podman refuses to keep its number.
 _START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
+    'if [ "$(id -u)" != 0 ]; then set -- --userns=keep-id "$@"; fi; '
     'exec podman run "--label=rankdeck.job=$RANKDECK_JOB" "$@"'
 )
 _ALWAYS = (
-    "--rm", "--env-host", "--userns=keep-id", "--net=host", "--pid=host", "--ipc=host",
-    "--ulimit=host", "--security-opt=label=disable",
+    "--rm", "--env-host", "--net=host", "--pid=host", "--ipc=host", "--ulimit=host",
+    "--security-opt=label=disable",
 )  # fmt: skip
+_GPU = {
+    "nvidia": ("--device=nvidia.com/gpu=all",),
+    "amd": (*AMD_DEVICES, "--group-add=keep-groups"),
+}
 
 
 class Podman:
-    """`podman run`, one per rank."""
+    """`podman run`, one per rank, of an ordinary user or of root."""
 
     name: ClassVar[str] = "podman"
 
@@ -34,13 +46,13 @@ class Podman:
             *(f"--volume={mount}" for mount in mounts(container, launch)),
         ]
         options += [f"--env={key}={value}" for key, value in env.items()]
-        if container.gpu:
-            options.append("--device=nvidia.com/gpu=all")
+        options += _GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--workdir={container.workdir}")
         command = (*options, *container.args, container.image, *argv)
-        return ("sh", "-c", _START, "podman-run", *command)
+        prefix = without_host_mpi(launch, {})
+        return (*prefix, "sh", "-c", _START, "podman-run", *command)
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: each rank has a user namespace of its own."""
-        return NO_SINGLE_COPY.get(flavour, ())
+        return no_single_copy(flavour)
