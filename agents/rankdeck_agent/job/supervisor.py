@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent.job import cgroup, processes
+from rankdeck_agent.job import cgroup, containers, processes
 from rankdeck_agent.job.cancel import cancel
 from rankdeck_agent.job.control import Control
 from rankdeck_agent.job.daemons import Daemons
@@ -318,6 +318,7 @@ class Supervisor:
         self._journal.add("closed")
         while not self._journal.flush():
             time.sleep(_RETRY)
+        containers.remove(self._folder)
         cgroup.remove(self._folder)
         unlink_links(self._folder)
 

@@ -20,7 +20,8 @@ from rankdeck.runtimes.common import (
 _START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
     f"{FORWARD}; "
-    'exec docker run "--user=$(id -u):$(id -g)" "--label=rankdeck.job=$RANKDECK_JOB" "$@"'
+    'exec docker run "--user=$(id -u):$(id -g)" "--label=rankdeck.job=$RANKDECK_JOB" '
+    '"--cidfile=$RANKDECK_RUN/container.docker.$$" "$@"'
 )
 _ALWAYS = (
     "--rm", "--net=host", "--pid=host", "--ipc=host", "--ulimit=memlock=-1", "--cap-add=IPC_LOCK",

@@ -240,7 +240,7 @@ class Lab:
     def crash(self, node: str) -> None:
         """End every process of the node at once; its address stays and refuses."""
         pid = (self.folder / node / "unshare.pid").read_text().strip()
-        first = self._first_process(node)
+        first = self.first_process(node)
         self.as_root(["kill", "-9", pid])
         self._wait(lambda: not first or not processes.exists(first))
 
@@ -251,7 +251,7 @@ class Lab:
 
     def processes(self, node: str, marker: str) -> int:
         """How many processes of the node have `marker` in their environment or command line."""
-        first = self._first_process(node)
+        first = self.first_process(node)
         return len(processes.marked(first, marker.encode())) if first else 0
 
     def as_root(
@@ -271,7 +271,7 @@ class Lab:
         spaces = ["-n", "-u", "-m", "-p", "-i"]
         return ["nsenter", "-t", str(self._pid), *self.entering, *spaces]
 
-    def _first_process(self, node: str) -> int:
+    def first_process(self, node: str) -> int:
         """The node's process 1 as this machine numbers it; 0: the node is down."""
         ending = f"/node.sh\0{node}\0".encode()
         for pid in processes.descendants(self._pid):

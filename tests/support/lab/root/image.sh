@@ -46,9 +46,15 @@ echo 'lab:x:3000:3000::/home/lab:/bin/bash' >>"$dest/node/etc/passwd"
 echo 'lab:x:3000:' >>"$dest/node/etc/group"
 echo 'lab:*:20000:0:99999:7:::' >>"$dest/node/etc/shadow"
 for file in subuid subgid; do echo lab:100000:65536 >>"$dest/node/etc/$file"; done
-# No systemd in a node: Podman keeps its groups itself and writes its events to a file.
+# No systemd in a node, and no controllers: Podman keeps its groups itself, without limits.
 mkdir -p "$dest/node/home/lab" "$dest/node/etc/containers"
-printf '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n' >"$dest/node/etc/containers/containers.conf"
+cat >"$dest/node/etc/containers/containers.conf" <<CONF
+[containers]
+pids_limit = 0
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+CONF
 
 wait "$four"
 wait "$five"

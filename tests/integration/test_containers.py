@@ -1,0 +1,283 @@
+"""Jobs in real containers on the nodes of the root lab: Apptainer and Podman, MPI and torchrun."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.support.lab import RootLab
+from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
+LIMIT = 150
+SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
+SITE = next(
+    (path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None
+)
+HELLO = """\
+from mpi4py import MPI
+w = MPI.COMM_WORLD
+print(f"rank {w.rank} of {w.size} on {MPI.Get_processor_name()} sum {w.allreduce(w.rank)}")
+"""
+HELD = """\
+import signal
+from mpi4py import MPI
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("held", MPI.COMM_WORLD.allreduce(1), flush=True)
+while True:
+    signal.pause()
+"""
+WANTED = [f"rank {r} of 4 on n{1 + r // 2} sum 6" for r in range(4)]
+OLD = {"flavour": "openmpi4", "path": f"{OLD_MPI}/bin/mpirun"}
+OCI = "localhost/mpi5"
+
+
+def apptainer(image: str, **more: object) -> dict[str, Any]:
+    return {"runtime": "apptainer", "image": image, **more}
+
+
+PODMAN = {"runtime": "podman", "image": OCI}
+
+
+class Operator:
+    """A person on the head, who logs in to the nodes as one user."""
+
+    def __init__(self, lab: RootLab, user: str) -> None:
+        self.lab, self.user = lab, user
+        self.file = str(lab.cluster_file(slots=2))
+        text = Path(self.file).read_text().replace("user: lab", f"user: {user}")
+        self.file = self.file.replace(".yaml", f".{user}.yaml")
+        Path(self.file).write_text(text)
+
+    def on(self, node: str, command: str, limit: float = 60) -> str:
+        argv = ["ssh", "-F", str(self.lab.ssh_config), "-l", self.user, node, command]
+        done = self.lab.enter(argv, limit=limit)
+        return done.stdout + done.stderr
+
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
+        done = self.lab.rankdeck("-c", self.file, *arguments, "--json", limit=LIMIT)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.stdout or not done.returncode, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def run(self, *flags: str, **spec: object) -> dict[str, Any]:
+        """The last object that `rankdeck run` prints for this job."""
+        job = {"job": "boxed", "nodes": 2, "ranks_per_node": 2, "grace": 2, **spec}
+        file = self.lab.folder / "boxed.yaml"
+        file.write_text(yaml.safe_dump(job))
+        return self.objects("run", str(file), *flags)[-1]
+
+    def lines(self, job: str, stream: str = "out") -> list[str]:
+        found = [line for line in self.objects("logs", job) if line["stream"] == stream]
+        return [
+            line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)
+        ]
+
+    def left(self, job: str) -> int:
+        return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
+
+
+def mpi(program: str, **more: object) -> dict[str, Any]:
+    return {
+        "launch": "mpi",
+        "command": ["python3", "-u", "${RANKDECK_RUN}/program.py"],
+        "files": {"program.py": program},
+        **more,
+    }
+
+
+def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
+    deadline = time.monotonic() + limit
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+@pytest.fixture(scope="module")
+def user(root_lab: RootLab) -> Operator:
+    return Operator(root_lab, "lab")
+
+
+@pytest.fixture(scope="module")
+def root(root_lab: RootLab) -> Operator:
+    return Operator(root_lab, "root")
+
+
+def with_image(who: Operator) -> Operator:
+    """The same operator, once Podman on the nodes has the image."""
+    pack = f"tar -C {SANDBOX} --ignore-failed-read -c . 2>/dev/null | podman import - {OCI} >/dev/null"
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda n: who.on(n, pack, 200), ("n1", "n2")))
+    for node in ("n1", "n2"):
+        assert who.on(node, f"podman image exists {OCI} && echo there").endswith(
+            "there\n"
+        )
+    return who
+
+
+@pytest.fixture(scope="module")
+def podman_user(user: Operator) -> Operator:
+    return with_image(user)
+
+
+@pytest.fixture(scope="module")
+def podman_root(root: Operator) -> Operator:
+    return with_image(root)
+
+
+# ---- MPI ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("image", [SIF, SANDBOX])
+def test_mpi_crosses_the_nodes_in_apptainer(user: Operator, image: str) -> None:
+    job = user.run(**mpi(HELLO, container=apptainer(image)))
+
+    assert job["state"] == "done", job
+    assert user.lines(job["job"]) == WANTED
+    assert not user.left(job["job"])
+
+
+def test_mpi_crosses_the_nodes_in_apptainer_as_root(root: Operator) -> None:
+    container = apptainer(SANDBOX, args=["--no-privs"])
+
+    job = root.run(**mpi(HELLO, container=container))
+
+    assert (job["state"], root.lines(job["job"])) == ("done", WANTED), job
+
+
+def test_open_mpi_of_another_patch_level_is_in_the_image(user: Operator) -> None:
+    job = user.run(**mpi(HELLO, mpi=OLD, container=apptainer(OLD_SANDBOX)))
+
+    assert (job["state"], user.lines(job["job"])) == ("done", WANTED), job
+
+
+def test_open_mpi_5_in_the_image_is_started_by_4(user: Operator) -> None:
+    job = user.run(**mpi(HELLO, mpi=OLD, container=apptainer(SANDBOX)))
+
+    assert (job["state"], user.lines(job["job"])) == ("done", WANTED), job
+
+
+def test_mpi_crosses_the_nodes_in_rootless_podman(podman_user: Operator) -> None:
+    job = podman_user.run(**mpi(HELLO, container=PODMAN))
+
+    assert (job["state"], podman_user.lines(job["job"])) == ("done", WANTED), job
+    assert podman_user.on("n1", "podman ps -aq") == ""
+
+
+def test_mpi_crosses_the_nodes_in_podman_as_root(podman_root: Operator) -> None:
+    job = podman_root.run(**mpi(HELLO, container=PODMAN))
+
+    assert (job["state"], podman_root.lines(job["job"])) == ("done", WANTED), job
+    assert podman_root.on("n1", "podman ps -aq") == ""
+
+
+def test_no_session_file_of_mpi_is_left_on_a_node(user: Operator) -> None:
+    name = "a-name-as-long-as-job-names-may-be-for-the-sake-of-socket-paths"
+    job = user.run(**mpi(HELLO, container=apptainer(SIF), job=name[:63]))
+
+    assert (job["state"], user.lines(job["job"])) == ("done", WANTED), job
+    assert (
+        user.on(
+            "n1", "ls -d /tmp/ompi* /tmp/prte* /tmp/pmix* /tmp/rankdeck* 2>/dev/null"
+        )
+        == ""
+    )
+
+
+# ---- torchrun and plain ---------------------------------------------------------------
+
+
+@pytest.mark.skipif(SITE is None, reason="needs torch in this environment")
+def test_torchrun_of_the_image_trains_across_the_nodes(user: Operator) -> None:
+    assert SITE is not None
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("the image has Python 3.11, and torch is built for this one")
+    job = user.run(
+        launch="torchrun",
+        command=["${RANKDECK_RUN}/ddp.py", "--steps", "10"],
+        files={"ddp.py": (SAMPLES / "ddp.py").read_text()},
+        env={"OMP_NUM_THREADS": "1", "PYTHONPATH": "/opt/site"},
+        container=apptainer(OLD_SANDBOX, mounts=[f"{SITE.parent}:/opt/site:ro"]),
+    )
+
+    assert job["state"] == "done", job
+    said = user.lines(job["job"])
+    for rank in range(4):
+        assert f"rank {rank} of 4 on n{1 + rank // 2}, cpu, gloo" in said
+        assert f"rank {rank} is done" in said
+    assert not user.left(job["job"])
+
+
+@pytest.mark.parametrize("container", [apptainer(SIF), PODMAN], ids=["sif", "podman"])
+def test_a_plain_rank_says_how_it_ended(
+    podman_user: Operator, container: dict[str, Any]
+) -> None:
+    job = podman_user.run(
+        launch="plain",
+        command=["sh", "-c", 'echo "$A|$(pwd)|$(id -u)"; exit $((RANK + 4))'],
+        env={"A": "b, c"},
+        ranks_per_node=1,
+        container={**container, "workdir": "/opt"},
+    )
+
+    assert job["state"] == "failed", job
+    assert sorted(rank["exit_code"] for rank in job["ranks"]) == [4, 5]
+    assert podman_user.lines(job["job"]) == ["b, c|/opt|3000"] * 2
+
+
+# ---- cancel ---------------------------------------------------------------------------
+
+CELLS = {
+    "sif": apptainer(SIF),
+    "own-pids": apptainer(SANDBOX, args=["--pid"]),
+    "podman": PODMAN,
+}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_cancel_leaves_nothing_of_containers_that_ignore_it(
+    podman_user: Operator, cell: str
+) -> None:
+    who = podman_user
+    launch = (
+        mpi(HELD)
+        if cell != "own-pids"
+        else {
+            "launch": "plain",
+            "command": ["sh", "-c", "trap '' TERM; echo held; while :; do sleep 1; done"],
+        }
+    )  # fmt: skip
+    job = who.run("--detach", container=CELLS[cell], **launch)["job"]
+    assert eventually(lambda: len(who.lines(job)) == 4), who.lines(job, "err")
+
+    (report,) = who.objects("cancel", job)
+
+    assert report["left"] == []
+    assert report["state"] == "cancelled"
+    assert not who.left(job)
+    for node in ("n1", "n2"):
+        running = who.on(node, "ps -eo args | grep -E 'conmon|squashfuse|[h]eld|apptainer|fuse-overlay' | grep -v grep")  # fmt: skip
+        assert running == ""
+        assert who.on(node, "grep -c fuse /proc/self/mounts; podman ps -aq") == "0\n"
+
+
+def test_cancel_finds_containers_whose_launcher_was_killed(
+    podman_user: Operator,
+) -> None:
+    who = podman_user
+    job = who.run("--detach", container=PODMAN, **mpi(HELD))["job"]
+    assert eventually(lambda: len(who.lines(job)) == 4)
+    who.on("n1", "pkill -KILL -x mpirun; pkill -KILL -x prterun; pkill -KILL podman")
+
+    (report,) = who.objects("cancel", job)
+
+    assert report["left"] == []
+    assert not who.left(job)
+    assert who.on("n1", "pgrep -a conmon; podman ps -aq") == ""
