@@ -88,3 +88,15 @@ def test_every_launcher_in_every_runtime_is_planned_to_the_letter(
     cluster = read_cluster(SAMPLES / "roce-pair.yaml")
 
     compare(f"container.{launch}.{runtime}", render(plan_job(cluster, spec, "cell-1")))
+
+
+def test_a_parameter_that_the_job_sets_is_not_set_again() -> None:
+    said = ("--mca", "btl_vader_single_copy_mechanism", "none")
+    spec = short(read_job(SAMPLES / "jobs" / "mpi-hello.yaml"))
+    container = Container(image="app.sif")
+    spec = replace(spec, container=container, mpi=MpiOptions(args=said))
+    plan = plan_job(read_cluster(SAMPLES / "two-pis.yaml"), spec, "hello-1")
+
+    argv = plan.nodes[0].processes[0].argv
+    assert argv.count(said[1]) == 1
+    assert argv.count("smsc") == 1

@@ -7,7 +7,8 @@ from typing import Any
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.text import plain
 
-_LIMIT = 8.0
+_LIMIT = 5.0
+_TRIES = 3
 _REMOVE = {
     "podman": ("podman", "rm", "--force", "--ignore", "--time", "0"),
     "docker": ("docker", "rm", "--force"),
@@ -27,9 +28,22 @@ def remove(folder: RunFolder) -> list[dict[str, Any]]:
             for path in sorted(folder.path.glob(f"container.{runtime}.*"))
             if _ID.fullmatch(text := path.read_text(errors="replace").strip()[:64])
         ]
-        if ids and (why := _run((*command, *ids))):
+        if ids and (why := _insist((*command, *ids))):
             left.append({"pid": 0, "command": f"{runtime} containers: {why}"})
     return left
+
+
+def _insist(argv: tuple[str, ...]) -> str:
+    """Why the command failed each time, or "".
+
+    Podman's first answer about a container whose conmon was killed is an error; then it knows.
+    """
+    why = ""
+    for _ in range(_TRIES):
+        why = _run(argv)
+        if not why:
+            break
+    return why
 
 
 def _run(argv: tuple[str, ...]) -> str:

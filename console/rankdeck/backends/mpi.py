@@ -162,7 +162,9 @@ def launcher_argv(layout: Layout) -> tuple[str, ...]:
     """The whole mpirun command."""
     spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
     each = len(layout.places[0].ranks)
-    container = layout.runtime.launcher_args(spec.mpi.flavour)
+    container = _unless_said(
+        layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args
+    )
     return (
         spec.mpi.path,
         *_fill(
@@ -179,6 +181,12 @@ def launcher_argv(layout: Layout) -> tuple[str, ...]:
         *_workdir(layout, flavour),
         *rank_argv(layout),
     )
+
+
+def _unless_said(words: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+    """`--mca NAME VALUE …` without what the job sets itself: mpirun takes no name twice."""
+    triples = [words[i : i + 3] for i in range(0, len(words), 3)]
+    return tuple(word for three in triples if three[1] not in said for word in three)
 
 
 def rank_argv(layout: Layout) -> tuple[str, ...]:

@@ -22,5 +22,5 @@ class Runtime(Protocol):
         ...
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """Arguments that mpirun of this flavour needs for ranks in such containers."""
+        """`--mca NAME VALUE …` that mpirun of this flavour needs for ranks in such containers."""
         ...
