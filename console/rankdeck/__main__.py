@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 
-def open_console(cluster: "Cluster", job: str = "") -> int:
+def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int:
     """Show the console, on this job if one is named, until it is closed."""
     from rankdeck.config.settings import read_settings
     from rankdeck.session import open_session
@@ -22,7 +22,13 @@ def open_console(cluster: "Cluster", job: str = "") -> int:
     chosen = read_settings()
     plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii
     settings = UiSettings(theme=chosen.theme, ascii=plain, diff=chosen.diff)
-    return show(partial(open_session, cluster), settings, cluster=cluster, job=job)
+    return show(
+        partial(open_session, cluster),
+        settings,
+        cluster=cluster,
+        job=job,
+        replay=replay,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

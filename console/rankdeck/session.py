@@ -9,7 +9,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
-    Mapping,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from rankdeck.backends.export import export
 from rankdeck.backends.inspect import inspect_job
 from rankdeck.backends.plans import render
 from rankdeck.backends.recording import Recording
+from rankdeck.backends.replay import play, read_replay
 from rankdeck.backends.report import TAIL, Source, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
@@ -43,6 +43,7 @@ from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
 from rankdeck.state.stalls import notice_stalls
 from rankdeck.telemetry.link import Link, open_link
+from rankdeck.telemetry.setup import Telemetry
 
 log = logging.getLogger(__name__)
 TICK = 0.25
@@ -136,6 +137,8 @@ class Session:
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         """End every process of the job, and prove it."""
         job = self.jobs.job(job_id)
+        if job.clock is not None:
+            raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
         self.jobs.set_countdown(job_id, None)
         self._held.add(job_id)
         report = await self._backend.cancel(
@@ -158,6 +161,17 @@ class Session:
         source = Source(job, events, health, self.cluster.environment)
         return await write_report(self._backend, source, path, None if full else TAIL)
 
+    async def replay(self, job_id: str, speed: float = 1.0) -> str:
+        """Show a job again from what its nodes have of it; gives the id of the replay."""
+        job = self.jobs.job(job_id)
+        fresh = f"{job_id}.replay-{token_hex(2)}"
+        kept = self._history.events(job_id)
+        shown = await read_replay(self._backend, job, fresh, kept)
+        self.jobs.add(shown.plan, shown.created)
+        self.jobs.set_clock(fresh, shown.created)
+        self._pumps[fresh] = self._start(play(self.jobs, shown, speed))
+        return fresh
+
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no gang abort."""
         self._held.add(job_id)
@@ -171,6 +185,8 @@ class Session:
         `backlog` limits how much earlier output is fetched; None fetches all of it.
         """
         job = self.jobs.job(job_id)
+        if job.clock is not None:
+            return
         if job_id not in self._followers:
             self._follow(job)
         self._followers[job_id].watch(self.jobs.resume_offsets(job_id, ranks, backlog))
@@ -331,28 +347,6 @@ class Session:
 def new_job_id(name: str) -> str:
     """`himeno-1121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
     return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
-
-
-class Telemetry:
-    """How the agent of a node is told where to publish, and what became of it."""
-
-    def __init__(self, connections: Connections, link: Link, fleet: Fleet) -> None:
-        self._connections, self._link, self._fleet = connections, link, fleet
-
-    async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration; a private broker is reached through a new tunnel."""
-        config = self._link.agent_config(node)
-        if self._link.private:
-            port = await self._connections.reverse_tunnel(node, *self._link.address)
-            config |= {"host": "127.0.0.1", "port": port}
-        return config
-
-    def report(self, node: str, sentence: str, well: bool) -> None:
-        if well:
-            self._fleet.attached(node, sentence)
-            return
-        self._fleet.troubled(node, sentence)
-        log.warning("%s", sentence, extra={"source": node})
 
 
 @asynccontextmanager

@@ -171,3 +171,16 @@ def test_the_exported_script_of_plain_ranks_gives_the_same_and_fails_the_same(
 
     assert exported(console, job) == launched(console, job)
     assert exported(console, job)[0] == 7
+
+
+def test_a_replay_tells_the_same_story_again(console: Console) -> None:
+    need_mpi()
+    (ended,) = console.objects("run", "fail-rank2", "--set", "env.FAIL_AFTER=1.5")
+
+    (again,) = console.objects("replay", ended["job"], "--speed", "50")
+
+    kept = ("name", "state", "exit_code", "nodes", "first_failure", "created")
+    assert {key: again[key] for key in kept} == {key: ended[key] for key in kept}
+    assert [r["state"] for r in again["ranks"]] == [r["state"] for r in ended["ranks"]]
+    assert ended["job"] in {job["job"] for job in console.objects("jobs")}
+    assert again["job"] not in {job["job"] for job in console.objects("jobs")}

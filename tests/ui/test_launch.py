@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from rankdeck.config.changes import filled, form_of
+from rankdeck.model.health import Level
 from rankdeck.model.insight import Stall
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Look
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
@@ -173,3 +175,33 @@ async def test_a_stall_and_a_failure_stand_over_the_ranks(stage: Stage, size) ->
             assert "±" in text_of(app)
         await type_in(pilot, "e")
         await shows(app, pilot, "No space left on device")
+
+
+async def test_preflight_is_shown_beside_the_plan(stage: Stage) -> None:
+    stage.findings = [
+        Finding(check="port", level=Level.OK, text="a port is free"),
+        Finding(
+            check="program",
+            level=Level.BAD,
+            text="`true` is not there",
+            node="node02",
+            fix="install it on node02",
+        ),
+    ]
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("p")
+        await shows(app, pilot, "program  node02: `true` is not there")
+        await shows(app, pilot, "try install it on node02")
+        await shows(app, pilot, "1 would make it fail")
+
+
+async def test_a_replay_is_opened_and_says_that_it_is_one(stage: Stage) -> None:
+    stage.start("old-1")
+    stage.jobs.set_clock("old-1", stage.jobs.job("old-1").created + 9)
+    async with console(stage) as (app, pilot):
+        await pilot.press("2", "p")
+        await shows(app, pilot, "REPLAY")
+        await shows(app, pilot, "0:09")
+    assert stage.replayed == [("old-1", 4.0)]

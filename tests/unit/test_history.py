@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
+from rankdeck.model.insight import Explained, Progress
+from rankdeck.model.job import (
+    Abort,
+    Container,
+    FirstFailure,
+    Job,
+    JobSpec,
+    Launch,
+    MpiOptions,
+    NodeEvent,
+    Plan,
+    RankState,
+    State,
+)
 from rankdeck.state.history import History
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
@@ -129,3 +142,54 @@ def test_what_was_saved_survives_a_kill(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     with History(path) as history:
         assert history.load("c") == (JOB,)
+
+
+def test_what_was_concluded_and_the_job_file_come_back(tmp_path: Path) -> None:
+    spec = JobSpec(
+        name="j",
+        launch=Launch.MPI,
+        command=("a", "b c"),
+        on=("n1",),
+        env={"A": "1"},
+        container=Container(image="x.sif", mounts=("/a:/b",)),
+        mpi=MpiOptions(args=("--x",)),
+        progress={"step": r"s=(\d+)"},
+    )
+    progress = Progress(
+        step=3,
+        steps=9,
+        values={"loss": 2.5},
+        series={"loss": (3.0, 2.5)},
+        rank=0,
+        at=2.0,
+    )
+    first = replace(
+        JOB.first_failure,
+        explained=(Explained("a", "b", "c"),),
+        victims=(1,),
+        uncertainty=0.01,
+    )
+    job = replace(
+        JOB,
+        plan=replace(PLAN, spec=spec),
+        progress=progress,
+        first_failure=first,
+        marks={"ready": 11.0},
+    )
+    with History(tmp_path / "history.db") as history:
+        history.save(job)
+    with History(tmp_path / "history.db") as history:
+        assert history.load("c") == (job,)
+
+
+def test_events_and_health_are_kept_each_once_and_by_time(tmp_path: Path) -> None:
+    late = NodeEvent("j-1", "n1", "exited", 5.0, {"seq": 1, "rank": 0})
+    early = NodeEvent("j-1", "n2", "ready", 4.0, {"seq": 0})
+    with History(tmp_path / "history.db") as history:
+        history.add_events([late, early])
+        history.add_events([late])
+        history.add_health("j-1", 6.0, {"nodes": {"n1": {"level": "ok"}}})
+    with History(tmp_path / "history.db") as history:
+        assert history.events("j-1") == (early, late)
+        assert history.health("j-1") == ({"at": 6.0, "nodes": {"n1": {"level": "ok"}}},)
+        assert history.events("j-2") == ()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import rankdeck_agent
 from rankdeck.cli import output
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 _BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError)
-OpenConsole = Callable[["Cluster", str], int]
-"""Show the console of this cluster, on a job unless "", until it is closed."""
+
+
+class OpenConsole(Protocol):
+    """Show the console of a cluster until it is closed, first on a job if one is named."""
+
+    def __call__(
+        self, cluster: "Cluster", job: str = "", *, replay: float = 0.0
+    ) -> int: ...
+
+
 Verb = Callable[[argparse.Namespace, OpenConsole], int]
 
 

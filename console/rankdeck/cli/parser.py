@@ -156,6 +156,20 @@ VERBS = (
         },
     ),
     Verb(
+        "replay",
+        "show a job again as it happened",
+        "rankdeck.cli.replay:replay",
+        {
+            "job": _JOB,
+            "--speed": _option(
+                "times as fast as it was (default 10)",
+                metavar="N",
+                type=float,
+                default=10.0,
+            ),
+        },
+    ),
+    Verb(
         "attach",
         "open the console, on JOB if one is named; not on a terminal: show what it writes until it ends",
         "rankdeck.cli.attach:attach",

@@ -146,6 +146,11 @@ class Jobs:
         self._record(job_id).countdown = countdown
         self._touch(job_id)
 
+    def set_clock(self, job_id: str, at: float) -> None:
+        """Show the moment of the past that a replay has come to."""
+        self._record(job_id).clock = at
+        self._touch(job_id)
+
     def set_stalled(self, job_id: str, stalled: tuple[Stall, ...]) -> None:
         """Show which ranks should be heard and are not."""
         record = self._record(job_id)

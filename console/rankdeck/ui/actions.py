@@ -41,6 +41,7 @@ OF_THE_APP = frozenset(
         "redraw",
         "inspect",
         "clone",
+        "replay",
     }
 )
 KEY_NAMES = {
@@ -74,6 +75,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("inspect", "i", "inspect", ("job", "jobs"), "Where every rank is now, and who is elsewhere", True),
     Action("again", "r", "again", ("lens",), "Look anew", True),
     Action("clone", "c", "again", ("jobs",), "Start it again: its form and plan, to change", True),
+    Action("replay", "p", "replay", ("jobs",), "Show it again as it happened, four times as fast", True),
+    Action("preflight", "p", "preflight", ("launch",), "Ask the nodes what would go wrong", True),
     Action("difference", "d", "diff", ("launch",), "The plan against the last run of the same name", True),
     Action("keep", "k", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
     Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),

@@ -15,7 +15,7 @@ from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
-from rankdeck.ui import actions, clipboard, commands, glyphs, themes, verbs
+from rankdeck.ui import actions, clipboard, commands, glyphs, jobdeeds, themes, verbs
 from rankdeck.ui.clean import clean
 from rankdeck.ui.display import FrameDiff
 from rankdeck.ui.opening import Opening
@@ -26,7 +26,6 @@ from rankdeck.ui.screens.help import HelpScreen
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.jobs import JobsScreen
 from rankdeck.ui.screens.launch import LaunchScreen
-from rankdeck.ui.screens.lens import LensScreen
 from rankdeck.ui.screens.messages import MessagesScreen
 from rankdeck.ui.screens.modals import HostKeyQuestion, cancel_question, report_note
 from rankdeck.ui.screens.node import NodeScreen
@@ -64,7 +63,7 @@ class RankdeckApp(FrameDiff):
         self.session = session
         self.opened = not isinstance(session, Opening)
         self.trouble = ""
-        self.first_job = ""
+        self.first_job, self.first_replay = "", 0.0
         """Opened once the session is there."""
         self.summary: Counter[Level] = Counter()
         self.levels: dict[str, Level] = {}
@@ -136,23 +135,13 @@ class RankdeckApp(FrameDiff):
             async with self._opener() as session:
                 self.session = session
                 self.opened = True
-                self._show_first_job()
+                jobdeeds.show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
             self.trouble = clean("; ".join(str(error) for error in _leaves(group)))
             self.say(self.trouble, "bad")
             await self._leaving.wait()
         self.exit(1 if self.trouble else 0)
-
-    def _show_first_job(self) -> None:
-        if not self.first_job:
-            return
-        try:
-            job_id = self.session.jobs.find(self.first_job).id
-        except RankdeckError as error:
-            self.say(clean(str(error)), "warn")
-            return
-        self.call_after_refresh(self.open_job, job_id)
 
     def leave(self) -> None:
         """Close the session, then the program. Jobs go on."""
@@ -240,24 +229,13 @@ class RankdeckApp(FrameDiff):
         self.push_screen(JobScreen(job_id))
 
     def action_inspect(self) -> None:
-        """Where the ranks of the job on the screen are."""
-        if job_id := self._job_shown():
-            self.push_screen(LensScreen(job_id))
+        jobdeeds.inspect(self)
 
     def action_clone(self) -> None:
-        """The job on the screen once more, to change and start."""
-        if job_id := self._job_shown():
-            job = self.session.jobs.job(job_id)
-            self.goto("launch")
-            screen = self.home("launch")
-            assert isinstance(screen, LaunchScreen)
-            self.call_after_refresh(screen.clone, job)
+        jobdeeds.clone(self)
 
-    def _job_shown(self) -> str:
-        screen = self.deck_screen
-        if isinstance(screen, JobScreen):
-            return screen.job_id
-        return screen.table.cursor if isinstance(screen, JobsScreen) else ""
+    def action_replay(self) -> None:
+        jobdeeds.replay(self)
 
     def action_goto_fleet(self) -> None:
         self.goto("fleet")
@@ -375,11 +353,16 @@ def _leaves(group: BaseExceptionGroup[RankdeckError]) -> list[RankdeckError]:
 
 
 def run(
-    open_session: OpenSession, settings: UiSettings, *, cluster: Cluster, job: str = ""
+    open_session: OpenSession,
+    settings: UiSettings,
+    *,
+    cluster: Cluster,
+    job: str = "",
+    replay: float = 0.0,
 ) -> int:
-    """Run the console on this cluster, first on `job` if given; gives the exit status."""
+    """Run the console on this cluster, first on `job` or its replay; gives the exit status."""
     app = RankdeckApp(Opening(cluster), settings)
-    app.first_job = job
+    app.first_job, app.first_replay = job, replay
     app.open_with(open_session)
     status = app.run()
     return status if status is not None else app.return_code or 0

@@ -1,11 +1,12 @@
 """What the screens show while the cluster is being opened: its nodes, nothing heard yet."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rankdeck.errors import HostKeyError, LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
@@ -47,6 +48,16 @@ class Opening:
 
     async def inspect(self, job_id: str) -> Inspection:
         raise self._not_yet(job_id)
+
+    async def replay(self, job_id: str, speed: float = 1.0) -> str:
+        del speed
+        raise self._not_yet(job_id)
+
+    async def preflight(
+        self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
+    ) -> tuple[Finding, ...]:
+        del tell
+        raise self._not_yet(spec.name)
 
     def hold(self, job_id: str) -> None:
         del job_id

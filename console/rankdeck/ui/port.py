@@ -8,6 +8,7 @@ from typing import Protocol
 from rankdeck.errors import HostKeyError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
@@ -48,6 +49,16 @@ class SessionPort(Protocol):
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
     async def inspect(self, job_id: str) -> Inspection:
         """Where every rank is now."""
+        ...
+
+    async def replay(self, job_id: str, speed: float = 1.0) -> str:
+        """Show a job again; gives the id of the replay."""
+        ...
+
+    async def preflight(
+        self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
+    ) -> tuple[Finding, ...]:
+        """What would go wrong; each finding is told as it comes."""
         ...
 
     def hold(self, job_id: str) -> None:

@@ -16,6 +16,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
@@ -69,6 +70,8 @@ class Stage:
         self.watched: list[tuple[str, tuple[int, ...]]] = []
         self.report: CancelReport | None = None
         self.looks: list[Look] = []
+        self.findings: list[Finding] = []
+        self.replayed: list[tuple[str, float]] = []
         self.files: tuple[Path, ...] = ()
         self._seq: dict[tuple[str, str], int] = {}
         self._offsets: dict[tuple[str, int, str], int] = {}
@@ -133,6 +136,17 @@ class Stage:
 
     async def inspect(self, job_id: str) -> Inspection:
         return conclude(job_id, time.time(), self.looks, {})
+
+    async def replay(self, job_id: str, speed: float = 1.0) -> str:
+        self.replayed.append((job_id, speed))
+        return job_id
+
+    async def preflight(
+        self, spec: JobSpec, tell=lambda _: None
+    ) -> tuple[Finding, ...]:
+        for one in self.findings:
+            tell(one)
+        return tuple(self.findings)
 
     def hold(self, job_id: str) -> None:
         self.held.append(job_id)

@@ -11,6 +11,7 @@ from rankdeck.config.changes import filled, form_of
 from rankdeck.errors import RankdeckError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.compare import plan_difference
 from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
@@ -47,6 +48,7 @@ class LaunchScreen(DeckScreen):
         self._extra: Path | None = None
         self._cloned = ""
         self._compares = False
+        self._findings: list[Finding] = []
         self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job files here",
@@ -118,6 +120,7 @@ class LaunchScreen(DeckScreen):
             self.form.fill({})
             self.plan.show(_complaint(error), restart=restart)
             return
+        self._findings = []
         self.form.fill(form_of(self._base))
         self._show_plan(restart=restart)
 
@@ -138,7 +141,7 @@ class LaunchScreen(DeckScreen):
         except (RankdeckError, ValueError) as error:
             return _complaint(error)
         self._spec = spec
-        head = [*self._origin(), *self._node_lines(plan)]
+        head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
             return [*head, *self._difference(plan, text)]
         return [*head, *([(clean(line), _role(line))] for line in text.splitlines())]
@@ -228,6 +231,47 @@ class LaunchScreen(DeckScreen):
     def action_difference(self) -> None:
         self._compares = not self._compares
         self._show_plan(restart=True)
+
+    def action_preflight(self) -> None:
+        if self._spec is not None:
+            self._findings = []
+            self.say("asking the nodes …", "dim")
+            self.run_worker(self._look_ahead(self._spec), exclusive=True)
+
+    async def _look_ahead(self, spec: JobSpec) -> None:
+        """Show each finding as it comes; nothing found is said too."""
+
+        def tell(finding: Finding) -> None:
+            self._findings = [*self._findings, finding]
+            self._show_plan()
+
+        try:
+            await self.deck.session.preflight(spec, tell)
+        except RankdeckError as error:
+            self.say(clean(str(error)), "bad")
+            return
+        bad = sum(one.level is Level.BAD for one in self._findings)
+        self.say(
+            f"preflight: {bad} would make it fail" if bad else "preflight: ready",
+            "warn" if bad else "ok",
+        )
+        self._show_plan()
+
+    def _finding_lines(self) -> list[Runs]:
+        """What preflight found, the worst first."""
+        lines: list[Runs] = []
+        for one in sorted(self._findings, key=lambda one: -one.level):
+            mark = self.deck.glyphs.level(one.level)
+            where = f"{clean(one.node)}: " if one.node else ""
+            lines.append(
+                [
+                    (f"{mark.glyph} {one.check}  ", mark.role),
+                    (f"{where}{clean(one.text)}", "text"),
+                ]
+            )
+            if one.fix and one.level is not Level.OK:
+                lines.append([("    try ", "dim"), (clean(one.fix), "accent")])
+        return lines
 
     def action_filter(self) -> None:
         self.prompt.ask("/", self._filter, "part of a file's name")

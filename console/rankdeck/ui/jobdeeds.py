@@ -1,0 +1,74 @@
+"""What can be done with the job on the screen: look into it, start it again, replay it."""
+
+from typing import TYPE_CHECKING
+
+from rankdeck.errors import RankdeckError
+from rankdeck.ui.clean import clean
+from rankdeck.ui.screens.job import JobScreen
+from rankdeck.ui.screens.jobs import JobsScreen
+from rankdeck.ui.screens.launch import LaunchScreen
+from rankdeck.ui.screens.lens import LensScreen
+
+if TYPE_CHECKING:
+    from rankdeck.ui.app import RankdeckApp
+
+SPEED = 4.0
+"""Times as fast as it was."""
+
+
+def shown(deck: "RankdeckApp") -> str:
+    """The id of the job on the screen, or under the cursor; "" where there is none."""
+    screen = deck.deck_screen
+    if isinstance(screen, JobScreen):
+        return screen.job_id
+    return screen.table.cursor if isinstance(screen, JobsScreen) else ""
+
+
+def inspect(deck: "RankdeckApp") -> None:
+    """Where its ranks are now."""
+    if job_id := shown(deck):
+        deck.push_screen(LensScreen(job_id))
+
+
+def clone(deck: "RankdeckApp") -> None:
+    """Its form and plan, to change and start once more."""
+    if job_id := shown(deck):
+        job = deck.session.jobs.job(job_id)
+        deck.goto("launch")
+        screen = deck.home("launch")
+        assert isinstance(screen, LaunchScreen)
+        deck.call_after_refresh(screen.clone, job)
+
+
+def replay(deck: "RankdeckApp", job_id: str = "", speed: float = SPEED) -> None:
+    """Read a job back from its nodes and show it as it happened."""
+    if not (job_id := job_id or shown(deck)):
+        return
+    deck.say(f"reading {clean(job_id)} back from its nodes …", "dim")
+    work = _replay(deck, job_id, speed)
+    deck.run_worker(work, name="replay", group="replay", exclusive=True)
+
+
+async def _replay(deck: "RankdeckApp", job_id: str, speed: float) -> None:
+    try:
+        fresh = await deck.session.replay(job_id, speed)
+    except RankdeckError as error:
+        deck.say(clean(str(error)), "bad")
+        return
+    deck.say("")
+    deck.open_job(fresh)
+
+
+def show_first(deck: "RankdeckApp") -> None:
+    """The job that the console was opened for, or its replay."""
+    if not deck.first_job:
+        return
+    try:
+        job_id = deck.session.jobs.find(deck.first_job).id
+    except RankdeckError as error:
+        deck.say(clean(str(error)), "warn")
+        return
+    if deck.first_replay:
+        replay(deck, job_id, deck.first_replay)
+    else:
+        deck.call_after_refresh(deck.open_job, job_id)
