@@ -16,6 +16,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent --config FILE                publish without a console, until SIGTERM
        rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
+       rankdeck-agent gpu-processes                print what computes on each GPU, one JSON object a line
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
@@ -92,6 +93,20 @@ def _preflight(given: list[str]) -> int:
     return preflight()
 
 
+def _nvml(given: list[str]) -> int:
+    from rankdeck_agent.collectors.nvidia_reader import main as nvml
+
+    return nvml(given)
+
+
+def _gpu_processes(given: list[str]) -> int:
+    if given[1:]:
+        return _wrong("gpu-processes takes no arguments")
+    from rankdeck_agent.collectors.gpu_processes import main as gpu_processes
+
+    return gpu_processes()
+
+
 def _version(given: list[str]) -> int:
     from rankdeck_agent import __version__
 
@@ -119,6 +134,8 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "job": _job,
     "image": _image,
     "preflight": _preflight,
+    "nvml": _nvml,
+    "gpu-processes": _gpu_processes,
     "--version": _version,
     "--help": _help,
     "-h": _help,

@@ -124,7 +124,8 @@ def test_what_could_not_be_read_is_not_shown_as_an_old_number() -> None:
 def test_a_metric_that_stops_coming_is_dropped() -> None:
     fleet, clock = made()
     fleet.apply("n1", sample(0.0, mem__used=5, cpu__temp=40))
-    for at in range(1, 23):
+    fleet.apply("n1", sample(1.0, mem__used=5, cpu__temp=40))
+    for at in range(2, 24):
         clock.now += 1
         fleet.apply("n1", sample(float(at), mem__used=5))
         fleet.take_changes()
@@ -133,6 +134,19 @@ def test_a_metric_that_stops_coming_is_dropped() -> None:
     assert fleet.node("n1").failed == {"cpu.temp": "no new reading"}
     fleet.apply("n1", sample(24.0, mem__used=5, cpu__temp=41))
     assert fleet.node("n1").value("cpu.temp") == 41
+    assert fleet.node("n1").failed == {}
+
+
+def test_what_comes_every_half_minute_stays_in_between_and_has_a_rate() -> None:
+    fleet, clock = made()
+    for at in range(61):
+        clock.now += 1
+        slow = {"edac__ce": at} if at % 30 == 0 else {}
+        fleet.apply("n1", sample(float(at), mem__used=5, **slow))
+        fleet.take_changes()
+        assert fleet.node("n1").value("edac.ce") is not None
+
+    assert fleet.node("n1").rate("edac.ce") == 1.0
     assert fleet.node("n1").failed == {}
 
 

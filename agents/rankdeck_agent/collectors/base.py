@@ -25,6 +25,8 @@ class Reading:
         self.failed: dict[str, str] = {}
         self.pending: set[str] = set()
         """Known only from the second reading on."""
+        self.trouble = ""
+        """Why the whole collector fails, where it has numbers nevertheless."""
         self.inventory: Mapping[str, str] = {}
         self.events: list[Event] = []
         """What happened since the reading before; each is told once."""

@@ -8,7 +8,7 @@ from rankdeck.model.text import clean
 from rankdeck_agent.wire import Event, Hello
 
 Number = int | float
-METRICS = 512
+METRICS = 256
 DEVICES = 1024
 NUMBERS = 4096
 ENTRIES = 256

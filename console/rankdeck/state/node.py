@@ -18,6 +18,8 @@ CHARTED_DEVICES = 16
 EVENTS = 100
 GAP = 15.0
 """Seconds without a reading after which a rate is not worth giving; 3 intervals if longer."""
+FIRST = 100.0
+"""The same, while a metric came only once: some come every half minute."""
 EPOCH = 1e9
 """A node's stamp below this is no wall time: its clock is not judged."""
 
@@ -245,7 +247,8 @@ class NodeState:
             self.rates.pop(metric, None)
 
     def _patience_for(self, metric: str) -> float:
-        return max(GAP, 3.0 * min(self._intervals.get(metric, 0.0), 600.0))
+        interval = self._intervals.get(metric)
+        return FIRST if interval is None else max(GAP, 3.0 * min(interval, 600.0))
 
     def _note_links(self, metric: str, raw: Mapping[str, Number]) -> None:
         for device, up in raw.items():

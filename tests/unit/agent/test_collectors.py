@@ -1,10 +1,7 @@
 """What the collectors make of machines whose every number is known."""
 
-import pytest
-
 from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import DiskCollector, local_mounts
-from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import NetCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
@@ -206,70 +203,3 @@ def test_a_recorded_soft_roce_port_has_counters_but_no_bytes(tmp_path):
     assert reading.values["rdma.hw_counters.sent_pkts"]["rxe0/1"] > 500
     assert "rdma.rx" not in reading.values
     assert reading.values["rdma.errors"]["rxe0/1"] >= 0
-
-
-NVML = """
-class NVMLError(Exception):
-    def __init__(self, value):
-        self.value = value
-        super().__init__({3: "Not Supported", 15: "GPU is lost"}[value])
-
-NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND = 3, 13
-NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
-NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
-lost = set()
-
-class Answer:
-    gpu, used, total, busId = 42, 10, 80, b"0000:18:00.0"
-
-def _ask(value):
-    def ask(handle, *rest):
-        if handle in lost:
-            raise NVMLError(15)
-        return value
-    return ask
-
-def nvmlInit(): pass
-def nvmlSystemGetDriverVersion(): return b"570.1"
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(number): return number
-nvmlDeviceGetName, nvmlDeviceGetUUID = _ask("NVIDIA Test"), _ask("GPU-1")
-nvmlDeviceGetPciInfo = nvmlDeviceGetUtilizationRates = nvmlDeviceGetMemoryInfo = _ask(Answer)
-nvmlDeviceGetTemperature, nvmlDeviceGetPowerUsage, nvmlDeviceGetClockInfo = _ask(61), _ask(350500), _ask(1980)
-nvmlDeviceGetEnforcedPowerLimit = _ask(700000)
-def nvmlDeviceGetTotalEccErrors(*rest): raise NVMLError(3)
-"""
-
-
-@pytest.fixture
-def nvml(tmp_path, monkeypatch):
-    """A library in the place of NVIDIA's: two GPUs, one of which can be lost."""
-    (tmp_path / "stand_in_nvml.py").write_text(NVML)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("rankdeck_agent.collectors.gpu._DRIVER", (str(tmp_path),))
-    import stand_in_nvml
-
-    return stand_in_nvml
-
-
-def test_gpus_are_read_in_base_units(nvml):
-    gpu = GpuCollector("/", "stand_in_nvml")
-
-    reading = gpu.collect(0)
-
-    assert reading.values["gpu.power"] == {"0": 350.5, "1": 350.5}
-    assert reading.values["gpu.clock"]["0"] == 1.98e9
-    assert reading.inventory["gpu.0.pci"] == "0000:18:00.0"
-    assert reading.absent(gpu.metrics) == {"gpu.ecc_uncorrected"}
-
-
-def test_a_lost_gpu_is_failed_and_keeps_its_number(nvml):
-    gpu = GpuCollector("/", "stand_in_nvml")
-    gpu.collect(0)
-    nvml.lost.add(0)
-
-    reading = gpu.collect(2)
-    nvml.lost.clear()
-
-    assert set(reading.values["gpu.temp"]) == {"1"}
-    assert reading.failed["gpu.temp/0"] == "NVML: GPU is lost"

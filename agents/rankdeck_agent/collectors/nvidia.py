@@ -1,0 +1,250 @@
+"""NVIDIA GPUs, through a process of their own; the agent never waits for the driver."""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import rankdeck_agent
+from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.nvidia_calls import METRICS
+from rankdeck_agent.collectors.nvidia_reader import BOARD
+from rankdeck_agent.files import CHUNK, clean
+
+LIBRARY_VARIABLE = "RANKDECK_NVML"
+"""The folder of libnvidia-ml.so.1, where the loader does not find it by itself."""
+DEADLINE = 10.0
+"""Seconds after which the driver is said not to answer."""
+FIRST_ANSWER = 1.5
+AGAIN = 60.0
+SLOW = 2.0
+"""Seconds of waiting that are told while we wait."""
+_LINE_LIMIT = 1 << 20
+_DRIVER = (
+    "/proc/driver/nvidia/version",
+    "/dev/nvidiactl",
+    "/dev/dxg",
+    "/dev/nvhost-ctrl",
+)
+_COMMAND = "nvml"
+# Not -m: that would look for modules in the folder we were started in.
+_PROGRAM = (
+    "import sys; sys.path[0] = sys.argv[1]; "
+    "from rankdeck_agent.__main__ import main; sys.exit(main(sys.argv[2:]))"
+)
+
+
+def present(root: str) -> bool:
+    """Whether there is an NVIDIA driver to ask; with another root it is not this machine's."""
+    if root != "/":
+        return False
+    return LIBRARY_VARIABLE in os.environ or any(map(os.path.exists, _DRIVER))
+
+
+class Process:
+    """The one process that may be inside NVML. It is never killed: that can freeze a GPU."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.started = time.monotonic()
+        self._board = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as we
+        self._board.write(BOARD.pack(self.started, b"NVML to start"))
+        self._board.flush()
+        self._process = self._start()
+        self._out = self._process.stdout.fileno() if self._process.stdout else -1
+        os.set_blocking(self._out, False)
+        self._rest = b""
+        self._request(request)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        handle = self._board.fileno()
+        # From a zip file our folder is a path within it: Python imports from there too.
+        home = str(Path(rankdeck_agent.__file__).parent.parent)
+        argv = [sys.executable, "-c", _PROGRAM, home, _COMMAND]
+        argv += [str(handle), str(os.getpid())]
+        return subprocess.Popen(
+            argv,
+            env=_environment(),
+            pass_fds=(handle,),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _request(self, request: Mapping[str, Any]) -> None:
+        stdin = self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            assert stdin is not None
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
+
+    def wait(self, seconds: float) -> None:
+        """Until there is something to read, at most so long."""
+        select.select([self._out], [], [], seconds)
+
+    def lines(self) -> list[bytes]:
+        """The whole lines that came since the last time."""
+        parts = [self._rest]
+        size = len(self._rest)
+        while size < _LINE_LIMIT:
+            try:
+                part = os.read(self._out, CHUNK)
+            except BlockingIOError:
+                break
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        *whole, self._rest = b"".join(parts).split(b"\n")
+        return whole
+
+    def waiting(self) -> tuple[float, str]:
+        """How long the driver has been asked without an answer (0: not), and for what."""
+        since, what = BOARD.unpack(os.pread(self._board.fileno(), BOARD.size, 0))
+        text = what.rstrip(b"\0").decode("utf-8", "replace")
+        return (max(0.0, time.monotonic() - since), clean(text)) if since else (0.0, "")
+
+    def ended(self) -> Optional[str]:
+        """How it ended; None while it lives."""
+        status = self._process.poll()
+        if status is None:
+            return None
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        return f"the process that asks NVML ended with {how}"
+
+    def close(self) -> None:
+        """Let it end by itself."""
+        for file in (self._process.stdin, self._process.stdout, self._board):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+
+
+class Nvidia:
+    """What the process read since the last time, or why it could not."""
+
+    def __init__(self) -> None:
+        self._process: Optional[Process] = None
+        self._retry = 0.0
+        self._known: dict[str, str] = {}
+        """UUID -> number, kept when the process starts again."""
+        self._last = Reading()
+
+    def collect(self, now: float) -> Reading:
+        """The new numbers; never waits longer than FIRST_ANSWER."""
+        if self._process is None and now >= self._retry:
+            self._begin(now)
+        reading = Reading()
+        if self._process is not None:
+            self._hear(reading, self._process, now)
+        reading.inventory = self._last.inventory
+        reading.failed.update(self._last.failed)
+        reading.pending |= self._last.pending - set(reading.values)
+        return reading
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _begin(self, now: float) -> None:
+        self._retry = now + AGAIN
+        stuck = left_behind()
+        if stuck:
+            # One that is only about to end is no reason to wait a minute.
+            time.sleep(FIRST_ANSWER / 2)
+            stuck = left_behind()
+        if stuck:
+            why = f"the driver still holds process {stuck} of an agent that has gone"
+            self._last.failed = dict.fromkeys(METRICS, why)
+            return
+        self._process = Process({"known": self._known})
+        self._process.wait(FIRST_ANSWER)
+
+    def _hear(self, reading: Reading, process: Process, now: float) -> None:
+        ended = process.ended()
+        for line in process.lines():
+            self._take(reading, line)
+        waited, what = process.waiting()
+        if ended is not None:
+            self.close()
+            self._retry = now + AGAIN
+            self._all_fail(self._last.failed.get("gpu.used", ended))
+        elif waited > DEADLINE:
+            reading.trouble = f"the driver did not answer in {waited:.0f} s ({what})"
+            self._all_fail(reading.trouble)
+            self._last.pending = set()
+        elif not self._last.inventory:
+            self._last.pending = set(METRICS)
+        if waited > SLOW:
+            reading.values = {"gpu.answer": {"": round(waited, 1)}}
+
+    def _all_fail(self, why: str) -> None:
+        """All that was known, or could be, is not known now."""
+        wanted = (set(METRICS) & self._last.pending) or set(METRICS)
+        self._last.failed = dict.fromkeys(sorted(wanted - {"gpu.answer"}), why)
+
+    def _take(self, reading: Reading, line: bytes) -> None:
+        shape = json.loads(line)
+        reading.values.update(shape["values"])
+        self._last.failed = shape["failed"]
+        self._last.pending = {*shape["pending"], *shape["values"]}
+        self._last.inventory = shape["inventory"]
+        for key, text in self._last.inventory.items():
+            if key.endswith(".uuid"):
+                self._known[text] = key.split(".")[1]
+
+
+def left_behind() -> int:
+    """The process of an earlier agent that is still inside the driver; 0: none."""
+    for folder in Path("/proc").iterdir():
+        # Of other users and of containers we cannot tell.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if folder.name.isdecimal() and _orphan(folder):
+                return int(folder.name)
+    return 0
+
+
+def _orphan(folder: Path) -> bool:
+    words = (folder / "cmdline").read_bytes().split(b"\0")
+    if _PROGRAM.encode() not in words:
+        return False
+    agent = words[words.index(_COMMAND.encode()) + 2]
+    stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    same = (folder / "ns/pid").samefile("/proc/self/ns/pid")
+    return same and stat.rpartition(")")[2].split()[1].encode() != agent
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the library where the loader of the process finds it."""
+    name = "LD_LIBRARY_PATH"
+    folders = (os.environ.get(LIBRARY_VARIABLE), os.environ.get(name))
+    found = os.pathsep.join(filter(None, folders))
+    return {**os.environ, name: found} if found else dict(os.environ)
+
+
+def running() -> list[dict[str, Any]]:
+    """What computes on the GPUs: gpu, pid, bytes; raises OSError, ValueError."""
+    process = Process({"once": True})
+    deadline = process.started + DEADLINE
+    lines: list[bytes] = []
+    while not lines:
+        waited, what = process.waiting()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the driver did not answer in {waited:.0f} s ({what})")
+        ended = process.ended()
+        process.wait(0.1)
+        lines = process.lines()
+        if ended is not None and not lines:
+            raise OSError(ended)
+    found = json.loads(lines[0])
+    if isinstance(found, dict):
+        raise OSError(next(iter(found["failed"].values())))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return found

@@ -1,0 +1,270 @@
+"""The questions put to NVML: which metrics each answers, in base units, and how often."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+Library = Any
+Handle = Any
+"""The module pynvml and what it gives have no types."""
+Number = float
+
+LOAD, HEAT, CARE = 2.0, 10.0, 30.0
+"""Seconds between two askings: what moves, what drifts, what seldom changes."""
+NOT_HERE = frozenset({3, 13, 21, 25, 26})
+"""Not supported, no such function, no data, other version, deprecated: never asked again."""
+GONE = frozenset({1, 9, 18})
+"""Not initialised, driver not loaded, library and driver differ: NVML has to start anew."""
+LOST = 15
+INVALID_ARGUMENT = 2
+_OTHER_SPELLING = frozenset({13, 25, 26})
+_LINKS = 36
+
+
+class UnsupportedError(Exception):
+    """This GPU, driver or library has no such thing."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question to the driver and the metrics that its answer gives."""
+
+    metrics: tuple[str, ...]
+    every: float
+    ask: Callable[[Library, Handle], Sequence[Number]]
+
+
+def code(error: BaseException) -> int:
+    """NVML's number of an error."""
+    value = getattr(error, "value", 999)
+    return value if isinstance(value, int) else 999
+
+
+def first_of(nvml: Library, handle: Handle, *ways: tuple[str, tuple[Any, ...]]) -> Any:  # noqa: ANN401 - NVML has no types
+    """The answer of the first function that library and driver both know."""
+    for name, arguments in ways:
+        ask = getattr(nvml, name, None)
+        if ask is None:
+            continue
+        try:
+            return ask(handle, *arguments)
+        except nvml.NVMLError as error:
+            if code(error) not in _OTHER_SPELLING:
+                raise
+    raise UnsupportedError
+
+
+def _used(nvml: Library, handle: Handle) -> Sequence[Number]:
+    return (nvml.nvmlDeviceGetUtilizationRates(handle).gpu,)
+
+
+def memory(nvml: Library, handle: Handle) -> Sequence[Number]:
+    """`(used, total)` in bytes, as nvidia-smi counts."""
+    name = "nvmlDeviceGetMemoryInfo"
+    newer = getattr(nvml, "nvmlMemory_v2", 0x02000028)
+    found = first_of(nvml, handle, (name, (newer,)), (name, ()))
+    return found.used, found.total
+
+
+def _temperature(nvml: Library, handle: Handle) -> Sequence[Number]:
+    names = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
+    return (first_of(nvml, handle, *((name, (0,)) for name in names)),)
+
+
+def _margin(nvml: Library, handle: Handle) -> Sequence[Number]:
+    name, slowdown = "nvmlDeviceGetMarginTemperature", 1
+    try:
+        return (first_of(nvml, handle, (name, ())),)
+    except (nvml.NVMLError, UnsupportedError) as error:
+        if not isinstance(error, UnsupportedError) and code(error) not in NOT_HERE:
+            raise
+    limit = nvml.nvmlDeviceGetTemperatureThreshold(handle, slowdown)
+    return (limit - _temperature(nvml, handle)[0],)
+
+
+def _reasons(nvml: Library, handle: Handle) -> Sequence[Number]:
+    name = "nvmlDeviceGetCurrentClocks{}Reasons"
+    ways = ((name.format(word), ()) for word in ("Event", "Throttle"))
+    return (first_of(nvml, handle, *ways),)
+
+
+def _clock(kind: int) -> Callable[[Library, Handle], Sequence[Number]]:
+    return lambda n, h: (n.nvmlDeviceGetClockInfo(h, kind) * 1e6,)
+
+
+def _ecc(kind: int, span: int) -> Callable[[Library, Handle], Sequence[Number]]:
+    return lambda n, h: (n.nvmlDeviceGetTotalEccErrors(h, kind, span),)
+
+
+def _sram(nvml: Library, handle: Handle) -> Sequence[Number]:
+    if not hasattr(nvml, "c_nvmlEccSramErrorStatus_v1_t"):
+        raise UnsupportedError
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    nvml.nvmlDeviceGetSramEccErrorStatus(handle, nvml.byref(status))
+    return (int(bool(status.bThresholdExceeded)),)
+
+
+def _remapped(nvml: Library, handle: Handle) -> Sequence[Number]:
+    corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
+    return corrected, uncorrected, int(bool(pending)), int(bool(failed))
+
+
+def _retired(nvml: Library, handle: Handle) -> Sequence[Number]:
+    single, double = 0, 1
+    return (
+        sum(
+            len(nvml.nvmlDeviceGetRetiredPages(handle, cause))
+            for cause in (single, double)
+        ),
+        nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle),
+    )
+
+
+def links(nvml: Library, handle: Handle) -> list[int]:
+    """For each NVLink of the GPU 1 where it is up, 0 where not."""
+    found: list[int] = []
+    for link in range(_LINKS):
+        try:
+            found.append(nvml.nvmlDeviceGetNvLinkState(handle, link))
+        except nvml.NVMLError as error:  # noqa: PERF203  each link for itself
+            if not link and code(error) != INVALID_ARGUMENT:
+                raise
+            if code(error) not in NOT_HERE | {INVALID_ARGUMENT}:
+                raise
+            break
+    if not found:
+        raise UnsupportedError
+    return found
+
+
+def _links(nvml: Library, handle: Handle) -> Sequence[Number]:
+    found = links(nvml, handle)
+    return len(found), sum(found)
+
+
+# CRC of flits and data, replay, recovery: totals, or newer ones per link; NVLink 5 has others.
+_LINK_TOTALS = (38, 45, 52, 59)
+_LINK_ERRORS = ((161, 162, 163), (208, 211, 214))
+
+
+def _link_errors(nvml: Library, handle: Handle) -> Sequence[Number]:
+    found = answers(nvml, handle, _LINK_TOTALS)
+    for fields in _LINK_ERRORS if not found else ():
+        many = len(links(nvml, handle))
+        found = answers(nvml, handle, [(f, n) for f in fields for n in range(many)])
+        if found:
+            break
+    if not found:
+        raise UnsupportedError
+    return (sum(found.values()),)
+
+
+def _fabric(nvml: Library, handle: Handle) -> Sequence[Number]:
+    if not hasattr(nvml, "c_nvmlGpuFabricInfo_v2_t"):
+        raise UnsupportedError
+    info = nvml.c_nvmlGpuFabricInfo_v2_t()
+    nvml.nvmlDeviceGetGpuFabricInfoV(handle, nvml.byref(info))
+    if not info.state:
+        raise UnsupportedError
+    if info.status:
+        raise nvml.NVMLError(info.status)
+    return (info.state,)
+
+
+def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
+    return (
+        nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
+        nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+        nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+        nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
+    )
+
+
+def _replays(nvml: Library, handle: Handle) -> Sequence[Number]:
+    return (nvml.nvmlDeviceGetPcieReplayCounter(handle),)
+
+
+def processes(nvml: Library, handle: Handle) -> list[tuple[int, int]]:
+    """`(pid, bytes)` of what computes on the GPU; -1 bytes where the driver does not tell."""
+    names = (
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+    )
+    found = first_of(nvml, handle, *((name, ()) for name in names))
+    return [(p.pid, -1 if p.usedGpuMemory is None else p.usedGpuMemory) for p in found]
+
+
+def answers(nvml: Library, handle: Handle, fields: Sequence[Any]) -> dict[Any, Number]:
+    """Those of the fields that this GPU answers; raises NVMLError for trouble with one."""
+    found: dict[Any, Number] = {}
+    for field, value in zip(
+        fields, nvml.nvmlDeviceGetFieldValues(handle, list(fields))
+    ):
+        if value.nvmlReturn == 0:
+            found[field] = getattr(value.value, _FIELD_TYPES[value.valueType])
+        elif value.nvmlReturn not in NOT_HERE | {INVALID_ARGUMENT}:
+            raise nvml.NVMLError(value.nvmlReturn)
+    return found
+
+
+_FIELD_TYPES: Mapping[int, str] = {
+    0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal",
+}  # fmt: skip
+
+
+def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
+    """The first of several field numbers that the GPU answers."""
+
+    def ask(nvml: Library, handle: Handle) -> Sequence[Number]:
+        found = answers(nvml, handle, numbers)
+        for number in numbers:
+            if number in found:
+                return (found[number] * factor,)
+        raise UnsupportedError
+
+    return Call((metric,), every, ask)
+
+
+CALLS: tuple[Call, ...] = (
+    Call(("gpu.used",), LOAD, _used),
+    Call(("gpu.mem_used", "gpu.mem_total"), LOAD, memory),
+    Call(("gpu.temp",), LOAD, _temperature),
+    Call(("gpu.power",), LOAD, lambda n, h: (n.nvmlDeviceGetPowerUsage(h) / 1e3,)),
+    Call(("gpu.clock",), LOAD, _clock(1)),
+    Call(("gpu.throttle_reasons",), LOAD, _reasons),
+    Call(("gpu.clock_mem",), HEAT, _clock(2)),
+    Call(("gpu.margin",), HEAT, _margin),
+    _field("gpu.mem_temp", HEAT, 1, 82),
+    Call(("gpu.energy",), HEAT,
+         lambda n, h: (n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
+    Call(("gpu.power_limit",), CARE,
+         lambda n, h: (n.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,)),
+    # Nanoseconds since the driver was loaded; the older counter of the policy stands in.
+    _field("gpu.throttle_thermal", CARE, 1e-9, 270, 75),
+    _field("gpu.throttle_soft", CARE, 1e-9, 269),
+    _field("gpu.throttle_power", CARE, 1e-9, 74),
+    _field("gpu.throttle_brake", CARE, 1e-9, 271),
+    _field("gpu.recovery", CARE, 1, 230),
+    Call(("gpu.ecc_corrected",), CARE, _ecc(0, 0)),
+    Call(("gpu.ecc_uncorrected",), CARE, _ecc(1, 0)),
+    Call(("gpu.ecc_uncorrected_ever",), CARE, _ecc(1, 1)),
+    Call(("gpu.ecc_threshold",), CARE, _sram),
+    Call(("gpu.remap_corrected", "gpu.remap_uncorrected", "gpu.remap_pending",
+          "gpu.remap_failed"), CARE, _remapped),
+    Call(("gpu.retired", "gpu.retired_pending"), CARE, _retired),
+    Call(("gpu.nvlinks", "gpu.nvlinks_active"), CARE, _links),
+    Call(("gpu.nvlink_errors",), CARE, _link_errors),
+    Call(("gpu.fabric",), CARE, _fabric),
+    Call(("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max"),
+         CARE, _pcie),
+    Call(("gpu.pcie_replays",), CARE, _replays),
+    Call(("gpu.processes",), CARE, lambda n, h: (len(processes(n, h)),)),
+)  # fmt: skip
+
+METRICS: tuple[str, ...] = (
+    *(metric for call in CALLS for metric in call.metrics),
+    "gpu.lost",
+    "gpu.answer",
+    "gpu.mig_mem_used",
+    "gpu.mig_mem_total",
+)

@@ -1,0 +1,343 @@
+"""The process that talks to NVIDIA's driver: when the driver hangs, only this hangs."""
+
+import importlib
+import json
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.nvidia_calls import (
+    CALLS,
+    GONE,
+    HEAT,
+    INVALID_ARGUMENT,
+    LOAD,
+    LOST,
+    METRICS,
+    NOT_HERE,
+    Call,
+    Handle,
+    Library,
+    UnsupportedError,
+    code,
+    memory,
+    processes,
+)
+from rankdeck_agent.files import clean
+
+GPU_LIMIT = 64
+_INSTANCES = 64
+BOARD = struct.Struct("=d120s")
+"""Since when (monotonic clock, 0: not) the driver is asked, and what."""
+_UNIFIED = ("GB10", "Thor", "Orin")
+"""Chips whose GPU has no memory of its own: NVML cannot say how much there is."""
+_SHARED = "shared with the CPU; in use: by the whole machine"
+
+
+class Board:
+    """A page that the agent reads to see what we wait for, however stuck we are."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._since = 0.0
+        self.slowest = 0.0
+
+    def asking(self, what: str) -> None:
+        self._since = time.monotonic()
+        self._write(self._since, what)
+
+    def idle(self) -> None:
+        self.slowest = max(self.slowest, time.monotonic() - self._since)
+        self._write(0.0, "")
+
+    def _write(self, since: float, what: str) -> None:
+        os.pwrite(self._handle, BOARD.pack(since, what.encode()[:120]), 0)
+
+
+@dataclass
+class Device:
+    """One GPU. The number stays with the UUID: a lost GPU gives it to no other."""
+
+    number: str
+    name: str
+    handle: Handle = None
+    """None: the driver lists it no more."""
+    unsupported: set[int] = field(default_factory=set[int])
+    due: dict[int, float] = field(default_factory=dict[int, float])
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    mig: str = ""
+
+    @property
+    def unified(self) -> bool:
+        return any(word in self.name for word in _UNIFIED)
+
+
+class Reader:
+    """Puts the questions whose time has come; one reading a round."""
+
+    def __init__(self, nvml: Library, board: Board, known: Mapping[str, str]) -> None:
+        self._nvml = nvml
+        self._board = board
+        self._answered: set[str] = set()
+        self.devices: list[Device] = []
+        self.inventory: dict[str, str] = {}
+        self._look(dict(known))
+
+    def _look(self, known: dict[str, str]) -> None:
+        nvml = self._nvml
+        self._board.asking("NVML to start")
+        nvml.nvmlInit()
+        self.inventory["gpu.driver"] = _text(nvml.nvmlSystemGetDriverVersion())
+        seen: set[str] = set()
+        for index in range(min(nvml.nvmlDeviceGetCount(), GPU_LIMIT)):
+            self._board.asking(f"which GPU {index} is")
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+            number = known.get(uuid) or _free(str(index), known.values())
+            known[uuid] = number
+            seen.add(uuid)
+            identity = self._identity(handle, number, uuid)
+            self.inventory.update(identity)
+            name = identity.get(f"gpu.{number}.model", "")
+            self.devices.append(Device(number, name, handle))
+        for uuid, number in known.items():
+            if uuid not in seen:
+                self.inventory[f"gpu.{number}.uuid"] = uuid
+                self.devices.append(Device(number, ""))
+        self._board.idle()
+
+    def _identity(self, handle: Handle, number: str, uuid: str) -> dict[str, str]:
+        nvml = self._nvml
+        rows: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("model", lambda: nvml.nvmlDeviceGetName(handle)),
+            ("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle).busId),
+            ("serial", lambda: nvml.nvmlDeviceGetSerial(handle)),
+            ("vbios", lambda: nvml.nvmlDeviceGetVbiosVersion(handle)),
+            ("persistence", lambda: nvml.nvmlDeviceGetPersistenceMode(handle)),
+        )
+        found = {f"gpu.{number}.uuid": uuid}
+        for what, ask in rows:
+            try:
+                found[f"gpu.{number}.{what}"] = _text(ask())
+            except (nvml.NVMLError, AttributeError):  # noqa: PERF203  each question for itself
+                continue
+        return found
+
+    def round(self, now: float) -> Reading:
+        """The answers to what is due now. Raises NVMLError where NVML must start anew."""
+        reading = Reading()
+        self._board.slowest = 0.0
+        for device in self.devices:
+            self._device(reading, device, now)
+            reading.failed.update(device.failed)
+        reading.put("gpu.answer", round(self._board.slowest, 4))
+        self._answered |= set(reading.values)
+        reading.pending = self._answered - set(reading.values)
+        reading.inventory = self.inventory
+        return reading
+
+    def _device(self, reading: Reading, device: Device, now: float) -> None:
+        if device.handle is None:
+            reading.put("gpu.lost", 1, device.number)
+            device.failed = {f"gpu.used/{device.number}": "the driver lists it no more"}
+            return
+        lost = False
+        for number, call in enumerate(CALLS):
+            if number in device.unsupported or now < device.due.get(number, 0.0):
+                continue
+            device.due[number] = now + call.every - LOAD / 2
+            lost = self._ask(reading, device, number, call) == LOST
+            if lost:
+                # It will answer nothing else, and each question may take long.
+                device.failed = _lost(device, "GPU is lost")
+                break
+        reading.put("gpu.lost", int(lost), device.number)
+        if not lost and now >= device.due.get(-1, 0.0):
+            device.due[-1] = now + HEAT
+            self._instances(reading, device)
+
+    def _ask(self, reading: Reading, device: Device, number: int, call: Call) -> int:
+        """Put one question; NVML's number of the error, or 0."""
+        nvml, error = self._nvml, 0
+        keys = [f"{metric}/{device.number}" for metric in call.metrics]
+        self._board.asking(f"GPU {device.number}, {call.metrics[0]}")
+        try:
+            answer = call.ask(nvml, device.handle)
+            for metric, value in zip(call.metrics, answer):
+                reading.put(metric, value, device.number)
+            _drop(device.failed, keys)
+        except (UnsupportedError, AttributeError):
+            device.unsupported.add(number)
+        except nvml.NVMLError as refused:
+            error = code(refused)
+            if error in GONE:
+                raise
+            self._refused(reading, device, number, call, refused)
+        finally:
+            self._board.idle()
+        return error
+
+    def _refused(
+        self,
+        reading: Reading,
+        device: Device,
+        number: int,
+        call: Call,
+        error: Any,  # noqa: ANN401 - NVML has no types
+    ) -> None:
+        if code(error) not in NOT_HERE:
+            for metric in call.metrics:
+                device.failed[f"{metric}/{device.number}"] = _why(error)
+            return
+        device.unsupported.add(number)
+        if call.metrics[0] == "gpu.mem_used" and device.unified:
+            device.unsupported.discard(number)
+            self.inventory[f"gpu.{device.number}.memory"] = _SHARED
+            for metric, value in zip(call.metrics, _memory_of_machine()):
+                reading.put(metric, value, device.number)
+
+    def _instances(self, reading: Reading, device: Device) -> None:
+        """Memory of each MIG instance; what is unsupported depends on the mode."""
+        nvml, names = self._nvml, list[str]()
+        self._board.asking(f"GPU {device.number}, MIG")
+        try:
+            on = nvml.nvmlDeviceGetMigMode(device.handle)[0]
+            for instance in _instances(nvml, device.handle) if on else ():
+                names.append(_text(nvml.nvmlDeviceGetName(instance)).rpartition(" ")[2])
+                key = f"{device.number}:{nvml.nvmlDeviceGetGpuInstanceId(instance)}"
+                used, total = memory(nvml, instance)
+                reading.put("gpu.mig_mem_used", used, key)
+                reading.put("gpu.mig_mem_total", total, key)
+        except (nvml.NVMLError, UnsupportedError, AttributeError):
+            on = 0
+        finally:
+            self._board.idle()
+        mig = " ".join(names) or ("on, no instances" if on else "")
+        if mig != device.mig:
+            device.mig, device.unsupported = mig, set()
+            self.inventory = {
+                **self.inventory,
+                f"gpu.{device.number}.mig": mig or "off",
+            }
+
+    def tell_processes(self) -> int:
+        """Print what computes on every GPU, once; the exit status."""
+        found: list[dict[str, Any]] = []
+        for device in self.devices:
+            self._board.asking(f"GPU {device.number}, processes")
+            found += [
+                {"gpu": device.number, "pid": pid, "bytes": size if size >= 0 else None}
+                for pid, size in processes(self._nvml, device.handle)
+            ]
+        self._board.idle()
+        print(json.dumps(found), flush=True)
+        return 0
+
+
+def _instances(nvml: Library, handle: Handle) -> Iterable[Handle]:
+    for index in range(min(nvml.nvmlDeviceGetMaxMigDeviceCount(handle), _INSTANCES)):
+        try:
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except nvml.NVMLError as error:  # noqa: PERF203  a place without instance
+            if code(error) not in {6, INVALID_ARGUMENT}:
+                raise
+
+
+def _lost(device: Device, why: str) -> dict[str, str]:
+    asked = (
+        call
+        for number, call in enumerate(CALLS)
+        if call.every == LOAD and number not in device.unsupported
+    )
+    return {
+        f"{m}/{device.number}": f"NVML: {why}" for call in asked for m in call.metrics
+    }
+
+
+def _drop(table: dict[str, str], keys: Sequence[str]) -> None:
+    for key in keys if table else ():
+        table.pop(key, None)
+
+
+def _free(wanted: str, taken: Iterable[str]) -> str:
+    """`wanted`, or the first number that no known GPU has."""
+    numbers = set(taken)
+    return next(
+        n for n in (wanted, *map(str, range(2 * GPU_LIMIT))) if n not in numbers
+    )
+
+
+def _memory_of_machine() -> tuple[int, int]:
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+        rows = (line.split() for line in file)
+        sizes = {row[0]: int(row[1]) * 1024 for row in rows if len(row) > 1}
+    return sizes["MemTotal:"] - sizes["MemAvailable:"], sizes["MemTotal:"]
+
+
+def _why(error: BaseException) -> str:
+    return f"NVML: {clean(str(error), 100)}"
+
+
+def _text(value: object) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return clean(text)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer on standard output until standard input ends; the exit status.
+
+    `argv`: the word nvml, the file handle of the board, the process id of the agent.
+    """
+    if len(argv) != 3 or not argv[1].isdecimal():
+        print("nvml is started by the agent itself", file=sys.stderr)
+        return 2
+    board = Board(int(argv[1]))
+    request = json.loads(sys.stdin.buffer.readline() or b"{}")
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return _give_up("a driver is loaded, but the agent has no nvidia-ml-py")
+    try:
+        reader = Reader(nvml, board, request.get("known", {}))
+        return reader.tell_processes() if request.get("once") else _serve(reader)
+    except nvml.NVMLError as error:
+        board.idle()
+        return _give_up(_why(error))
+
+
+def _serve(reader: Reader) -> int:
+    due = time.monotonic()
+    while True:
+        _say(reader.round(time.monotonic()))
+        due += LOAD * (1 + (time.monotonic() - due) // LOAD)
+        # Standard input ends with the agent: nothing is ever written to it.
+        if _ended(due):
+            return 0
+
+
+def _ended(until: float) -> bool:
+    ready, _, _ = select.select([0], [], [], max(0.0, until - time.monotonic()))
+    return bool(ready)
+
+
+def _give_up(why: str) -> int:
+    reading = Reading()
+    reading.failed = dict.fromkeys(METRICS, why)
+    _say(reading)
+    return 1
+
+
+def _say(reading: Reading) -> None:
+    shape = {
+        "values": reading.values,
+        "failed": reading.failed,
+        "pending": sorted(reading.pending),
+        "inventory": dict(reading.inventory),
+    }
+    os.write(1, json.dumps(shape, separators=(",", ":")).encode() + b"\n")

@@ -1,0 +1,378 @@
+"""NVIDIA GPUs: the real nvidia-ml-py on a stand-in library, in the agent's own process for it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.beat import Beats
+from rankdeck_agent.collectors import nvidia
+from rankdeck_agent.collectors.gpu import GpuCollector
+from rankdeck_agent.collectors.nvidia_calls import CALLS, METRICS
+from tests.support import nvml
+from tests.unit.agent.machines import DATA
+
+AGENTS = Path(__file__).resolve().parents[3] / "agents"
+LIMIT = 30.0
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    if nvml.missing():
+        pytest.skip(nvml.missing())
+    pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
+    folder = tmp_path_factory.mktemp("library")
+    nvml.build(folder)
+    return folder
+
+
+@pytest.fixture
+def machine(library, tmp_path, monkeypatch) -> nvml.Machine:
+    """Eight H100 whose answers a test may change."""
+    made = nvml.Machine(tmp_path / "gpus")
+    monkeypatch.setenv("RANKDECK_NVML", str(library))
+    monkeypatch.setenv("FAKE_NVML", str(made.file))
+    monkeypatch.setattr(nvidia, "AGAIN", 0.2)
+    return made
+
+
+@pytest.fixture
+def gpus(machine):
+    made = GpuCollector()
+    yield made
+    made.close()
+
+
+def until(gpus, wanted, limit=LIMIT):
+    """The first reading of which `wanted` is true."""
+    deadline = time.monotonic() + limit
+    while True:
+        reading = gpus.collect(time.monotonic())
+        if wanted(reading):
+            return reading
+        assert time.monotonic() < deadline, (reading.values, reading.failed)
+        time.sleep(0.05)
+
+
+def answered(reading):
+    return "gpu.used" in reading.values
+
+
+def test_every_question_is_answered_in_base_units(gpus):
+    reading = until(gpus, answered)
+
+    values = {metric: found.get("7") for metric, found in reading.values.items()}
+    assert reading.failed == {}
+    assert set(METRICS) - set(values) == {"gpu.mig_mem_used", "gpu.mig_mem_total",
+                                          "gpu.retired", "gpu.retired_pending"}  # fmt: skip
+    assert values["gpu.power"] == 350.5
+    assert values["gpu.energy"] == 123456.789
+    assert (values["gpu.clock"], values["gpu.clock_mem"]) == (1.98e9, 2.619e9)
+    assert (values["gpu.mem_used"], values["gpu.mem_total"]) == (10 << 30, 80 << 30)
+    assert values["gpu.throttle_thermal"] == pytest.approx(1.5)
+    assert (values["gpu.ecc_corrected"], values["gpu.ecc_uncorrected_ever"]) == (3, 1)
+    assert (values["gpu.nvlinks"], values["gpu.nvlinks_active"]) == (18, 18)
+    assert values["gpu.nvlink_errors"] == 3
+    assert (values["gpu.fabric"], values["gpu.processes"]) == (3, 1)
+    assert (values["gpu.margin"], values["gpu.mem_temp"]) == (26, 70)
+    assert set(reading.values["gpu.temp"]) == set(map(str, range(8)))
+    assert reading.inventory["gpu.7.model"] == "NVIDIA H100 80GB HBM3"
+    assert reading.inventory["gpu.7.pci"] == "00000000:17:00.0"
+    assert reading.inventory["gpu.driver"] == "570.86.15"
+
+
+def test_what_is_not_supported_is_absent_and_not_failed(gpus, machine):
+    machine.without("TotalEccErrors", "NvLinks", "GpuFabricInfo", "MarginTemperature")
+
+    reading = until(gpus, answered)
+
+    absent = reading.absent(gpus.metrics)
+    assert {"gpu.ecc_uncorrected", "gpu.nvlinks", "gpu.fabric"} <= absent
+    assert reading.values["gpu.margin"]["0"] == 87 - 61
+    assert reading.failed == {}
+
+
+def test_an_error_is_failed_with_the_words_of_nvml_and_ends(gpus, machine):
+    until(gpus, answered)
+    machine.say("PowerUsage 2 !16", "Temperature 4 !999")
+
+    reading = until(gpus, lambda r: len(r.failed) == 2)
+    machine.say("PowerUsage 2 1000", "Temperature 4 50")
+    later = until(gpus, lambda r: not r.failed and answered(r))
+
+    assert reading.failed == {
+        "gpu.power/2": "NVML: GPU requires restart",
+        "gpu.temp/4": "NVML: Unknown Error",
+    }
+    assert later.values["gpu.power"]["2"] == 1
+
+
+def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
+    until(gpus, answered)
+    machine.say(*(f"{name} 3 !15" for name in ("UtilizationRates", "Temperature")))
+
+    reading = until(gpus, lambda r: r.values.get("gpu.lost", {}).get("3"))
+
+    assert reading.failed["gpu.used/3"] == "NVML: GPU is lost"
+    assert set(reading.values["gpu.temp"]) == {"0", "1", "2", "4", "5", "6", "7"}
+    assert sum(reading.values["gpu.lost"].values()) == 1
+
+
+def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
+    until(gpus, answered)
+    # The driver counts seven now: from 3 on each has the index of the one before it.
+    machine.say(
+        "count * 7", *(f"place {n} {n + 1}" for n in range(3, 7)), "Temperature 7 33"
+    )
+    machine.say("UtilizationRates * !1")
+    until(gpus, lambda r: "Uninitialized" in str(r.failed))
+    machine.say("UtilizationRates * 5 5")
+
+    reading = until(gpus, answered)
+
+    assert reading.values["gpu.temp"]["7"] == 33
+    assert reading.values["gpu.lost"]["3"] == 1
+    assert reading.failed == {"gpu.used/3": "the driver lists it no more"}
+    assert "3" not in reading.values["gpu.temp"]
+
+
+def test_a_driver_that_hangs_is_told_and_no_second_process_starts(
+    gpus, machine, monkeypatch
+):
+    monkeypatch.setattr(nvidia, "DEADLINE", 2.5)
+    until(gpus, answered)
+    machine.say("ClockInfo 2 hang")
+    beats = Beats([gpus])
+    process = gpus._nvidia._process._process
+
+    deadline, events = time.monotonic() + LIMIT, []
+    while not events:
+        assert time.monotonic() < deadline
+        beat = beats.take(limit=5)
+        events += beat.events
+        time.sleep(0.1)
+
+    assert "did not answer in" in beat.sample.failed["gpu.temp"]
+    assert "GPU 2, gpu.clock" in beat.sample.failed["gpu.temp"]
+    assert beat.sample.values["gpu.answer"][""] > 2
+    assert events[0].level == "warn"
+    assert "did not answer" in events[0].text
+    assert process.poll() is None
+    assert gpus._nvidia._process._process is process
+    gpus.close()
+    assert process.poll() is None, "never killed: that can freeze a GPU"
+    os.kill(process.pid, 9)
+    process.wait(LIMIT)
+
+
+def test_the_process_ends_with_the_agent_and_a_stuck_one_keeps_the_next_away(
+    machine,
+):
+    program = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from rankdeck_agent.collectors.nvidia import Nvidia\n"
+        "n = Nvidia(); n.collect(1.0); print(n._process._process.pid, flush=True); time.sleep(60)"
+    )
+
+    def agent():
+        argv = [sys.executable, "-c", program, str(AGENTS)]
+        started = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        assert started.stdout
+        return started, int(started.stdout.readline())
+
+    first, its_process = agent()
+    first.kill()
+    first.wait(LIMIT)
+    wait_gone(its_process)
+    machine.say("Temperature 1 hang")
+    second, stuck = agent()
+    second.kill()
+    second.wait(LIMIT)
+
+    reading = nvidia.Nvidia().collect(1.0)
+    os.kill(stuck, 9)
+
+    assert f"still holds process {stuck}" in reading.failed["gpu.temp"]
+
+
+def wait_gone(pid):
+    deadline = time.monotonic() + LIMIT
+    while Path(f"/proc/{pid}").exists() and state(pid) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def test_a_driver_that_does_not_start_says_why_and_is_tried_again(gpus, machine):
+    machine.say("init * !9")
+
+    reading = until(gpus, lambda r: r.failed)
+    machine.say("init * 0")
+    later = until(gpus, answered)
+
+    assert reading.failed["gpu.used"] == "NVML: Driver Not Loaded"
+    assert later.failed == {}
+
+
+def test_a_process_that_dies_is_named(gpus, machine):
+    until(gpus, answered)
+    os.kill(gpus._nvidia._process._process.pid, 9)
+
+    reading = until(gpus, lambda r: r.failed)
+
+    assert reading.failed["gpu.used"].endswith("ended with signal 9")
+    until(gpus, answered)
+
+
+def test_instances_of_a_divided_gpu_have_their_memory(gpus, machine):
+    machine.say("MigMode 1 1", "MaxMigDeviceCount 1 7", "MigInstances 1 2",
+                "MigName 1 NVIDIA H100 MIG 3g.40gb", "UtilizationRates 1 !3")  # fmt: skip
+
+    reading = until(gpus, answered)
+
+    assert set(reading.values["gpu.mig_mem_used"]) == {"1:7", "1:8"}
+    assert reading.inventory["gpu.1.mig"] == "3g.40gb 3g.40gb"
+    assert "1" not in reading.values["gpu.used"]
+    assert reading.failed == {}
+
+
+def test_a_chip_without_memory_of_its_own_shows_the_machines(gpus, machine):
+    machine.without("MemoryInfo")
+    machine.say("Name * NVIDIA GB10")
+
+    reading = until(gpus, answered)
+
+    assert reading.values["gpu.mem_total"]["0"] > reading.values["gpu.mem_used"]["0"]
+    assert "shared with the CPU" in reading.inventory["gpu.0.memory"]
+
+
+def test_a_gpu_that_refuses_its_memory_is_not_taken_for_one_without(gpus, machine):
+    machine.without("MemoryInfo")
+
+    reading = until(gpus, answered)
+
+    assert "gpu.mem_used" in reading.absent(gpus.metrics)
+
+
+def test_hostile_names_are_made_harmless(gpus, machine):
+    machine.say("Name * evil\x1b[2Jname")
+
+    reading = until(gpus, answered)
+
+    assert all(text.isprintable() for text in reading.inventory.values())
+
+
+def test_processes_are_told_on_demand_with_user_and_command(machine):
+    machine.without("Processes")
+    machine.say("Processes * 0", f"Processes 5 {os.getpid()} 1048576")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "rankdeck_agent", "gpu-processes"],
+        env={**os.environ, "PYTHONPATH": str(AGENTS)},
+        capture_output=True,
+        timeout=LIMIT,
+        check=True,
+    )
+
+    (row,) = map(json.loads, done.stdout.splitlines())
+    assert (row["gpu"], row["pid"], row["bytes"]) == ("5", os.getpid(), 1 << 20)
+    assert "pytest" in row["command"]
+    assert row["user"]
+
+
+def test_sample_shows_the_gpus_of_one_reading(machine):
+    done = subprocess.run(
+        [sys.executable, "-m", "rankdeck_agent", "sample", "--json"],
+        env={**os.environ, "PYTHONPATH": str(AGENTS)},
+        capture_output=True,
+        timeout=LIMIT,
+        check=True,
+    )
+
+    shape = json.loads(done.stdout)
+    assert shape["values"]["gpu.ecc_corrected"]["7"] == 3
+    assert shape["inventory"]["gpu.0.model"] == "NVIDIA H100 80GB HBM3"
+    assert "gpu.used" not in shape["absent"]
+
+
+RECORDED = ("a100-sxm4-v12", "a10g", "tesla-t4", "quadro-p400", "gtx-1070-ti")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_gpus_come_out_as_nvidia_smi_printed_them(gpus, machine, name):
+    path = DATA / "nvidia-smi" / "testdata" / f"{name}.xml"
+    if not path.is_file():
+        pytest.skip(f"no recorded output of nvidia-smi: {path} is missing")
+    card = ET.parse(path).getroot().findall("gpu")[0]
+    machine.without(*(line.split()[0] for line in nvml.H100))
+    machine.say(*recorded(card))
+
+    reading = until(gpus, lambda r: "gpu.lost" in r.values)
+
+    got = {m: d["0"] for m, d in reading.values.items() if "0" in d}
+    for metric, (where, factor) in PRINTED.items():
+        number = printed(card, where)
+        if number is None:
+            assert metric in reading.absent(gpus.metrics)
+        else:
+            assert got[metric] == pytest.approx(number * factor)
+    assert reading.inventory["gpu.0.model"] == card.findtext("product_name")
+    assert reading.failed == {}
+
+
+PRINTED = {
+    "gpu.used": ("utilization/gpu_util", 1),
+    "gpu.mem_used": ("fb_memory_usage/used", 1 << 20),
+    "gpu.temp": ("temperature/gpu_temp", 1),
+    "gpu.power": ("power_readings/power_draw", 1),
+    "gpu.clock": ("clocks/sm_clock", 1e6),
+    "gpu.pcie_width_max": ("pci/pci_gpu_link_info/link_widths/max_link_width", 1),
+}
+
+
+def printed(card, where):
+    text = (card.findtext(where) or "N/A").split()[0].rstrip("x")
+    return None if text in ("N/A", "[N/A]") else float(text)
+
+
+def recorded(card):
+    """The lines that make the library say what nvidia-smi printed."""
+    yield f"Name * {card.findtext('product_name')}"
+    yield "driver * 1.0"
+    used, total = (printed(card, f"fb_memory_usage/{x}") for x in ("used", "total"))
+    if used is not None and total is not None:
+        yield f"MemoryInfo * {used * 2**20:.0f} {total * 2**20:.0f}"
+    clocks = [printed(card, f"clocks/{x}_clock") for x in ("graphics", "sm", "mem")]
+    if None not in clocks:
+        yield "ClockInfo * " + " ".join(f"{c:.0f}" for c in clocks)
+    link = "pci/pci_gpu_link_info"
+    rows = {
+        "UtilizationRates": ("utilization/gpu_util", 1),
+        "Temperature": ("temperature/gpu_temp", 1),
+        "PowerUsage": ("power_readings/power_draw", 1000),
+        "CurrPcieLinkGeneration": (f"{link}/pcie_gen/current_link_gen", 1),
+        "MaxPcieLinkGeneration": (f"{link}/pcie_gen/max_link_gen", 1),
+        "CurrPcieLinkWidth": (f"{link}/link_widths/current_link_width", 1),
+        "MaxPcieLinkWidth": (f"{link}/link_widths/max_link_width", 1),
+    }
+    for function, (where, factor) in rows.items():
+        number = printed(card, where)
+        if number is not None:
+            yield f"{function} * {number * factor:.0f}"
+
+
+def test_each_metric_is_asked_by_one_question():
+    asked = [metric for call in CALLS for metric in call.metrics]
+
+    assert len(asked) == len(set(asked))
