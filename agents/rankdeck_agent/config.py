@@ -42,6 +42,8 @@ class Config:
     keepalive: int = 15
     period: float = 1.0
     simulate: tuple[str, ...] = ()
+    rdma_exclude: tuple[str, ...] = ()
+    """Patterns of RDMA devices whose counters are left alone."""
     root: str = "/"
 
 
@@ -182,6 +184,14 @@ def _simulate(key: str, value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _patterns(key: str, value: object) -> tuple[str, ...]:
+    given = re.findall(r"[^\s,\"']+", value) if isinstance(value, str) else value
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"{key} must be a list of device names, * for any letters")
+    patterns: list[object] = list(given)  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(_filled(key, pattern) for pattern in patterns)
+
+
 def _whole(key: str, value: object, low: int, high: int) -> int:
     number = _number(key, value, low, high)
     if number != int(number):
@@ -201,5 +211,6 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
     "keepalive": lambda key, value: _whole(key, value, 2, 3600),
     "period": lambda key, value: _number(key, value, 0.1, 3600),
     "simulate": _simulate,
+    "rdma_exclude": _patterns,
     "root": _filled,
 }

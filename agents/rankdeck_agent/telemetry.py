@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from rankdeck_agent import __version__
 from rankdeck_agent.beat import LATE_SHARE, Beats
-from rankdeck_agent.collectors import collectors
+from rankdeck_agent.collectors import Collector, collectors
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine
@@ -79,7 +79,7 @@ def run(config: Config, lease: Lease) -> int:
         # Only reading the certificates can fail before anything is connected.
         return _refuse(f"ca_file {config.ca_file!r}: {reason(error)}")
     publisher.start()
-    beats = Beats(collectors(config.root, config.simulate, config.node))
+    beats = Beats(_collectors(config))
     # The first reading is only the start of the first difference.
     publisher.describe(beats.take(limit=config.period * LATE_SHARE).inventory)
     _trim()
@@ -126,6 +126,12 @@ def _trim() -> None:
         import ctypes
 
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def _collectors(config: Config) -> list[Collector]:
+    return collectors(
+        config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude
+    )
 
 
 def hello(config: Config) -> Hello:

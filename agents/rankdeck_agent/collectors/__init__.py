@@ -19,7 +19,7 @@ from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.collectors.simulated import SIMULATED
 from rankdeck_agent.collectors.tasks import TaskCollector
 
-COLLECTORS: tuple[Callable[[str], Collector], ...] = (
+COLLECTORS: tuple[Callable[..., Collector], ...] = (
     CpuCollector,
     MemoryCollector,
     NetCollector,
@@ -37,10 +37,16 @@ COLLECTORS: tuple[Callable[[str], Collector], ...] = (
 
 
 def collectors(
-    root: str = "/", simulate: Sequence[str] = (), seed: str = ""
+    root: str = "/",
+    simulate: Sequence[str] = (),
+    seed: str = "",
+    rdma_exclude: Sequence[str] = (),
 ) -> list[Collector]:
     """All collectors for the machine under `root`; those named in `simulate` make numbers up."""
-    made = [make(root) for make in COLLECTORS]
+    made = [
+        make(root, rdma_exclude) if make is RdmaCollector else make(root)
+        for make in COLLECTORS
+    ]
     real = [c for c in made if c.name not in simulate]
     return real + [SIMULATED[name](seed) for name in simulate]
 

@@ -135,6 +135,7 @@ class Nvidia:
         self._retry = 0.0
         self._known: dict[str, str] = {}
         """UUID -> number, kept when the process starts again."""
+        self._answered: set[str] = set()
         self._last = Reading()
 
     def collect(self, now: float) -> Reading:
@@ -180,22 +181,23 @@ class Nvidia:
         elif waited > DEADLINE:
             reading.trouble = f"the driver did not answer in {waited:.0f} s ({what})"
             self._all_fail(reading.trouble)
-            self._last.pending = set()
         elif not self._last.inventory:
             self._last.pending = set(METRICS)
         if waited > SLOW:
             reading.values = {"gpu.answer": {"": round(waited, 1)}}
 
     def _all_fail(self, why: str) -> None:
-        """All that was known, or could be, is not known now."""
-        wanted = (set(METRICS) & self._last.pending) or set(METRICS)
+        """All that was ever answered, or could be, is not known now."""
+        wanted = self._answered or set(METRICS)
         self._last.failed = dict.fromkeys(sorted(wanted - {"gpu.answer"}), why)
+        self._last.pending = set()
 
     def _take(self, reading: Reading, line: bytes) -> None:
         shape = json.loads(line)
         reading.values.update(shape["values"])
         self._last.failed = shape["failed"]
         self._last.pending = {*shape["pending"], *shape["values"]}
+        self._answered |= self._last.pending
         self._last.inventory = shape["inventory"]
         for key, text in self._last.inventory.items():
             if key.endswith(".uuid"):

@@ -1,149 +1,124 @@
 """InfiniBand and RoCE ports: every counter the kernel offers, under the kernel's own name."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Callable
 
 from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.collectors.rdma_names import BYTES, SUMS
+from rankdeck_agent.collectors.rdma_ports import Counter, Port, find_ports, inventory
 from rankdeck_agent.files import Tree, clean, reason
 
-BASE = "sys/class/infiniband"
 _LOOK_AGAIN = 10.0
+_WHO_AGAIN = 300.0
+_LINK_PERIOD = 5.0
+"""Seconds; each driver asks the firmware for state and rate."""
+_COUNTER_PERIOD = 10.0
 _TRIES = 3
 """A file that fails this often in a row is asked again only every `_REST` seconds."""
 _REST = 60.0
-_PORT_LIMIT = 64
-_COUNTER_LIMIT = 256
-_RATE = re.compile(r"(\d{1,5}(?:\.\d+)?) Gb/sec")
-_WORDS = 4
-"""The kernel counts the data of a port in words of four bytes."""
-
-# Kernel name -> factor; of several rows the first whose names exist is used.
-_RX: tuple[Mapping[str, int], ...] = (
-    {"port_rcv_data": _WORDS},
-    {"rx_bytes": 1},
-    {"ip4InOctets": 1, "ip6InOctets": 1},
-)
-_TX: tuple[Mapping[str, int], ...] = (
-    {"port_xmit_data": _WORDS},
-    {"tx_bytes": 1},
-    {"ip4OutOctets": 1, "ip6OutOctets": 1},
-)
-# Without *_cqe_error: they count what every ordinary end of a program flushes.
-_ERRORS_PLAIN = (  # noqa: SIM905
-    "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
-    "port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors "
-    "local_link_integrity_errors excessive_buffer_overrun_errors "
-    "req_transport_retries_exceeded req_rnr_retries_exceeded rx_icrc_encapsulated "
-    "max_retry_exceeded unrecoverable_err local_qp_op_err remote_access_err rx_roce_errors "
-    "retry_exceeded_err retry_rnr_exceeded_err send_err "
-    "tcpInProtoErrors tcpInOptErrors InOptErrors InProtoErrors rxVlanErrors ip4InDiscards ip6InDiscards "
-    "rdma_read_wr_err rdma_write_wr_err retrans_timeout_events unresponsive_remote_events"
-).split()
-_ERRORS: tuple[str, ...] = (*_ERRORS_PLAIN, "CRC errors")
-_RETRANSMITTED_PLAIN = (  # noqa: SIM905
-    "local_ack_timeout_err packet_seq_err out_of_sequence implied_nak_seq_err duplicate_request "
-    "roce_adp_retrans to_retransmits seq_err_naks_rcvd oos_drop_count dup_req retrans_pkts "
-    "tcpRetransSegs RetransSegs RTO completer_retry_err out_of_seq_request rcvd_seq_err"
-).split()
-_RETRANSMITTED: tuple[str, ...] = (
-    *_RETRANSMITTED_PLAIN,
-    "Nak Sequence Error",
-    "Nak Sequence Error Implied",
-    "Rcvd Out of order packets",
-)
-_SUMS = (("rdma.errors", _ERRORS), ("rdma.retx", _RETRANSMITTED))
-_BYTES = (("rdma.rx", _RX), ("rdma.tx", _TX))
-
-
-@dataclass
-class Counter:
-    """One file: how it answered so far."""
-
-    path: str
-    metric: str
-    kernel_name: str
-    value: Optional[int] = None
-    failures: int = 0
-    asked: float = 0.0
-    error: str = ""
-    ever: bool = False
-
-
-@dataclass
-class Port:
-    """One port, or a whole device where the driver counts per device (`number` "")."""
-
-    device: str
-    number: str
-    counters: list[Counter] = field(default_factory=list[Counter])
-
-    @property
-    def key(self) -> str:
-        return f"{self.device}/{self.number}" if self.number else self.device
-
-    @property
-    def path(self) -> str:
-        base = f"{BASE}/{self.device}"
-        return f"{base}/ports/{self.number}" if self.number else base
+_RATE = re.compile(r"(\d{1,5}(?:\.\d+)?) Gb/sec(?: \((\d{1,2})X)?")
+_STATE = re.compile(r"(\d{1,2}):")
+_WRAP = 1 << 32
+_TOP_64 = (1 << 64) - 1
+_ACTIVE = 4
+_LINK = ("rdma.up", "rdma.phys_state", "rdma.rate", "rdma.lanes")
 
 
 class RdmaCollector:
-    """State, rate and counters of every port under /sys/class/infiniband."""
+    """State, rate and counters of every port under /sys/class/infiniband.
+
+    Bytes at every beat, links and counters at their own periods: in between they are pending.
+    """
 
     name = "rdma"
     lane = "rdma"
     period = 0.0
-    metrics: tuple[str, ...] = tuple(
-        f"rdma.{n}" for n in ("up", "rate", "rx", "tx", "errors", "retx")
+    metrics: tuple[str, ...] = (
+        *_LINK,
+        *(metric for metric, _ in BYTES),
+        *(metric for metric, _ in SUMS),
     )
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", exclude: Sequence[str] = ()) -> None:
         self.doing = ""
+        self._root = root
+        self._exclude = exclude
         self._tree = Tree(root)
-        self._looked = -_LOOK_AGAIN
+        self._due = {"look": 0.0, "who": 0.0, "link": 0.0, "counters": 0.0}
         self._ports: list[Port] = []
         self._inventory: dict[str, str] = {}
+        self._answered: set[str] = set()
+        self._failed: dict[str, dict[str, str]] = {}
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
-        if now - self._looked >= _LOOK_AGAIN:
-            self._looked = now
-            reading.attempt(self.metrics, self._look)
+        if self._is_due("look", now, _LOOK_AGAIN):
+            part = Reading()
+            part.attempt(self.metrics, lambda: self._look(now))
+            self._failed["look"] = part.failed
+        if self._is_due("link", now, _LINK_PERIOD):
+            self._take(reading, "link", self._link)
+        all_counters = self._is_due("counters", now, _COUNTER_PERIOD)
+        if all_counters:
+            self._take(reading, "counters", lambda r, p: self._counters(r, p, now))
+        self._take(reading, "bytes", lambda r, p: self._bytes(r, p, now, all_counters))
+        for failed in self._failed.values():
+            reading.failed.update(failed)
+        self._answered |= set(reading.values)
+        reading.pending |= self._answered - set(reading.values)
         reading.inventory = self._inventory
-        for port in self._ports:
-            self.doing = port.key
-            self._link(reading, port)
-            for counter in port.counters:
-                self._read(reading, port.key, counter, now)
-            _summarise(reading, port)
         self.doing = ""
         return reading
 
-    def _look(self) -> None:
+    def _is_due(self, what: str, now: float, period: float) -> bool:
+        if now < self._due[what]:
+            return False
+        # A little early rather than a whole beat late.
+        self._due[what] = now + period - 0.25
+        return True
+
+    def _look(self, now: float) -> None:
         known = {p.key: {c.path: c for c in p.counters} for p in self._ports}
-        ports = find_ports(self._tree)
+        ports = find_ports(self._tree, self._exclude)
         for port in ports:
             old = known.get(port.key, {})
             port.counters = [old.get(c.path, c) for c in port.counters]
-        if [p.key for p in ports] != [p.key for p in self._ports]:
-            self._inventory = _inventory(self._tree, ports)
+            _arrange(port)
+        changed = [p.key for p in ports] != list(known)
         self._ports = ports
         self.period = 0.0 if ports else _LOOK_AGAIN
+        if changed or self._is_due("who", now, _WHO_AGAIN):
+            self._inventory = inventory(self._root, ports, self._exclude)
+        if changed:
+            self._due["link"] = self._due["counters"] = 0.0
+
+    def _take(
+        self, reading: Reading, what: str, read: Callable[[Reading, Port], None]
+    ) -> None:
+        """Read one kind of thing from every port; what failed is told until the next time."""
+        part = Reading()
+        for port in self._ports:
+            self.doing = port.key
+            read(part, port)
+        reading.values.update(part.values)
+        self._failed[what] = part.failed
 
     def _link(self, reading: Reading, port: Port) -> None:
         if not port.number:
             return
-        reading.attempt(("rdma.up",), lambda: self._state(reading, port), port.key)
-        reading.attempt(("rdma.rate",), lambda: self._rate(reading, port), port.key)
+        for metrics, read in ((_LINK[:1], self._state), (_LINK[1:2], self._phys),
+                              (_LINK[2:], self._rate)):  # fmt: skip
+            reading.attempt(metrics, partial(read, reading, port), port.key)
 
     def _state(self, reading: Reading, port: Port) -> None:
-        state = self._tree.text(f"{port.path}/state")
-        number, colon, _ = state.partition(":")
-        if not colon or not number.isdecimal():
-            raise ValueError(f"not a state: {clean(state, 40)!r}")
-        reading.put("rdma.up", int(number == "4"), port.key)
+        number = _number(self._tree.text(f"{port.path}/state"))
+        reading.put("rdma.up", int(number == _ACTIVE), port.key)
+
+    def _phys(self, reading: Reading, port: Port) -> None:
+        number = _number(self._tree.text(f"{port.path}/phys_state"))
+        reading.put("rdma.phys_state", number, port.key)
 
     def _rate(self, reading: Reading, port: Port) -> None:
         text = self._tree.text(f"{port.path}/rate")
@@ -151,104 +126,106 @@ class RdmaCollector:
         if found is None:
             raise ValueError(f"not a rate: {clean(text, 40)!r}")
         reading.put("rdma.rate", float(found.group(1)) * 1e9, port.key)
+        if found.group(2):
+            reading.put("rdma.lanes", int(found.group(2)), port.key)
 
-    def _read(self, reading: Reading, key: str, counter: Counter, now: float) -> None:
-        # Some firmware writes to the kernel log at each refused reading: ask it seldom.
-        if counter.failures < _TRIES or now - counter.asked >= _REST:
+    def _counters(self, reading: Reading, port: Port, now: float) -> None:
+        for counter in port.counters:
             self._ask(counter, now)
-        if counter.value is not None:
-            reading.put(counter.metric, counter.value, key)
-        elif counter.error:
-            reading.fail((counter.metric,), ValueError(counter.error), key)
+            if counter.value is not None:
+                reading.put(counter.metric, counter.value, port.key)
+            elif counter.error:
+                reading.fail((counter.metric,), ValueError(counter.error), port.key)
+        _arrange(port)
+        for metric, parts in port.sums:
+            _put_sum(reading, port.key, metric, parts)
+
+    def _bytes(self, reading: Reading, port: Port, now: float, fresh: bool) -> None:
+        for metric, parts in port.bytes:
+            for counter, _ in () if fresh else parts:
+                self._ask(counter, now)
+            _put_sum(reading, port.key, metric, parts)
 
     def _ask(self, counter: Counter, now: float) -> None:
+        # Some firmware writes to the kernel log at each refused reading: ask it seldom.
+        if counter.failures >= _TRIES and now - counter.asked < _REST:
+            return
         counter.asked = now
         try:
             data = self._tree.read(counter.path)
-            counter.value = None if data.startswith(b"N/A") else whole(data)
+            number = None if data.startswith(b"N/A") else whole(data)
         except (OSError, ValueError) as error:
             counter.value, counter.error = None, reason(error)
             counter.failures += 1
             return
-        counter.failures, counter.error = (
-            (0 if counter.value is not None else _TRIES),
-            "",
+        if number is None:
+            counter.value, counter.error, counter.failures = None, "", _TRIES
+            return
+        counter.failures, counter.ever = 0, True
+        _store(counter, number)
+
+
+def _store(counter: Counter, number: int) -> None:
+    if counter.top and number in (counter.top, _TOP_64):
+        counter.value = None
+        counter.error = (
+            f"saturated at {number}: it counts no more; clear it with perfquery -R"
         )
-        counter.ever = counter.ever or counter.value is not None
+        return
+    counter.error = ""
+    if counter.wraps:
+        # From the upper half to the lower: it went round. Anywhere else: it was cleared.
+        if number < counter.raw:
+            round_again = counter.raw - number > _WRAP // 2
+            counter.laps = counter.laps + 1 if round_again else 0
+        counter.raw = number
+        number += counter.laps * _WRAP
+    counter.value = number
 
 
-def find_ports(tree: Tree) -> list[Port]:
-    """The ports of this machine, each with its counters not yet read."""
-    found: list[Port] = []
-    for device in tree.names(BASE):
-        if clean(device) != device:
-            continue
-        numbers = [n for n in tree.names(f"{BASE}/{device}/ports") if n.isdecimal()]
-        for number in ("", *numbers):
-            port = Port(device, number)
-            port.counters = _counters(tree, port)
-            if number or port.counters:
-                found.append(port)
-    return found[:_PORT_LIMIT]
+def _number(text: str) -> int:
+    found = _STATE.match(text)
+    if found is None:
+        raise ValueError(f"not a state: {clean(text, 40)!r}")
+    return int(found.group(1))
 
 
-def _counters(tree: Tree, port: Port) -> list[Counter]:
-    found: list[Counter] = []
-    taken: set[str] = set()
-    for folder in ("counters", "hw_counters"):
-        for name in tree.names(f"{port.path}/{folder}"):
-            metric = f"rdma.{folder}.{clean(name).replace('/', '?')}"
-            if metric not in taken:
-                taken.add(metric)
-                found.append(Counter(f"{port.path}/{folder}/{name}", metric, name))
-    return found[:_COUNTER_LIMIT]
+def _arrange(port: Port) -> None:
+    """Which counters make up each common metric. One that never answered is in no sum."""
+    by_name = {c.kernel_name: c for c in reversed(port.counters) if c.ever}
+    port.bytes = [
+        (metric, parts)
+        for metric, rows in BYTES
+        if (parts := _first_row(by_name, rows))
+    ]
+    sums = (
+        (metric, [(by_name[n], 1) for n in names if n in by_name])
+        for metric, names in SUMS
+    )
+    port.sums = [(metric, parts) for metric, parts in sums if parts]
 
 
-def _summarise(reading: Reading, port: Port) -> None:
-    by_name = {c.kernel_name: c for c in reversed(port.counters)}
-    for metric, rows in _BYTES:
-        for row in rows:
-            present = {n: f for n, f in row.items() if n in by_name and by_name[n].ever}
-            if present:
-                _put_sum(
-                    reading,
-                    port.key,
-                    metric,
-                    [(by_name[n], f) for n, f in present.items()],
-                )
-                break
-    for metric, names in _SUMS:
-        # A file that never answered is not part of the sum; one that stopped spoils it.
-        present = [(by_name[n], 1) for n in names if n in by_name and by_name[n].ever]
-        if present:
-            _put_sum(reading, port.key, metric, present)
+def _first_row(
+    by_name: Mapping[str, Counter], rows: Sequence[Mapping[str, int]]
+) -> list[tuple[Counter, int]]:
+    for row in rows:
+        parts = [
+            (by_name[name], factor) for name, factor in row.items() if name in by_name
+        ]
+        if parts:
+            return parts
+    return []
 
 
 def _put_sum(
-    reading: Reading, key: str, metric: str, parts: list[tuple[Counter, int]]
+    reading: Reading, key: str, metric: str, parts: Sequence[tuple[Counter, int]]
 ) -> None:
     total = 0
     for counter, factor in parts:
         if counter.value is None:
+            # One that stopped spoils the sum: less than there was would look fine.
             why = f"{counter.kernel_name}: {counter.error or 'no number'}"
             reading.fail((metric,), ValueError(why), key)
             return
         total += counter.value * factor
     reading.put(metric, total, key)
-
-
-def _inventory(tree: Tree, ports: list[Port]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for port in ports:
-        rows = (
-            ("fw", f"{BASE}/{port.device}/fw_ver"),
-            ("type", f"{BASE}/{port.device}/hca_type"),
-            ("board", f"{BASE}/{port.device}/board_id"),
-            ("link", f"{port.path}/link_layer"),
-            ("netdev", f"{port.path}/gid_attrs/ndevs/0"),
-        )
-        for what, path in rows if port.number else ():
-            text = tree.maybe(path)
-            if text:
-                found[f"rdma.{port.key}.{what}"] = clean(text)
-    return found

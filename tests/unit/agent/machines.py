@@ -106,6 +106,12 @@ def make_machine(root: Path) -> Path:
         f"{PORT}/counters/VL15_dropped": "9\n",
         f"{PORT}/hw_counters/out_of_sequence": "5\n",
         f"{PORT}/hw_counters/packet_seq_err": "6\n",
+        f"{PORT}/gids/0": "fe80:0000:0000:0000:0000:0000:0000:0001\n",
+        "sys/class/drm/card0/device/vendor": "0x1002\n",
+        "sys/class/drm/card0/device/gpu_busy_percent": "12\n",
+        "sys/class/drm/card0/device/current_link_speed": "16.0 GT/s PCIe\n",
+        "sys/class/drm/card0/device/hwmon/hwmon0/temp1_input": "41000\n",
+        "sys/class/drm/card0/device/ras/umc_err_count": "ue: 0\nce: 1\n",
     }
     for name, text in texts.items():
         write(root, name, text)

@@ -1,0 +1,112 @@
+"""AMD GPUs below a made root, and the one recorded for procfs."""
+
+import pytest
+
+from rankdeck_agent.collectors.amd import generation
+from rankdeck_agent.collectors.gpu import GpuCollector
+from tests.unit.agent.machines import copy_recorded, write
+
+CARD = "sys/class/drm/card{}/device"
+FILES = {
+    "vendor": "0x1002",
+    "uevent": "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:{}:00.0",
+    "gpu_busy_percent": "37",
+    "mem_info_vram_used": "1073741824",
+    "mem_info_vram_total": "68702699520",
+    "current_link_speed": "16.0 GT/s PCIe",
+    "max_link_speed": "32.0 GT/s PCIe",
+    "current_link_width": "8",
+    "max_link_width": "16",
+    "pcie_replay_count": "2",
+    "product_name": "AMD Instinct MI300X",
+    "unique_id": "f4b0f1d2a1b2c3d4",
+    "hwmon/hwmon3/name": "amdgpu",
+    "hwmon/hwmon3/temp2_label": "junction",
+    "hwmon/hwmon3/temp2_input": "61000",
+    "hwmon/hwmon3/temp2_crit": "110000",
+    "hwmon/hwmon3/temp3_label": "mem",
+    "hwmon/hwmon3/temp3_input": "55500",
+    "hwmon/hwmon3/power1_average": "350000000",
+    "hwmon/hwmon3/power1_cap": "750000000",
+    "hwmon/hwmon3/freq1_input": "2100000000",
+    "ras/umc_err_count": "ue: 1\nce: 5",
+    "ras/gfx_err_count": "ue: 0\nce: 2",
+}
+
+
+def add(root, number, bus="18"):
+    for name, text in FILES.items():
+        write(root, f"{CARD.format(number)}/{name}", text.format(bus) + "\n")
+
+
+def test_a_card_is_read_under_the_common_names(tmp_path):
+    add(tmp_path, 1)
+    write(tmp_path, "sys/class/drm/card0/device/vendor", "0x1a03\n")
+    gpu = GpuCollector(str(tmp_path))
+
+    reading = gpu.collect(0)
+
+    values = {metric: found["0"] for metric, found in reading.values.items()}
+    assert values == {
+        "gpu.used": 37,
+        "gpu.mem_used": 1 << 30,
+        "gpu.mem_total": 68702699520,
+        "gpu.temp": 61,
+        "gpu.margin": 49,
+        "gpu.mem_temp": 55.5,
+        "gpu.power": 350,
+        "gpu.power_limit": 750,
+        "gpu.clock": 2.1e9,
+        "gpu.pcie_gen": 4,
+        "gpu.pcie_gen_max": 5,
+        "gpu.pcie_width": 8,
+        "gpu.pcie_width_max": 16,
+        "gpu.pcie_replays": 2,
+        "gpu.ecc_corrected": 7,
+        "gpu.ecc_uncorrected": 1,
+    }
+    assert reading.inventory["gpu.0.model"] == "AMD Instinct MI300X"
+    assert reading.failed == {}
+    assert "gpu.nvlinks" in reading.absent(gpu.metrics)
+
+
+def test_cards_are_numbered_by_their_place_on_the_bus(tmp_path):
+    add(tmp_path, 0, bus="c1")
+    add(tmp_path, 2, bus="03")
+    write(tmp_path, f"{CARD.format(2)}/gpu_busy_percent", "99\n")
+
+    values = GpuCollector(str(tmp_path)).collect(0).values
+
+    assert values["gpu.used"] == {"0": 99, "1": 37}
+
+
+def test_what_fails_is_told_until_it_is_read_again(tmp_path):
+    add(tmp_path, 0)
+    write(tmp_path, f"{CARD.format(0)}/ras/umc_err_count", "query failed\n")
+    gpu = GpuCollector(str(tmp_path))
+
+    first, between = gpu.collect(0), gpu.collect(1)
+    write(tmp_path, f"{CARD.format(0)}/ras/umc_err_count", "ue: 0\nce: 0\n")
+    later = gpu.collect(31)
+
+    assert "umc_err_count" in first.failed["gpu.ecc_corrected/0"]
+    assert between.failed == first.failed
+    assert between.values == {}
+    assert "gpu.used" not in between.absent(gpu.metrics)
+    assert later.values["gpu.ecc_corrected"] == {"0": 2}
+    assert later.failed == {}
+
+
+def test_a_speed_that_is_none_is_refused():
+    assert generation("2.5 GT/s PCIe") == 1
+    for text in ("", "Unknown", "9 GT/s"):
+        with pytest.raises(ValueError, match="not a PCIe speed"):
+            generation(text)
+
+
+def test_the_recorded_card_is_read(tmp_path):
+    reading = GpuCollector(str(copy_recorded(tmp_path))).collect(0)
+
+    assert reading.values["gpu.used"]["0"] == 4
+    assert reading.values["gpu.mem_total"]["0"] == 8573157376
+    assert reading.inventory["gpu.0.uuid"] == "0123456789abcdef"
