@@ -103,8 +103,7 @@ class Lane:
             self.current, self._collected[collector.name] = collector, now
             reading = read(collector, now)
             if collector.name in results:
-                # A beat that did not wait for us has not had these.
-                reading.events[:0] = results[collector.name].events
+                _keep_untold(reading, results[collector.name])
             results[collector.name] = reading
         self.results = results
 
@@ -115,6 +114,17 @@ def read(collector: Collector, now: float) -> Reading:
         return collector.collect(now)
     except FAILURES as error:
         return _silent(collector, reason(error))
+
+
+def _keep_untold(reading: Reading, before: Reading) -> None:
+    """Add what no beat has had, because none waited for it."""
+    reading.events[:0] = before.events
+    if before.told:
+        return
+    failed = {key.partition("/")[0] for key in reading.failed}
+    for metric, by_device in before.values.items():
+        if metric not in reading.values and metric not in failed:
+            reading.values[metric] = by_device
 
 
 @dataclass
@@ -200,7 +210,7 @@ class Beats:
         joined.failed.update(reading.failed)
         joined.pending |= reading.pending
         joined.events += reading.events
-        reading.events = []
+        reading.events, reading.told = [], True
         if reading.inventory:
             self._inventories[name] = reading.inventory
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Callable
 
-from rankdeck_agent.collectors.simulated import SIMULATED
+from rankdeck_agent.collectors.simulated import SIMULATED, chosen
 
 SIZE_LIMIT = 65536
 _NAME = re.compile(r"[^\s/+#\x00-\x1f\x7f$][^/+#\x00-\x1f\x7f]{0,127}")
@@ -42,6 +42,7 @@ class Config:
     keepalive: int = 15
     period: float = 1.0
     simulate: tuple[str, ...] = ()
+    """e.g. gpu, rdma; with a fault gpu:hot, on one node only rdma:flap@node7"""
     rdma_exclude: tuple[str, ...] = ()
     """Patterns of RDMA devices whose counters are left alone."""
     root: str = "/"
@@ -176,11 +177,10 @@ def _simulate(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)):
         raise ConfigError(f"{key} must be a list of {', '.join(SIMULATED)}")
     names = [str(name) for name in given]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    for name in names:
-        if name not in SIMULATED:
-            raise ConfigError(
-                f"{key}: cannot make up {name[:40]!r}, only {', '.join(SIMULATED)}"
-            )
+    try:
+        chosen(names, "")
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
     return tuple(dict.fromkeys(names))
 
 

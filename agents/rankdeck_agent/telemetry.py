@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from rankdeck_agent import __version__
 from rankdeck_agent.beat import LATE_SHARE, Beats
 from rankdeck_agent.collectors import Collector, collectors
+from rankdeck_agent.collectors.simulated import chosen
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine
@@ -146,7 +147,7 @@ def hello(config: Config) -> Hello:
         agent=__version__,
         period=config.period,
         inventory=machine(tree),
-        simulated=config.simulate,
+        simulated=tuple(chosen(config.simulate, config.node)),
     )
 
 

@@ -16,7 +16,7 @@ from rankdeck_agent.collectors.net import NetCollector
 from rankdeck_agent.collectors.nvme import NvmeCollector
 from rankdeck_agent.collectors.pi import PiCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.collectors.simulated import SIMULATED
+from rankdeck_agent.collectors.simulated import SIMULATED, chosen
 from rankdeck_agent.collectors.tasks import TaskCollector
 
 COLLECTORS: tuple[Callable[..., Collector], ...] = (
@@ -42,13 +42,17 @@ def collectors(
     seed: str = "",
     rdma_exclude: Sequence[str] = (),
 ) -> list[Collector]:
-    """All collectors for the machine under `root`; those named in `simulate` make numbers up."""
+    """All collectors for the machine under `root`; what `simulate` names is made up.
+
+    Raises ValueError. `seed` is the node's name: faults may be for one node only.
+    """
+    made_up = chosen(simulate, seed)
     made = [
         make(root, rdma_exclude) if make is RdmaCollector else make(root)
         for make in COLLECTORS
     ]
-    real = [c for c in made if c.name not in simulate]
-    return real + [SIMULATED[name](seed) for name in simulate]
+    real = [c for c in made if c.name not in made_up]
+    return real + [SIMULATED[name](seed, faults) for name, faults in made_up.items()]
 
 
 __all__ = ["COLLECTORS", "SIMULATED", "Collector", "Reading", "collectors"]

@@ -30,6 +30,8 @@ class Reading:
         self.inventory: Mapping[str, str] = {}
         self.events: list[Event] = []
         """What happened since the reading before; each is told once."""
+        self.told = False
+        """Whether a beat has had it."""
 
     def put(self, metric: str, value: Union[int, float], device: str = "") -> None:
         """Store a number; one that is not finite counts as not read."""

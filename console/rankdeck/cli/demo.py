@@ -19,7 +19,7 @@ def demo(
         )
     elif options.action != "status":
         output.progress("demo: starting three virtual nodes …")
-        file = embedded.up()
+        file = embedded.up(options.fault)
         if options.action is None and not options.json:
             return open_console(read_cluster(file), "")
     return _describe(embedded.status(), as_json=options.json)

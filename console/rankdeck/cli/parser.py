@@ -197,7 +197,13 @@ VERBS = (
                 "start, stop or describe it",
                 nargs="?",
                 choices=("up", "down", "status"),
-            )
+            ),
+            "--fault": _option(
+                "make numbers of a sick node up, e.g. gpu:hot@node2, rdma:flap; may be repeated",
+                metavar="WHAT:FAULT[@NODE]",
+                action="append",
+                default=[],
+            ),
         },
     ),
 )

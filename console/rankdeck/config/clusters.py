@@ -20,7 +20,11 @@ SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limi
 BROKER_KEYS = ("url", "ca_file", "username", "password_env", "password_file", "reach")
 SECRETS = ("password", "passphrase", "secret", "token")
 SCHEMES = {"mqtt": (False, 1883), "mqtts": (True, 8883)}
-SIMULATED = ("gpu", "rdma")
+SIMULATED = (
+    "gpu", "gpu:hot", "gpu:ecc", "gpu:lost", "gpu:xid79", "gpu:nvlink", "gpu:pcie", "gpu:hang",
+    "rdma", "rdma:down", "rdma:flap", "rdma:retx", "rdma:errors",
+)  # fmt: skip
+"""What the agent can make up, well or sick; `@NODE` after it: on that node only."""
 SCHEDULERS = ("slurm", "kubernetes")
 
 
@@ -220,4 +224,10 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
 
 
 def _simulate(entry: Entry) -> tuple[str, ...]:
-    return tuple(filter(None, (item.choice(SIMULATED) for item in entry.items())))
+    return tuple(filter(None, map(_made_up, entry.items())))
+
+
+def _made_up(entry: Entry) -> str:
+    word = entry.text()
+    known = word.partition("@")[0] in SIMULATED
+    return word if known else entry.choice(SIMULATED)

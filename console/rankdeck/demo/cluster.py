@@ -4,7 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +47,17 @@ class DemoStatus:
     """One sentence for the user where this machine cannot do all of it."""
 
 
-def up() -> Path:
-    """Start what does not run yet and give the cluster file; raises DemoError."""
+def up(faults: Sequence[str] = ()) -> Path:
+    """Start what does not run yet and give the cluster file; raises DemoError.
+
+    `faults` as `simulate:` in a cluster file has them, e.g. gpu:hot@NODE.
+    """
     layout = _layout()
     with _alone(layout):
         files.lay(layout)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
-        files.write_cluster(layout, {node.name: node.port for node in status().nodes})
+        ports = {node.name: node.port for node in status().nodes}
+        files.write_cluster(layout, ports, faults)
     return layout.cluster_file
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import asyncssh
@@ -23,7 +23,9 @@ def lay(layout: Layout) -> None:
     _make_key(layout.identity, "rankdeck demo")
 
 
-def write_cluster(layout: Layout, ports: Mapping[str, int]) -> None:
+def write_cluster(
+    layout: Layout, ports: Mapping[str, int], faults: Sequence[str]
+) -> None:
     """Write known_hosts and the cluster file for nodes on these ports."""
     known = [_known_host(layout, name, port) for name, port in ports.items()]
     _write(layout.known_hosts, "".join(known))
@@ -48,7 +50,7 @@ def write_cluster(layout: Layout, ports: Mapping[str, int]) -> None:
             "config": "none",
             "python": sys.executable,
         },
-        "simulate": ["gpu", "rdma"],
+        "simulate": ["gpu", "rdma", *faults],
         "environment": {"PATH": search_path()},
     }
     _write(layout.cluster_file, yaml.safe_dump(content, sort_keys=False))

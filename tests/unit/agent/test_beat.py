@@ -129,3 +129,28 @@ def test_a_slow_collector_is_read_at_its_own_period_and_its_last_numbers_stay():
     values = [beats.take(limit=5).sample.values["slow.a"] for _ in range(3)]
 
     assert values == [{"": 1}] * 3
+
+
+def test_what_came_too_late_for_one_beat_is_in_the_next():
+    slow, count = threading.Event(), [0]
+
+    def act(collector, reading):
+        count[0] += 1
+        if count[0] == 1:
+            slow.wait(30)
+            reading.put("x.a", 1)
+        else:
+            reading.pending.add("x.a")
+        reading.put("x.b", count[0])
+
+    beats = Beats([Scripted("x", act)])
+    late = beats.take(limit=0.05)
+    slow.set()
+    while beats._lanes[0].busy:
+        pass
+    next_one, after = beats.take(limit=5), beats.take(limit=5)
+
+    assert late.sample.values.keys() == {"agent.lag"}
+    assert next_one.sample.values["x.a"] == {"": 1}
+    assert next_one.sample.values["x.b"] == {"": 2}
+    assert "x.a" not in after.sample.values
