@@ -1,4 +1,4 @@
-"""The agent at 1 Hz beside collectd and glances, all at the same time."""
+"""The agent at 1 Hz beside collectd, glances and node_exporter, all at the same time."""
 
 import json
 import shutil
@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks import machine
 from benchmarks.measure import (
     cpu_of,
+    family,
     free_port,
     must_live,
     resident_of,
     running,
+    scraped,
     wait_for_port,
 )
 from benchmarks.result import MissingError, Result
@@ -38,8 +41,13 @@ LoadPlugin mqtt
 </Plugin>
 """
 BUDGETS = {"collectd": 1.3, "glances": 1 / 20}
+OURS = {"agent": 0.15, "agent_gpus": 0.5}
+"""Ours and their budgets: a bare machine; one with 8 GPUs and 8 RDMA ports."""
+EXPORTER = "prometheus-node-exporter"
+_EXPORTER_PORT = free_port()
 PEERS = (
-    "for peers: apt-get install collectd-core; pip install glances paho-mqtt certifi"
+    "for peers: apt-get install collectd-core prometheus-node-exporter; "
+    "pip install glances paho-mqtt certifi"
 )
 
 
@@ -52,26 +60,42 @@ def run() -> list[Result]:
         port = free_port()
         stack.enter_context(running((mosquitto, "-p", str(port))))
         wait_for_port(port)
-        processes = {"agent": stack.enter_context(_agent(port))}
+        processes = {"agent": stack.enter_context(_agent(port, "bench"))}
+        note = machine.missing()
+        if not note:
+            processes["agent_gpus"] = stack.enter_context(_with_gpus(port, folder))
         for name, argv in _peers(folder, port).items():
             processes[name] = stack.enter_context(running(argv))
+        if EXPORTER in processes:
+            stack.enter_context(scraped(_EXPORTER_PORT))
         used = _used({name: process.pid for name, process in processes.items()})
-        resident = resident_of(processes["agent"].pid)
+        resident = {
+            name: sum(map(resident_of, family(process.pid)))
+            for name, process in processes.items()
+        }
         for name, process in processes.items():
             must_live(name, process)
-    return [*_cpu(used), _memory(resident)]
+    return [*_cpu(used, note), *_memory(resident)]
 
 
-def _agent(port: int):
+def _agent(port: int, node: str, root: str = "/", **environment: str):
     config = {
         "cluster": "bench",
-        "node": "bench",
+        "node": node,
         "host": "127.0.0.1",
         "port": port,
         "period": 1.0,
+        "root": root,
     }
     argv = (sys.executable, "-m", "rankdeck_agent", "telemetry")
-    return running(argv, (json.dumps(config) + "\n").encode())
+    return running(argv, (json.dumps(config) + "\n").encode(), **environment)
+
+
+def _with_gpus(port: int, folder: Path):
+    """The agent on a machine with 8 GPUs and 8 RDMA ports; both are stand-ins."""
+    root = machine.make(folder / "root")
+    gpus = machine.make_gpus(folder / "nvml")
+    return _agent(port, "gpus", str(root), **gpus)
 
 
 def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
@@ -80,44 +104,48 @@ def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
     commands = {
         "collectd": ("collectd", "-f", "-C", str(folder / "collectd.conf")),
         "glances": ("glances", "-q", "--export", "mqtt", "-t", "1"),
-    }
+        EXPORTER: (EXPORTER, f"--web.listen-address=127.0.0.1:{_EXPORTER_PORT}",
+                   f"--path.sysfs={folder}/root/sys"),
+    }  # fmt: skip
     return {name: argv for name, argv in commands.items() if shutil.which(argv[0])}
 
 
 def _used(pids: dict[str, int]) -> dict[str, float]:
-    """Percent of a core that each used in the same seconds."""
+    """Percent of a core that each and its children used in the same seconds."""
     time.sleep(SETTLE)
+    families = {name: family(pid) for name, pid in pids.items()}
     begin = time.monotonic()
-    before = {name: cpu_of(pid) for name, pid in pids.items()}
+    before = {name: sum(map(cpu_of, each)) for name, each in families.items()}
     time.sleep(SECONDS)
     passed = time.monotonic() - begin
     return {
-        name: 100 * (cpu_of(pid) - before[name]) / passed for name, pid in pids.items()
+        name: 100 * (sum(map(cpu_of, each)) - before[name]) / passed
+        for name, each in families.items()
     }
 
 
-def _cpu(used: dict[str, float]) -> list[Result]:
-    ours = used.pop("agent")
-    note = "" if used else PEERS
-    own = Result(
-        name="agent_cpu",
-        value=ours,
-        unit="% of a core",
-        budget=0.15,
-        on_ratio=False,
-        note=note,
-    )
-    beside = (
-        Result(
-            name=f"agent_cpu/{peer}", value=ours, unit="% of a core", peer=peer,
-            peer_value=value, budget=BUDGETS[peer],
-        )
-        for peer, value in used.items()
-    )  # fmt: skip
-    return [own, *beside]
+def _cpu(used: dict[str, float], missing: str) -> list[Result]:
+    peers = {name: value for name, value in used.items() if name not in OURS}
+    found: list[Result] = []
+    for ours, budget in OURS.items():
+        if ours not in used:
+            continue
+        found.append(
+            Result(name=f"{ours}_cpu", value=used[ours], unit="% of a core", budget=budget,
+                   on_ratio=False, note=missing if peers else PEERS)
+        )  # fmt: skip
+        found += [
+            Result(name=f"{ours}_cpu/{peer}", value=used[ours], unit="% of a core", peer=peer,
+                   peer_value=value, budget=BUDGETS.get(peer) if ours == "agent" else None)
+            for peer, value in peers.items()
+        ]  # fmt: skip
+    return found
 
 
-def _memory(resident: float) -> Result:
-    return Result(
-        name="agent_memory", value=resident, unit="MB", budget=24, on_ratio=False
-    )
+def _memory(resident: dict[str, float]) -> list[Result]:
+    budgets = {"agent": 24.0}
+    return [
+        Result(name=f"{name}_memory", value=value, unit="MB", budget=budgets.get(name),
+               on_ratio=False)
+        for name, value in resident.items()
+    ]  # fmt: skip

@@ -4,7 +4,9 @@ import os
 import resource
 import socket
 import subprocess
+import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +32,13 @@ def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
 def cpu_of(pid: int) -> float:
     """CPU seconds of a process and all its threads until now."""
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    lists = ((thread / "children").read_text().split() for thread in threads)
+    return [pid, *sorted(int(child) for children in lists for child in children)]
 
 
 def resident_of(pid: int) -> float:
@@ -113,3 +122,24 @@ def wait_for_port(port: int, limit: float = 10.0) -> None:
             time.sleep(0.05)
         else:
             return
+
+
+@contextmanager
+def scraped(port: int, period: float = 1.0) -> Iterator[None]:
+    """Asks http://127.0.0.1:PORT/metrics once a period, as Prometheus would."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.wait(period):
+            url = f"http://127.0.0.1:{port}/metrics"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                answer.read()
+
+    wait_for_port(port)
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(10)

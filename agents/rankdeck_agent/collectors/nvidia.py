@@ -42,10 +42,9 @@ _PROGRAM = (
 
 
 def present(root: str) -> bool:
-    """Whether there is an NVIDIA driver to ask; with another root it is not this machine's."""
-    if root != "/":
-        return False
-    return LIBRARY_VARIABLE in os.environ or any(map(os.path.exists, _DRIVER))
+    """Whether there is an NVIDIA driver to ask: of this machine, or the one that was named."""
+    named = LIBRARY_VARIABLE in os.environ
+    return named or (root == "/" and any(map(os.path.exists, _DRIVER)))
 
 
 class Process:
