@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors import collectors
@@ -36,16 +36,18 @@ def take(root: str) -> Reading:
     beats = Beats(collectors(root), patience=_LIMIT - _BETWEEN)
     deadline = time.monotonic() + _LIMIT
     beat = beats.take(limit=_LIMIT)
-    events = beat.events
+    events, values = beat.events, dict(beat.sample.values)
     # A recording stands still: nothing more would be known the second time.
-    while root == "/" and beat.pending and time.monotonic() < deadline:
+    while root == "/" and beat.pending - set(values) and time.monotonic() < deadline:
         time.sleep(_BETWEEN)
         beat = beats.take(limit=max(_BETWEEN, deadline - time.monotonic()))
         events = events + beat.events
+        values.update(beat.sample.values)
     tree = Tree(root)
     inventory = {**machine(tree), **beat.inventory}
-    pending = tuple(sorted(beat.pending - set(beat.sample.values)))
-    return Reading(name(tree), beat.sample, pending, inventory, tuple(events))
+    pending = tuple(sorted(beat.pending - set(values)))
+    taken = replace(beat.sample, values=values)
+    return Reading(name(tree), taken, pending, inventory, tuple(events))
 
 
 def sample(root: str, *, as_json: bool) -> int:

@@ -97,6 +97,7 @@ def test_what_is_not_supported_is_absent_and_not_failed(gpus, machine):
     assert reading.failed == {}
 
 
+@pytest.mark.slow
 def test_an_error_is_failed_with_the_words_of_nvml_and_ends(gpus, machine):
     until(gpus, answered)
     machine.say("PowerUsage 2 !16", "Temperature 4 !999")
@@ -112,6 +113,7 @@ def test_an_error_is_failed_with_the_words_of_nvml_and_ends(gpus, machine):
     assert later.values["gpu.power"]["2"] == 1
 
 
+@pytest.mark.slow
 def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
     until(gpus, answered)
     machine.say(*(f"{name} 3 !15" for name in ("UtilizationRates", "Temperature")))
@@ -123,6 +125,7 @@ def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
     assert sum(reading.values["gpu.lost"].values()) == 1
 
 
+@pytest.mark.slow
 def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
     until(gpus, answered)
     # The driver counts seven now: from 3 on each has the index of the one before it.
@@ -141,6 +144,7 @@ def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
     assert "3" not in reading.values["gpu.temp"]
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_is_told_and_no_second_process_starts(
     gpus, machine, monkeypatch
 ):
@@ -170,6 +174,7 @@ def test_a_driver_that_hangs_is_told_and_no_second_process_starts(
     process.wait(LIMIT)
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_agent_and_a_stuck_one_keeps_the_next_away(
     machine,
 ):
@@ -214,6 +219,7 @@ def state(pid):
         return "Z"
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_start_says_why_and_is_tried_again(gpus, machine):
     machine.say("init * !9")
 
@@ -225,6 +231,7 @@ def test_a_driver_that_does_not_start_says_why_and_is_tried_again(gpus, machine)
     assert later.failed == {}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_named(gpus, machine):
     until(gpus, answered)
     os.kill(gpus._nvidia._process._process.pid, 9)
