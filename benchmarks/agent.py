@@ -40,6 +40,13 @@ LoadPlugin mqtt
   </Publish>
 </Plugin>
 """
+GLANCES = """[mqtt]
+host=127.0.0.1
+port={port}
+tls=false
+topic=glances
+topic_structure=per-plugin
+"""
 BUDGETS = {"collectd": 1.3, "glances": 1 / 20}
 OURS = {"agent": 0.15, "agent_gpus": 0.5}
 """Ours and their budgets: a bare machine; one with 8 GPUs and 8 RDMA ports."""
@@ -101,9 +108,10 @@ def _with_gpus(port: int, folder: Path):
 def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
     """The peers that are installed."""
     (folder / "collectd.conf").write_text(COLLECTD.format(folder=folder, port=port))
+    (folder / "glances.conf").write_text(GLANCES.format(port=port))
     commands = {
         "collectd": ("collectd", "-f", "-C", str(folder / "collectd.conf")),
-        "glances": ("glances", "-q", "--export", "mqtt", "-t", "1"),
+        "glances": ("glances", "-C", str(folder / "glances.conf"), "-q", "--export", "mqtt", "-t", "1"),
         EXPORTER: (EXPORTER, f"--web.listen-address=127.0.0.1:{_EXPORTER_PORT}",
                    f"--path.sysfs={folder}/root/sys"),
     }  # fmt: skip

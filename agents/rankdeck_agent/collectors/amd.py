@@ -70,7 +70,7 @@ class Amd:
         self._tree = Tree(root)
         self._prefix = prefix
         self._looked = -_LOOK_AGAIN
-        self._cards: list[Card] = []
+        self.cards: list[Card] = []
         self._answered: set[str] = set()
         self._due: dict[float, float] = {}
         self._failed: dict[float, dict[str, str]] = {}
@@ -81,7 +81,7 @@ class Amd:
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             reading.attempt(METRICS, self._look)
-        for every in (_LOAD, _CARE) if self._cards else ():
+        for every in (_LOAD, _CARE) if self.cards else ():
             if now >= self._due.get(every, 0.0):
                 self._due[every] = now + every - _LOAD / 4
                 self._read(reading, every)
@@ -93,7 +93,7 @@ class Amd:
 
     def _read(self, reading: Reading, every: float) -> None:
         part = Reading()
-        for card in self._cards:
+        for card in self.cards:
             self._rows(part, card, every)
             (self._heat if every == _LOAD else self._care)(part, card)
         for metric, by_device in part.values.items():
@@ -102,8 +102,8 @@ class Amd:
 
     def _look(self) -> None:
         cards = list(_cards(self._tree, self._prefix))
-        if [c.path for c in cards] != [c.path for c in self._cards]:
-            self._cards = cards
+        if [c.path for c in cards] != [c.path for c in self.cards]:
+            self.cards = cards
             self._inventory = _inventory(self._tree, cards)
 
     def _rows(self, reading: Reading, card: Card, every: float) -> None:

@@ -33,6 +33,8 @@ class GpuCollector:
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
         self.doing = "amdgpu"
         self._amd.collect(reading, now)
+        # Nothing here: nothing is woken up for it at every beat.
+        self.period = 0.0 if self._nvidia or self._amd.cards else _LOOK_AGAIN
         self.doing = ""
         return reading
 
