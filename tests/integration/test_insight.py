@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_main_path import Console
+from tests.integration.test_main_path import Console, left_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -171,6 +172,32 @@ def test_the_exported_script_of_plain_ranks_gives_the_same_and_fails_the_same(
 
     assert exported(console, job) == launched(console, job)
     assert exported(console, job)[0] == 7
+
+
+def test_an_exported_script_that_is_interrupted_leaves_nothing(
+    console: Console, need
+) -> None:
+    need("ssh")
+    job = console.file(
+        "long.yaml",
+        "job: long\nlaunch: plain\nnodes: 2\nranks_per_node: 2\ncommand: [sh, -c, 'echo here; sleep 300']\n",
+    )
+    script = console.folder / "long.sh"
+    console.run("export-script", job, "--output", str(script))
+    (mark,) = set(re.findall(r"RANKDECK_JOB=(long-\S+) ", script.read_text()))
+
+    with subprocess.Popen(
+        ["sh", str(script)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(4):
+            assert process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+
+    deadline = time.monotonic() + 20
+    while left := left_of(mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
 
 
 def test_a_replay_tells_the_same_story_again(console: Console) -> None:

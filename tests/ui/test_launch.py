@@ -12,7 +12,7 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Look
 from tests.ui.support import sample
-from tests.ui.support.stage import Stage
+from tests.ui.support.stage import Stage, plan_of
 from tests.ui.test_screens import JOB, console, shows, text_of, type_in
 
 SIZES = [(200, 50), (80, 24)]
@@ -205,3 +205,25 @@ async def test_a_replay_is_opened_and_says_that_it_is_one(stage: Stage) -> None:
         await shows(app, pilot, "REPLAY")
         await shows(app, pilot, "0:09")
     assert stage.replayed == [("old-1", 4.0)]
+
+
+async def test_the_parts_of_a_run_are_compared_with_the_last(stage: Stage) -> None:
+    now = time.time()
+    for job_id, begin, started in (
+        ("old-1", now - 900, 4.0),
+        ("old-2", now - 60, 20.0),
+    ):
+        stage.jobs.add(plan_of(job_id, 1, 2), begin)
+        stage.tell(job_id, "node01", "ready", begin + 1, pid=1, boot="b")
+        for rank in range(2):
+            stage.tell(job_id, "node01", "started", begin + started, rank=rank, pid=9)
+    for rank in range(2):
+        stage.tell(
+            "old-1", "node01", "exited", now - 800, rank=rank, code=0, signal=None
+        )
+    stage.tell("old-1", "node01", "closed", now - 799)
+    async with console(stage, (160, 50)) as (app, pilot):
+        app.open_job("old-2")
+        await shows(
+            app, pilot, "copy 1 s (last 1 s) · start 19 s (last 3 s) · running now"
+        )

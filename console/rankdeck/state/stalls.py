@@ -12,10 +12,13 @@ from rankdeck_agent.wire import LAUNCHER
 
 log = logging.getLogger(__name__)
 _LAST_LINES = 20
+STEP = 5.0
 
 
 def notice_stalls(jobs: Jobs, fleet: Fleet, job_ids: Iterable[str], now: float) -> None:
     """Judge these jobs anew; what was not known before goes to the messages too."""
+    # In steps, or the seconds in the text would make a new state of the job every second.
+    now -= now % STEP
     for job_id in job_ids:
         job = jobs.job(job_id)
         found = stalls(

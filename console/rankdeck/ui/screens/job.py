@@ -8,6 +8,7 @@ from textual.widget import Widget
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.rules.phases import last_run
 from rankdeck.state.lines import Line
 from rankdeck.ui import panes, words
 from rankdeck.ui.clean import clean
@@ -70,7 +71,9 @@ class JobScreen(DeckScreen):
             return
         self._job = job
         mark = self.deck.glyphs.state(job.state)
-        self.head.show(head_lines(job, mark, self.size.height), self._page_text(job))
+        before = last_run(job, self.deck.session.jobs.all())
+        lines = head_lines(job, mark, self.size.height, before)
+        self.head.show(lines, self._page_text(job))
         self._show_strip(job)
         if self._zoomed is None and self._merged is None:
             self._show_wall(job)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from rankdeck.model.insight import Explained, Progress, Stall
+from rankdeck.model import units
+from rankdeck.model.insight import Explained, Phase, Progress, Stall
 from rankdeck.model.job import FirstFailure, Job
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.rules.phases import phases
 from rankdeck.ui import words
 from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Mark
@@ -15,6 +17,10 @@ from rankdeck.ui.widgets.text import cropped
 
 MEDIUM = 24
 """Lines of a screen from which on there is room for more than the state."""
+LARGE = 30
+"""Lines from which on the parts of the run are shown too."""
+SLOWER = 1.5
+"""Times the last run from which on a part is called slow."""
 BAR, SPARK = 20, 16
 CELLS = "▁▂▃▄▅▆▇█"
 
@@ -43,12 +49,19 @@ class JobHead(Canvas):
         return [*cropped(self.lines[y], width - len(note)), (note, "key")]
 
 
-def head_lines(job: Job, mark: Mark, height: int) -> list[Runs]:
-    """The lines over the ranks: first the state, then how far it is, then what went wrong."""
+def head_lines(
+    job: Job, mark: Mark, height: int, before: Job | None = None
+) -> list[Runs]:
+    """The lines over the ranks: first the state, then how far it is, then what went wrong.
+
+    `before` is an earlier run of the same name, to compare with.
+    """
     lines: list[Runs] = [_state_line(job, mark)]
     roomy = height >= MEDIUM
     if roomy and job.progress is not None and not job.state.final:
         lines.append(_progress_line(job.progress))
+    if height >= LARGE:
+        lines.append(_phase_line(job, before))
     if job.first_failure is not None:
         lines += _failure_lines(job.first_failure, room=2 if roomy else 0)
         lines += _meaning(job.first_failure.explained, room=1 if roomy else 0)
@@ -78,6 +91,32 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
         (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
         (f"{clean(fold(job.nodes))}  ", "dim"),
     ]
+
+
+def _phase_line(job: Job, before: Job | None) -> list[Run]:
+    """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: parts of the run, slower ones marked."""
+    last = {phase.name: _length(phase) for phase in phases(before)} if before else {}
+    runs: list[Run] = [(" ", "text")]
+    for phase in phases(job):
+        took = _length(phase)
+        if len(runs) > 1:
+            runs.append((" · ", "dim"))
+        runs.append((f"{phase.name} ", "dim"))
+        if took is None:
+            runs.append(("now", "ok"))
+            continue
+        usual = last.get(phase.name)
+        slow = (
+            usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
+        )
+        runs.append((units.duration(took), "warn" if slow else "text"))
+        if usual is not None:
+            runs.append((f" (last {units.duration(usual)})", "dim"))
+    return runs
+
+
+def _length(phase: Phase) -> float | None:
+    return None if phase.end is None else round(phase.end - phase.start, 1)
 
 
 def _progress_line(progress: Progress) -> list[Run]:

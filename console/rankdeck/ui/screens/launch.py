@@ -12,7 +12,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.preflight.findings import Finding
-from rankdeck.rules.compare import plan_difference
+from rankdeck.rules.compare import plan_difference, without_files
 from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
@@ -144,7 +144,7 @@ class LaunchScreen(DeckScreen):
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
             return [*head, *self._difference(plan, text)]
-        return [*head, *([(clean(line), _role(line))] for line in text.splitlines())]
+        return [*head, *([(clean(line), _role(line))] for line in without_files(text))]
 
     def _origin(self) -> list[Runs]:
         if not self._cloned:
