@@ -60,7 +60,7 @@ async def test_nonsense_in_the_form_is_said_and_nothing_starts(stage: Stage) -> 
         await pilot.press("3")
         await shows(app, pilot, "mpirun")
         await pilot.press("tab", "q", "escape")
-        await shows(app, pilot, "nodes: invalid literal")
+        await shows(app, pilot, "is not a whole number from 0 on")
         await pilot.press("enter")
         await shows(app, pilot, "nothing to start")
     assert stage.launched == []

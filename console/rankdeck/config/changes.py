@@ -11,14 +11,16 @@ from rankdeck.model.nodeset import expand, fold
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError("a negative number")
-    return number
+    if not text.strip().isdecimal():
+        raise ValueError(f"`{text}` is not a whole number from 0 on")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise ValueError(f"`{text}` is not a number of seconds") from error
     if not 0 <= number <= 86400:
         raise ValueError("not within a day")
     return number

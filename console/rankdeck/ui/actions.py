@@ -76,6 +76,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("again", "r", "again", ("lens",), "Look anew", True),
     Action("clone", "c", "again", ("jobs",), "Start it again: its form and plan, to change", True),
     Action("replay", "p", "replay", ("jobs",), "Show it again as it happened, four times as fast", True),
+    Action("part", "tab", "form", ("launch",), "Go on to the form, to the plan, to the files", True),
     Action("preflight", "p", "preflight", ("launch",), "Ask the nodes what would go wrong", True),
     Action("difference", "d", "diff", ("launch",), "The plan against the last run of the same name", True),
     Action("keep", "k", "keep", ("job",), "Keep the other ranks running: stop the countdown"),

@@ -215,6 +215,7 @@ class LaunchScreen(DeckScreen):
         self.action_launch()
 
     def on_form_changed(self) -> None:
+        self._findings = []
         self._show_plan()
 
     def action_launch(self) -> None:
@@ -292,7 +293,8 @@ class LaunchScreen(DeckScreen):
             self._cloned, self._read = "", None
         self.typed("")
 
-    def key_tab(self) -> None:
+    def action_part(self) -> None:
+        """Files, form, plan: the next of them has the keys."""
         places = (self.files, self.form, self.plan)
         at = next((i for i, one in enumerate(places) if one.has_focus), 2)
         places[(at + 1) % len(places)].focus()
