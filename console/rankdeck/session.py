@@ -28,6 +28,8 @@ from rankdeck.backends.report import TAIL, Source, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.images.bring import Carrier
+from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan, State
 from rankdeck.preflight.findings import Finding
@@ -75,6 +77,7 @@ class Session:
         self._backend: Backend
         self._connections: Connections
         self._agents: Agents
+        self.images: Carrier
         self._followers: dict[str, Follower] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
@@ -126,9 +129,15 @@ class Session:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         return export(self.plan(spec), self.cluster)
 
-    async def launch(self, spec: JobSpec) -> str:
-        """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done."""
-        plan = await self._backend.launch(self.plan(spec))
+    async def launch(self, spec: JobSpec, tell: TellCopy = lambda _: None) -> str:
+        """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done.
+
+        Nodes that lack its image get it first; `tell` hears how far that is.
+        """
+        plan = self.plan(spec)
+        if self._backend.name == "ssh":
+            await self.images.bring(spec, [node.node for node in plan.nodes], tell)
+        plan = await self._backend.launch(plan)
         job = self.jobs.add(plan, time.time())
         self._chronicle.save(job, time.time())
         self._follow(job)
@@ -260,6 +269,7 @@ class Session:
         """Take up the jobs of earlier sessions, and the telemetry of every node."""
         agents = Agents(connections, self.cluster.access.python)
         self._connections, self._agents = connections, agents
+        self.images = Carrier(connections, agents)
         make = plugins.find("backends", self.cluster.backend)
         self._backend = make(connections, agents)
         for job in reversed(self._history.load(self.cluster.name)):

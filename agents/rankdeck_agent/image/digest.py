@@ -38,6 +38,11 @@ def file_digest(path: Path, limit: Optional[float] = None) -> str:
     return digest
 
 
+def remember(path: Path, digest: str) -> None:
+    """Keep the digest of a file that was just written and checked here."""
+    _keep(str(path), [*_stamp(path.stat()), digest])
+
+
 def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
     """SHA-256 of what is left to read; raises TooSlowError."""
     deadline = None if limit is None else time.monotonic() + limit

@@ -108,6 +108,29 @@ VERBS = (
         },
     ),
     Verb(
+        "images",
+        "say which image lies on which node; `images push FILE NODESET` copies one there",
+        "rankdeck.cli.images:images",
+        {
+            "words": _option(
+                "nodes to ask (default: all); or push FILE NODESET",
+                metavar="WORD",
+                nargs="*",
+            ),
+            "--image": _option(
+                "this image instead of those of the job files",
+                metavar="PATH",
+                default="",
+            ),
+            "--to": _option(
+                "where to put it (default: its name, in the home folder)",
+                metavar="PATH",
+                default="",
+            ),
+            "--replace": _flag("put it in the place of another image of that name"),
+        },
+    ),
+    Verb(
         "jobs",
         "list jobs, newest first",
         "rankdeck.cli.jobs:jobs",

@@ -5,6 +5,7 @@ import asyncio
 from pathlib import Path
 
 from rankdeck.cli import choose, codes, output, stream
+from rankdeck.cli.images import Printer
 from rankdeck.cli.interrupts import Interrupts
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.overrides import override
@@ -83,7 +84,7 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
             output.progress(f"{spec.name}: not started; --no-preflight starts it")
             return codes.BAD_INPUT
         output.progress(f"{spec.name}: starting on {cluster.name} …")
-        job_id = await session.launch(spec)
+        job_id = await session.launch(spec, Printer(_image_name(spec)))
         output.progress(sentence(session.jobs.job(job_id)))
         if options.detach:
             await session.started(job_id)
@@ -95,6 +96,10 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
         elif options.detach:
             output.say(job_id)
         return code
+
+
+def _image_name(spec: JobSpec) -> str:
+    return spec.container.image if spec.container else ""
 
 
 async def attend(

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rankdeck.errors import Problem
+from rankdeck.errors import NodeError, Problem
+from rankdeck.images.atlas import Lying
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
 from rankdeck.model.insight import Explained, Progress, Stall
@@ -142,6 +143,14 @@ def finding_shape(finding: Finding) -> Shape:
         "fix": finding.fix,
         "patch": {change.key: change.value for change in finding.patch},
     }
+
+
+def lying_shape(row: Lying | NodeError) -> Shape:
+    """How an image lies on one node; `error` says why that is not known."""
+    if isinstance(row, NodeError):
+        return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}  # fmt: skip
+    size = row.size if row.there else None
+    return {"kind": row.kind, "path": row.path, "digest": row.digest, "size": size, "error": row.error}  # fmt: skip
 
 
 def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:

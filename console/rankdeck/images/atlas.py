@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from rankdeck.errors import AgentError, NodeError
@@ -15,6 +16,8 @@ from rankdeck.remote.shell import Shell
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
+STORES = ("podman", "docker")
+"""Runtimes that keep images in a store of their own."""
 LOOK_LIMIT = 600.0
 """Seconds: the first digest of a large image takes as long as reading it."""
 
@@ -55,6 +58,15 @@ def wanted_by(spec: JobSpec) -> Wanted | None:
         return None
     base = "" if RUN_TOKEN in spec.workdir else spec.workdir
     return Wanted(box.runtime, box.image, base)
+
+
+def local_image(spec: JobSpec) -> Path | None:
+    """The image file on this machine: at its path, which is relative to the job file."""
+    box = spec.container
+    if box is None or "://" in box.image or box.runtime in STORES:
+        return None
+    path = Path(spec.file).parent / Path(box.image).expanduser()
+    return path if path.is_file() else None
 
 
 async def look(

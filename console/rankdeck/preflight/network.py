@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rankdeck.backends.layout import Place
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
-from rankdeck.preflight.case import Case, group, job_interface
+from rankdeck.preflight.case import Case, each, group, job_interface
+from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Finding, found
 
 ALL_PAIRS = 64
@@ -135,22 +137,32 @@ def _swallowed(
 
 def interfaces(case: Case) -> list[Finding]:
     """The job's interface on every node: there, up, in one network, with one MTU."""
-    places = [(p, f, job_interface(case, p, f)) for p, f in case.answered]
-    findings: list[Finding] = []
-    for place, _, interface in places:
-        name, node = place.node.interface, place.node.name
-        if name and interface is None:
-            findings.append(found(Level.BAD, "interface", node, f"no interface `{name}`; there are: {_list(case, node)}", "correct `interface` in the cluster file"))  # fmt: skip
-        elif case.network is not None and interface is None:
-            findings.append(found(Level.BAD, "interface", node, f"no address in the job network {case.network}", "correct `network` in the cluster file, or bring the interface up there"))  # fmt: skip
-        elif name and interface is not None and not interface.up:
-            findings.append(found(Level.BAD, "interface", node, f"interface `{name}` is down", f"`ip link set {name} up` there"))  # fmt: skip
-    findings += _mixed(case)
-    return [*findings, *_named_by_env(case)]
 
+    def absent(place: Place, facts: NodeFacts) -> str | None:
+        name = place.node.interface
+        if not name or job_interface(case, place, facts) is not None:
+            return None
+        known = ", ".join(i.name for i in facts.interfaces[:12]) or "none"
+        return f"no interface `{name}`; there are: {known}"
 
-def _list(case: Case, node: str) -> str:
-    return ", ".join(i.name for i in case.facts[node].interfaces[:12]) or "none"
+    def outside(place: Place, facts: NodeFacts) -> str | None:
+        lost = case.network is not None and not place.node.interface
+        if lost and job_interface(case, place, facts) is None:
+            return f"no address in the job network {case.network}"
+        return None
+
+    def down(place: Place, facts: NodeFacts) -> str | None:
+        interface = job_interface(case, place, facts)
+        idle = interface is not None and not interface.up
+        return f"interface `{interface.name}` is down" if interface and idle else None
+
+    return [
+        *each(case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"),
+        *each(case, Level.BAD, "interface", outside, "correct `network` in the cluster file, or bring the interface up there"),
+        *each(case, Level.BAD, "interface", down, "`ip link set INTERFACE up` there"),
+        *_mixed(case),
+        *_named_by_env(case),
+    ]  # fmt: skip
 
 
 def _mixed(case: Case) -> Iterable[Finding]:

@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from rankdeck.backends.base import Backend
 from rankdeck.backends.layout import Layout, lay_out
 from rankdeck.errors import HostKeyError, LaunchError, NodeError
-from rankdeck.images.atlas import wanted_by
+from rankdeck.images.atlas import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
@@ -93,11 +92,12 @@ class _Run:
         if len(facts) == len(names):
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
             self._take([found(Level.OK, "reach", "", text)])
+        here = local_image(self._layout.spec)
         case = Case(
             layout=self._layout,
             facts=facts,
             health=self._means.health,
-            image_here=image_here(self._layout.spec),
+            image_here=here.stat().st_size if here else None,
         )
         self._take(checks.judge(case))
         async with asyncio.TaskGroup() as tasks:
@@ -181,20 +181,6 @@ def _can_launch(case: Case, node: str) -> bool:
         for name in programs_of(case.spec)[:2]
         if name in facts.programs
     )
-
-
-def image_here(spec: JobSpec) -> int | None:
-    """The size of the job's image on this machine, where it is a file here."""
-    path = local_image(spec)
-    return path.stat().st_size if path is not None else None
-
-
-def local_image(spec: JobSpec) -> Path | None:
-    """The image file on this machine: at its path, which is relative to the job file."""
-    if spec.container is None or "://" in spec.container.image:
-        return None
-    path = Path(spec.file).parent / Path(spec.container.image).expanduser()
-    return path if path.is_file() else None
 
 
 def _unreachable(node: str, error: NodeError) -> Finding:

@@ -37,6 +37,11 @@ class Dialogue:
             if row := _row(bytes(line)):
                 self._answers.put_nowait(row)
 
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer that nobody has taken yet."""
+        return not self._answers.empty()
+
     async def ask(self, question: Mapping[str, Any], limit: float) -> Row:
         """Write a line, then wait for the next answer; raises NodeError."""
         self.channel.write(json.dumps(question).encode() + b"\n")

@@ -1,0 +1,160 @@
+"""`rankdeck images`: which image lies where; `rankdeck images push`: bring a file to nodes."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankdeck.cli import choose, codes, output
+from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.shapes import Shape, lying_shape
+from rankdeck.errors import ConfigError, NodeError
+from rankdeck.images.atlas import Lying, Wanted, difference, short, wanted_by
+from rankdeck.images.copy import Progress
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.units import duration, size, speed
+from rankdeck.session import Session
+
+
+def images(options: argparse.Namespace, _open_console: object) -> int:
+    """Show the images of the job files, or push one; the code says whether all is well."""
+    cluster = choose.cluster(options.cluster)
+    words: list[str] = options.words
+    if words[:1] == ["push"]:
+        if len(words) != 3:
+            raise codes.UsageError("write `rankdeck images push FILE NODESET`")
+        file, nodes = Path(words[1]), _nodes(cluster, words[2])
+        if not file.is_file():
+            raise codes.UsageError(f"no file {file}")
+        return until_done(_push(cluster, file, nodes, options))
+    if len(words) > 1:
+        raise codes.UsageError("write `rankdeck images [NODESET]`")
+    return until_done(_show(cluster, _nodes(cluster, "".join(words)), options))
+
+
+def _nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
+    """The nodes of this set, which must be in the cluster; all of them for ""."""
+    known = tuple(node.name for node in cluster.nodes)
+    try:
+        names = expand(text) if text else known
+    except ValueError as error:
+        raise codes.UsageError(str(error)) from error
+    if strangers := [name for name in names if name not in known]:
+        raise codes.UsageError(f"no node {fold(strangers)} in `{cluster.name}`; there are: {fold(known)}")  # fmt: skip
+    return names
+
+
+# ---- show ------------------------------------------------------------------------------
+
+
+async def _show(
+    cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace
+) -> int:
+    async with opened(cluster) as session:
+        wanted = _wanted(session, options.image)
+        if not wanted:
+            output.progress("no job file names an image; name one with --image PATH")
+        shapes: list[Shape] = []
+        rows: list[tuple[str, ...]] = []
+        well = True
+        for one in wanted:
+            output.progress(f"{one.image}: asking {len(nodes)} nodes …")
+            found = await session.images.look(nodes, one)
+            told = {n: row for n, row in found.items() if isinstance(row, Lying)}
+            differs = difference(told)
+            well = well and not differs and len(told) == len(found)
+            shapes.append(_shape(one, found, differs))
+            rows += _rows(one, found, differs)
+    if options.json:
+        output.say_object({"cluster": cluster.name, "images": shapes})
+    elif rows:
+        output.say_table(("IMAGE", "RUNTIME", "DIGEST", "SIZE", "NODES"), rows)
+    return codes.OK if well else codes.TROUBLE
+
+
+def _wanted(session: Session, named: str) -> tuple[Wanted, ...]:
+    """The image asked for, else those of all job files that can be read."""
+    if named:
+        return (Wanted("apptainer", named),)
+    found: dict[Wanted, None] = {}
+    for path in session.job_files():
+        try:
+            wanted = wanted_by(session.read_job(path))
+        except ConfigError:
+            continue  # `rankdeck check` says what is wrong with it.
+        if wanted is not None:
+            found[wanted] = None
+    return tuple(found)
+
+
+def _shape(wanted: Wanted, found: dict[str, Lying | NodeError], differs: str) -> Shape:
+    return {
+        "image": wanted.image,
+        "runtime": wanted.runtime,
+        "same": not differs,
+        "nodes": {node: lying_shape(row) for node, row in found.items()},
+    }
+
+
+def _rows(
+    wanted: Wanted, found: dict[str, Lying | NodeError], differs: str
+) -> list[tuple[str, ...]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node, row in found.items():
+        groups.setdefault(_cells(row), []).append(node)
+    name = f"{wanted.image} (DIFFERENT)" if differs else wanted.image
+    return [(name, wanted.runtime, *cells, fold(nodes)) for cells, nodes in groups.items()]  # fmt: skip
+
+
+def _cells(row: Lying | NodeError) -> tuple[str, str]:
+    if isinstance(row, NodeError):
+        return row.why, "–"
+    if not row.there:
+        return row.error or row.kind, "–"
+    return short(row.digest), size(row.size)
+
+
+# ---- push ------------------------------------------------------------------------------
+
+
+async def _push(
+    cluster: Cluster, file: Path, nodes: Sequence[str], options: argparse.Namespace
+) -> int:
+    async with opened(cluster) as session:
+        output.progress(f"{file}: reading its digest …")
+        printer = Printer(file.name)
+        place, failed = await session.images.push(
+            file, options.to, nodes, printer, overwrite=options.replace
+        )
+    for error in failed.values():
+        output.progress(f"rankdeck: {error}")
+    there = [node for node in nodes if node not in failed]
+    if options.json:
+        output.say_object({
+            "image": place.path, "digest": place.sha256, "size": place.size,
+            "nodes": there, "failed": {n: e.why for n, e in failed.items()},
+        })  # fmt: skip
+    elif there:
+        output.say(f"{place.path}: sha256 {place.sha256} on {fold(there)}")
+    return codes.TROUBLE if failed else codes.OK
+
+
+class Printer:
+    """Says on stderr how far a copy is, not more often than every second."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._next, self._complete = name, 0.0, False
+
+    def __call__(self, progress: Progress) -> None:
+        complete = bool(progress.done) and all(done >= progress.total for done in progress.done.values())  # fmt: skip
+        if progress.sent and (progress.seconds >= self._next or (complete and not self._complete)):  # fmt: skip
+            self._next, self._complete = progress.seconds + 1.0, complete
+            output.progress(f"{self._name}: {progress_words(progress)}")
+
+
+def progress_words(progress: Progress) -> str:
+    """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
+    least = min(progress.done.values())
+    left = progress.left_s
+    words = f"{size(least)} of {size(progress.total)} to {fold(progress.done)}, {speed(progress.rate)}"
+    return words + (f", {duration(left)} left" if left and left >= 1 else "")

@@ -1,0 +1,177 @@
+"""Bring an image to the nodes that lack it, and refuse where two versions of it lie around."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankdeck.errors import LaunchError, NodeError
+from rankdeck.images.atlas import (
+    Lying,
+    Wanted,
+    difference,
+    local_image,
+    look,
+    wanted_by,
+)
+from rankdeck.images.copy import Tell, copy
+from rankdeck.images.ends import (
+    LocalFile,
+    NodeFile,
+    NodeOutput,
+    NodeStore,
+    Place,
+    Source,
+    sha256_of,
+)
+from rankdeck.model.job import JobSpec
+from rankdeck.model.nodeset import fold
+from rankdeck.remote.attach import Agents
+from rankdeck.remote.shell import Shell
+
+log = logging.getLogger(__name__)
+Found = Mapping[str, Lying]
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What copies images of one cluster."""
+
+    shell: Shell
+    agents: Agents
+
+    async def look(
+        self, nodes: Iterable[str], wanted: Wanted
+    ) -> dict[str, Lying | NodeError]:
+        """How an image lies on each of the nodes, or why that one could not say."""
+        return await look(self.shell, self.agents, nodes, wanted)
+
+    async def bring(
+        self, spec: JobSpec, nodes: Sequence[str], tell: Tell
+    ) -> tuple[str, ...]:
+        """Copy the job's image to those of the nodes that lack it, and give these.
+
+        Raises LaunchError where two versions lie around, there is none, or a copy fails.
+        """
+        wanted = wanted_by(spec)
+        if wanted is None:
+            return ()
+        found = _complete(await self.look(nodes, wanted), wanted)
+        _refuse(found, wanted)
+        lacking = tuple(node for node, row in found.items() if row.kind == "missing")
+        if not lacking:
+            return ()
+        source, place = await self._source(spec, wanted, found)
+        receiving = _receiving(lacking, found)
+        failed = await self._copy(source, place, wanted, receiving, tell)
+        _check(failed, "copy the image to")
+        again = _complete(await self.look(nodes, wanted), wanted)
+        _refuse(again, wanted)
+        if without := [node for node, row in again.items() if not row.there]:
+            raise LaunchError(
+                "prepare", f"`{wanted.image}` did not arrive on {fold(without)}"
+            )
+        log.info(
+            "%s copied to %s", wanted.image, fold(lacking), extra={"source": spec.name}
+        )
+        return lacking
+
+    async def push(
+        self,
+        file: Path,
+        to: str,
+        nodes: Sequence[str],
+        tell: Tell,
+        *,
+        overwrite: bool = False,
+    ) -> tuple[Place, dict[str, NodeError]]:
+        """Copy a file of this machine to a path on the nodes; gives where, and who failed."""
+        source = LocalFile(file)
+        place = Place(
+            to or file.name, "", source.size, await sha256_of(file), overwrite
+        )
+        wanted = Wanted("none", place.path)
+        found = await self.look(nodes, wanted)
+        receiving = _receiving(
+            nodes, {n: r for n, r in found.items() if isinstance(r, Lying)}
+        )
+        return place, await self._copy(source, place, wanted, receiving, tell)
+
+    async def _copy(
+        self,
+        source: Source,
+        place: Place,
+        wanted: Wanted,
+        nodes: Sequence[str],
+        tell: Tell,
+    ) -> dict[str, NodeError]:
+        if place.sha256:
+            targets = [NodeFile(self.shell, self.agents, node, place) for node in nodes]
+        else:
+            targets = [NodeStore(self.shell, node, wanted.runtime) for node in nodes]
+        return await copy(source, targets, tell)
+
+    async def _source(
+        self, spec: JobSpec, wanted: Wanted, found: Found
+    ) -> tuple[Source, Place]:
+        """A node that has it, else this machine; raises LaunchError."""
+        place = Place(wanted.image, wanted.base, 0, "")
+        for node, row in found.items():
+            if row.kind == "store":
+                argv = (wanted.runtime, "save", wanted.image)
+                return NodeOutput(self.shell, node, argv, row.size), place
+            if row.kind == "file":
+                agent = await self.agents.agent_path(node)
+                argv = (*agent, "image", "send", "--", row.path, "{offset}")
+                place = replace(place, size=row.size, sha256=row.digest)
+                return NodeOutput(self.shell, node, argv, row.size), place
+        file = local_image(spec)
+        if file is None:
+            raise LaunchError("prepare", _nowhere(wanted, found))
+        source = LocalFile(file)
+        return source, replace(place, size=source.size, sha256=await sha256_of(file))
+
+
+def _complete(found: Mapping[str, Lying | NodeError], wanted: Wanted) -> Found:
+    """What every node said; raises LaunchError where one could not."""
+    _check({n: e for n, e in found.items() if isinstance(e, NodeError)}, "look at")
+    rows = {n: row for n, row in found.items() if isinstance(row, Lying)}
+    for node, row in rows.items():
+        if row.kind == "failed":
+            raise LaunchError(
+                "prepare", f"{node}: `{wanted.image}` cannot be looked at: {row.error}"
+            )
+    return rows
+
+
+def _check(failed: Mapping[str, NodeError], what: str) -> None:
+    if failed:
+        first = next(iter(failed.values()))
+        more = f" (and {len(failed) - 1} more nodes)" if len(failed) > 1 else ""
+        raise LaunchError("prepare", f"could not {what} {first}{more}") from first
+
+
+def _refuse(found: Found, wanted: Wanted) -> None:
+    if text := difference(found):
+        raise LaunchError(
+            "prepare",
+            f"`{wanted.image}`: {text}; bring one of them to all nodes: `rankdeck images push --replace FILE NODES`",
+        )
+
+
+def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
+    """One node for each network file system, and all that have it on their own disk."""
+    seen: set[str] = set()
+    chosen: list[str] = []
+    for node in nodes:
+        mount = found[node].mount if node in found else ""
+        if not mount or mount not in seen:
+            chosen.append(node)
+        seen.add(mount)
+    return chosen
+
+
+def _nowhere(wanted: Wanted, found: Found) -> str:
+    if any(row.kind == "folder" for row in found.values()):
+        return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
+    return f"no image `{wanted.image}` on {fold(found)}, nor here: build or pull it, then `rankdeck images push FILE NODES`"

@@ -1,0 +1,259 @@
+"""What preflight makes of facts, hostile ones too, and of job files; no node is needed."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankdeck.backends.layout import lay_out
+from rankdeck.images.atlas import Lying, difference, lying_rows
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Health, Level, Reason
+from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.preflight import checks, jobfile, network
+from rankdeck.preflight.case import Case
+from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.findings import Change
+from rankdeck.preflight.patch import changed
+from rankdeck.preflight.probe import Outcome, Said, judge_probe
+from rankdeck.preflight.programs import flavour_of
+
+NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))
+CLUSTER = Cluster(name="c", nodes=NODES)
+SPEC = JobSpec(name="j", launch=Launch.PLAIN, command=("app",), nodes=3)
+MPI = replace(SPEC, launch=Launch.MPI)
+GOOD = {
+    "base": {"path": "/home/u", "there": True},
+    "cores": 8,
+    "machine": "x86_64",
+    "memlock": None,
+    "spaces": {
+        name: {"path": f"/{name}", "total": 1 << 40, "free": 1 << 39, "inodes": 999, "writable": True}
+        for name in ("run", "tmp", "shm")
+    },
+    "programs": {"app": {"path": "/bin/app", "size": 9, "digest": "a" * 64}},
+    "at": 100.0,
+    "listen": 4000,
+}  # fmt: skip
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+KEYS = st.sampled_from([*GOOD, "interfaces", "gpus", "names", "own", "images", "versions", "port"])  # fmt: skip
+
+
+def case(spec=SPEC, cluster=CLUSTER, health=None, **changes):
+    """Three good nodes; `n2={...}` changes what one of them tells."""
+    facts = {
+        node.name: node_facts({**GOOD, **changes.get(node.name, {})}, 99.9, 100.1)
+        for node in cluster.nodes
+    }
+    return Case(layout=lay_out(cluster, spec, "j"), facts=facts, health=health or {})
+
+
+def found(judged):
+    return [(f.level.word, f.check, f.node) for f in judged if f.level is not Level.OK]
+
+
+def test_good_facts_have_nothing_against_them():
+    assert found(checks.judge(case())) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(KEYS, ANYTHING, max_size=6))
+def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
+    looked = case(n2=raw)
+    findings = [*checks.judge(looked), *network.interfaces(looked)]
+
+    assert all(f.text.isprintable() for f in findings)
+    assert network.targets(looked)["n1"]
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [(100.0, []), (101.9, []), (3700.0, ["n2"]), (40.0, ["n2"])],
+)
+def test_a_clock_is_off_only_where_it_is_certain(at, expected):
+    judged = checks.judge(case(n2={"at": at}))
+
+    assert [node for _, check, node in found(judged) if check == "clock"] == expected
+
+
+def test_health_is_told_and_stops_nothing():
+    health = {"n1": Health(Level.BAD, (Reason("gpu", Level.BAD, "GPU 3 fell off"),))}
+
+    assert ("warn", "health", "n1") in found(checks.judge(case(health=health)))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ({"rows": [{"name": "H100"}] * 2}, []),
+        ({"rows": [{"name": "H100"}]}, ["bad"]),
+        ({"error": "Driver/library version mismatch"}, ["bad"]),
+        ({"rows": [{"name": "H100"}] * 2, "users": [{"pid": "7", "process_name": "py"}]}, ["warn"]),
+        ({"rows": [{"name": "H100", "ecc.errors.uncorrected.volatile.total": "3"}] * 2}, ["warn", "warn"]),
+        ({"rows": [{"name": "H100", "ecc.errors.uncorrected.volatile.total": "[N/A]"}] * 2}, []),
+    ],
+)  # fmt: skip
+def test_gpus_that_lack_ail_or_work_for_others_are_told(gpus, expected):
+    nodes = tuple(replace(node, gpus=2) for node in NODES)
+    good = {"gpus": {"rows": [{"name": "H100"}] * 2}}
+    told = case(cluster=replace(CLUSTER, nodes=nodes), n1=good, n2={"gpus": gpus}, n3=good)  # fmt: skip
+
+    assert [level for level, check, _ in found(checks.judge(told)) if check == "gpu"] == expected  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "flavour"),
+    [
+        ("mpirun (Open MPI) 4.1.4", "openmpi4"),
+        ("mpirun (Open MPI) 5.0.11", "openmpi5"),
+        ("HYDRA build details:", "mpich"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.17", "mpich"),
+        ("anything", ""),
+    ],
+)
+def test_an_mpi_is_known_by_its_first_line(line, flavour):
+    assert flavour_of(line) == flavour
+
+
+def test_the_arguments_that_place_ranks_again_are_taken_out():
+    spec = replace(MPI, mpi=MpiOptions(args=("-np", "4", "--mca", "pml", "ob1", "-host", "a,b")))  # fmt: skip
+    (finding,) = jobfile.judge(spec)
+
+    assert finding.level is Level.BAD
+    assert finding.patch == (Change("mpi.args", ["--mca", "pml", "ob1"]),)
+
+
+def test_a_clean_environment_is_refused_under_mpi():
+    box = Container(image="a.sif", args=("--cleanenv", "--nv"))
+    (finding,) = jobfile.judge(replace(MPI, container=box))
+
+    assert "rank 0 of 1" in finding.text
+    assert finding.patch == (Change("container.args", ["--nv"]),)
+    assert jobfile.judge(replace(SPEC, container=box)) == []
+
+
+def test_words_of_an_older_mpi_and_debugging_left_on_are_told():
+    args = ("--mca", "btl_vader_single_copy_mechanism", "none", "-v")
+    spec = replace(MPI, mpi=MpiOptions(args=args), env={"NCCL_DEBUG": "TRACE"})
+    vader, noise = jobfile.judge(spec)
+
+    assert vader.patch == (Change("mpi.args", ["--mca", "smsc", "^cma", "-v"]),)
+    assert noise.patch == (Change("env.NCCL_DEBUG", "WARN"),)
+
+
+def said(rank, size, version="Open MPI v4.1.4", none="", program=True):
+    return Said(rank, size, version, none, program)
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "level", "text"),
+    [
+        ([said(0, 2), said(1, 2)], {}, "ok", "found each other"),
+        ([said(0, 1), said(0, 1)], {}, "bad", "every rank is rank 0 of 1"),
+        ([said(0, 2)], {"complaint": "no daemon"}, "bad", "no daemon"),
+        ([], {"late": True}, "bad", "did not find each other"),
+        ([said(-1, -1, none="no python3", program=False)], {}, "bad", "no `app`"),
+        ([said(-1, -1, none="not linked")] * 2, {}, "ok", "not tried"),
+    ],
+)
+def test_what_two_ranks_said_is_put_into_a_sentence(rows, more, level, text):
+    outcome = Outcome("probe-1", tuple(rows), 2, **more)
+    (finding,) = judge_probe(case(MPI), replace(MPI, on=("n1", "n2")), outcome)
+
+    assert finding.level.word == level
+    assert text in finding.text
+
+
+def test_versions_that_differ_are_told_although_they_work():
+    spec = replace(MPI, container=Container(image="a.sif"))
+    told = {"versions": {"mpirun": "mpirun (Open MPI) 4.1.6"}}
+    outcome = Outcome("probe-1", (said(0, 2), said(1, 2)), 2)
+    (finding,) = judge_probe(case(spec, n1=told), replace(spec, on=("n1", "n2")), outcome)  # fmt: skip
+
+    assert finding.level is Level.WARN
+
+
+def test_everybody_tries_everybody_up_to_a_limit_and_evenly_beyond():
+    nodes = tuple(Node(name=f"m{i}", address=f"10.0.{i // 200}.{i % 200}") for i in range(200))  # fmt: skip
+    few = network.targets(case())
+    many = network.targets(case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes)))  # fmt: skip
+
+    assert {a: {t[0] for t in row} for a, row in few.items()}["n1"] == {"n2", "n3"}
+    assert {len({t[0] for t in row} - {a}) for a, row in many.items()} == {64}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (("a", "a", "a"), ""),
+        (("a", "b", "a"), "different versions: a on n[1,3], b on n2"),
+        (("a", "", "a"), ""),
+        (("a", None, "b"), "different versions: a on n1, b on n3"),
+    ],
+)
+def test_two_versions_of_an_image_are_one_sentence(rows, expected):
+    found_rows = {
+        f"n{i}": Lying(kind="missing" if d is None else "file", digest=d or "", size=7)
+        for i, d in enumerate(rows, 1)
+    }
+
+    assert difference(found_rows) == expected
+
+
+@given(ANYTHING)
+def test_rows_of_images_may_hold_anything(raw):
+    assert all(row.kind and row.size >= 0 for row in lying_rows([raw, {"kind": raw, "size": raw, "free": raw}]))  # fmt: skip
+
+
+JOB = """\
+job: x  # its name
+launch: mpi
+# how
+mpi:
+  flavour: openmpi5  # ours
+  args: [-np, '4']
+
+torch: {port: 29500, path: a}
+command: [a]
+# end
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mpi.flavour", "openmpi4"),
+        ("mpi.args", []),
+        ("mpi.args", ["--mca", "a: b", "#c"]),
+        ("mpi.path", "/usr/bin/mpirun"),
+        ("mpi.args", None),
+        ("torch.port", None),
+        ("torch.path", None),
+        ("torch.args", ["x y"]),
+        ("env.NCCL_DEBUG", "WARN"),
+        ("container.runtime", "singularity"),
+        ("nowhere.at.all", None),
+    ],
+)
+def test_a_change_of_a_job_file_changes_that_alone(key, value):
+    text = changed(JOB, Change(key, value))
+    expected = yaml.safe_load(JOB)
+    *way, last = key.split(".")
+    table = expected
+    if value is not None or key.split(".")[0] in expected:
+        for part in way:
+            table = table.setdefault(part, {})
+        if value is None:
+            del table[last]
+        else:
+            table[last] = value
+
+    assert yaml.safe_load(text) == expected
+    assert "# its name" in text
+    assert "# end" in text
