@@ -84,6 +84,20 @@ def test_a_document_is_told_by_its_own_key(tmp_path: Path) -> None:
     assert isinstance(read_document(write(tmp_path, JOB)), JobSpec)
 
 
+def test_what_is_made_up_and_what_is_left_alone_is_read(tmp_path: Path) -> None:
+    more = 'simulate: [gpu, "gpu:hot@sakuya"]\nrdma_exclude: ["mlx5_8", "bnxt*"]\n'
+    cluster = read_cluster(write(tmp_path, CLUSTER + more))
+
+    assert cluster.simulate == ("gpu", "gpu:hot@sakuya")
+    assert cluster.rdma_exclude == ("mlx5_8", "bnxt*")
+
+
+def test_a_fault_that_is_none_is_reported_with_the_nearest(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, CLUSTER + 'simulate: ["gpu:hott@sakuya"]\n')
+
+    assert "gpu:hot" in mistake
+
+
 def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
     text = "cluster: x\nnodes:\n  - {name: a, adress: h}\n  - {name: a, slots: eight}\nbrokr: {}\n"
 

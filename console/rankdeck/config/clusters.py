@@ -13,7 +13,7 @@ from rankdeck.model.cluster import Access, Broker, Cluster, Node
 
 KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
-    "simulate", "slurm", "kubernetes",
+    "rdma_exclude", "simulate", "slurm", "kubernetes",
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface")
 SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit")
@@ -53,6 +53,7 @@ def cluster_from(root: Entry) -> Cluster:
         if "environment" in table
         else {},
         expect=_expect(table["expect"]) if "expect" in table else {},
+        rdma_exclude=table["rdma_exclude"].words() if "rdma_exclude" in table else (),
         simulate=_simulate(table["simulate"]) if "simulate" in table else (),
         options=_options(table, backend),
         file=root.file,

@@ -68,6 +68,8 @@ class Cluster:
     expect: Mapping[str, str | int | float] = field(
         default_factory=dict[str, str | int | float]
     )
+    rdma_exclude: tuple[str, ...] = ()
+    """Patterns of RDMA devices whose counters the agents leave alone."""
     simulate: tuple[str, ...] = ()
     """Collectors to make up: "gpu", "rdma". For demos; shown as SIMULATED."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -244,6 +244,7 @@ def _common(cluster: Cluster, node: str) -> dict[str, object]:
         "node": node,
         "keepalive": KEEPALIVE,
         "period": PERIOD,
+        "rdma_exclude": list(cluster.rdma_exclude),
         "simulate": list(cluster.simulate),
         "root": "/",
     }
