@@ -16,7 +16,7 @@ import rankdeck_agent
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia_calls import METRICS
 from rankdeck_agent.collectors.nvidia_reader import BOARD
-from rankdeck_agent.files import CHUNK, clean
+from rankdeck_agent.files import CHUNK, clean, reason
 
 LIBRARY_VARIABLE = "RANKDECK_NVML"
 """The folder of libnvidia-ml.so.1, where the loader does not find it by itself."""
@@ -165,7 +165,12 @@ class Nvidia:
             why = f"the driver still holds process {stuck} of an agent that has gone"
             self._last.failed = dict.fromkeys(METRICS, why)
             return
-        self._process = Process({"known": self._known})
+        try:
+            self._process = Process({"known": self._known})
+        except OSError as error:
+            why = f"no process to ask NVML with: {reason(error)}"
+            self._last.failed = dict.fromkeys(METRICS, why)
+            return
         self._process.wait(FIRST_ANSWER)
 
     def _hear(self, reading: Reading, process: Process, now: float) -> None:

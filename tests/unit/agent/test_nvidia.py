@@ -242,6 +242,16 @@ def test_a_process_that_dies_is_named(gpus, machine):
     until(gpus, answered)
 
 
+def test_a_process_that_cannot_start_is_a_failure_and_not_an_absence(gpus, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+
+    first, second = gpus.collect(1.0), gpus.collect(1.1)
+
+    assert "No such file" in first.failed["gpu.used"]
+    assert second.failed == first.failed
+    assert "gpu.used" not in second.absent(gpus.metrics)
+
+
 def test_instances_of_a_divided_gpu_have_their_memory(gpus, machine):
     machine.say("MigMode 1 1", "MaxMigDeviceCount 1 7", "MigInstances 1 2",
                 "MigName 1 NVIDIA H100 MIG 3g.40gb", "UtilizationRates 1 !3")  # fmt: skip
