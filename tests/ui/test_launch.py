@@ -194,6 +194,7 @@ async def test_preflight_is_shown_beside_the_plan(stage: Stage) -> None:
         await pilot.press("p")
         await shows(app, pilot, "program  node02: `true` is not there")
         await shows(app, pilot, "try install it on node02")
+        await shows(app, pilot, "well  port")
         await shows(app, pilot, "1 would make it fail")
 
 

@@ -44,7 +44,7 @@ def test_the_one_silent_rank_of_512_is_named() -> None:
     (found,) = stalls(job(ranks), now, unknown)
 
     assert (found.kind, found.ranks) == ("rank", (137,))
-    assert found.text == "rank 137 on n18 silent for 400 s while 511 others go on"
+    assert found.text == "rank 137 on n18 silent for 6 min 40 s while 511 others go on"
 
 
 def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> None:
@@ -55,7 +55,7 @@ def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> No
 
     assert found.kind == "all"
     assert found.first == (137,)
-    assert "all 512 ranks silent for 144 s, CPUs and GPUs are idle" in found.text
+    assert "all 512 ranks silent for 2 min 24 s, CPUs and GPUs are idle" in found.text
     assert "rank 137 on n18 fell silent first" in found.text
 
 
@@ -92,7 +92,7 @@ def test_ranks_that_never_began_are_named_with_the_launchers_words() -> None:
 
     assert found.kind == "start"
     assert found.text.startswith(
-        "no rank has begun after 71 s; the launcher's last line: ssh:"
+        "no rank has begun after 1 min 11 s; the launcher's last line: ssh:"
     )
     assert "host name" in found.explained[0].means
 

@@ -7,6 +7,7 @@ from statistics import median
 from rankdeck.model.insight import Stall
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.units import duration
 from rankdeck.rules.decode import explain
 
 QUIET = 30.0
@@ -98,7 +99,7 @@ def _not_begun(
         kind="start",
         ranks=ranks,
         since=job.created,
-        text=f"{who} begun after {now - job.created:.0f} s{said}",
+        text=f"{who} begun after {duration(now - job.created)}{said}",
         explained=explain(launcher),
     )
 
@@ -115,7 +116,7 @@ def _some_silent(voices: Sequence[_Voice], now: float) -> Stall | None:
         kind="rank",
         ranks=tuple(rank.rank for rank in ranks),
         since=since,
-        text=f"{_named(ranks)} silent for {now - since:.0f} s while {len(speakers) - len(late)} others go on",
+        text=f"{_named(ranks)} silent for {duration(now - since)} while {len(speakers) - len(late)} others go on",
         first=_first(late),
     )
 
@@ -141,7 +142,7 @@ def _all_silent(voices: Sequence[_Voice], now: float, idle: Idle) -> Stall | Non
         kind="all",
         ranks=tuple(voice.rank.rank for voice in voices),
         since=min(voice.since for voice in voices),
-        text=f"all {len(voices)} ranks silent for {silent:.0f} s{why}{began}",
+        text=f"all {len(voices)} ranks silent for {duration(silent)}{why}{began}",
         first=first,
     )
 

@@ -259,19 +259,22 @@ class LaunchScreen(DeckScreen):
         self._show_plan()
 
     def _finding_lines(self) -> list[Runs]:
-        """What preflight found, the worst first."""
+        """What preflight found, the worst first; what is well in one line."""
+        ill = [one for one in self._findings if one.level is not Level.OK]
         lines: list[Runs] = []
-        for one in sorted(self._findings, key=lambda one: -one.level):
+        for one in sorted(ill, key=lambda one: -one.level):
             mark = self.deck.glyphs.level(one.level)
             where = f"{clean(one.node)}: " if one.node else ""
-            lines.append(
-                [
-                    (f"{mark.glyph} {one.check}  ", mark.role),
-                    (f"{where}{clean(one.text)}", "text"),
-                ]
-            )
-            if one.fix and one.level is not Level.OK:
+            head = (f"{mark.glyph} {clean(one.check)}  ", mark.role)
+            lines.append([head, (f"{where}{clean(one.text)}", "text")])
+            if one.fix:
                 lines.append([("    try ", "dim"), (clean(one.fix), "accent")])
+        well = dict.fromkeys(o.check for o in self._findings if o.level is Level.OK)
+        if well:
+            mark = self.deck.glyphs.level(Level.OK)
+            lines.append(
+                [(f"{mark.glyph} well  ", mark.role), (clean(" ".join(well)), "dim")]
+            )
         return lines
 
     def action_filter(self) -> None:
