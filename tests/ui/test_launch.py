@@ -228,3 +228,15 @@ async def test_the_parts_of_a_run_are_compared_with_the_last(stage: Stage) -> No
         await shows(
             app, pilot, "copy 1 s (last 1 s) · start 19 s (last 3 s) · running now"
         )
+
+
+async def test_progress_is_drawn_with_bar_and_line_and_in_ascii_without_question_marks(
+    stage: Stage,
+) -> None:
+    stage.start("train-1", 1, 1)
+    for step in range(1, 9):
+        stage.write("train-1", 0, f"step {step} of 16 loss {9 - step}.0\n")
+    async with console(stage, (120, 40), ascii=True) as (app, pilot):
+        app.open_job("train-1")
+        await shows(app, pilot, "step 8/16 ##########---------- 50%")
+        await shows(app, pilot, "loss 1 @#*+=-._")
