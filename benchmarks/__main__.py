@@ -12,6 +12,7 @@ NAMES = (
     "agent",
     "telemetry_private",
     "launch",
+    "preflight",
 )
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 
