@@ -14,6 +14,7 @@ from tests.support.lab import Lab
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 RUNTIME = """#!/bin/sh
 # Stands where apptainer stands: takes its words, needs its image, runs the program.
+while [ "${1#-}" != "$1" ]; do shift; done
 [ "$1" = exec ] || exit 64
 shift
 while [ "${1#-}" != "$1" ]; do shift; done

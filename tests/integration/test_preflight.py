@@ -18,6 +18,7 @@ MPIRUN = str(BIN / "mpirun")
 DEBIANS = "/usr/bin/mpirun"
 RUNTIME = """#!/bin/sh
 # Stands where apptainer stands: the program finds its own libraries, not those of the launcher.
+while [ "${1#-}" != "$1" ]; do shift; done
 shift
 while [ "${1#-}" != "$1" ]; do shift; done
 shift
