@@ -17,6 +17,8 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
        rankdeck-agent gpu-processes                print what computes on each GPU, one JSON object a line
+       rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
+       rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
@@ -107,6 +109,20 @@ def _gpu_processes(given: list[str]) -> int:
     return gpu_processes()
 
 
+def _service(given: list[str]) -> int:
+    from rankdeck_agent.install.service import main as service
+
+    return service(given[1:])
+
+
+def _forget(given: list[str]) -> int:
+    if len(given) != 2:
+        return _wrong("forget takes the agent's configuration file")
+    from rankdeck_agent.telemetry import forgotten
+
+    return forgotten(given[1])
+
+
 def _version(given: list[str]) -> int:
     from rankdeck_agent import __version__
 
@@ -131,6 +147,8 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "--config": _config,
     "sample": _sample,
     "kernel-log": _kernel_log,
+    "service": _service,
+    "forget": _forget,
     "job": _job,
     "image": _image,
     "preflight": _preflight,

@@ -6,7 +6,6 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Callable
 
 from rankdeck_agent.collectors.simulated import SIMULATED, chosen
@@ -37,8 +36,12 @@ class Config:
     port: int = 1883
     username: str = ""
     password: str = ""
+    password_file: str = ""
+    """Holds the password on its first line; read once, when the agent starts."""
     tls: bool = False
     ca_file: str = ""
+    ca: str = ""
+    """Certificates in PEM, instead of a file of them."""
     keepalive: int = 15
     period: float = 1.0
     simulate: tuple[str, ...] = ()
@@ -62,16 +65,11 @@ def from_line(line: bytes) -> Config:
 
 
 def from_file(path: str) -> Config:
-    """The configuration in a file, JSON or `key = value` lines; raises ConfigError."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    if len(data) > SIZE_LIMIT:
-        raise ConfigError(
-            f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration"
-        )
+    """The configuration in a file, JSON or `key = value` lines; raises ConfigError.
+
+    `-` is standard input: the service manager opens what the agent itself may not.
+    """
+    data = _contents(path)
     try:
         text = data.decode()
         return from_mapping(
@@ -79,6 +77,21 @@ def from_file(path: str) -> Config:
         )
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from error
+
+
+def _contents(path: str) -> bytes:
+    try:
+        # By number: what the service manager opened may be closed to this user by name.
+        where = 0 if path == "-" else path
+        with open(where, "rb", closefd=path != "-") as file:
+            data = file.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(data) > SIZE_LIMIT:
+        raise ConfigError(
+            f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration"
+        )
+    return data
 
 
 def from_mapping(raw: object) -> Config:
@@ -97,7 +110,20 @@ def from_mapping(raw: object) -> Config:
     values["node"] = values.get("node") or _name(
         "node", platform.node().partition(".")[0]
     )
+    if values.get("password_file"):
+        values["password"] = _password(values)
+    if values.get("ca") and values.get("ca_file"):
+        raise ConfigError("give ca or ca_file, not both")
     return Config(**values)
+
+
+def _password(values: Mapping[str, Any]) -> str:
+    if values.get("password"):
+        raise ConfigError("give password or password_file, not both")
+    lines = _contents(values["password_file"]).decode("utf-8", "replace").splitlines()
+    if not lines or not lines[0]:
+        raise ConfigError(f"{values['password_file']}: no password in it")
+    return lines[0]
 
 
 def _lines(text: str) -> dict[str, object]:
@@ -126,7 +152,7 @@ def _meant(key: str, known: "set[str]") -> str:
 
 
 def _text(key: str, value: object) -> str:
-    if isinstance(value, str) and "\x00" not in value and len(value) <= 4096:
+    if isinstance(value, str) and "\x00" not in value and len(value) <= SIZE_LIMIT:
         # Files in the manner of TOML put their texts in quotes.
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
         return value[1:-1] if quoted else value
@@ -207,7 +233,9 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
     "username": _text,
     "password": _text,
     "tls": _flag,
+    "password_file": _text,
     "ca_file": _text,
+    "ca": _text,
     "keepalive": lambda key, value: _whole(key, value, 2, 3600),
     "period": lambda key, value: _number(key, value, 0.1, 3600),
     "simulate": _simulate,

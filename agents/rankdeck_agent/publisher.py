@@ -64,7 +64,7 @@ class Publisher:
         if config.username:
             client.username_pw_set(config.username, config.password)
         if config.tls:
-            client.tls_set_context(_tls(config.ca_file))  # pyright: ignore[reportUnknownMemberType]
+            client.tls_set_context(_tls(config))  # pyright: ignore[reportUnknownMemberType]
         client.will_set(self._topic("hello"), self._goodbye(), qos=1, retain=True)
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
@@ -138,9 +138,7 @@ class Publisher:
         # paho hands over no reason, but calls this while it handles the error.
         self._short = 0
         error = sys.exc_info()[1]
-        self._complain(
-            f"cannot be reached: {reason(error)}" if error else "cannot be reached"
-        )
+        self._complain(_unreached(error))
         self._wait_longer()
 
     def _on_disconnect(
@@ -182,6 +180,37 @@ class Publisher:
         )
 
 
+def forget(config: Config) -> str:
+    """Erase the hello that the broker keeps of this node; why not, or ""."""
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv311)
+    client.connect_timeout = CONNECT_LIMIT
+    if config.username:
+        client.username_pw_set(config.username, config.password)
+    try:
+        if config.tls:
+            client.tls_set_context(_tls(config))  # pyright: ignore[reportUnknownMemberType]
+        client.connect(config.host, config.port, config.keepalive)
+    except (OSError, ValueError) as error:
+        return f"broker {config.host}:{config.port} {_unreached(error)}"
+    client.loop_start()
+    said = client.publish(
+        topic(config.cluster, config.node, "hello"), b"", qos=1, retain=True
+    )
+    said.wait_for_publish(GOODBYE_LIMIT)
+    client.disconnect()
+    client.loop_stop()
+    return "" if said.is_published() else "the broker did not take the message"
+
+
+def _unreached(error: Optional[BaseException]) -> str:
+    """Why there is no connection, in words that say whose fault it is."""
+    # Only with TLS is there such a class, and then paho has loaded it.
+    verify = getattr(error, "verify_message", "")
+    if verify:
+        return f"shows a certificate that we do not accept: {verify}"
+    return f"cannot be reached: {reason(error)}" if error else "cannot be reached"
+
+
 def _lost(short: int, client_id: str) -> str:
     if short >= SUSPICIOUS:
         return (
@@ -195,7 +224,9 @@ def _wait(info: MQTTMessageInfo, limit: float) -> None:
         info.wait_for_publish(limit)
 
 
-def _tls(ca_file: str) -> object:
+def _tls(config: Config) -> object:
     import ssl
 
-    return ssl.create_default_context(cafile=ca_file or None)
+    return ssl.create_default_context(
+        cafile=config.ca_file or None, cadata=config.ca or None
+    )

@@ -65,20 +65,33 @@ def headless(path: str) -> int:
         config = from_file(path)
     except ConfigError as error:
         return _refuse(str(error))
-    return run(config, Lease(stdin=False))
+    return run(config, Lease(stdin=False), installed=True)
 
 
-def run(config: Config, lease: Lease) -> int:
+def forgotten(path: str) -> int:
+    """Take the node's retained hello off the broker; the exit status."""
+    try:
+        config = from_file(path)
+        from rankdeck_agent.publisher import forget
+
+        why = forget(config)
+    except ConfigError as error:
+        return _refuse(str(error))
+    return _refuse(why) if why else 0
+
+
+def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
     """Publish until the lease ends; the exit status."""
     try:
         with _without_openssl() if not config.tls else contextlib.nullcontext():
             from rankdeck_agent.publisher import Publisher
-        publisher = Publisher(config, hello(config))
+        publisher = Publisher(config, hello(config, installed=installed))
     except ImportError as error:
         return _refuse(f"paho-mqtt 2 is needed to publish: {error}")
     except (OSError, ValueError) as error:
         # Only reading the certificates can fail before anything is connected.
-        return _refuse(f"ca_file {config.ca_file!r}: {reason(error)}")
+        where = f"ca_file {config.ca_file!r}" if config.ca_file else "ca"
+        return _refuse(f"{where}: {reason(error)}")
     publisher.start()
     beats = Beats(_collectors(config))
     # The first reading is only the start of the first difference.
@@ -135,7 +148,7 @@ def _collectors(config: Config) -> list[Collector]:
     )
 
 
-def hello(config: Config) -> Hello:
+def hello(config: Config, *, installed: bool = False) -> Hello:
     """Who this node is, as far as it is known before the first reading."""
     tree = Tree(config.root)
     boot = tree.maybe("proc/sys/kernel/random/boot_id") or os.urandom(8).hex()
@@ -148,6 +161,7 @@ def hello(config: Config) -> Hello:
         period=config.period,
         inventory=machine(tree),
         simulated=tuple(chosen(config.simulate, config.node)),
+        installed=installed,
     )
 
 

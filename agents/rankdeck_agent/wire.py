@@ -229,6 +229,8 @@ class Hello:
     """e.g. kernel, os, cpu.model, gpu.0.model, rdma.mlx5_0/1.fw"""
     simulated: tuple[str, ...] = ()
     """Prefixes of metrics that are made up ("gpu", "rdma"); shown as SIMULATED."""
+    installed: bool = False
+    """The agent lives on the node: no console starts another one there."""
 
 
 @dataclass(frozen=True)

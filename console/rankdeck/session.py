@@ -35,6 +35,7 @@ from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan, State
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Means, preflight
 from rankdeck.remote.attach import Agents
+from rankdeck.remote.install import Installer
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.abort import countdown_for
 from rankdeck.rules.lens import Inspection
@@ -44,6 +45,8 @@ from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
 from rankdeck.state.stalls import notice_stalls
+from rankdeck.state.switches import Switches
+from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.link import Link, open_link
 from rankdeck.telemetry.setup import Telemetry
 
@@ -69,6 +72,7 @@ class Session:
         self.cluster = cluster
         self.fleet = Fleet(cluster)
         self.jobs = Jobs()
+        self.switches = Switches(cluster)
         self.messages = Messages()
         self.pending_host_key: HostKeyError | None = None
         self._history = history
@@ -263,6 +267,10 @@ class Session:
             self._followers.pop(job_id, None)
             self._chronicle.save(self.jobs.job(job_id), time.time())
 
+    def installer(self, *, system: bool, dry: bool = False) -> Installer:
+        """Puts agents on nodes as a service, or takes them away."""
+        return Installer(self._connections, self._agents, system=system, dry=dry)
+
     # ---- opening and closing
 
     def begin(self, connections: Connections, link: Link | None) -> None:
@@ -279,6 +287,7 @@ class Session:
         self._start(self._judge())
         self._start(self._save())
         if link is not None:
+            self._start(collect(self.cluster, self.switches))
             telemetry = Telemetry(connections, link, self.fleet)
             for node in self.cluster.nodes:
                 self._background.append(

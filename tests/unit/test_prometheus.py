@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import Exporter
 from rankdeck.prometheus.families import Families
 from rankdeck.prometheus.server import HEAD_LIMIT, ListenError, serve
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.switches import COUNTERS, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
 
 parser = pytest.importorskip(
@@ -48,10 +49,15 @@ class Lab:
     """One node and its exporter."""
 
     def __init__(self, *, simulated=(), show=False, **node) -> None:
-        cluster = Cluster(name="lab", nodes=(Node(name="n1", **node),))
+        switch = Switch(name="leaf1", ports={"Ethernet1": "n1:mlx5_0/1"})
+        nodes = (Node(name="n1", **node),)
+        cluster = Cluster(name="lab", nodes=nodes, switches=(switch,))
+        self.switches = Switches(cluster)
         self.clock = Clock()
         self.fleet = Fleet(cluster, self.clock)
-        self.exporter = Exporter(cluster, self.fleet, simulated=show)
+        self.exporter = Exporter(
+            cluster, self.fleet, switches=self.switches, simulated=show
+        )
         hello = Hello("n1", True, 1.0, "b", "0.1.0", 1.0, INVENTORY, simulated)
         self.fleet.apply("n1", hello)
         self.seq = 0
@@ -266,6 +272,8 @@ def test_the_dashboard_asks_only_for_what_is_offered() -> None:
     lab = Lab()
     lab.hear({name: {"0": 1} for name in METRICS})
     lab.hear({name: {"0": 1} for name in METRICS}, failed={"x": "y"})
+    for leaf in COUNTERS:
+        lab.switches.apply("leaf1", "Ethernet1", True, {leaf: 1})
     offered = lab.exporter.families().names()
     board = json.loads(DASHBOARD.read_text())
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import rankdeck_agent
 from rankdeck.cli import output
 from rankdeck.cli.codes import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
-from rankdeck.cli.parser import make_parser
+from rankdeck.cli.parser import AGENT_VERBS, make_parser
 from rankdeck.errors import (
     ConfigError,
     RankdeckError,
@@ -49,7 +49,7 @@ def run(argv: Sequence[str], open_console: OpenConsole) -> int:
 
 
 def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
-    if argv and argv[0] == "agent":
+    if argv and argv[0] == "agent" and not _keeps_agents(argv[1:]):
         return _become_agent(argv[1:])
     options = make_parser().parse_args(argv)
     if options.version:
@@ -58,8 +58,6 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if options.verb is None:
         choose = import_module("rankdeck.cli.choose")
         return open_console(choose.cluster(options.cluster), "")
-    if options.verb == "agent":
-        raise UsageError("write `rankdeck agent …` with no option before `agent`")
     module, name = options.target.split(":")
     verb: Verb = getattr(import_module(module), name)
     return verb(options, open_console)
@@ -93,6 +91,11 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(part)
     else:
         yield error
+
+
+def _keeps_agents(arguments: Sequence[str]) -> bool:
+    """Whether `rankdeck agent …` is about services on nodes and not the agent itself."""
+    return bool(arguments) and arguments[0] in {verb.name for verb in AGENT_VERBS}
 
 
 def _become_agent(arguments: Sequence[str]) -> int:

@@ -230,7 +230,37 @@ VERBS = (
         },
     ),
 )
-AGENT_HELP = "the node's side; see `rankdeck agent --help`"
+AGENT_HELP = "keep agents on nodes: install, uninstall, status; else the node's side"
+_NODES = _option(
+    "e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default=""
+)
+_SYSTEM = _flag("a service of the system (the default); needs root or sudo")
+_USER = {**_flag("a service of the login user"), "action": "store_false"}
+_SCOPE = {
+    "--system": {**_SYSTEM, "default": True},
+    "--user": {**_USER, "dest": "system"},
+}
+_DRY = {"--dry-run": _flag("print the exact files and commands, do nothing")}
+AGENT_VERBS = (
+    Verb(
+        "install",
+        "put the agent on nodes as a systemd service that publishes to the site's broker",
+        "rankdeck.cli.installed:install",
+        {"nodes": _NODES, **_SCOPE, **_DRY},
+    ),
+    Verb(
+        "uninstall",
+        "stop the service and take away all of it",
+        "rankdeck.cli.installed:uninstall",
+        {"nodes": _NODES, **_SCOPE, **_DRY},
+    ),
+    Verb(
+        "status",
+        "whether the service runs, which version, and when it was heard last",
+        "rankdeck.cli.installed:status",
+        {"nodes": _NODES, **_SCOPE},
+    ),
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -247,7 +277,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_common(parser, default=True)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    for verb in VERBS:
+    _add_verbs(verbs, VERBS)
+    agent = verbs.add_parser("agent", help=AGENT_HELP, allow_abbrev=False)
+    _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS)
+    return parser
+
+
+def _add_verbs(verbs: Any, table: tuple[Verb, ...]) -> None:  # noqa: ANN401 - argparse hides its type
+    for verb in table:
         sub = verbs.add_parser(
             verb.name, help=verb.help, description=verb.help, allow_abbrev=False
         )
@@ -255,8 +292,6 @@ def make_parser() -> argparse.ArgumentParser:
         for name, options in verb.arguments.items():
             sub.add_argument(name, **options)
         sub.set_defaults(target=verb.target)
-    verbs.add_parser("agent", help=AGENT_HELP, add_help=False)
-    return parser
 
 
 def _add_common(parser: argparse.ArgumentParser, *, default: bool) -> None:

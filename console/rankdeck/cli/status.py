@@ -10,8 +10,9 @@ from rankdeck.cli.shapes import Shape, health_shape, node_shape
 from rankdeck.cli.verdict import of_level
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
-from rankdeck.state.fleet import Fleet
+from rankdeck.session import Session
 from rankdeck.state.node import NodeState
+from rankdeck.state.switches import Switches
 from rankdeck_agent.wire import METRICS
 
 WAIT_LIMIT = 600.0
@@ -25,16 +26,20 @@ def status(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with _heard(cluster, wait) as fleet:
+    async with _heard(cluster, wait) as session:
+        fleet = session.fleet
         # While the session is open: a node falls silent when it closes.
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
         worst = max((state.health.level for state in fleet.nodes()), default=Level.OK)
-        trouble = fleet.trouble
-    if trouble:
+        troubles = (fleet.trouble, *session.switches.troubles.values())
+        switches = switch_shapes(session.switches)
+    for trouble in filter(None, troubles):
         output.progress(trouble)
     if options.json:
-        output.say_object({"cluster": cluster.name, "nodes": shapes})
+        output.say_object(
+            {"cluster": cluster.name, "nodes": shapes, "switches": switches}
+        )
     else:
         output.say_table(
             ("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), rows
@@ -43,12 +48,12 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 
 @asynccontextmanager
-async def _heard(cluster: Cluster, wait: float) -> AsyncGenerator[Fleet]:
-    """The fleet once each node has spoken, or cannot, or the time is over."""
+async def _heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
+    """The session once each node has spoken, or cannot, or the time is over."""
     output.progress(f"{cluster.name}: asking {len(cluster.nodes)} nodes …")
     async with opened(cluster, telemetry=True) as session:
         await session.settle(wait)
-        yield session.fleet
+        yield session
 
 
 def state_shape(state: NodeState) -> Shape:
@@ -67,6 +72,23 @@ def state_shape(state: NodeState) -> Shape:
         "simulated": list(state.simulated),
         "agent": state.attach,
     }
+
+
+def switch_shapes(switches: Switches) -> list[Shape]:
+    """The switch ports of `status --json`."""
+    return [
+        {
+            "switch": port.switch,
+            "port": port.port,
+            "node": port.node,
+            "device": port.device,
+            "up": port.up,
+            "values": dict(port.values),
+            "rates": dict(port.rates),
+            "trouble": switches.troubles.get(port.switch, ""),
+        }
+        for port in switches.ports()
+    ]
 
 
 def _row(state: NodeState) -> tuple[str, ...]:
@@ -93,8 +115,8 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with _heard(cluster, wait) as fleet:
-        states = {state.name: state for state in fleet.nodes()}
+    async with _heard(cluster, wait) as session:
+        states = {state.name: state for state in session.fleet.nodes()}
     return _list(
         cluster, [_live_shape(node, states) for node in cluster.nodes], options
     )

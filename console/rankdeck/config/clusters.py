@@ -9,15 +9,20 @@ from urllib.parse import urlsplit
 from rankdeck import plugins
 from rankdeck.config import names
 from rankdeck.config.document import Entry, finish, load, suggest, take
-from rankdeck.model.cluster import Access, Broker, Cluster, Node
+from rankdeck.model.cluster import Access, Broker, Cluster, Node, Switch
 
 KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
-    "rdma_exclude", "simulate", "slurm", "kubernetes",
+    "rdma_exclude", "simulate", "slurm", "kubernetes", "switches",
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface")
 SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit")
-BROKER_KEYS = ("url", "ca_file", "username", "password_env", "password_file", "reach")
+BROKER_KEYS = (
+    "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
+)  # fmt: skip
+SWITCH_KEYS = (
+    "name", "address", "port", "tls", "ca_file", "user", "password_env", "ports",
+)  # fmt: skip
 SECRETS = ("password", "passphrase", "secret", "token")
 SCHEMES = {"mqtt": (False, 1883), "mqtts": (True, 8883)}
 SIMULATED = (
@@ -47,6 +52,7 @@ def cluster_from(root: Entry) -> Cluster:
         nodes=_nodes(table["nodes"]) if "nodes" in table else (),
         access=_access(table["ssh"]) if "ssh" in table else Access(),
         broker=_broker(table["broker"]) if "broker" in table else None,
+        switches=_switches(table["switches"], table) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",
         environment=names.environment(table["environment"])
@@ -179,8 +185,12 @@ def _broker(entry: Entry) -> Broker | None:
     )
     texts = {
         key: take(table, key)
-        for key in ("ca_file", "username", "password_env", "password_file")
-    }
+        for key in (
+            "ca_file", "username", "password_env", "password_file", "agents_file",
+        )
+    }  # fmt: skip
+    if tls and reach == "ssh":
+        entry.report("`reach: ssh` is for mqtt:// only; SSH encrypts it already")
     return Broker(host=host, port=port, tls=tls, reach=reach, **texts)
 
 
@@ -200,6 +210,43 @@ def _url(entry: Entry, instead: str) -> tuple[str, int, bool]:
         return host, 1883, False
     tls, usual = SCHEMES[parts.scheme]
     return host, port or usual, tls
+
+
+def _switches(entry: Entry, table: Mapping[str, Entry]) -> tuple[Switch, ...]:
+    nodes = _nodes(table["nodes"]) if "nodes" in table else ()
+    known = {node.name for node in nodes}
+    return tuple(_switch(item, known) for item in entry.items())
+
+
+def _switch(entry: Entry, known: set[str]) -> Switch:
+    instead = "use `password_env: VARIABLE`"
+    table = entry.section(SWITCH_KEYS, ("name", "ports"), _secrets(instead))
+    return Switch(
+        name=names.name(table["name"]) if "name" in table else "",
+        address=names.address(table["address"]) if "address" in table else "",
+        port=table["port"].integer(9339, least=1, most=65535)
+        if "port" in table
+        else 9339,
+        tls=table["tls"].truth(default=True) if "tls" in table else True,
+        ca_file=take(table, "ca_file"),
+        user=names.user(table["user"]) if "user" in table else "",
+        password_env=take(table, "password_env"),
+        ports=_switch_ports(table["ports"], known) if "ports" in table else {},
+    )
+
+
+def _switch_ports(entry: Entry, known: set[str]) -> dict[str, str]:
+    ports: dict[str, str] = {}
+    for port, value in entry.fields().items():
+        text = value.text()
+        node, _, device = text.partition(":")
+        if text and (not device or node not in known):
+            value.report(
+                f"`{text[:60]}` is no port of a node here; write NODE:mlx5_0/1"
+            )
+        elif text:
+            ports[port] = text
+    return ports
 
 
 def _network(entry: Entry) -> str:

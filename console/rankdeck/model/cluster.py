@@ -48,8 +48,25 @@ class Broker:
     username: str = ""
     password_env: str = ""
     password_file: str = ""
+    agents_file: str = ""
+    """`node:password` lines: an account of its own for the agent of each node."""
     reach: str = "direct"
     """How agents get there: "direct", or "ssh" through the console's connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """An Ethernet switch that speaks gNMI, and which of its ports lead to which RDMA ports."""
+
+    name: str
+    address: str = ""
+    port: int = 9339
+    tls: bool = True
+    ca_file: str = ""
+    user: str = ""
+    password_env: str = ""
+    ports: Mapping[str, str] = field(default_factory=dict[str, str])
+    """`Ethernet1` -> `gpu01:mlx5_0/1`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +77,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     access: Access = field(default_factory=Access)
     broker: Broker | None = None
+    switches: tuple[Switch, ...] = ()
     backend: str = "ssh"
     network: str = ""
     """CIDR of the job network, e.g. 10.0.0.0/24."""

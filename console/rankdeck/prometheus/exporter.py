@@ -16,6 +16,7 @@ from rankdeck.prometheus.names import (
 )
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
+from rankdeck.state.switches import Switches, SwitchPort
 
 LONGEST_STEP = 600.0
 """Seconds between two samples beyond which nothing is summed up: a clock was set."""
@@ -47,6 +48,22 @@ _NODE = {
     ),
     "present": ("rankdeck_devices_present", "gauge", "devices that the node reports"),
 }
+_SWITCH_UP = ("rankdeck_switch_port_up", "gauge", "1 while the switch says UP")
+_SWITCH = {
+    "octets": ("rankdeck_switch_port_bytes_total", "counter", "bytes through the port"),
+    "pkts": (
+        "rankdeck_switch_port_packets_total",
+        "counter",
+        "packets through the port",
+    ),
+    "errors": ("rankdeck_switch_port_errors_total", "counter", "packets with an error"),
+    "discards": ("rankdeck_switch_port_discards_total", "counter", "packets dropped"),
+    "fcs-errors": (
+        "rankdeck_switch_port_fcs_errors_total",
+        "counter",
+        "frames with a wrong checksum",
+    ),
+}
 _AMD = re.compile(r"amd|radeon|instinct|^card", re.IGNORECASE)
 _COUNTED = {"gpu": "gpu.mem_total", "rdma": "rdma.up"}
 """Kind of device -> the metric that each of them has."""
@@ -56,8 +73,14 @@ class Exporter:
     """Renders the fleet; also sums up what agents give as percentages."""
 
     def __init__(
-        self, cluster: Cluster, fleet: Fleet, *, simulated: bool = False
+        self,
+        cluster: Cluster,
+        fleet: Fleet,
+        *,
+        switches: Switches | None = None,
+        simulated: bool = False,
     ) -> None:
+        self._switches = switches
         self._cluster, self._fleet, self._simulated = cluster, fleet, simulated
         self._seconds: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
         """(node, metric) -> device -> seconds counted, seconds left over."""
@@ -87,6 +110,8 @@ class Exporter:
         families = Families()
         for node in self._fleet.nodes():
             self._node(families, node)
+        for port in self._switches.ports() if self._switches else ():
+            _switch_port(families, port, self._cluster.name)
         return families
 
     def _node(self, families: Families, node: NodeState) -> None:
@@ -253,3 +278,21 @@ def _is_amd(node: NodeState, device: str) -> bool:
     """DCGM's names are for NVIDIA's GPUs; those of others get ours."""
     model = node.hello.inventory.get(f"gpu.{device}.model", "") if node.hello else ""
     return _AMD.search(f"{device} {model}") is not None
+
+
+def _switch_port(families: Families, port: SwitchPort, cluster: str) -> None:
+    device, _, number = port.device.partition("/")
+    at = {
+        "cluster": cluster,
+        "switch": port.switch,
+        "port": port.port,
+        "instance": port.node,
+        "device": device,
+        "node_port": number,
+    }
+    if port.up is not None:
+        families.put(_SWITCH_UP, at, int(port.up))
+    for counter, value in port.values.items():
+        direction, _, what = counter.partition("-")
+        if what in _SWITCH:
+            families.put(_SWITCH[what], {**at, "direction": direction}, value)

@@ -105,8 +105,9 @@ class Agents:
         self, node: str, configure: Configure, on_state: OnState
     ) -> str:
         """Run it once; why it ended."""
-        agent = await self.agent_path(node)
+        # First: it may wait, for good where an agent is installed there.
         config = json.dumps(await configure(node)).encode()
+        agent = await self.agent_path(node)
         channel = await self._shell.open(node, (*agent, "telemetry"), lambda _: None)
         try:
             channel.write(config + b"\n")

@@ -79,6 +79,7 @@ def hello(raw: Hello, name: str) -> Hello:
         period=period,
         inventory=texts(raw.inventory),
         simulated=tuple(sorted(names(raw.simulated))),
+        installed=raw.installed is True,
     )
 
 

@@ -140,7 +140,7 @@ class NodeState:
         fresh = intake.hello(raw, self.name)
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
-                          self.hello.period, self.hello.inventory, self.hello.simulated)  # fmt: skip
+                          self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed)  # fmt: skip
         self.hello, self.up, self._stale = fresh, fresh.up, True
 
     def take_event(self, raw: Event) -> None:

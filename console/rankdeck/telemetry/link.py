@@ -1,6 +1,7 @@
 """Telemetry of a cluster, from a private broker or the site's, into the fleet."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import ssl
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
+from rankdeck.config.accounts import read_accounts
 from rankdeck.errors import BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.state.fleet import Fleet
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 PERIOD = 1.0
 KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
+RETAINED = 0.5
+"""Seconds in which a broker sends what it keeps, once it has taken a subscription."""
 
 
 class Link(Protocol):
@@ -38,8 +42,17 @@ class Link(Protocol):
         """What is wrong with the broker, one sentence; "" if nothing."""
         ...
 
+    @property
+    def tunnel(self) -> bool:
+        """Whether agents reach the broker through our SSH connection."""
+        ...
+
     def agent_config(self, node_name: str) -> dict[str, object]:
         """What the agent of this node is told. A tunnel puts in its own host and port."""
+        ...
+
+    async def settled(self, limit: float) -> None:
+        """Wait until it is known what the agents had to say before, at most `limit` seconds."""
         ...
 
 
@@ -100,6 +113,13 @@ class PrivateLink:
     def trouble(self) -> str:
         return self._fleet.trouble
 
+    @property
+    def tunnel(self) -> bool:
+        return True
+
+    async def settled(self, limit: float) -> None:
+        """At once: nobody else publishes here."""
+
     def agent_config(self, node_name: str) -> dict[str, object]:
         username, password = self.broker.credential(node_name)
         host, port = self.address
@@ -128,6 +148,7 @@ class SiteLink:
         self._fleet = fleet
         self._broker = broker
         self._wait = FIRST_WAIT
+        self._told = asyncio.Event()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -137,13 +158,20 @@ class SiteLink:
     def trouble(self) -> str:
         return self._fleet.trouble
 
+    @property
+    def tunnel(self) -> bool:
+        return self._broker.reach == "ssh"
+
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """The operator's own account: agents installed by the site have accounts of their own."""
-        broker = self._broker
-        login = {"username": broker.username, "password": password_of(broker)}
-        tls = {"tls": broker.tls, "ca_file": broker.ca_file}
-        where = {"host": broker.host, "port": broker.port}
-        return {**_common(self._cluster, node_name), **where, **login, **tls}
+        """With the node's own account where the site gives it one, else the operator's."""
+        return agent_config(self._cluster, self._broker, node_name)
+
+    async def settled(self, limit: float) -> None:
+        """Wait until the broker has told what it keeps, or is in trouble."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._told.wait()
+                await asyncio.sleep(RETAINED)
 
     async def run(self) -> None:
         """Read until cancelled; what goes wrong is stored as the fleet's trouble."""
@@ -163,11 +191,13 @@ class SiteLink:
     def _ready(self) -> None:
         self._fleet.trouble = ""
         self._wait = FIRST_WAIT
+        self._told.set()
 
     def _note(self, why: str) -> None:
         if why != self._fleet.trouble:
             log.error("%s", why, extra={"source": "broker"})
         self._fleet.trouble = why
+        self._told.set()
 
 
 @asynccontextmanager
@@ -219,6 +249,33 @@ def password_of(broker: Broker) -> str:
         ) from error
 
 
+def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
+    """What the agent of a node needs to publish to the site's broker; raises BrokerError."""
+    accounts = read_accounts(broker.agents_file) if broker.agents_file else {}
+    if node in accounts:
+        login = {"username": node, "password": accounts[node]}
+    else:
+        login = {"username": broker.username, "password": password_of(broker)}
+    return {
+        **_common(cluster, node),
+        "host": broker.host,
+        "port": broker.port,
+        "tls": broker.tls,
+        # The text, not the name: the file lies here, not on the node.
+        "ca": _ca(broker) if broker.tls and broker.ca_file else "",
+        **login,
+    }
+
+
+def _ca(broker: Broker) -> str:
+    try:
+        return Path(broker.ca_file).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokerError(
+            f"cannot read the broker's certificates in {broker.ca_file}: {error}"
+        ) from error
+
+
 def _address(broker: Broker) -> Address:
     return Address(
         host=broker.host,
@@ -231,8 +288,10 @@ def _address(broker: Broker) -> Address:
 
 def _tls(broker: Broker) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=broker.ca_file or None)
-    except (OSError, ssl.SSLError) as error:
+        return ssl.create_default_context(
+            cadata=_ca(broker) if broker.ca_file else None
+        )
+    except ssl.SSLError as error:
         raise BrokerError(
             f"cannot read the broker's certificates in {broker.ca_file}: {error}"
         ) from error

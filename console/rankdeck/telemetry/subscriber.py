@@ -71,6 +71,10 @@ async def subscribe(
         raise BrokerError(f"the broker at {address} {error}") from error
     except TimeoutError as error:
         raise BrokerError(f"the broker at {address} does not answer") from error
+    except ssl.SSLCertVerificationError as error:
+        raise BrokerError(
+            f"the broker at {address} shows a certificate that we do not accept: {error.verify_message}"
+        ) from error
     except ssl.SSLError as error:
         raise BrokerError(
             f"no TLS with the broker at {address}: {error.reason or error}"

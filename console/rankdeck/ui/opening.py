@@ -11,6 +11,7 @@ from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
+from rankdeck.state.switches import Switches
 
 
 class Opening:
@@ -21,6 +22,7 @@ class Opening:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.fleet = Fleet(cluster)
+        self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
 

@@ -13,6 +13,7 @@ from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
+from rankdeck.state.switches import Switches
 
 
 class SessionPort(Protocol):
@@ -22,6 +23,8 @@ class SessionPort(Protocol):
     def cluster(self) -> Cluster: ...
     @property
     def fleet(self) -> Fleet: ...
+    @property
+    def switches(self) -> Switches: ...
     @property
     def jobs(self) -> Jobs: ...
     @property

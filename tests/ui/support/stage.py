@@ -21,6 +21,7 @@ from rankdeck.rules.lens import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
+from rankdeck.state.switches import Switches
 from rankdeck_agent.wire import NodePlan
 
 
@@ -60,6 +61,7 @@ class Stage:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.fleet = Fleet(cluster)
+        self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
         self.pending_host_key: HostKeyError | None = None

@@ -7,10 +7,12 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import NodeState
+from rankdeck.state.switches import SwitchPort
 from rankdeck.ui import readings, words
 from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.switchports import switch_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit
 from rankdeck.ui.widgets.gauges import bar, sparkline
 from rankdeck.ui.widgets.text import TextPage
@@ -46,14 +48,24 @@ class NodeScreen(DeckScreen):
                 [[(f" no node {clean(self.node_name)} in this cluster", "warn")]]
             )
         else:
-            self.page.show(page(node, self.size.width - 2, self.deck.glyphs))
+            self.page.show(
+                page(
+                    node,
+                    self.size.width - 2,
+                    self.deck.glyphs,
+                    self.deck.session.switches.of_node(node.name),
+                )
+            )
 
 
-def page(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+def page(
+    node: NodeState, width: int, glyphs: Glyphs, ports: Sequence[SwitchPort] = ()
+) -> list[Runs]:
     """The lines of the node's page."""
     gauges = [*_cpu(node, width, glyphs), *_gpus(node, width, glyphs)]
     traffic = [
         *_traffic(node, "rdma", "RDMA", width, glyphs),
+        *switch_lines(ports, glyphs),
         *_traffic(node, "net", "Network", width, glyphs),
     ]
     return [

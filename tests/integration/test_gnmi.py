@@ -1,0 +1,192 @@
+"""Switch counters from a real gRPC server, and what is said where they cannot be had."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+from tests.support.certificates import Authority
+from tests.support.gnmi_target import Target
+from tests.support.polling import until
+
+from rankdeck.cli.status import switch_shapes
+from rankdeck.model.cluster import Cluster, Node, Switch
+from rankdeck.prometheus.exporter import Exporter
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.switches import PATIENCE, Switches
+from rankdeck.telemetry import gnmi
+from rankdeck.telemetry.gnmi import NO_EXTRA, collect
+
+pytestmark = pytest.mark.slow
+PORTS = {"Ethernet1": "n1:mlx5_0/1", "Ethernet2": "n2:mlx5_0/1"}
+
+
+class Clock:
+    now = 50.0
+
+    def __call__(self):
+        return self.now
+
+
+class Lab:
+    """A cluster with one switch."""
+
+    def __init__(self, port, **switch):
+        values = {"address": "127.0.0.1", "port": port, "tls": False, **switch}
+        one = Switch(name="leaf1", ports=PORTS, **values)
+        nodes = (Node(name="n1"), Node(name="n2"))
+        self.cluster = Cluster(name="lab", nodes=nodes, switches=(one,))
+        self.clock = Clock()
+        self.switches = Switches(self.cluster, self.clock)
+
+    async def __aenter__(self):
+        self.group = asyncio.TaskGroup()
+        await self.group.__aenter__()
+        self.task = self.group.create_task(collect(self.cluster, self.switches))
+        return self.switches
+
+    async def __aexit__(self, *error):
+        self.task.cancel()
+        await self.group.__aexit__(None, None, None)
+
+
+@pytest.fixture
+def target():
+    made = Target()
+    yield made
+    if made.server:
+        made.stop()
+
+
+def first(switches):
+    return switches.of_node("n1")[0]
+
+
+async def test_counters_state_and_rates_come_from_the_stream(target) -> None:
+    target.start()
+    lab = Lab(target.port)
+    async with lab as switches:
+        target.tell_json("Ethernet1", "oper-status", "UP")
+        target.tell_json(
+            "Ethernet1",
+            "counters",
+            {
+                "openconfig-interfaces:in-octets": "1000",
+                "in-errors": 2,
+                "junk": {"x": []},
+            },
+        )
+        await until(lambda: first(switches).values.get("in-errors") == 2)
+        lab.clock.now += 10
+        target.tell("Ethernet1", "counters/in-octets", uint_val=6000)
+        await until(lambda: first(switches).values["in-octets"] == 6000)
+
+    port = first(switches)
+    assert (port.up, port.device, port.rates["in-octets"]) == (True, "mlx5_0/1", 500)
+    assert switches.of_node("n2")[0].up is None
+    asked = target.asked[0].subscribe
+    names = {
+        e.key["name"]
+        for s in asked.subscription
+        for e in s.path.elem
+        if "name" in e.key
+    }
+    assert names == set(PORTS)
+    assert {s.sample_interval for s in asked.subscription} == {10_000_000_000}
+
+
+async def test_tls_with_the_right_authority_and_the_wrong_one(target, tmp_path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    target.start(server=authority.server())
+    async with Lab(target.port, tls=True, ca_file=str(authority.file)) as switches:
+        target.tell("Ethernet1", "oper-status", string_val="DOWN")
+        await until(lambda: first(switches).up is False)
+    async with Lab(target.port, tls=True, ca_file=str(other.file)) as switches:
+        await until(lambda: switches.troubles, limit=30)
+
+    assert switches.troubles["leaf1"].startswith("switch leaf1: ")
+    assert first(switches).up is None
+
+
+async def test_a_refused_login_is_one_sentence(monkeypatch) -> None:
+    target = Target(login=("me", "right")).start()
+    monkeypatch.setenv("SWITCH_PASSWORD", "wrong")
+    async with Lab(target.port, user="me", password_env="SWITCH_PASSWORD") as switches:
+        await until(lambda: switches.troubles)
+    target.stop()
+
+    why = "switch leaf1: refuses the user name or password"
+    assert switches.troubles == {"leaf1": why}
+
+
+async def test_it_comes_back_when_the_switch_does(target, monkeypatch) -> None:
+    monkeypatch.setattr(gnmi, "LONGEST_WAIT", 1.0)
+    target.start()
+    async with Lab(target.port) as switches:
+        target.tell("Ethernet1", "oper-status", string_val="UP")
+        await until(lambda: first(switches).up)
+        target.stop()
+        await until(lambda: switches.troubles)
+        again = Target().start(target.port)
+        again.tell("Ethernet1", "oper-status", string_val="DOWN")
+        await until(lambda: first(switches).up is False, limit=30)
+        again.stop()
+
+    assert again.asked
+
+
+async def test_without_the_extra_it_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygnmi.spec.v080.gnmi_pb2", None)
+    async with Lab(1) as switches:
+        await until(lambda: switches.troubles)
+
+    assert switches.troubles["leaf1"] == f"switch leaf1: {NO_EXTRA}"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value"),
+    [("in-octets", -1), ("in-octets", True), ("in-octets", "9" * 30), ("in-octets", 1.5),
+     ("in-octets", None), ("x" * 99, 1), ("in-octets", 1 << 70), ("in-octets", "٣")],
+)  # fmt: skip
+def test_what_is_no_counter_is_left_out(leaf, value) -> None:
+    lab = Lab(1)
+    gnmi.take(lab.switches, "leaf1", "Ethernet1", leaf, value)
+    gnmi.take(lab.switches, "leaf1", "Ethernet77", "in-octets", 1)
+
+    assert first(lab.switches).values == {}
+
+
+def test_an_old_report_is_no_report() -> None:
+    lab = Lab(1)
+    gnmi.take(lab.switches, "leaf1", "Ethernet1", "oper-status", "UP")
+    gnmi.take(lab.switches, "leaf1", "Ethernet1", "in-octets", 5)
+    lab.clock.now += PATIENCE + 1
+
+    assert (first(lab.switches).up, first(lab.switches).values) == (None, {})
+
+
+def test_status_and_prometheus_have_the_ports() -> None:
+    lab = Lab(1)
+    for leaf, value in (("oper-status", "UP"), ("in-octets", 7), ("out-discards", 3)):
+        gnmi.take(lab.switches, "leaf1", "Ethernet1", leaf, value)
+    fleet = Fleet(lab.cluster)
+
+    shape = switch_shapes(lab.switches)[0]
+    text = Exporter(lab.cluster, fleet, switches=lab.switches).families().text()
+
+    assert json.loads(json.dumps(shape))["values"] == {
+        "in-octets": 7,
+        "out-discards": 3,
+    }
+    labels = (
+        'cluster="lab",switch="leaf1",port="Ethernet1",instance="n1",device="mlx5_0"'
+    )
+    assert f'rankdeck_switch_port_up{{{labels},node_port="1"}} 1\n' in text
+    assert (
+        f'rankdeck_switch_port_bytes_total{{{labels},node_port="1",direction="in"}} 7\n'
+        in text
+    )
+    assert (
+        f'rankdeck_switch_port_discards_total{{{labels},node_port="1",direction="out"}} 3\n'
+        in text
+    )
