@@ -1,5 +1,6 @@
 """The launch screen, the lens and what stands over a job: keys in, screen out."""
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from rankdeck.model.insight import Stall
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Look
+from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.opening import Opening
+from rankdeck.ui.screens.job import JobScreen
+from rankdeck.ui.settings import UiSettings
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of
 from tests.ui.test_screens import JOB, console, shows, text_of, type_in
@@ -240,3 +245,24 @@ async def test_progress_is_drawn_with_bar_and_line_and_in_ascii_without_question
         app.open_job("train-1")
         await shows(app, pilot, "step 8/16 ##########---------- 50%")
         await shows(app, pilot, "loss 1 @#*+=-._")
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"), [("train", "train-1"), ("nothing", "no job `nothing`")]
+)
+async def test_the_console_opens_on_the_job_it_is_asked_for(
+    stage: Stage, asked: str, shown: str
+) -> None:
+    stage.start("train-1", 1, 2)
+
+    @contextlib.asynccontextmanager
+    async def opened():
+        yield stage
+
+    app = RankdeckApp(Opening(stage.cluster), UiSettings(theme_folders=()))
+    app.first_job = asked
+    app.open_with(opened)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await shows(app, pilot, shown)
+        assert isinstance(app.screen, JobScreen) is (asked == "train")
+        app.leave()
