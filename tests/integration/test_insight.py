@@ -123,7 +123,9 @@ def test_a_failure_is_explained_and_a_report_holds_all_but_secrets(
 
 def test_a_launcher_that_fails_before_any_rank_is_explained(console: Console) -> None:
     need_mpi()
-    (ended,) = console.objects("run", console.file("missing.yaml", MISSING))
+    (ended,) = console.objects(
+        "run", console.file("missing.yaml", MISSING), "--no-preflight"
+    )
 
     assert ended["state"] == "failed"
     failure = ended["first_failure"]
