@@ -113,7 +113,7 @@ def pair() -> Iterator[Pair]:
         yield Pair(lab)
 
 
-def eventually(true: Callable[[], Any], limit: float = 60) -> Any:
+def eventually(true: Callable[[], Any], limit: float = 150) -> Any:
     deadline = time.monotonic() + limit
     while not (value := true()):
         assert time.monotonic() < deadline
