@@ -42,6 +42,7 @@ def apptainer(image: str, **more: object) -> dict[str, Any]:
 
 
 PODMAN = {"runtime": "podman", "image": OCI}
+DOCKER = {"runtime": "docker", "image": OCI}
 
 
 class Operator:
@@ -110,26 +111,50 @@ def root(root_lab: RootLab) -> Operator:
     return Operator(root_lab, "root")
 
 
-def with_image(who: Operator) -> Operator:
-    """The same operator, once Podman on the nodes has the image."""
-    pack = f"tar -C {SANDBOX} --ignore-failed-read -c . 2>/dev/null | podman import - {OCI} >/dev/null"
+@pytest.fixture(scope="module")
+def archive(root: Operator) -> str:
+    """One archive for all nodes and engines, so that the image has one id."""
+    file = f"{root.lab.shared}/oci.tar"
+    pack = (
+        f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
+    )
+    said = root.on("n1", f"({pack}) && chmod 644 {file} && echo saved", 200)
+    assert said.endswith("saved\n"), said
+    return file
+
+
+def with_image(who: Operator, engine: str, archive: str) -> Operator:
+    """The same operator, once the nodes have the image."""
+    load = f"{engine} load -q -i {archive} && {engine} image inspect {OCI} >/dev/null && echo there"
     with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda n: who.on(n, pack, 200), ("n1", "n2")))
-    for node in ("n1", "n2"):
-        assert who.on(node, f"podman image exists {OCI} && echo there").endswith(
-            "there\n"
-        )
+        said = list(threads.map(lambda n: who.on(n, load, 200), ("n1", "n2")))
+    assert all(text.endswith("there\n") for text in said), said
     return who
 
 
 @pytest.fixture(scope="module")
-def podman_user(user: Operator) -> Operator:
-    return with_image(user)
+def podman_user(user: Operator, archive: str) -> Operator:
+    return with_image(user, "podman", archive)
 
 
 @pytest.fixture(scope="module")
-def podman_root(root: Operator) -> Operator:
-    return with_image(root)
+def podman_root(root: Operator, archive: str) -> Operator:
+    return with_image(root, "podman", archive)
+
+
+@pytest.fixture(scope="module")
+def docker_user(user: Operator, root: Operator, archive: str) -> Operator:
+    """The operator, with a Docker daemon on the nodes that keeps away from the network."""
+    bare = "--iptables=false --ip6tables=false --bridge=none --exec-opt=native.cgroupdriver=cgroupfs"
+    start = (
+        "mkdir -p /var/lib/docker && mount -t tmpfs tmpfs /var/lib/docker && "
+        f"(setsid dockerd {bare} >/var/log/dockerd.log 2>&1 </dev/null &)"
+    )
+    for node in ("n1", "n2"):
+        root.on(node, start)
+        up = lambda node=node: "Server Version" in user.on(node, "docker info")  # noqa: E731
+        assert eventually(up), root.on(node, "tail /var/log/dockerd.log")
+    return with_image(user, "docker", archive)
 
 
 # ---- MPI ------------------------------------------------------------------------------
@@ -176,6 +201,25 @@ def test_mpi_crosses_the_nodes_in_podman_as_root(podman_root: Operator) -> None:
 
     assert (job["state"], podman_root.lines(job["job"])) == ("done", WANTED), job
     assert podman_root.on("n1", "podman ps -aq") == ""
+
+
+def test_mpi_crosses_the_nodes_in_docker(docker_user: Operator) -> None:
+    job = docker_user.run(**mpi(HELLO, container=DOCKER))
+
+    assert (job["state"], docker_user.lines(job["job"])) == ("done", WANTED), job
+    assert docker_user.on("n1", "docker ps -aq") == ""
+
+
+def test_cancel_leaves_nothing_of_docker(docker_user: Operator) -> None:
+    who = docker_user
+    job = who.run("--detach", container=DOCKER, **mpi(HELD))["job"]
+    assert eventually(lambda: len(who.lines(job)) == 4), who.lines(job, "err")
+
+    (report,) = who.objects("cancel", job)
+
+    assert (report["state"], report["left"], who.left(job)) == ("cancelled", [], 0)
+    for node in ("n1", "n2"):
+        assert who.on(node, "docker ps -aq; pgrep -f containerd-shim") == ""
 
 
 def test_no_session_file_of_mpi_is_left_on_a_node(user: Operator) -> None:

@@ -18,14 +18,13 @@ from rankdeck.runtimes.common import (
 )
 
 _START = (
-    f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
+    f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" '
+    '--ulimit=memlock=-1 --cap-add=IPC_LOCK "$@"; fi; '
     f"{FORWARD}; "
     'exec docker run "--user=$(id -u):$(id -g)" "--label=rankdeck.job=$RANKDECK_JOB" '
     '"--cidfile=$RANKDECK_RUN/container.docker.$$" "$@"'
 )
-_ALWAYS = (
-    "--rm", "--net=host", "--pid=host", "--ipc=host", "--ulimit=memlock=-1", "--cap-add=IPC_LOCK",
-)  # fmt: skip
+_ALWAYS = ("--rm", "--net=host", "--pid=host", "--ipc=host")
 _GPU = {"nvidia": ("--gpus=all",), "amd": (*AMD_DEVICES, "--group-add=video")}
 
 

@@ -1,9 +1,9 @@
 #!/bin/bash
 # image.sh DEST PYTHON: the root file systems of the root lab, from this machine's own Debian mirror.
-#   DEST/node  trixie with sshd, Open MPI 5, Slurm, Podman, Apptainer (that one from sid) and, in /opt, Open MPI 4.1
+#   DEST/node  trixie with sshd, Open MPI 5, Slurm, Docker, Podman, Apptainer (that one from sid) and, in /opt, Open MPI 4.1
 #   DEST/mpi5  application image with Open MPI 5, as a folder and as mpi5.sif
 #   DEST/mpi4  application image with bookworm's Open MPI 4.1
-# Needs root and mmdebstrap; about two minutes and 1.5 GB. PYTHON has pip. The cache is keyed by this file's text.
+# Needs root and mmdebstrap; about two minutes and 2 GB. PYTHON has pip. The cache is keyed by this file's text.
 set -euo pipefail
 dest=$1 python=$2
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
@@ -24,7 +24,7 @@ strap() { # SUITE FOLDER PACKAGES [OPTIONS]
 
 node=openssh-server,openssh-client,iproute2,procps,python3,openmpi-bin,python3-mpi4py
 node+=,slurmd,slurmctld,slurm-client,munge,tini,apt
-node+=,podman,crun,uidmap,fuse-overlayfs,squashfuse,squashfs-tools
+node+=,docker.io,docker-cli,podman,crun,uidmap,fuse-overlayfs,squashfuse,squashfs-tools
 strap trixie "$dest/node" "$node"
 strap trixie "$dest/mpi5" openmpi-bin,python3-mpi4py &
 five=$!
@@ -46,6 +46,7 @@ echo 'lab:x:3000:3000::/home/lab:/bin/bash' >>"$dest/node/etc/passwd"
 echo 'lab:x:3000:' >>"$dest/node/etc/group"
 echo 'lab:*:20000:0:99999:7:::' >>"$dest/node/etc/shadow"
 for file in subuid subgid; do echo lab:100000:65536 >>"$dest/node/etc/$file"; done
+in_node usermod --append --groups docker lab
 # No systemd in a node, and no controllers: Podman keeps its groups itself, without limits.
 mkdir -p "$dest/node/home/lab" "$dest/node/etc/containers"
 cat >"$dest/node/etc/containers/containers.conf" <<CONF
