@@ -28,7 +28,8 @@ node+=,docker.io,docker-cli,podman,crun,uidmap,fuse-overlayfs,squashfuse,squashf
 strap trixie "$dest/node" "$node"
 strap trixie "$dest/mpi5" openmpi-bin,python3-mpi4py &
 five=$!
-strap bookworm "$dest/mpi4" openmpi-bin,python3-mpi4py
+strap bookworm "$dest/mpi4" openmpi-bin,python3-mpi4py &
+four=$!
 
 # Everything of apt happens in the new root: dpkg would otherwise meet the machine's own.
 in_node() { chroot "$dest/node" "$@"; }
