@@ -119,7 +119,7 @@ def archive(root: Operator) -> str:
         f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
     )
     said = root.on("n1", f"({pack}) && chmod 644 {file} && echo saved", 200)
-    assert said.endswith("saved\n"), said
+    assert "saved" in said, said
     return file
 
 
@@ -128,7 +128,7 @@ def with_image(who: Operator, engine: str, archive: str) -> Operator:
     load = f"{engine} load -q -i {archive} && {engine} image inspect {OCI} >/dev/null && echo there"
     with ThreadPoolExecutor() as threads:
         said = list(threads.map(lambda n: who.on(n, load, 200), ("n1", "n2")))
-    assert all(text.endswith("there\n") for text in said), said
+    assert all("there" in text for text in said), said
     return who
 
 
