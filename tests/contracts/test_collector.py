@@ -117,21 +117,26 @@ def test_simulated_numbers_move_and_counters_only_grow(make):
 
 
 @pytest.mark.parametrize("make", REAL)
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(data=st.data())
-def test_no_bytes_in_any_file_stop_a_collector(make, data, tmp_path_factory):
-    root = make_machine(tmp_path_factory.mktemp("broken"))
-    for name in data.draw(st.sets(st.sampled_from(FILES), min_size=1)):
-        old = (root / name).read_bytes()
-        (root / name).write_bytes(data.draw(st.binary(max_size=400) | mutated(old)))
-    collector = make(str(root))
+def test_no_bytes_in_any_file_stop_a_collector(make, tmp_path):
+    root = make_machine(tmp_path)
+    good = {name: (root / name).read_bytes() for name in FILES}
 
-    for at in range(3):
-        check(collector.collect(float(at * 100)), collector.metrics)
+    @settings(
+        max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    @given(data=st.data())
+    def try_bytes(data):
+        broken = data.draw(st.sets(st.sampled_from(FILES), min_size=1, max_size=12))
+        for name in broken:
+            bad = data.draw(st.binary(max_size=400) | mutated(good[name]))
+            (root / name).write_bytes(bad)
+        collector = make(str(root))
+        for at in range(3):
+            check(collector.collect(float(at * 100)), collector.metrics)
+        for name in broken:
+            (root / name).write_bytes(good[name])
+
+    try_bytes()
 
 
 def mutated(old: bytes) -> st.SearchStrategy[bytes]:

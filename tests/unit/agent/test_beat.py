@@ -6,6 +6,7 @@ import pytest
 
 from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.wire import Event
 
 
 class Scripted:
@@ -154,3 +155,53 @@ def test_what_came_too_late_for_one_beat_is_in_the_next():
     assert next_one.sample.values["x.a"] == {"": 1}
     assert next_one.sample.values["x.b"] == {"": 2}
     assert "x.a" not in after.sample.values
+
+
+def test_an_event_is_told_once_also_by_a_collector_that_is_read_seldom():
+    def act(collector, reading):
+        put(collector, reading)
+        reading.events.append(Event(1.0, "bad", "kernel.xid", "Xid 79"))
+
+    beats = Beats([Scripted("kernel", act, period=10.0)])
+
+    told = [len(beats.take(limit=5).events) for _ in range(3)]
+
+    assert told == [1, 0, 0]
+
+
+def test_an_event_that_came_while_nobody_waited_is_told_later():
+    free, count = threading.Event(), [0]
+
+    def act(collector, reading):
+        free.wait(30)
+        count[0] += 1
+        put(collector, reading)
+        reading.events.append(Event(count[0], "bad", "kernel.xid", "Xid 79"))
+
+    beats = Beats([Scripted("kernel", act)])
+    missed = beats.take(limit=0.05)
+    free.set()
+    told = []
+    while len(told) < 3:
+        told += beats.take(limit=5).events
+
+    assert missed.events == []
+    assert [e.at for e in told] == list(range(1, len(told) + 1))
+
+
+def test_collectors_of_one_lane_have_periods_of_their_own():
+    reads = {"often": 0, "seldom": 0}
+
+    def act(collector, reading):
+        reads[collector.name] += 1
+        put(collector, reading)
+
+    often, seldom = Scripted("often", act), Scripted("seldom", act, period=1000.0)
+    seldom.lane = "often"
+    beats = Beats([often, seldom])
+
+    for _ in range(5):
+        values = beats.take(limit=5).sample.values
+
+    assert reads == {"often": 5, "seldom": 1}
+    assert values["seldom.a"] == {"": 1}
