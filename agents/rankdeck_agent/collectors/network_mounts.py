@@ -127,7 +127,8 @@ class NetworkMounts:
         probe, answer = self._probes.get(path), self._answers.get(path)
         waited = now - probe.since if probe else 0.0
         if answer is None and waited < _DEADLINE:
-            reading.pending |= {*SPACE}
+            # By mount too: others may have answered.
+            reading.pending |= {*SPACE, f"disk.used/{path}"}
         if waited >= _DEADLINE:
             answer = ValueError(f"no answer for {waited:.0f} s")
         if isinstance(answer, ValueError):
