@@ -37,13 +37,8 @@ def take(root: str) -> Reading:
     """Read the machine under `root`: twice where it lives, once where it is a recording."""
     beats = Beats(collectors(root), patience=_LIMIT - _BETWEEN)
     deadline = time.monotonic() + _LIMIT
-<<<<<<< HEAD
-    beat = beats.take(limit=_LIMIT)
-    events, values = beat.events, dict(beat.sample.values)
-=======
     first = beat = beats.take(limit=_LIMIT)
-    events = beat.events
->>>>>>> a38ea34 (Document the agent's verbs; try a mount that hangs and a kill for memory on the real kernel)
+    events, values = beat.events, dict(beat.sample.values)
     # A recording stands still: nothing more would be known the second time.
     while root == "/" and beat.pending - set(values) and time.monotonic() < deadline:
         time.sleep(_BETWEEN)
@@ -52,16 +47,9 @@ def take(root: str) -> Reading:
         values.update(beat.sample.values)
     tree = Tree(root)
     inventory = {**machine(tree), **beat.inventory}
-<<<<<<< HEAD
     pending = tuple(sorted(beat.pending - set(values)))
     taken = replace(beat.sample, values=values)
-    return Reading(name(tree), taken, pending, inventory, tuple(events))
-=======
-    pending = tuple(sorted(beat.pending - set(beat.sample.values)))
-    return Reading(
-        name(tree), first.sample, beat.sample, pending, inventory, tuple(events)
-    )
->>>>>>> a38ea34 (Document the agent's verbs; try a mount that hangs and a kill for memory on the real kernel)
+    return Reading(name(tree), first.sample, taken, pending, inventory, tuple(events))
 
 
 def sample(root: str, *, as_json: bool) -> int:
