@@ -122,7 +122,7 @@ def test_no_bytes_in_any_file_stop_a_collector(make, tmp_path):
     good = {name: (root / name).read_bytes() for name in FILES}
 
     @settings(
-        max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     @given(data=st.data())
     def try_bytes(data):
