@@ -13,7 +13,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import checks, jobfile, network
-from rankdeck.preflight.case import Case
+from rankdeck.preflight.case import Case, programs_of
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.findings import Change
 from rankdeck.preflight.patch import changed
@@ -257,3 +257,11 @@ def test_a_change_of_a_job_file_changes_that_alone(key, value):
     assert yaml.safe_load(text) == expected
     assert "# its name" in text
     assert "# end" in text
+
+
+def test_torchrun_is_looked_for_outside_only_where_there_is_no_image():
+    bare = JobSpec(name="t", launch=Launch.TORCHRUN, command=("train.py",))
+    boxed = replace(bare, container=Container(image="a.sif"))
+
+    assert programs_of(bare)[0] == "torchrun"
+    assert programs_of(boxed) == ("apptainer",)

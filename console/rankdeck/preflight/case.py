@@ -70,8 +70,11 @@ def each(
 def programs_of(spec: JobSpec) -> tuple[str, ...]:
     """What must be on every node: the launcher's command, and the program outside of images."""
     launcher = {Launch.MPI: spec.mpi.path, Launch.TORCHRUN: spec.torch.path}
-    names = [launcher.get(spec.launch, "")]
-    if spec.container is None or spec.container.runtime == "none":
+    boxed = spec.container is not None and spec.container.runtime != "none"
+    # Torchrun is the image's where there is one.
+    outside = spec.launch is Launch.MPI or not boxed
+    names = [launcher.get(spec.launch, "") if outside else ""]
+    if spec.container is None or not boxed:
         names += own_files(spec)
     elif spec.container.runtime:
         names.append(spec.container.runtime)
