@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankdeck.logs.merge import MergedLog
+from rankdeck.logs.search import Search
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, commands, panes, query, verbs, words
 from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import ASCII, UNICODE
-from rankdeck.ui.merged import MergedLog
-from rankdeck.ui.search import Search
 from rankdeck.ui.settings import lacks_unicode
 from rankdeck.ui.widgets.canvas import fit, in_ascii
 from rankdeck.ui.widgets.gauges import bar, sparkline

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.job import Chunk, Tail
-from rankdeck.state.lines import SHOWN, RankLog, clean
+from rankdeck.model.text import strip_controls
+from rankdeck.state.lines import SHOWN, RankLog
 
 
 def chunk(offset: int, data: bytes, stream: str = "out", at: float = 1.0) -> Chunk:
@@ -128,13 +129,14 @@ def test_control_codes_go_and_colours_stay() -> None:
     )
 
     assert log.lines[0].text == "\x1b[31mred\x1b[0m \ufffd31mok\tx"
-    assert clean("\x1b[31mred\x1b[0m\x9b2J\u202eabc") == "red2Jabc"
+    assert strip_controls("\x1b[31mred\x1b[0m\x9b2J\u202eabc") == "red2Jabc"
 
 
 @given(st.text())
 def test_cleaned_text_has_no_control_codes(text: str) -> None:
     assert not any(
-        (ord(c) < 32 and c != "\t") or 0x7F <= ord(c) < 0xA0 for c in clean(text)
+        (ord(c) < 32 and c != "\t") or 0x7F <= ord(c) < 0xA0
+        for c in strip_controls(text)
     )
 
 
@@ -142,7 +144,7 @@ def test_cleaned_text_has_no_control_codes(text: str) -> None:
 def test_only_whole_colour_codes_survive(text: str) -> None:
     import re
 
-    left = re.sub(r"\x1b\[[0-9;:]*m", "", clean(text, colour=True))
+    left = re.sub(r"\x1b\[[0-9;:]*m", "", strip_controls(text, colour=True))
 
     assert "\x1b" not in left
 

@@ -7,7 +7,7 @@ from rankdeck.cli import choose, codes, stream
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
-from rankdeck.model.nodeset import expand_ranks
+from rankdeck.model.rankset import choose as choose_ranks
 
 
 def logs(options: argparse.Namespace, _open_console: object) -> int:
@@ -32,12 +32,7 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _ranks(job: Job, text: str) -> Sequence[int]:
     """The ranks that are meant; all where none are named."""
-    known = {rank.rank for rank in job.ranks}
     try:
-        wanted = expand_ranks(text) if text else sorted(known)
+        return choose_ranks(text, job.ranks)
     except ValueError as error:
         raise codes.UsageError(f"--rank {text}: {error}") from error
-    for rank in wanted:
-        if rank not in known:
-            raise codes.UsageError(f"{job.id} has no rank {rank}: it has {len(known)}")
-    return wanted

@@ -30,7 +30,11 @@ def _flag(text: str) -> dict[str, Any]:
 
 
 _JOB = _option("id, name or beginning of an id", metavar="JOB")
-_RANKS = _option("only these ranks, e.g. 0-3,7", metavar="RANKS", default="")
+_RANKS = _option(
+    "only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed",
+    metavar="RANKS",
+    default="",
+)
 _WAIT = _option(
     "wait at most this long for the nodes (default 10)",
     metavar="SECONDS",

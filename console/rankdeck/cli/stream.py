@@ -6,8 +6,9 @@ from operator import attrgetter
 
 from rankdeck.cli import output
 from rankdeck.model.job import Chunk, Followed, Job
+from rankdeck.model.text import strip_controls
 from rankdeck.session import Session
-from rankdeck.state.lines import Line, RankLog, clean
+from rankdeck.state.lines import Line, RankLog
 
 PERIOD = 0.02
 MOST_UNPRINTED = 1000
@@ -109,7 +110,7 @@ def line_shape(node: str, line: Line) -> dict[str, object]:
         "stream": line.stream,
         "at": line.at,
         "offset": line.offset,
-        "text": clean(line.text),
+        "text": strip_controls(line.text),
     }
 
 

@@ -17,7 +17,8 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
-from rankdeck.state.lines import RankLog, clean
+from rankdeck.model.text import strip_controls
+from rankdeck.state.lines import RankLog
 from rankdeck.state.outcome import Failure, exit_status
 from rankdeck.state.record import (
     NodeRecord,
@@ -68,10 +69,10 @@ class Jobs:
         if found:
             names = ", ".join(job.id for job in found[:5])
             raise UnknownJobError(
-                f"`{clean(text)[:60]}` begins more than one job: {names}"
+                f"`{strip_controls(text)[:60]}` begins more than one job: {names}"
             )
         raise UnknownJobError(
-            f"no job `{clean(text)[:60]}`; `rankdeck jobs` lists them"
+            f"no job `{strip_controls(text)[:60]}`; `rankdeck jobs` lists them"
         )
 
     def all(self) -> tuple[Job, ...]:
@@ -163,10 +164,10 @@ class Jobs:
         record = self._record(job_id)
         for left in report.left:
             record.trouble(
-                f"{left.node}: could not be ended: {left.pid} {clean(left.command)[:200]}"
+                f"{left.node}: could not be ended: {left.pid} {strip_controls(left.command)[:200]}"
             )
         for name, why in report.unverified.items():
-            record.trouble(f"{name}: not verified: {clean(why)[:300]}")
+            record.trouble(f"{name}: not verified: {strip_controls(why)[:300]}")
         # A lost node cannot close, and a job that was cancelled must not wait for it for ever.
         lost = [node for node in record.nodes.values() if not node.closed]
         if not report.left and lost and all(n.name in report.unverified for n in lost):
@@ -176,7 +177,7 @@ class Jobs:
 
     def note(self, job_id: str, text: str) -> None:
         """Add a sentence for the operator."""
-        self._record(job_id).trouble(clean(text)[:500])
+        self._record(job_id).trouble(strip_controls(text)[:500])
         self._touch(job_id)
 
     # ---- events
@@ -196,7 +197,7 @@ class Jobs:
     def _record(self, job_id: str) -> Record:
         if job_id not in self._records:
             raise UnknownJobError(
-                f"no job `{clean(job_id)[:60]}`; `rankdeck jobs` lists them"
+                f"no job `{strip_controls(job_id)[:60]}`; `rankdeck jobs` lists them"
             )
         return self._records[job_id]
 
@@ -240,7 +241,7 @@ def _integer(fields: Mapping[str, Any], name: str) -> int | None:
 
 def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
     value = fields.get(name)
-    return clean(value[: limit * 2])[:limit] if isinstance(value, str) else ""
+    return strip_controls(value[: limit * 2])[:limit] if isinstance(value, str) else ""
 
 
 def _forget(record: Record, node: NodeRecord) -> None:

@@ -4,9 +4,11 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import overload
 
 from rankdeck.model.job import Chunk, Tail
+from rankdeck.model.text import strip_controls
 
 KEEP_LINES = 10_000
 KEEP_BYTES = 2 << 20
@@ -14,16 +16,6 @@ SHOWN = 10_000
 """Characters of one line that are ever shown; the node keeps all of them."""
 _RAW = 4 * SHOWN
 _END = re.compile(rb"\r\n|\r|\n")
-_ESCAPE = re.compile(
-    r"(?P<colour>\x1b\[[0-9;:]*m)"
-    r"|\x1b\[[0-?]*[ -/]*[@-~]?"
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|\x1b|$)"
-    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\|\x1b|$)"
-    r"|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
-_HARMLESS = re.compile(r"[\t\x20-\x7e]*\Z")
-
 Entry = tuple[float, str, int, bytes]
 
 
@@ -50,19 +42,8 @@ class Gap:
     """Number of the line, counted like `RankLog.total`, that follows the gap."""
 
 
-def clean(text: str, *, colour: bool = False) -> str:
-    """`text` without anything that could steer a terminal; colour codes stay if asked."""
-    if _HARMLESS.match(text):
-        return text
-    return _ESCAPE.sub(_keep_colour if colour else "", text)
-
-
-def _keep_colour(match: re.Match[str]) -> str:
-    return match["colour"] or ""
-
-
 def _shown(raw: bytes) -> str:
-    text = clean(raw.decode("utf-8", "replace"), colour=True)
+    text = strip_controls(raw.decode("utf-8", "replace"), colour=True)
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
@@ -127,6 +108,8 @@ class RankLog:
         self._gaps: deque[Gap] = deque(maxlen=100)
         self.total = 0
         """Lines taken in since the beginning (or the last rewind)."""
+        self.rewinds = 0
+        """How often it was begun anew, from an earlier byte."""
         self.heard: float | None = None
         self._last_told = ""
 
@@ -138,6 +121,14 @@ class RankLog:
     def first(self) -> int:
         """The number of `lines[0]`; older ones were let go."""
         return self.total - len(self._entries)
+
+    def entries(self, number: int, most: int) -> list[Entry]:
+        """At most `most` lines from this number on, as they came: for those who read many."""
+        begin = max(number - self.first, 0)
+        end = min(begin + most, len(self._entries))
+        if begin < len(self._entries) // 2:
+            return list(islice(self._entries, begin, end))
+        return [self._entries[at] for at in range(begin, end)]
 
     @property
     def partial(self) -> Line | None:
@@ -161,8 +152,8 @@ class RankLog:
         if self._last_told:
             return self._last_told
         if partial is not None:
-            return clean(partial.text)
-        return clean(self.lines[-1].text) if self._entries else ""
+            return strip_controls(partial.text)
+        return strip_controls(self.lines[-1].text) if self._entries else ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -212,7 +203,7 @@ class RankLog:
         stream.end = max(stream.end, tail.end)
         stream.told = max(stream.told, tail.lines)
         if tail.last and stream.end > stream.position:
-            self._last_told = clean(tail.last)[:SHOWN]
+            self._last_told = strip_controls(tail.last)[:SHOWN]
 
     def expect_end(self, name: str, end: int) -> None:
         """Remember from an earlier session how much exists on the node."""
@@ -236,6 +227,7 @@ class RankLog:
         return self.positions()
 
     def _restart(self, wanted: dict[str, int]) -> None:
+        self.rewinds += 1
         self._entries.clear()
         self._gaps.clear()
         self._bytes = self.total = 0

@@ -218,10 +218,11 @@ class RankdeckApp(FrameDiff):
         if self.screen is not self.home(name):
             self.switch_screen(self.home(name))  # pyright: ignore[reportUnknownMemberType]
 
-    def open_node(self, name: str) -> None:
+    def open_node(self, name: str, at: float | None = None) -> None:
+        """One node; `at` marks what happened there around that time (epoch seconds)."""
         if isinstance(self.screen, NodeScreen):
             self.pop_screen()
-        self.push_screen(NodeScreen(name))
+        self.push_screen(NodeScreen(name, at))
 
     def open_job(self, job_id: str) -> None:
         if isinstance(self.screen, JobScreen):

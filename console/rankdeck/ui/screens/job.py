@@ -6,13 +6,13 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.errors import UnknownJobError
+from rankdeck.logs.merge import MergedLog
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.rules.phases import last_run
 from rankdeck.state.lines import Line
 from rankdeck.ui import panes, words
 from rankdeck.ui.clean import clean
-from rankdeck.ui.merged import MergedLog
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.screens.jobhead import JobHead, head_lines
 from rankdeck.ui.widgets.canvas import Run

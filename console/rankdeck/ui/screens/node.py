@@ -19,6 +19,8 @@ from rankdeck.ui.widgets.text import TextPage
 
 SPARK = 40
 EVENTS = 20
+NEAR = 300.0
+"""Seconds around a moment within which events belong to it."""
 
 
 class NodeScreen(DeckScreen):
@@ -26,9 +28,11 @@ class NodeScreen(DeckScreen):
 
     deck_name: ClassVar[str] = "node"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, at: float | None = None) -> None:
         super().__init__()
         self.node_name = name
+        self.at = at
+        """The moment that a log line led here from, epoch seconds."""
         self.page = TextPage()
 
     def body(self) -> Iterable[Widget]:
@@ -48,14 +52,11 @@ class NodeScreen(DeckScreen):
                 [[(f" no node {clean(self.node_name)} in this cluster", "warn")]]
             )
         else:
-            self.page.show(
-                page(
-                    node,
-                    self.size.width - 2,
-                    self.deck.glyphs,
-                    self.deck.session.switches.of_node(node.name),
-                )
-            )
+            glyphs = self.deck.glyphs
+            ports = self.deck.session.switches.of_node(node.name)
+            lines = page(node, self.size.width - 2, glyphs, ports)
+            led = [] if self.at is None else _moment(node, self.at, glyphs)
+            self.page.show([*led, *lines])
 
 
 def page(
@@ -296,6 +297,25 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
             ]
         )
     return [*_title(node, "Events", "-", "newest first"), *lines] if lines else []
+
+
+def _moment(node: NodeState, at: float, glyphs: Glyphs) -> list[Runs]:
+    """What happened here around the time of a log line."""
+    near = sorted(
+        (event for event in node.events if abs(event.at - at) <= NEAR),
+        key=lambda event: abs(event.at - at),
+    )[:EVENTS]
+    head: list[Run] = [
+        (f" {glyphs.cursor} ", "key"),
+        (f"the log line was read at {words.clock(at, millis=True)}", "title"),
+    ]
+    if not near:
+        head.append((f"; no event here within {NEAR / 60:.0f} minutes of it", "dim"))
+    lines: list[Runs] = [head]
+    for event in near:
+        text = clean(f"{event.device}: {event.text}" if event.device else event.text)
+        lines.append([(f"   {event.at - at:+8.1f} s  ", "dim"), (text, "text")])
+    return lines
 
 
 def _inventory(node: NodeState) -> list[Runs]:

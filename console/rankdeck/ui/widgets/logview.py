@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from rich.cells import cell_len, chop_cells
 from textual import events
 
+from rankdeck.logs.search import Search
+from rankdeck.logs.source import Source
 from rankdeck.state.lines import Line
 from rankdeck.ui.clean import clean
-from rankdeck.ui.merged import Source
-from rankdeck.ui.search import Search
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, ends, fit
 from rankdeck.ui.widgets.logwall import titled
 from rankdeck.ui.widgets.text import shifted

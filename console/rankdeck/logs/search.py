@@ -1,17 +1,19 @@
 """Search in a log that grows: which lines match, kept up to date."""
 
+import re
 from bisect import bisect_left, bisect_right
 
-from rankdeck.ui.clean import clean
-from rankdeck.ui.merged import Source
+from rankdeck.logs.filter import TROUBLE
+from rankdeck.logs.masks import mask
+from rankdeck.logs.source import Source, Words
+from rankdeck.model.text import printable
 
 
-class Search:
+class Search(Words):
     """Lines that contain `text`; capitals in it make it exact."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self._exact = text != text.lower()
+        super().__init__(text)
         self._matches: list[int] = []
         self._scanned = 0
 
@@ -24,20 +26,10 @@ class Search:
         del self._matches[:gone]
         start = max(self._scanned, log.first)
         for number, line in enumerate(log.lines[start - log.first :], start):
-            if self.spans(clean(line.text)):
+            if self.within(printable(line.text)):
                 self._matches.append(number)
         self._scanned = log.total
         return gone > 0 or len(self._matches) != before
-
-    def spans(self, shown: str) -> list[tuple[int, int]]:
-        """Where the text is in this line."""
-        where = shown if self._exact else shown.lower()
-        found: list[tuple[int, int]] = []
-        at = where.find(self.text)
-        while at >= 0 and self.text:
-            found.append((at, at + len(self.text)))
-            at = where.find(self.text, at + len(self.text))
-        return found
 
     def after(self, number: int) -> int | None:
         """The next matching line, from the beginning again at the end."""
@@ -63,3 +55,18 @@ class Search:
         ):
             return total
         return f"{bisect_left(self._matches, current) + 1:,}/{total}"
+
+
+def troubles(log: Source, pattern: re.Pattern[str] = TROUBLE) -> list[int]:
+    """Numbers of the lines that speak of trouble; one that only repeats an earlier one is left out."""
+    seen: set[bytes] = set()
+    found: list[int] = []
+    for number, line in enumerate(log.lines, log.first):
+        shown = printable(line.text)
+        if pattern.search(shown) is None:
+            continue
+        kind = mask(shown.encode("utf-8", "replace"))[0]
+        if kind not in seen:
+            seen.add(kind)
+            found.append(number)
+    return found

@@ -1,0 +1,89 @@
+"""Diff: the first line that is not the same, and who leaves the majority where."""
+
+from rankdeck.logs.diff import branches, compare
+from rankdeck.model.job import Chunk
+from rankdeck.state.lines import RankLog
+from tests.unit.logs.feed import log_of, logs_of, write
+
+COMMON = ["start", "step 1 loss 2.5", "step 2 loss 2.4"]
+
+
+def test_numbers_are_no_difference() -> None:
+    logs = logs_of({0: ["rank 0", "loss 2.5"], 1: ["rank 1", "loss 9.5"]})
+
+    found = compare(logs[0], logs[1])
+    assert found.first is None
+    assert found.only_left == found.only_right == ()
+
+
+def test_the_first_line_that_differs_is_found() -> None:
+    logs = logs_of({0: [*COMMON, "all good"], 1: [*COMMON, "OSError: shard", "bye"]})
+
+    first = compare(logs[0], logs[1]).first
+    assert first is not None
+    assert first.place == 3
+    assert first.left is not None
+    assert first.left.text == "all good"
+    assert first.right is not None
+    assert first.right.text == "OSError: shard"
+
+
+def test_a_rank_that_stops_early_has_no_line_there() -> None:
+    logs = logs_of({0: COMMON[:2], 1: COMMON})
+
+    first = compare(logs[0], logs[1]).first
+    assert first is not None
+    assert (first.place, first.left) == (2, None)
+
+
+def test_stderr_between_other_lines_of_stdout_is_no_difference() -> None:
+    left = log_of(0, [(1.0, "a"), (3.0, "b")])
+    right = log_of(1, [(1.0, "a")])
+    write(left, [(4.0, "warning")], "err")
+    write(right, [(2.0, "warning")], "err")
+    write(right, [(3.0, "b")])
+
+    assert compare(left, right).first is None
+
+
+def test_each_line_that_only_one_has_is_named_once() -> None:
+    logs = logs_of({0: [*COMMON, "odd 1", "odd 2"], 1: COMMON})
+
+    assert [line.text for line in compare(logs[0], logs[1]).only_left] == ["odd 1"]
+
+
+def test_the_ranks_are_grouped_by_where_they_leave_the_majority() -> None:
+    texts = {rank: [*COMMON, "barrier"] for rank in range(512)}
+    texts[17] = [*COMMON, "Traceback", "OSError"]
+    for rank in range(96, 104):
+        texts[rank] = COMMON[:2]
+
+    middle, found = branches(logs_of(texts))
+    assert middle == 0
+    assert [b.ranks for b in found[:2]] == [(17,), tuple(range(96, 104))]
+    assert found[0].first is not None
+    assert found[0].first.right is not None
+    assert found[0].first.right.text == "barrier"
+    assert len(found[2].ranks) == 503
+    assert found[2].first is None
+
+
+def test_the_majority_is_found_also_when_rank_0_is_the_odd_one() -> None:
+    logs = logs_of({0: ["dead"], 1: ["a", "b"], 2: ["a", "b"], 3: ["a", "c"]})
+
+    middle, found = branches(logs)
+    assert middle in (1, 2)
+    assert (0,) in [b.ranks for b in found]
+
+
+def test_logs_whose_beginning_is_not_here_are_laid_side_by_side() -> None:
+    whole = log_of(0, [(1.0, f"step {n}") for n in range(50)])
+    late = RankLog(1)
+    at = 0
+    for n in range(50):
+        data = f"step {n}\n".encode()
+        if n >= 20:
+            late.add(Chunk("j", "n1", 1, "out", at, 1.0, data))
+        at += len(data)
+
+    assert compare(whole, late).first is None

@@ -1,0 +1,82 @@
+"""Filters: in, out, context, and lines that come later."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.logs.filter import Filtered, Wanted
+from rankdeck.logs.search import Search, troubles
+from rankdeck.state.lines import RankLog
+from tests.unit.logs.feed import log_of, write
+
+WORDS = st.lists(st.sampled_from(["alpha", "beta", "alpha beta", "gamma"]), max_size=20)
+
+
+def kept(filtered: Filtered) -> list[str]:
+    filtered.update()
+    return [line.text for line in filtered.lines]
+
+
+def test_lines_are_kept_that_have_all_texts_and_none_of_the_others() -> None:
+    log = log_of(0, [(1.0, "alpha"), (2.0, "alpha beta"), (3.0, "gamma")])
+
+    assert kept(Filtered(log, Wanted(("alpha",)))) == ["alpha", "alpha beta"]
+    assert kept(Filtered(log, Wanted(("alpha",), ("beta",)))) == ["alpha"]
+    assert kept(Filtered(log, Wanted((), ("alpha",)))) == ["gamma"]
+
+
+def test_capitals_make_it_exact() -> None:
+    log = log_of(0, [(1.0, "Error"), (2.0, "error")])
+
+    assert kept(Filtered(log, Wanted(("error",)))) == ["Error", "error"]
+    assert kept(Filtered(log, Wanted(("Error",)))) == ["Error"]
+
+
+@given(WORDS, WORDS, st.integers(0, 3))
+def test_later_lines_give_the_same_as_all_at_once(
+    first: list[str], later: list[str], around: int
+) -> None:
+    wanted = Wanted(("alpha",), ("beta",), around)
+    log = log_of(0, [(1.0, text) for text in first])
+    filtered = Filtered(log, wanted)
+    filtered.update()
+    write(log, [(2.0, text) for text in later])
+
+    assert kept(filtered) == kept(Filtered(log, wanted))
+
+
+@given(WORDS, st.integers(0, 3))
+def test_context_is_what_stands_near_a_match(texts: list[str], around: int) -> None:
+    log = log_of(0, [(1.0, text) for text in texts])
+    hits = [n for n, text in enumerate(texts) if "gamma" in text]
+    near = [n for n in range(len(texts)) if any(abs(n - h) <= around for h in hits)]
+
+    assert kept(Filtered(log, Wanted(("gamma",), (), around))) == [
+        texts[n] for n in near
+    ]
+
+
+def test_lines_that_the_ring_lets_go_leave_the_filter_too() -> None:
+    log = RankLog(0, keep=5)
+    filtered = Filtered(log, Wanted(("line",)))
+    write(log, [(1.0, f"line {n}") for n in range(5)])
+    assert len(kept(filtered)) == 5
+    write(log, [(1.0, "line 5"), (1.0, "line 6")])
+
+    assert kept(filtered) == [f"line {n}" for n in range(2, 7)]
+    assert filtered.first == 2
+    assert filtered.number(2) == 2
+
+
+def test_colours_do_not_hide_a_match() -> None:
+    log = log_of(0, [(1.0, "\x1b[31mER\x1b[0mROR")])
+    search = Search("ERROR")
+    search.update(log)
+
+    assert search.count(None) == "1"
+
+
+def test_troubles_are_named_once_each() -> None:
+    texts = ["fine", "ERROR 1", "ERROR 2", "Traceback (most recent call last):", "ok"]
+    log = log_of(0, [(1.0, text) for text in texts])
+
+    assert troubles(log) == [1, 3]

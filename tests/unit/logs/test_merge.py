@@ -1,0 +1,92 @@
+"""Merged logs: by time, each rank in its own order, nothing lost, equal lines once."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.logs.merge import EVENT, GAP, NODE, MergedLog
+from rankdeck_agent.wire import Event
+from tests.unit.logs.feed import log_of, write
+
+TIMED = st.lists(
+    st.tuples(st.floats(0, 10), st.sampled_from(["a", "b", "c", "step 1"])), max_size=10
+)
+RANKS = st.dictionaries(st.integers(0, 5), TIMED, max_size=5)
+
+
+def told(merged: MergedLog) -> dict[int, list[str]]:
+    """What each rank wrote, read back from the merged log."""
+    found: dict[int, list[str]] = {}
+    for number, line in enumerate(merged.lines, merged.first):
+        for rank, times in (merged.counts(number) or {line.rank: 1}).items():
+            found.setdefault(rank, []).extend([line.text] * times)
+    return found
+
+
+@given(RANKS, RANKS, st.booleans())
+def test_nothing_is_lost_and_every_rank_keeps_its_order(
+    begin: dict[int, list[tuple[float, str]]],
+    later: dict[int, list[tuple[float, str]]],
+    fold: bool,
+) -> None:
+    logs = {rank: log_of(rank, begin.get(rank, [])) for rank in {*begin, *later}}
+    merged = MergedLog(logs, fold=fold)
+    merged.update()
+    for rank, lines in later.items():
+        write(logs[rank], lines)
+    merged.update()
+
+    for rank, log in logs.items():
+        assert told(merged).get(rank, []) == [line.text for line in log.lines]
+
+
+@given(RANKS)
+def test_lines_stand_in_the_order_of_time(
+    begin: dict[int, list[tuple[float, str]]],
+) -> None:
+    logs = {rank: log_of(rank, sorted(lines)) for rank, lines in begin.items()}
+    merged = MergedLog(logs, fold=False)
+    merged.update()
+
+    times = [line.at for line in merged.lines]
+    assert times == sorted(times)
+
+
+def test_equal_lines_of_many_ranks_become_one() -> None:
+    logs = {r: log_of(r, [(1.0, "ready"), (1.1, "go")]) for r in range(503)}
+    merged = MergedLog(logs)
+    merged.update()
+
+    assert [line.text for line in merged.lines] == ["ready", "go"]
+    assert len(merged.counts(0)) == 503
+
+
+def test_equal_lines_far_apart_in_time_stay_two() -> None:
+    merged = MergedLog({0: log_of(0, [(1.0, "beat")]), 1: log_of(1, [(9.0, "beat")])})
+    merged.update()
+
+    assert [line.rank for line in merged.lines] == [0, 1]
+
+
+def test_what_a_node_says_stands_between_the_lines_once() -> None:
+    xid = Event(2.5, "bad", "gpu.xid", "Xid 79: fell off the bus", "0")
+    merged = MergedLog({0: log_of(0, [(1.0, "a"), (4.0, "b")])}, lambda: [("n1", xid)])
+    merged.update()
+    merged.update()
+
+    assert [(line.rank, line.text) for line in merged.lines] == [
+        (0, "a"),
+        (EVENT, "n1: 0: Xid 79: fell off the bus"),
+        (0, "b"),
+    ]
+    assert merged.lines[1].stream == NODE
+
+
+def test_lines_that_came_too_fast_leave_a_mark() -> None:
+    log = log_of(0, [])
+    merged = MergedLog({0: log})
+    write(log, [(1.0, f"line {n}") for n in range(9_999)])
+    merged.update()
+
+    assert merged.lines[0].stream == GAP
+    assert merged.lines[0].text.startswith("5,999 lines came too fast")
+    assert len(merged.lines) == 4_001
