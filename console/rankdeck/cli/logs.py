@@ -1,9 +1,9 @@
 """`rankdeck logs`: what the ranks of a job wrote."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from rankdeck.cli import choose, codes, stream
+from rankdeck.cli import choose, codes, folded, stream
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
@@ -16,10 +16,15 @@ def logs(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
+    view = _view(options)
     async with opened(cluster) as session:
         await session.caught_up()
         job = session.jobs.find(options.job)
         ranks = _ranks(job, options.rank)
+        if view:
+            reader = folded.Reader(session, job, ranks, options.stream)
+            await _VIEWS[view](reader, job, options)
+            return codes.OK
         session.watch(job.id, ranks, None)
         show = stream.show_object if options.json else stream.show_text
         printer = stream.Printer(session, job, ranks, show, options.stream)
@@ -28,6 +33,28 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
         else:
             await stream.print_what_there_is(session, job.id, printer)
     return codes.OK
+
+
+def _view(options: argparse.Namespace) -> str:
+    """Which way of folding was asked for; "" for none. They exclude each other and --follow."""
+    asked = [name for name in _VIEWS if getattr(options, name) not in (False, None)]
+    if len(asked) > 1 or (asked and options.follow):
+        names = " and ".join(
+            f"--{name}" for name in [*asked, *(["follow"] if options.follow else [])]
+        )
+        raise codes.UsageError(f"{names} do not go together")
+    return asked[0] if asked else ""
+
+
+_VIEWS: Mapping[
+    str, Callable[[folded.Reader, Job, argparse.Namespace], Awaitable[None]]
+] = {
+    "collapse": lambda reader, _, o: folded.print_collapsed(reader, as_json=o.json),
+    "merge": lambda reader, _, o: folded.print_merged(reader, as_json=o.json),
+    "diff": lambda reader, job, o: folded.print_difference(
+        reader, job, o.diff, as_json=o.json
+    ),
+}
 
 
 def _ranks(job: Job, text: str) -> Sequence[int]:

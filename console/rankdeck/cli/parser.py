@@ -149,6 +149,16 @@ VERBS = (
             "--rank": _RANKS,
             "--follow": _flag("go on until the job ends"),
             "--stream": _option("only this stream", choices=("out", "err"), default=""),
+            "--collapse": _flag(
+                "equal lines once, with the ranks that wrote them and those that did not"
+            ),
+            "--merge": _flag("in the order of time; what ranks wrote together once"),
+            "--diff": _option(
+                "where two ranks differ, or without RANKS: who leaves the majority where",
+                metavar="RANKS",
+                nargs="?",
+                const="",
+            ),
         },
     ),
     Verb(

@@ -167,12 +167,13 @@ class Collapse:
         self.skipped += start - self._seen[rank]
         entries = log.entries(start, most)
         for at, stream, _, raw in entries:
-            self._add(rank, at, stream, raw)
+            self.add(rank, at, stream, raw)
         self._seen[rank] = start + len(entries)
-        self.total += len(entries)
         return len(entries)
 
-    def _add(self, rank: int, at: float, stream: str, raw: bytes) -> None:
+    def add(self, rank: int, at: float, stream: str, raw: bytes) -> None:
+        """Take in one line."""
+        self.total += 1
         known = self._known.get(raw)
         if known is None:
             if len(self._known) >= MOST_KNOWN:

@@ -136,7 +136,8 @@ def branches(logs: Mapping[int, RankLog]) -> tuple[int, tuple[Branch, ...]]:
     for place, rank in enumerate(logs):
         pairs = [(by_stream[s][place], by_stream[s][middle]) for s in STREAMS]
         found = [f for a, b in pairs if (f := divergence(a, b)) is not None]
-        first = min(found, key=_moment, default=None)
+        # What a rank says tells more than that it says nothing further.
+        first = min(found, key=lambda f: (f.left is None, _moment(f)), default=None)
         key = _key(first)
         groups.setdefault(key, []).append(rank)
         firsts.setdefault(key, first)

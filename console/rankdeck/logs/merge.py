@@ -30,9 +30,19 @@ class MergedLog:
     gaps: tuple[Gap, ...] = ()
 
     def __init__(
-        self, logs: Mapping[int, RankLog], events: Events = tuple, *, fold: bool = True
+        self,
+        logs: Mapping[int, RankLog],
+        events: Events = tuple,
+        *,
+        fold: bool = True,
+        keep: int = KEEP,
     ) -> None:
-        self._logs, self._events, self._fold = dict(logs), events, fold
+        self._logs, self._events, self._fold, self._keep = (
+            dict(logs),
+            events,
+            fold,
+            keep,
+        )
         self._seen = {
             rank: max(log.first, log.total - BEGIN) for rank, log in logs.items()
         }
@@ -64,7 +74,11 @@ class MergedLog:
             if log.total != self._seen[rank]:
                 fresh += self._fresh(rank, log, share)
         fresh.sort(key=itemgetter(0))
-        for _, line in fresh:
+        self.add(line for _, line in fresh)
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """Take in lines that stand in the order of time."""
+        for line in lines:
             self._add(line)
         self._trim()
 
@@ -115,7 +129,7 @@ class MergedLog:
         return True
 
     def _trim(self) -> None:
-        gone = len(self.lines) - KEEP
+        gone = len(self.lines) - self._keep
         if gone <= 0:
             return
         for number, line in enumerate(self.lines[:gone], self.first):

@@ -87,3 +87,15 @@ def test_logs_whose_beginning_is_not_here_are_laid_side_by_side() -> None:
         at += len(data)
 
     assert compare(whole, late).first is None
+
+
+def test_what_a_rank_says_tells_more_than_that_it_stops() -> None:
+    logs = logs_of({rank: [*COMMON, "step 3 loss 2.3"] for rank in range(5)})
+    logs[5] = log_of(5, [(float(n), text) for n, text in enumerate(COMMON)])
+    write(logs[5], [(9.0, "ValueError: loss is NaN")], "err")
+
+    _, found = branches(logs)
+    assert found[0].ranks == (5,)
+    assert found[0].first is not None
+    assert found[0].first.left is not None
+    assert found[0].first.left.text == "ValueError: loss is NaN"
