@@ -43,8 +43,9 @@ class MergedLog:
             fold,
             keep,
         )
+        begin = min(BEGIN, self._share)
         self._seen = {
-            rank: max(log.first, log.total - BEGIN) for rank, log in logs.items()
+            rank: max(log.first, log.total - begin) for rank, log in logs.items()
         }
         self._told: set[tuple[str, Event]] = set()
         self.lines: list[Line] = []
@@ -59,6 +60,10 @@ class MergedLog:
         """Rank -> number of its newest line."""
 
     @property
+    def _share(self) -> int:
+        return max(MOST // max(len(self._logs), 1), 20)
+
+    @property
     def first(self) -> int:
         return self.total - len(self.lines)
 
@@ -69,10 +74,11 @@ class MergedLog:
     def update(self) -> None:
         """Take in what came since."""
         fresh = self._fresh_events()
-        share = max(MOST // max(len(self._logs), 1), 20)
+        waiting = sum(log.total - self._seen[r] for r, log in self._logs.items())
+        most = self._share if waiting > MOST else MOST
         for rank, log in self._logs.items():
             if log.total != self._seen[rank]:
-                fresh += self._fresh(rank, log, share)
+                fresh += self._fresh(rank, log, most)
         fresh.sort(key=itemgetter(0))
         self.add(line for _, line in fresh)
 
@@ -82,9 +88,9 @@ class MergedLog:
             self._add(line)
         self._trim()
 
-    def _fresh(self, rank: int, log: RankLog, share: int) -> list[tuple[float, Line]]:
+    def _fresh(self, rank: int, log: RankLog, most: int) -> list[tuple[float, Line]]:
         seen = self._seen[rank] if self._seen[rank] <= log.total else log.first
-        start = max(seen, log.first, log.total - max(share, BEGIN))
+        start = max(seen, log.first, log.total - most)
         lines = log.lines[start - log.first :]
         self._seen[rank] = log.total
         found: list[tuple[float, Line]] = []

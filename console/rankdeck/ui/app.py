@@ -203,6 +203,13 @@ class RankdeckApp(FrameDiff):
             self.copy_to_clipboard(text[: clipboard.LIMIT])
         self.say(f"copied {what}", "ok")
 
+    def use_mouse(self, *, on: bool) -> None:
+        """Take the mouse, or leave it to the terminal so that one can select text."""
+        names = ("_disable_mouse_support", "_enable_mouse_support")
+        switch = getattr(self._driver, names[on], None)
+        if switch is not None:
+            switch()
+
     # ---- going
 
     def home(self, name: str) -> DeckScreen:

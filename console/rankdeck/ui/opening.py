@@ -64,8 +64,10 @@ class Opening:
     def hold(self, job_id: str) -> None:
         del job_id
 
-    def watch(self, job_id: str, ranks: Iterable[int]) -> None:
-        del job_id, ranks
+    def watch(
+        self, job_id: str, ranks: Iterable[int], backlog: int | None = None
+    ) -> None:
+        del job_id, ranks, backlog
 
     def _not_yet(self, what: str) -> LaunchError:
         return LaunchError(

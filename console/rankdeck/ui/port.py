@@ -68,8 +68,10 @@ class SessionPort(Protocol):
         """Stop the countdown to a gang abort."""
         ...
 
-    def watch(self, job_id: str, ranks: Iterable[int]) -> None:
-        """From now on fetch the full text of these ranks."""
+    def watch(
+        self, job_id: str, ranks: Iterable[int], backlog: int | None = ...
+    ) -> None:
+        """From now on fetch the full text of these ranks, and so many bytes of what came before."""
         ...
 
 

@@ -11,12 +11,16 @@ from rich.errors import StyleSyntaxError
 from rich.style import Style
 from textual.theme import Theme
 
+from rankdeck.ui import sgr
+
 ROLES = (
     "text", "dim", "border", "title", "accent", "key", "ok", "warn", "bad", "unknown", "stderr", "match", "simulated"
 )  # fmt: skip
 SURFACES = ("background", "bar", "selection")
 SIZE_LIMIT = 64_000
 NO_STYLE = Style.null()
+MOST_MADE = 4096
+"""Styles that are kept: a log may bring along any number of colours."""
 COLOURLESS_TERMINALS = (
     "vt100",
     "vt102",
@@ -51,9 +55,17 @@ class Palette:
         """How text of this role looks on this surface."""
         style = self.made.get((role, surface))
         if style is None:
-            style = _on(self.roles.get(role, NO_STYLE), self._ground(surface))
+            if len(self.made) > MOST_MADE:
+                self.made.clear()
+            style = _on(self._plain(role), self._ground(surface))
             self.made[role, surface] = style
         return style
+
+    def _plain(self, role: str) -> Style:
+        if not role.startswith(sgr.PREFIX):
+            return self.roles.get(role, NO_STYLE)
+        own = sgr.style_of(role, self._plain, mono=self.mono)
+        return self.roles["text"] + own if own.color is None else own
 
     def _ground(self, surface: str) -> Style:
         if self.mono:
@@ -97,6 +109,8 @@ class Palette:
 
 
 def _on(style: Style, ground: Style) -> Style:
+    if style.bgcolor is not None and not ground.reverse:
+        return ground + style
     if style.reverse and ground.reverse:
         return style + ground + Style(reverse=False, bold=True, underline=True)
     return style + ground

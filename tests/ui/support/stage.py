@@ -154,7 +154,10 @@ class Stage:
         self.held.append(job_id)
         self.jobs.set_countdown(job_id, None)
 
-    def watch(self, job_id: str, ranks: Iterable[int]) -> None:
+    def watch(
+        self, job_id: str, ranks: Iterable[int], backlog: int | None = None
+    ) -> None:
+        del backlog
         self.watched.append((job_id, tuple(ranks)))
 
     # ---- filling

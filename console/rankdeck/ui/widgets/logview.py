@@ -1,19 +1,24 @@
-"""One log on the whole screen: follows, really stops, searches, wraps."""
+"""One log on the whole screen: follows, really stops, searches, filters, marks, wraps."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
-from rich.cells import cell_len, chop_cells
 from textual import events
 
-from rankdeck.logs.search import Search
+from rankdeck.logs.filter import Filtered, Wanted
+from rankdeck.logs.search import Search, troubles
 from rankdeck.logs.source import Source
-from rankdeck.state.lines import Line
-from rankdeck.ui.clean import clean
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, ends, fit
+from rankdeck.model.text import printable
+from rankdeck.state.lines import Gap, Line
+from rankdeck.ui import words
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+from rankdeck.ui.widgets.layout import Layout, Stamp, stamp
 from rankdeck.ui.widgets.logwall import titled
-from rankdeck.ui.widgets.text import shifted
 
 ASIDE = 16
+EVERYTHING = 1 << 40
+Key = tuple[int, str, int]
+"""Rank, stream and offset: what a line is called in every view."""
 
 
 class LogView(Canvas, can_focus=True):
@@ -25,47 +30,87 @@ class LogView(Canvas, can_focus=True):
         self.title: Runs = ()
         self.follow = True
         self.wrap = False
+        self.plain = False
+        """Nothing but the text of the lines: for copying with the terminal's own means."""
         self.left = 0
         self.search: Search | None = None
-        self.stamp: Callable[[float], str] = lambda at: ""
-        self.prefix: Callable[[Line], Run] | None = None
+        self.wanted = Wanted()
+        self.marks: set[Key] = set()
+        self.stamp: Stamp = stamp("off", 0.0)
+        self.prefix: Callable[[int, Line], Run] | None = None
         """What stands before a line, e.g. its rank in a merged log."""
+        self.live = True
+        """Whether the end of the log is the newest there is."""
+        self._filtered: Filtered | None = None
         self._top = 0
         """Number of the first line shown, while not following."""
         self._left_at = 0
         """`total` when following stopped."""
         self._match: int | None = None
         self._seen: tuple[object, ...] = ()
-        self._rows: list[Runs] = []
+        self._rows: list[tuple[int, Runs]] = []
+        self._follow_count = 1
 
     # ---- told what to show
 
-    def open(self, source: Source, prefix: Callable[[Line], Run] | None = None) -> None:
+    def open(
+        self,
+        source: Source,
+        prefix: Callable[[int, Line], Run] | None = None,
+        *,
+        live: bool = True,
+    ) -> None:
         """Show this log from its end."""
-        self.log_source, self.prefix = source, prefix
-        self.follow, self.left, self._match = True, 0, None
+        self.log_source, self.prefix, self.live = source, prefix, live
+        self.follow, self.left, self._match = live, 0, None
+        self._filter()
         self.find(self.search.text if self.search else "")
         self.repaint()
 
-    def tick(self, title: Runs) -> None:
-        """Look whether there is anything new to paint."""
-        source = self.log_source
+    @property
+    def shown(self) -> Source | None:
+        """What is left of the log by the filter."""
+        return self._filtered or self.log_source
+
+    def want(self, wanted: Wanted) -> None:
+        """Show only these lines; an empty Wanted shows all."""
+        number = self._in_source(self.current)
+        self.wanted = wanted
+        self._filter()
+        self._match = None
+        if not self.follow and number is not None:
+            self._top = self._filtered.place(number) if self._filtered else number
+        self.find(self.search.text if self.search else "")
+
+    def _filter(self) -> None:
+        self._filtered = None
+        if self.wanted and self.log_source is not None:
+            self._filtered = Filtered(self.log_source, self.wanted)
+            self._filtered.update()
+
+    def _in_source(self, number: int | None) -> int | None:
+        if number is None or self._filtered is None:
+            return number
+        here = self._filtered
+        return here.number(number) if here.first <= number < here.total else None
+
+    def tick(self, title: Runs, changes: int = 0) -> None:
+        """Look whether there is anything new to paint; `changes` tells of lines that changed."""
+        if self._filtered is not None:
+            self._filtered.update()
+        source = self.shown
         if source is None:
             return
         searched = self.search is not None and self.search.update(source)
-        seen = (
-            tuple(title),
-            source.total,
-            source.partial if self.follow else None,
-            self.follow,
-        )
+        partial = source.partial if self.follow else None
+        seen = (tuple(title), source.total, source.first, partial, self.follow, changes)
         if seen != self._seen or searched:
             self._seen, self.title = seen, title
             self.repaint()
 
     def repaint(self) -> None:
         """Lay out and paint anew."""
-        if self.log_source is not None and self.size.height > 1:
+        if self.shown is not None and self.size.height > 1:
             self._rows = (
                 self._follow_rows() if self.follow else self._rows_from(self._top)
             )
@@ -75,45 +120,46 @@ class LogView(Canvas, can_focus=True):
 
     @property
     def body(self) -> int:
-        return max(self.size.height - 1, 1)
+        return max(self.size.height - (not self.plain), 1)
 
     def start_following(self) -> None:
         """To the newest line, and stay there."""
-        self.follow, self._match = True, None
+        self.follow, self._match = self.live, None
+        if not self.live and self.shown is not None:
+            self._top = max(self.shown.total - self.body + 1, self.shown.first)
         self.repaint()
 
     def scroll_lines(self, steps: int) -> None:
         """Up or down by lines; up stops following."""
-        source = self.log_source
+        source = self.shown
         if source is None:
             return
         if self.follow:
             if steps >= 0:
                 return
-            self._top = max(source.total - self._tail_lines(), source.first)
+            self._top = max(source.total - max(self._follow_count, 1), source.first)
             self._stop()
         self._top = min(
             max(self._top + steps, source.first), max(source.total - 1, source.first)
         )
-        if steps > 0 and source.total - self._top < self._tail_lines():
+        if steps > 0 and source.total - self._top < max(self._follow_count, 1):
             self.start_following()
             return
         self.repaint()
 
     def _stop(self) -> None:
-        assert self.log_source is not None
+        assert self.shown is not None
         if self.follow:
-            self.follow, self._left_at = False, self.log_source.total
+            self.follow, self._left_at = False, self.shown.total
 
     def scroll_aside(self, steps: int) -> None:
         self.left = max(self.left + steps, 0)
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:
-        everything = 1 << 40
         steps = {
             "down": 1, "j": 1, "up": -1, "pagedown": self.body - 1, "space": self.body - 1,
-            "pageup": 1 - self.body, "b": 1 - self.body, "home": -everything, "g": -everything,
+            "pageup": 1 - self.body, "b": 1 - self.body, "home": -EVERYTHING, "g": -EVERYTHING,
         }.get(event.key)  # fmt: skip
         aside = {"right": ASIDE, "left": -ASIDE, "h": -ASIDE}.get(event.key)
         if steps is not None:
@@ -132,8 +178,89 @@ class LogView(Canvas, can_focus=True):
     def on_mouse_scroll_up(self) -> None:
         self.scroll_lines(-3)
 
+    def on_click(self, event: events.Click) -> None:
+        row = event.y - (not self.plain)
+        if 0 <= row < len(self._rows):
+            self._choose(self._rows[row][0])
+
     def on_resize(self) -> None:
         self.repaint()
+
+    # ---- the line one means
+
+    @property
+    def current(self) -> int | None:
+        """The number of the chosen line, else of the first on screen, or the newest if following."""
+        source = self.shown
+        if source is None or source.total == source.first:
+            return None
+        if self._match is not None and source.first <= self._match < source.total:
+            return self._match
+        return source.total - 1 if self.follow else min(self._top, source.total - 1)
+
+    @property
+    def current_line(self) -> Line | None:
+        number, source = self.current, self.shown
+        if number is None or source is None:
+            return None
+        return source.lines[number - source.first]
+
+    def _choose(self, number: int) -> None:
+        source = self.shown
+        if source is None or not source.first <= number < source.total:
+            return
+        if self.follow:
+            self._top = self._rows[0][0] if self._rows else source.first
+            self._stop()
+        self._match = number
+        self.repaint()
+
+    def go(self, number: int) -> None:
+        """Put this line on the screen and choose it."""
+        source = self.shown
+        if source is None:
+            return
+        on_screen = [shown for shown, _ in self._rows]
+        if not on_screen or not on_screen[0] <= number <= on_screen[-1] - 1:
+            self._stop()
+            self._top = max(number - self.body // 3, source.first)
+        self._choose(number)
+
+    def mark(self) -> bool | None:
+        """Mark the current line, or no longer; None where there is no line."""
+        line = self.current_line
+        if line is None:
+            return None
+        self.marks ^= {key_of(line)}
+        self.repaint()
+        return key_of(line) in self.marks
+
+    def next_mark(self) -> bool:
+        """Go to the next marked line, from the beginning again at the end."""
+        source = self.shown
+        if source is None:
+            return False
+        lines = enumerate(source.lines, source.first)
+        numbers = [n for n, line in lines if key_of(line) in self.marks]
+        return self._go_next(numbers, back=False)
+
+    def next_trouble(self, *, back: bool) -> bool:
+        """Go to the next line that speaks of trouble and does not repeat an earlier one."""
+        return self.shown is not None and self._go_next(troubles(self.shown), back=back)
+
+    def _go_next(self, numbers: list[int], *, back: bool) -> bool:
+        if not numbers:
+            return False
+        here = self.current if self.current is not None else -1
+        if back or (self.follow and self._match is None):
+            before = [
+                n for n in numbers if n < here + (self.follow and self._match is None)
+            ]
+            self.go(before[-1] if before else numbers[-1])
+        else:
+            after = [n for n in numbers if n > here]
+            self.go(after[0] if after else numbers[0])
+        return True
 
     # ---- searching
 
@@ -141,15 +268,15 @@ class LogView(Canvas, can_focus=True):
         """Mark every match of `text`; "" marks nothing."""
         self.search = Search(text) if text else None
         self._match = None
-        if self.search and self.log_source:
-            self.search.update(self.log_source)
+        if self.search and self.shown:
+            self.search.update(self.shown)
         self.repaint()
 
     def jump(self, *, back: bool) -> bool:
         """Go to the next match; False where there is none."""
-        if self.search is None or self.log_source is None:
+        if self.search is None or self.shown is None:
             return False
-        bottom = self.log_source.total
+        bottom = self.shown.total
         here = (
             self._match
             if self._match is not None
@@ -158,115 +285,131 @@ class LogView(Canvas, can_focus=True):
         number = self.search.before(here) if back else self.search.after(here)
         if number is None:
             return False
-        self._stop()
-        self._match = number
-        if not self._top <= number < self._top + self.body - 1 or self.wrap:
-            self._top = max(number - self.body // 3, self.log_source.first)
-        self.repaint()
+        self.go(number)
         return True
 
     # ---- laying out
 
-    def _tail_lines(self) -> int:
-        """How many whole lines the end of the log has room for."""
-        return max(self._follow_count, 1)
+    def _layout(self) -> Layout:
+        prefix = None if self.plain else self.prefix
+        return Layout(
+            self.size.width, self.stamp, prefix, self.wrap, self.left, self.search
+        )
 
-    _follow_count = 1
+    def _rows_of(
+        self, numbered: Iterator[tuple[int, Line, Line | None]]
+    ) -> Iterator[list[tuple[int, Runs]]]:
+        """For each line its rows, what is missing before it included."""
+        layout, source = self._layout(), self.shown
+        gaps = {gap.before: gap for gap in source.gaps} if source else {}
+        for number, line, before in numbered:
+            rows = layout.rows(
+                number,
+                line,
+                before,
+                chosen=number == self._match,
+                marked=bool(self.marks) and key_of(line) in self.marks,
+            )
+            if number in gaps:
+                rows.insert(0, [(said(gaps[number]), "warn")])
+            yield [(number, row) for row in rows]
 
-    def _follow_rows(self) -> list[Runs]:
-        rows: list[Runs] = []
+    def _follow_rows(self) -> list[tuple[int, Runs]]:
+        rows: list[tuple[int, Runs]] = []
         self._follow_count = 0
-        for number, line in self._backwards():
-            rows[:0] = self._lay(number, line)
+        for made in self._rows_of(self._backwards()):
+            rows[:0] = made
             self._follow_count += 1
             if len(rows) >= self.body:
                 break
         return rows[-self.body :]
 
-    def _backwards(self) -> Iterator[tuple[int, Line]]:
-        source = self.log_source
+    def _backwards(self) -> Iterator[tuple[int, Line, Line | None]]:
+        source = self.shown
         assert source is not None
+        lines = list(source.lines[-self.body - 1 :])
         if partial := source.partial:
-            yield source.total, partial
-        for back in range(1, len(source.lines) + 1):
-            yield source.total - back, source.lines[-back]
+            yield source.total, partial, lines[-1] if lines else None
+        back = list(reversed(lines))
+        for number, (line, before) in enumerate(pairwise(back), 1):
+            yield source.total - number, line, before
+        if back and len(source.lines) == len(back):
+            yield source.first, back[-1], None
 
-    def _rows_from(self, top: int) -> list[Runs]:
-        source = self.log_source
+    def _rows_from(self, top: int) -> list[tuple[int, Runs]]:
+        source = self.shown
         assert source is not None
-        self._top = top = max(top, source.first)
-        rows: list[Runs] = []
-        start = top - source.first
-        for number, line in enumerate(source.lines[start : start + self.body], top):
-            rows += self._lay(number, line)
-        if len(rows) < self.body and (partial := source.partial):
-            rows += self._lay(source.total, partial)
+        self._top = max(top, source.first)
+        rows: list[tuple[int, Runs]] = []
+        for made in self._rows_of(self._forwards(self._top)):
+            rows += made
+            if len(rows) >= self.body:
+                break
         return rows[: self.body]
 
-    def _lay(self, number: int, line: Line) -> list[Runs]:
-        shown = clean(line.text)
-        head: list[Run] = [(self.stamp(line.at), "dim")]
-        if self.prefix:
-            head.append(self.prefix(line))
-        room = max(self.size.width - sum(cell_len(text) for text, _ in head) - 1, 10)
-        role = "stderr" if line.stream == "err" else "text"
-        runs = self._marked(shown, role, chosen=number == self._match)
-        if not self.wrap:
-            return [[*head, *shifted(runs, self.left)]]
-        if cell_len(shown) <= room:
-            return [[*head, *runs]]
-        pieces = chop_cells(shown, room)
-        blank = (" " * sum(cell_len(text) for text, _ in head), "dim")
-        return [
-            [*(head if not at else [blank]), (piece, role)]
-            for at, piece in enumerate(pieces)
-        ]
+    def _forwards(self, top: int) -> Iterator[tuple[int, Line, Line | None]]:
+        source = self.shown
+        assert source is not None
+        start = top - source.first
+        before = source.lines[start - 1] if start > 0 else None
+        for number, line in enumerate(source.lines[start : start + self.body], top):
+            yield number, line, before
+            before = line
+        if partial := source.partial:
+            yield source.total, partial, before
 
-    def _marked(self, shown: str, role: str, *, chosen: bool) -> list[Run]:
-        spans = self.search.spans(shown) if self.search else []
-        if not spans:
-            return [(shown, role)]
-        runs: list[Run] = []
-        at = 0
-        for start, end in spans:
-            runs += [(shown[at:start], role), (shown[start:end], "match")]
-            at = end
-        runs.append((shown[at:], role))
-        if chosen:
-            runs = [
-                (text, name if name == "match" else f"{name}@selection")
-                for text, name in runs
-            ]
-        return runs
+    def texts(self) -> list[str]:
+        """What the view holds, filtered, as plain lines with their prefix and stamp."""
+        source = self.shown
+        if source is None:
+            return []
+        made: list[str] = []
+        before: Line | None = None
+        for number, line in enumerate(source.lines, source.first):
+            head = self.prefix(number, line)[0] if self.prefix else ""
+            made.append(self.stamp(line, before) + head + printable(line.text))
+            before = line
+        return made
 
     # ---- painting
 
     def line(self, y: int, width: int) -> Runs:
-        if y == 0:
+        row = y - (not self.plain)
+        if row < 0:
             return self._heading(width)
-        return self._rows[y - 1] if y - 1 < len(self._rows) else []
+        return self._rows[row][1] if row < len(self._rows) else []
 
     def _heading(self, width: int) -> Runs:
         status = self._status()
-        room = width - sum(cell_len(text) for text, _ in status) - 1
+        room = width - length(status) - 1
         bar = titled(self.title, max(room, 10), self.glyphs, chosen=True)
         return ends(bar, status, width)
 
     def _status(self) -> list[Run]:
-        source = self.log_source
+        source = self.shown
         if source is None:
             return []
         runs: list[Run] = []
+        if self.wanted:
+            left = f" {len(source.lines):,} of {len(self.log_source.lines if self.log_source else ()):,}"
+            runs.append((f" {cut(str(self.wanted), 24)}{left} ", "key"))
         if self.search:
-            runs.append(
-                (
-                    f" /{fit(self.search.text, min(len(self.search.text), 20))} {self.search.count(self._match)} ",
-                    "match",
-                )
-            )
+            count = self.search.count(self._match)
+            runs.append((f" /{cut(self.search.text, 20)} {count} ", "match"))
         if self.follow:
             return [*runs, (" following ", "ok")]
         fresh = source.total - self._left_at
-        if fresh:
+        if fresh and self.live:
             runs.append((f" +{fresh:,} new ", "warn"))
         return [*runs, (" stopped, f follows ", "dim")]
+
+
+def key_of(line: Line) -> Key:
+    """What a line is called in every view."""
+    return line.rank, line.stream, line.offset
+
+
+def said(gap: Gap) -> str:
+    """What stands where lines are missing."""
+    much = words.size(gap.end - gap.start)
+    return f"  {much} of {gap.stream} not fetched; the node has them (g reads earlier output)"

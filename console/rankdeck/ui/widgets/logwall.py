@@ -1,6 +1,6 @@
-"""The wall: up to 16 ranks' newest lines, all painted by one widget."""
+"""The wall: up to 64 ranks' newest lines, all painted by one widget."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -8,10 +8,12 @@ from textual import events
 from textual.message import Message
 
 from rankdeck.state.lines import Line, RankLog
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.panes import Box, boxes
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, fit
+from rankdeck.ui.sgr import painted
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut
+from rankdeck.ui.widgets.layout import ROLES, Stamp, stamp
+from rankdeck.ui.widgets.text import fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class LogWall(Canvas, can_focus=True):
         self._versions: list[tuple[object, ...]] = []
         self._tails: dict[int, list[Line]] = {}
         self.at = 0
-        self.stamp: Callable[[float], str] = lambda at: ""
+        self.stamp: Stamp = stamp("off", 0.0)
 
     def show(self, panes: Sequence[Pane]) -> None:
         """These panes; repaints where something is new."""
@@ -141,20 +143,24 @@ class LogWall(Canvas, can_focus=True):
         if y == 0:
             return titled(pane.title, box.width, self.glyphs, chosen=chosen)
         if y == 1 or place not in self._tails:
-            self._tails[place] = tail(pane.log, box.height - 1)
+            self._tails[place] = tail(pane.log, box.height)
+        # One line more than fits: the time since the line before needs it.
         lines = self._tails[place]
+        spare = max(len(lines) - (box.height - 1), 0)
         edge = "key" if chosen else "border"
         runs: list[Run] = [(self.glyphs.vertical, edge), (" ", "text")]
-        room = box.width - 3
-        if y <= len(lines):
-            one = lines[y - 1]
-            stamp = self.stamp(one.at)
-            role = "stderr" if one.stream == "err" else "text"
-            text = fit(clean(one.text), max(room - len(stamp), 0), self.glyphs.more)
-            runs += [(stamp[:room], "dim"), (text, role), (" ", "text")]
-        else:
-            runs.append((" " * (room + 1), "text"))
-        return runs
+        room, at = box.width - 3, y - 1 + spare
+        if at >= len(lines):
+            return [*runs, (" " * (room + 1), "text")]
+        one = lines[at]
+        head = self.stamp(one, lines[at - 1] if at else None)[:room]
+        text = painted(one.text, ROLES.get(one.stream, "text"))
+        return [
+            *runs,
+            (head, "dim"),
+            *fitted(text, max(room - len(head), 0), self.glyphs.more),
+            (" ", "text"),
+        ]
 
 
 def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool) -> list[Run]:

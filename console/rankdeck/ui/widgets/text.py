@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual import events
 
-from rankdeck.ui.widgets.canvas import Canvas, Runs, length
+from rankdeck.ui.widgets.canvas import Canvas, Runs, fit, length
 
 MARGIN = 1
 
@@ -95,4 +96,16 @@ def cropped(runs: Runs, width: int) -> list[tuple[str, str]]:
     for text, role in runs:
         kept.append((text[:width], role))
         width -= len(text[:width])
+    return [*kept, (" " * width, "text")]
+
+
+def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
+    """The runs in exactly `width` cells, cut with a sign."""
+    kept: list[tuple[str, str]] = []
+    for text, role in runs:
+        cells = cell_len(text)
+        if cells > width:
+            return [*kept, (fit(text, width, more), role)]
+        kept.append((text, role))
+        width -= cells
     return [*kept, (" " * width, "text")]

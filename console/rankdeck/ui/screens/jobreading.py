@@ -1,0 +1,261 @@
+"""What can be done with the lines of a job: search, filter, mark, stamp, save, copy."""
+
+import asyncio
+from pathlib import Path
+
+from rankdeck.logs.filter import Wanted
+from rankdeck.logs.merge import EVENT
+from rankdeck.model.job import Job
+from rankdeck.ui.clean import clean
+from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.views.base import JobView, Scene
+from rankdeck.ui.views.reading import MergedView, OneView
+from rankdeck.ui.views.wall import WallView
+from rankdeck.ui.widgets.foldlist import FoldList
+from rankdeck.ui.widgets.layout import STAMPS, stamp
+from rankdeck.ui.widgets.logview import LogView
+from rankdeck_agent.wire import LAUNCHER
+
+AROUND = (0, 1, 3, 10)
+NO_LOG = "open a rank (enter) or the merged log (M) first"
+
+
+class Reading(DeckScreen):
+    """The half of the job screen that reads; the other half chooses what."""
+
+    job: Job | None
+    job_id: str
+    scene: Scene
+    view: LogView
+    table: FoldList
+    wall: WallView
+    one: OneView
+    merged: MergedView
+    now: JobView
+
+    def bring(self, view: JobView) -> None:
+        """Put this view on the screen."""
+        raise NotImplementedError
+
+    def repaint(self) -> None:
+        """Lay out and paint anew whatever is shown."""
+        raise NotImplementedError
+
+    def choose_ranks(self, text: str) -> None:
+        """Show only these ranks."""
+        raise NotImplementedError
+
+    def compare_with(self, text: str) -> None:
+        """This rank beside another."""
+        raise NotImplementedError
+
+    def _has_log(self) -> bool:
+        if not self.view.display:
+            self.say(NO_LOG, "dim")
+        return self.view.display
+
+    # ---- the prompt
+
+    def typed(self, text: str) -> None:
+        if self.prompt.mode == "/":
+            self.view.find(text)
+
+    def answered(self, text: str | None) -> None:
+        mode = self.prompt.mode
+        if mode == "/":
+            self.view.find(text or "")
+            if text:
+                self.action_previous_match()
+        elif text is not None:
+            {
+                "&": self._only,
+                "!": self._without,
+                "r": self.choose_ranks,
+                "D": self.compare_with,
+                "save to ": self._save,
+            }[mode](text)
+
+    # ---- moving in a log
+
+    def action_follow(self) -> None:
+        self.view.start_following()
+
+    def action_search(self) -> None:
+        if self.now is self.wall and self.wall.rank is not None:
+            self.one.rank = self.wall.rank
+            self.bring(self.one)
+        if self._has_log():
+            before = self.view.search.text if self.view.search else ""
+            self.prompt.ask("/", before, "text; capitals make it exact")
+
+    def action_next_match(self) -> None:
+        self._jump(back=False)
+
+    def action_previous_match(self) -> None:
+        self._jump(back=True)
+
+    def _jump(self, *, back: bool) -> None:
+        if not self.view.jump(back=back):
+            nothing = (
+                "no match" if self.view.search else "nothing searched yet; press /"
+            )
+            self.say(nothing, "dim")
+
+    def action_previous_error(self) -> None:
+        if self._has_log() and not self.view.next_trouble(back=True):
+            self.say("no line speaks of an error")
+
+    def action_mark(self) -> None:
+        if self._has_log():
+            marked = self.view.mark()
+            said = {
+                True: "marked; ' goes to it",
+                False: "no longer marked",
+                None: "no line",
+            }
+            self.say(said[marked], "dim")
+
+    def action_next_mark(self) -> None:
+        if self._has_log() and not self.view.next_mark():
+            self.say("no line is marked; m marks one", "dim")
+
+    # ---- which lines
+
+    def action_filter_in(self) -> None:
+        if self._has_log():
+            self.prompt.ask("&", "", "only lines with this text; empty: all again")
+
+    def action_filter_out(self) -> None:
+        if self._has_log():
+            self.prompt.ask("!", "", "without lines with this text; empty: all again")
+
+    def _only(self, text: str) -> None:
+        wanted = self.view.wanted
+        within = (*wanted.within, text) if text else ()
+        self.view.want(Wanted(within, wanted.without, wanted.around))
+
+    def _without(self, text: str) -> None:
+        wanted = self.view.wanted
+        without = (*wanted.without, text) if text else ()
+        self.view.want(Wanted(wanted.within, without, wanted.around))
+
+    def action_context(self) -> None:
+        wanted = self.view.wanted
+        around = AROUND[(AROUND.index(wanted.around) + 1) % len(AROUND)]
+        self.view.want(Wanted(wanted.within, wanted.without, around))
+        self.say(f"{around} lines around each one that the filter keeps", "dim")
+
+    def undo(self) -> bool:
+        """Take back the last thing that changes which lines are shown; False where there is none."""
+        if self.view.plain:
+            self.action_lofi()
+        elif self.view.search is not None:
+            self.view.find("")
+        elif self.view.wanted:
+            self.view.want(Wanted(around=self.view.wanted.around))
+        else:
+            return False
+        return True
+
+    def action_fold(self) -> None:
+        self.merged.fold = not self.merged.fold
+        self._again(
+            "equal lines are folded" if self.merged.fold else "every line is shown"
+        )
+
+    def action_events(self) -> None:
+        self.merged.events = not self.merged.events
+        self._again(
+            "with what nodes said" if self.merged.events else "without node events"
+        )
+
+    def _again(self, said: str) -> None:
+        self.say(said, "dim")
+        if self.now is self.merged:
+            self.bring(self.merged)
+
+    # ---- how they look
+
+    def action_wrap(self) -> None:
+        self.view.wrap = not self.view.wrap
+        self.view.repaint()
+
+    def action_stamps(self) -> None:
+        kinds = STAMPS
+        self.scene.stamps = kinds[(kinds.index(self.scene.stamps) + 1) % len(kinds)]
+        start = self.job.created if self.job else 0.0
+        self.view.stamp = self.wall.wall.stamp = stamp(self.scene.stamps, start)
+        self.say(f"time stamps: {self.scene.stamps}", "dim")
+        self.repaint()
+
+    def action_lofi(self) -> None:
+        if not self._has_log():
+            return
+        plain = not self.view.plain
+        self.view.plain = plain
+        for widget in (self.top_bar, *self.query("JobHead, CellMap"), self.key_bar):
+            widget.display = not plain
+        self.deck.use_mouse(on=not plain)
+        self.call_after_refresh(self.repaint)
+
+    # ---- taking lines along
+
+    def action_at_node(self) -> None:
+        line = self.view.current_line if self.view.display else None
+        rank = line.rank if line is not None else self.now.rank
+        node = self._node_of(rank)
+        if line is not None and line.rank == EVENT:
+            node = line.text.partition(":")[0]
+        if node:
+            self.deck.open_node(node, line.at if line is not None else None)
+
+    def _node_of(self, rank: int | None) -> str:
+        if self.job is None or rank is None:
+            return ""
+        if rank == LAUNCHER:
+            return self.job.nodes[0] if self.job.nodes else ""
+        return next((one.node for one in self.job.ranks if one.rank == rank), "")
+
+    def action_copy(self) -> None:
+        lines, what = self.now.texts()
+        if lines:
+            lines = lines[-1000:]
+            self.deck.copy("\n".join(lines), f"{len(lines)} {what}")
+
+    def action_copy_path(self) -> None:
+        rank = self.now.rank
+        node = self._node_of(rank)
+        if node and rank is not None:
+            folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
+            state = "${RANKDECK_STATE:-~/.local/state/rankdeck}"
+            path = f"{state}/jobs/{self.job_id}/{node}/{folder}"
+            self.deck.copy(path, f"{clean(node)}:{path}")
+
+    def action_save(self) -> None:
+        rank = self.now.rank
+        part = (
+            f".{rank}"
+            if self.now is self.one and rank is not None
+            else f".{self.now.name}"
+        )
+        name = f"{self.job_id}{part}.log".replace("/", "_")
+        self.prompt.ask("save to ", name, "a file that does not exist yet")
+
+    def _save(self, text: str) -> None:
+        lines, what = self.now.texts()
+        if text:
+            work = self._write(Path(text).expanduser(), lines, what)
+            self.run_worker(work, name="save", group="save", exclusive=True)
+
+    async def _write(self, path: Path, lines: list[str], what: str) -> None:
+        try:
+            await asyncio.to_thread(_write_new, path, lines)
+        except OSError as error:
+            self.say(f"not saved: {clean(str(error))}", "warn")
+        else:
+            self.say(f"saved {len(lines):,} {what} to {clean(str(path))}", "ok")
+
+
+def _write_new(path: Path, lines: list[str]) -> None:
+    with path.open("x", encoding="utf-8", errors="replace") as file:
+        file.writelines(f"{line}\n" for line in lines)

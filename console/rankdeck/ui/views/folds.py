@@ -1,0 +1,309 @@
+"""Answers about many ranks: equal lines folded, and who leaves the majority where."""
+
+import time
+
+from textual.widget import Widget
+
+from rankdeck.logs.collapse import Collapse, Folded, folded
+from rankdeck.logs.diff import Branch, Difference, branches, compare
+from rankdeck.model.job import Job
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.text import printable
+from rankdeck.state.lines import Line
+from rankdeck.ui import words
+from rankdeck.ui.sgr import painted
+from rankdeck.ui.views.base import Scene
+from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.foldlist import Entry, FoldList, column
+
+JUDGE = 0.5
+"""Seconds between two looks at which lines are unusual."""
+OUTLIERS = 4
+OPEN_ROWS = 64
+SHOWN = 500
+"""Entries in the list: more nobody reads."""
+WIDEST = 24
+
+
+class CollapsedView:
+    """Each kind of line once, with the ranks that wrote it; what few ranks wrote comes first."""
+
+    name = "collapsed"
+
+    def __init__(self, scene: Scene, table: FoldList) -> None:
+        self._scene, self._table = scene, table
+        self._collapse = Collapse({})
+        self._opened: set[int] = set()
+        self.by_time = False
+        self._judged = 0.0
+
+    @property
+    def widget(self) -> Widget:
+        return self._table
+
+    @property
+    def rank(self) -> int | None:
+        entry = self._table.entry
+        return entry.ranks[0] if entry else None
+
+    def enter(self, job: Job) -> None:
+        ranks = [one.rank for one in self._scene.ranks(job)]
+        self._scene.watch(ranks)
+        if tuple(ranks) != self._collapse.ranks:
+            self._collapse = Collapse({rank: self._scene.log(rank) for rank in ranks})
+            self._opened.clear()
+        self._table.restart()
+        self.refresh(job)
+
+    def show(self, job: Job) -> None:
+        if tuple(one.rank for one in self._scene.ranks(job)) != self._collapse.ranks:
+            self.enter(job)
+        self._collapse.update()
+        if time.monotonic() - self._judged >= JUDGE:
+            self.refresh(job)
+
+    def refresh(self, job: Job) -> None:
+        """Make the list anew."""
+        del job
+        self._judged = time.monotonic()
+        rows = folded(self._collapse, unusual_first=not self.by_time)
+        self._table.show(self._title(rows), self._entries(rows))
+
+    def _title(self, rows: list[Folded]) -> list[Run]:
+        collapse = self._collapse
+        odd = sum(row.unusual for row in rows)
+        return [
+            (" collapsed ", "title"),
+            (f" {words.many(len(collapse.ranks), 'rank')}, {words.many(collapse.total, 'line')}, {words.many(len(rows), 'kind')}", "text"),
+            (f", {odd} unlike the others" if odd else "", "warn"),
+            (f"  {collapse.skipped:,} lines came too fast" if collapse.skipped else "", "warn"),
+            ("  in the order of time" if self.by_time else "", "dim"),
+        ]  # fmt: skip
+
+    def _entries(self, rows: list[Folded]) -> list[Entry]:
+        silent = self._collapse.silent() if self._collapse.total else ()
+        width = min(max((len(_who(row)) for row in rows[:SHOWN]), default=0), WIDEST)
+        entries: list[Entry] = []
+        if silent:
+            said: Runs = [(f" nothing yet from {fold_ranks(silent)}", "warn")]
+            entries.append(Entry("silent", said, (), silent))
+        headed = False
+        for row in rows[:SHOWN]:
+            if not row.unusual and not headed and entries and not self.by_time:
+                entries.append(Entry("same", [(" all ranks", "dim")]))
+            headed = headed or not row.unusual
+            entries.append(self._entry(row, width))
+        if len(rows) > SHOWN:
+            rest = f" {len(rows) - SHOWN:,} further kinds of lines"
+            entries.append(Entry("rest", [(rest, "dim")]))
+        return entries
+
+    def _entry(self, row: Folded, width: int) -> Entry:
+        group = row.group
+        role = "stderr" if group.stream == "err" else "text"
+        wrote = tuple(sorted(group.counts))
+        times = group.lines // len(wrote)
+        head: list[Run] = [
+            (" ", "text"),
+            column(_who(row), width, "warn" if len(wrote) < row.of else "ok"),
+            column(f" x{times}" if times > 1 else "", 7, "dim"),
+            (_decoded(group.text()), role),
+        ]
+        under = " " * (width + 8)
+        more: list[Runs] = []
+        if row.missing:
+            text = f"{under}missing: {fold_ranks(row.missing)}"
+            more.append([(text, "bad")])
+        if row.outliers:
+            text = ", ".join(
+                f"rank {o.rank}: {o.value:g} (median {o.median:g})"
+                for o in row.outliers[:OUTLIERS]
+            )
+            rest = len(row.outliers) - OUTLIERS
+            more.append(
+                [(f"{under}{text}{f' and {rest} more' if rest > 0 else ''}", "warn")]
+            )
+        if group.number in self._opened:
+            more += [
+                [(f"{under}{rank:>5} ", "accent"), (_decoded(group.line(rank)), role)]
+                for rank in wrote[:OPEN_ROWS]
+            ]
+        return Entry(group.number, head, tuple(more), wrote)
+
+    def open(self, entry: Entry, job: Job) -> None:
+        """Show the newest line of every rank in it, or hide them again."""
+        if isinstance(entry.key, int):
+            self._opened ^= {entry.key}
+            self.refresh(job)
+
+    def wanted(self) -> tuple[int, ...]:
+        """The ranks of the entry under the cursor."""
+        return self._table.entry.ranks if self._table.entry else ()
+
+    def note(self, job: Job) -> str:
+        del job
+        return self._scene.choice.said
+
+    def texts(self) -> tuple[list[str], str]:
+        return self._table.texts(), "rows"
+
+
+def _who(row: Folded) -> str:
+    if len(row.group.counts) == row.of and row.of > 1:
+        return f"all {row.of}"
+    told = fold_ranks(row.group.counts)
+    return told if len(told) <= WIDEST else f"{len(row.group.counts)} of {row.of} ranks"
+
+
+def _decoded(raw: bytes) -> str:
+    return printable(raw.decode("utf-8", "replace"))
+
+
+class DiffView:
+    """Ranks by where they leave the majority; or two ranks beside each other."""
+
+    name = "diff"
+
+    def __init__(self, scene: Scene, table: FoldList) -> None:
+        self._scene, self._table = scene, table
+        self.pair: tuple[int, int] | None = None
+        """Two ranks to compare; None: all of them with the majority."""
+        self._judged = 0.0
+        self._seen: tuple[int, ...] = ()
+
+    @property
+    def widget(self) -> Widget:
+        return self._table
+
+    @property
+    def rank(self) -> int | None:
+        entry = self._table.entry
+        return entry.ranks[0] if entry else None
+
+    def enter(self, job: Job) -> None:
+        self._table.restart()
+        self._seen = ()
+        self._scene.watch(self._ranks(job))
+        self.show(job)
+
+    def _ranks(self, job: Job) -> tuple[int, ...]:
+        return self.pair or tuple(one.rank for one in self._scene.ranks(job))
+
+    def show(self, job: Job) -> None:
+        ranks = self._ranks(job)
+        self._scene.watch(ranks)
+        logs = {rank: self._scene.log(rank) for rank in ranks}
+        seen = tuple(log.total for log in logs.values())
+        # Comparing costs as much as there is: while lines come, now and then is enough.
+        pause = JUDGE * max(1, sum(seen) // 10_000)
+        if seen == self._seen or time.monotonic() - self._judged < pause:
+            return
+        self._seen, self._judged = seen, time.monotonic()
+        if self.pair:
+            self._show_pair(compare(logs[self.pair[0]], logs[self.pair[1]]))
+            return
+        _, found = branches(logs)
+        self._show_branches(found, len(ranks))
+
+    def _show_branches(self, found: tuple[Branch, ...], of: int) -> None:
+        title: list[Run] = [
+            (" diff ", "title"),
+            (
+                f" {words.many(of, 'rank')} against what most of them wrote, numbers aside",
+                "text",
+            ),
+        ]
+        self._table.show(title, [self._branch(branch, of) for branch in found[:SHOWN]])
+
+    def _branch(self, branch: Branch, of: int) -> Entry:
+        ranks = fold_ranks(branch.ranks)
+        if branch.first is None:
+            said: list[Run] = [
+                (f" {ranks} ", "ok"),
+                (f" {len(branch.ranks)} of {of} like the majority", "dim"),
+            ]
+            return Entry(branch.ranks, said, (), branch.ranks)
+        first = branch.first
+        head: list[Run] = [
+            (f" {ranks} ", "warn"),
+            (
+                f" {words.many(len(branch.ranks), 'rank')}, after {words.many(first.place, 'equal line')} of {first.stream}",
+                "dim",
+            ),
+        ]
+        more = (_side("these", first.left), _side(" most", first.right))
+        return Entry(branch.ranks, head, more, branch.ranks)
+
+    def _show_pair(self, found: Difference) -> None:
+        left, right = f"rank {found.left}", f"rank {found.right}"
+        title: list[Run] = [
+            (" diff ", "title"),
+            (f" {left} against {right}, numbers aside", "text"),
+        ]
+        pair = (found.left, found.right)
+        if found.first is None:
+            self._table.show(
+                title, [Entry("same", [(" no difference", "ok")], (), pair)]
+            )
+            return
+        first = found.first
+        head: list[Run] = [
+            (
+                f" the same for {words.many(first.place, 'line')} of {first.stream}, then",
+                "warn",
+            )
+        ]
+        entries = [
+            Entry(
+                "first",
+                head,
+                (_side(left, first.left), _side(right, first.right)),
+                pair,
+            )
+        ]
+        for who, lines, rank in (
+            (left, found.only_left, found.left),
+            (right, found.only_right, found.right),
+        ):
+            rows = tuple(_side(who, line) for line in lines[:SHOWN])
+            if rows:
+                entries.append(
+                    Entry(
+                        who,
+                        [
+                            (
+                                f" only {who}: {words.many(len(lines), 'kind')} of lines",
+                                "accent",
+                            )
+                        ],
+                        rows,
+                        (rank,),
+                    )
+                )
+        self._table.show(title, entries)
+
+    def wanted(self) -> tuple[int, ...]:
+        """The ranks of the entry under the cursor."""
+        return self._table.entry.ranks if self._table.entry else ()
+
+    def open(self, entry: Entry, job: Job) -> None:
+        """Nothing more is folded in here."""
+
+    def note(self, job: Job) -> str:
+        del job
+        return self._scene.choice.said
+
+    def texts(self) -> tuple[list[str], str]:
+        return self._table.texts(), "rows"
+
+
+def _side(who: str, line: Line | None) -> Runs:
+    head: list[Run] = [(f"    {who:>8} ", "dim")]
+    if line is None:
+        return [*head, ("nothing more", "bad")]
+    stamp = words.clock(line.at, millis=True)
+    return [
+        *head,
+        (f"{stamp} ", "dim"),
+        *painted(line.text, "stderr" if line.stream == "err" else "text"),
+    ]

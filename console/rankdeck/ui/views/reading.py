@@ -1,0 +1,153 @@
+"""Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
+
+from collections.abc import Callable, Iterator
+
+from textual.widget import Widget
+
+from rankdeck.logs.merge import EVENT, MergedLog
+from rankdeck.model.job import Job
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.state.lines import Line
+from rankdeck.ui.clean import clean
+from rankdeck.ui.views.base import Scene
+from rankdeck.ui.widgets.canvas import Run
+from rankdeck.ui.widgets.logview import LogView
+from rankdeck_agent.wire import LAUNCHER, Event
+
+NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
+"""Ranks of one node have one colour in front of their lines."""
+PREFIX = 18
+
+
+class OneView:
+    """One rank, or the launcher, on the whole screen."""
+
+    name = "one"
+
+    def __init__(self, scene: Scene, view: LogView) -> None:
+        self._scene, self.view = scene, view
+        self.rank: int | None = None
+
+    @property
+    def widget(self) -> Widget:
+        return self.view
+
+    def enter(self, job: Job) -> None:
+        del job
+        assert self.rank is not None
+        self._scene.watch((self.rank,))
+        self.view.open(self._scene.log(self.rank))
+
+    def show(self, job: Job) -> None:
+        self.view.tick(self._title(job))
+
+    def _title(self, job: Job) -> list[Run]:
+        if self.rank == LAUNCHER:
+            node = clean(job.nodes[0]) if job.nodes else ""
+            return [("launcher", "title"), (f"  {node}", "dim")]
+        found = next((one for one in job.ranks if one.rank == self.rank), None)
+        return self._scene.title(job, found) if found else []
+
+    def note(self, job: Job) -> str:
+        del job
+        return ""
+
+    def texts(self) -> tuple[list[str], str]:
+        who = "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
+        return self.view.texts(), f"lines of {who}"
+
+    def next_rank(self, job: Job, steps: int) -> int | None:
+        """The rank that many further in the order of the view."""
+        ranks = [one.rank for one in self._scene.ranks(job)]
+        if not ranks:
+            return None
+        at = ranks.index(self.rank) if self.rank in ranks else -steps
+        return ranks[(at + steps) % len(ranks)]
+
+
+class MergedView:
+    """All chosen ranks by time, with what their nodes said in between."""
+
+    name = "merged"
+
+    def __init__(self, scene: Scene, view: LogView) -> None:
+        self._scene, self.view = scene, view
+        self.fold = self.events = True
+        self._merged = MergedLog({})
+        self._ranks: tuple[int, ...] = ()
+
+    @property
+    def widget(self) -> Widget:
+        return self.view
+
+    @property
+    def rank(self) -> int | None:
+        line = self.view.current_line
+        return line.rank if line is not None and line.rank >= 0 else None
+
+    def enter(self, job: Job) -> None:
+        ranks = self._scene.ranks(job)
+        self._ranks = tuple(one.rank for one in ranks)
+        self._scene.watch(self._ranks)
+        logs = {rank: self._scene.log(rank) for rank in self._ranks}
+        nodes = tuple(dict.fromkeys(one.node for one in ranks))
+        self._merged = MergedLog(logs, self._events_of(nodes, job), fold=self.fold)
+        self._merged.update()
+        roles = {
+            one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)]
+            for one in ranks
+        }
+        self.view.open(self._merged, self._prefix(roles))
+
+    def _events_of(self, nodes: tuple[str, ...], job: Job) -> "Told":
+        return Told(self._scene, nodes if self.events else (), job.created)
+
+    def _prefix(self, roles: dict[int, str]) -> Callable[[int, Line], Run]:
+        digits = len(str(max(roles, default=0)))
+
+        def prefix(number: int, line: Line) -> Run:
+            counts = self._merged.counts(number)
+            if len(counts) > 1:
+                told = f"{fold_ranks(counts)} [x{sum(counts.values())}]"
+                if len(told) > PREFIX:
+                    told = f"{len(counts)} ranks [x{sum(counts.values())}]"
+                return told + " ", "title"
+            if line.rank == EVENT:
+                return "node ", "accent"
+            times = f" [x{counts[line.rank]}]" if line.rank in counts else ""
+            return f"{line.rank:>{digits}}{times} ", roles.get(line.rank, "text")
+
+        return prefix
+
+    def show(self, job: Job) -> None:
+        if tuple(one.rank for one in self._scene.ranks(job)) != self._ranks:
+            self.enter(job)
+        self._merged.update()
+        title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
+        if not self.fold:
+            title.append(("  not folded", "dim"))
+        if not self.events:
+            title.append(("  without node events", "dim"))
+        self.view.tick(title, self._merged.changes)
+
+    def note(self, job: Job) -> str:
+        del job
+        return self._scene.choice.said
+
+    def texts(self) -> tuple[list[str], str]:
+        return self.view.texts(), f"merged lines of ranks {fold_ranks(self._ranks)}"
+
+
+class Told:
+    """What some nodes said since a job began, as a merged log wants it."""
+
+    def __init__(self, scene: Scene, nodes: tuple[str, ...], since: float) -> None:
+        self._scene, self._nodes, self._since = scene, nodes, since
+
+    def __call__(self) -> Iterator[tuple[str, Event]]:
+        fleet = self._scene.deck.session.fleet
+        for name in self._nodes:
+            if fleet.knows(name):
+                for event in fleet.node(name).events:
+                    if event.at >= self._since:
+                        yield clean(name), event
