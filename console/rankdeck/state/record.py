@@ -12,9 +12,10 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
+from rankdeck.model.text import strip_controls
 from rankdeck.rules.decode import explain
 from rankdeck.rules.progress import ProgressReader
-from rankdeck.state.lines import RankLog, clean
+from rankdeck.state.lines import RankLog
 from rankdeck.state.outcome import VICTIM_CODES, Failure, first_of, job_state
 from rankdeck_agent.wire import LAUNCHER
 
@@ -129,7 +130,7 @@ def listen(record: Record, rank: int, at: float) -> None:
         return
     record.read_at = at
     for text, when in _newest(record, rank, at):
-        if reader.take(clean(text), rank, when):
+        if reader.take(strip_controls(text), rank, when):
             record.mark("step", when)
 
 
@@ -230,7 +231,7 @@ def _explained(record: Record) -> tuple[Explained, ...]:
 
 def _launcher_lines(record: Record) -> list[str]:
     return [
-        clean(line.text)
+        strip_controls(line.text)
         for log in record.logs_of(LAUNCHER)
         for line in log.lines[-LAST_LINES:]
     ]
@@ -283,7 +284,7 @@ def _first_failure(record: Record) -> FirstFailure | None:
         uncertainty=before.uncertainty if before else slack.get(failure.node, 0.0),
         victims=_victims(record, failure, tied),
         # The rank's own words are newest: they are explained first.
-        explained=explain((*said, *map(clean, lines)), failure.status)
+        explained=explain((*said, *map(strip_controls, lines)), failure.status)
         or (before.explained if before else ()),
     )
 

@@ -1,7 +1,6 @@
 """One log on the whole screen: follows, really stops, searches, filters, marks, wraps."""
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 
 from textual import events
 
@@ -9,16 +8,14 @@ from rankdeck.logs.filter import Filtered, Wanted
 from rankdeck.logs.search import Search, troubles
 from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
-from rankdeck.state.lines import Gap, Line
-from rankdeck.ui import words
+from rankdeck.state.lines import Line
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 from rankdeck.ui.widgets.layout import Layout, Stamp, stamp
+from rankdeck.ui.widgets.logrows import Key, LogRows, key_of
 from rankdeck.ui.widgets.logwall import titled
 
 ASIDE = 16
 EVERYTHING = 1 << 40
-Key = tuple[int, str, int]
-"""Rank, stream and offset: what a line is called in every view."""
 
 
 class LogView(Canvas, can_focus=True):
@@ -110,10 +107,14 @@ class LogView(Canvas, can_focus=True):
 
     def repaint(self) -> None:
         """Lay out and paint anew."""
-        if self.shown is not None and self.size.height > 1:
-            self._rows = (
-                self._follow_rows() if self.follow else self._rows_from(self._top)
-            )
+        source = self.shown
+        if source is not None and self.size.height > 1:
+            rows = self._rows_of(source)
+            if self.follow:
+                self._rows, self._follow_count = rows.last(self.body)
+            else:
+                self._top = max(self._top, source.first)
+                self._rows = rows.starting(self._top, self.body)
         self.refresh()
 
     # ---- moving
@@ -290,73 +291,12 @@ class LogView(Canvas, can_focus=True):
 
     # ---- laying out
 
-    def _layout(self) -> Layout:
+    def _rows_of(self, source: Source) -> LogRows:
         prefix = None if self.plain else self.prefix
-        return Layout(
+        layout = Layout(
             self.size.width, self.stamp, prefix, self.wrap, self.left, self.search
         )
-
-    def _rows_of(
-        self, numbered: Iterator[tuple[int, Line, Line | None]]
-    ) -> Iterator[list[tuple[int, Runs]]]:
-        """For each line its rows, what is missing before it included."""
-        layout, source = self._layout(), self.shown
-        gaps = {gap.before: gap for gap in source.gaps} if source else {}
-        for number, line, before in numbered:
-            rows = layout.rows(
-                number,
-                line,
-                before,
-                chosen=number == self._match,
-                marked=bool(self.marks) and key_of(line) in self.marks,
-            )
-            if number in gaps:
-                rows.insert(0, [(said(gaps[number]), "warn")])
-            yield [(number, row) for row in rows]
-
-    def _follow_rows(self) -> list[tuple[int, Runs]]:
-        rows: list[tuple[int, Runs]] = []
-        self._follow_count = 0
-        for made in self._rows_of(self._backwards()):
-            rows[:0] = made
-            self._follow_count += 1
-            if len(rows) >= self.body:
-                break
-        return rows[-self.body :]
-
-    def _backwards(self) -> Iterator[tuple[int, Line, Line | None]]:
-        source = self.shown
-        assert source is not None
-        lines = list(source.lines[-self.body - 1 :])
-        if partial := source.partial:
-            yield source.total, partial, lines[-1] if lines else None
-        back = list(reversed(lines))
-        for number, (line, before) in enumerate(pairwise(back), 1):
-            yield source.total - number, line, before
-        if back and len(source.lines) == len(back):
-            yield source.first, back[-1], None
-
-    def _rows_from(self, top: int) -> list[tuple[int, Runs]]:
-        source = self.shown
-        assert source is not None
-        self._top = max(top, source.first)
-        rows: list[tuple[int, Runs]] = []
-        for made in self._rows_of(self._forwards(self._top)):
-            rows += made
-            if len(rows) >= self.body:
-                break
-        return rows[: self.body]
-
-    def _forwards(self, top: int) -> Iterator[tuple[int, Line, Line | None]]:
-        source = self.shown
-        assert source is not None
-        start = top - source.first
-        before = source.lines[start - 1] if start > 0 else None
-        for number, line in enumerate(source.lines[start : start + self.body], top):
-            yield number, line, before
-            before = line
-        if partial := source.partial:
-            yield source.total, partial, before
+        return LogRows(source, layout, self._match, self.marks)
 
     def texts(self) -> list[str]:
         """What the view holds, filtered, as plain lines with their prefix and stamp."""
@@ -402,14 +342,3 @@ class LogView(Canvas, can_focus=True):
         if fresh and self.live:
             runs.append((f" +{fresh:,} new ", "warn"))
         return [*runs, (" stopped, f follows ", "dim")]
-
-
-def key_of(line: Line) -> Key:
-    """What a line is called in every view."""
-    return line.rank, line.stream, line.offset
-
-
-def said(gap: Gap) -> str:
-    """What stands where lines are missing."""
-    much = words.size(gap.end - gap.start)
-    return f"  {much} of {gap.stream} not fetched; the node has them (g reads earlier output)"
