@@ -25,15 +25,26 @@ from rankdeck.backends.plans import render
 from rankdeck.backends.recording import Recording
 from rankdeck.backends.replay import play, read_replay
 from rankdeck.backends.report import TAIL, Source, write_report
+from rankdeck.backends.ranges import Ranges
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.images.bring import Carrier
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan, State
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Means, preflight
+from rankdeck.model.job import (
+    CancelReport,
+    Followed,
+    FoundLine,
+    Job,
+    JobSpec,
+    LogPart,
+    LogPlace,
+    Plan,
+    State,
+)
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.install import Installer
 from rankdeck.remote.ssh import Connections
@@ -203,6 +214,22 @@ class Session:
         if job_id not in self._followers:
             self._follow(job)
         self._followers[job_id].watch(self.jobs.resume_offsets(job_id, ranks, backlog))
+
+    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
+        """Lines from anywhere in what a rank wrote, fetched from its node; raises NodeError."""
+        return await self._ranges(job_id, place).read(place, size)
+
+    async def find_in_log(
+        self, job_id: str, place: LogPlace, text: str, *, back: bool
+    ) -> FoundLine:
+        """The next line with `text`, searched on the rank's node; raises NodeError."""
+        return await self._ranges(job_id, place).find(place, text, back=back)
+
+    def _ranges(self, job_id: str, place: LogPlace) -> Ranges:
+        job = self.jobs.job(job_id)
+        nodes = (one.node for one in job.ranks if one.rank == place.rank)
+        node = next(nodes, job.nodes[0])
+        return Ranges(self._connections, self._agents, job_id, node)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
         """Call `hear` with everything that comes of this job, after it was taken in."""

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from rankdeck_agent.job import ask
+from rankdeck_agent.job import ask, ranges
 from rankdeck_agent.job.cancel import cancel
 from rankdeck_agent.job.detach import run
 from rankdeck_agent.job.folder import FolderError, existing
-from rankdeck_agent.job.follow import follow
+from rankdeck_agent.job.follow import data_frame, follow
 from rankdeck_agent.job.inspection import inspect
 
 
@@ -29,6 +29,8 @@ def _parser() -> argparse.ArgumentParser:
         ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
         ("inspect", "say where every rank here is now"),
+        ("read", "a part of a rank's output, in frames as `follow` sends them"),
+        ("find", "where a text stands in a rank's output"),
     ):
         one = verbs.add_parser(verb, help=purpose)
         one.add_argument("job")
@@ -37,6 +39,15 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--after", type=int, default=-1, metavar="SEQ")
         if verb == "cancel":
             one.add_argument("--grace", type=float, default=10.0, metavar="S")
+        if verb in ("read", "find"):
+            one.add_argument("rank", type=int)
+            one.add_argument("stream")
+            one.add_argument("offset", type=int)
+        if verb == "read":
+            one.add_argument("size", type=int)
+        if verb == "find":
+            one.add_argument("text")
+            one.add_argument("--back", action="store_true")
         if verb == "answer":
             one.add_argument("id")
             one.add_argument("text", nargs="+")
@@ -68,6 +79,21 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _read(asked: argparse.Namespace) -> int:
+    path = ranges.log_path(existing(asked.job, asked.node), asked.rank, asked.stream)
+    pieces, end = ranges.read(path, asked.offset, asked.size)
+    for piece in pieces:
+        sys.stdout.buffer.write(b"".join(data_frame(asked.rank, asked.stream, piece)))
+    sys.stdout.buffer.write(json.dumps({"kind": "end", "o": end}).encode() + b"\n")
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _find(asked: argparse.Namespace) -> int:
+    path = ranges.log_path(existing(asked.job, asked.node), asked.rank, asked.stream)
+    return _say(ranges.find(path, asked.text, max(asked.offset, 0), asked.back))
+
+
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda _: run(),
     "list": _list,
@@ -77,6 +103,8 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
         cancel(existing(asked.job, asked.node), max(0.0, asked.grace))
     ),
     "inspect": lambda asked: _say(inspect(existing(asked.job, asked.node))),
+    "read": _read,
+    "find": _find,
     "spawn": lambda asked: _say(ask.spawn(existing(asked.job, asked.node))),
     "remove": lambda asked: _say(ask.remove(existing(asked.job, asked.node))),
     "answer": lambda asked: _say(

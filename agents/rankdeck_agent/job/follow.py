@@ -115,7 +115,7 @@ class Follower:
         share = _ROUND // max(1, len(self._watched))
         for (rank, stream), reader in self._watched.items():
             for piece in reader.read(share):
-                frames += _data_frame(rank, stream, piece)
+                frames += data_frame(rank, stream, piece)
         return frames
 
     def _tail_frames(self) -> list[bytes]:
@@ -155,7 +155,8 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
-def _data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
+def data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
+    """The frame of some bytes: its head, and the bytes."""
     at = time.time() if piece.at is None else piece.at
     head = {
         "kind": "data",

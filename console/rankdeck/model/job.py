@@ -273,4 +273,46 @@ class Tail:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A byte of what a rank wrote; an offset below 0 counts from the end."""
+
+    rank: int
+    stream: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Whole lines from somewhere in one stream of a rank."""
+
+    stream: str
+    chunks: tuple[Chunk, ...]
+    end: int
+    """How much there is in the stream."""
+
+    @property
+    def start(self) -> int:
+        return self.chunks[0].offset if self.chunks else self.end
+
+    @property
+    def stop(self) -> int:
+        """The offset after the last byte of the part."""
+        last = self.chunks[-1] if self.chunks else None
+        return last.offset + len(last.data) if last else self.end
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """A line with a text, in the whole of a stream."""
+
+    at: int | None
+    """Its offset; None where there is none on that side."""
+    before: int
+    count: int
+    """Lines with the text before it, and in all."""
+    whole: bool
+    """False where counting took too long: there are more."""
+
+
 Followed = NodeEvent | Chunk | Tail
