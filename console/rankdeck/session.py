@@ -22,18 +22,16 @@ from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import inspect_job
 from rankdeck.backends.plans import render
+from rankdeck.backends.ranges import Ranges
 from rankdeck.backends.recording import Recording
 from rankdeck.backends.replay import play, read_replay
 from rankdeck.backends.report import TAIL, Source, write_report
-from rankdeck.backends.ranges import Ranges
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.images.bring import Carrier
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
-from rankdeck.preflight.findings import Finding
-from rankdeck.preflight.run import Means, preflight
 from rankdeck.model.job import (
     CancelReport,
     Followed,
@@ -45,6 +43,8 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.preflight.findings import Finding
+from rankdeck.preflight.run import Means, preflight
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.install import Installer
 from rankdeck.remote.ssh import Connections
