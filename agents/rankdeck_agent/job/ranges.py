@@ -76,7 +76,7 @@ def find(path: Path, text: str, offset: int, back: bool) -> dict[str, Any]:
         hit = (
             _last(file, needle, lower, min(offset, end))
             if back
-            else _first(file, needle, lower, offset, end)
+            else _first(file, needle, lower, _line_start(file, offset), end)
         )
         at = None if hit is None else _start_of_line(file, hit)
         before, count, whole = _count(file, needle, lower, at)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rankdeck.errors import HostKeyError, LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
@@ -68,6 +68,16 @@ class Opening:
         self, job_id: str, ranks: Iterable[int], backlog: int | None = None
     ) -> None:
         del job_id, ranks, backlog
+
+    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
+        del place, size
+        raise self._not_yet(job_id)
+
+    async def find_in_log(
+        self, job_id: str, place: LogPlace, text: str, *, back: bool
+    ) -> FoundLine:
+        del place, text, back
+        raise self._not_yet(job_id)
 
     def _not_yet(self, what: str) -> LaunchError:
         return LaunchError(

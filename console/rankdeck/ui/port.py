@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rankdeck.errors import HostKeyError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
@@ -72,6 +72,16 @@ class SessionPort(Protocol):
         self, job_id: str, ranks: Iterable[int], backlog: int | None = ...
     ) -> None:
         """From now on fetch the full text of these ranks, and so many bytes of what came before."""
+        ...
+
+    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
+        """Lines from anywhere in what a rank wrote, fetched from its node; raises NodeError."""
+        ...
+
+    async def find_in_log(
+        self, job_id: str, place: LogPlace, text: str, *, back: bool
+    ) -> FoundLine:
+        """The next line with `text`, searched on the rank's node; raises NodeError."""
         ...
 
 

@@ -10,8 +10,11 @@ from rankdeck.model.job import (
     Abort,
     CancelReport,
     Chunk,
+    FoundLine,
     JobSpec,
     Launch,
+    LogPart,
+    LogPlace,
     NodeEvent,
     Plan,
     State,
@@ -22,6 +25,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
 from rankdeck.state.switches import Switches
+from rankdeck_agent.job import ranges
 from rankdeck_agent.wire import NodePlan
 
 
@@ -75,6 +79,8 @@ class Stage:
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
         self.files: tuple[Path, ...] = ()
+        self.on_node: dict[int, Path] = {}
+        """Rank -> the whole of its stdout."""
         self._seq: dict[tuple[str, str], int] = {}
         self._offsets: dict[tuple[str, int, str], int] = {}
 
@@ -159,6 +165,29 @@ class Stage:
     ) -> None:
         del backlog
         self.watched.append((job_id, tuple(ranks)))
+
+    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
+        """By the agent's own code, on a file that stands for the node's."""
+        pieces, end = ranges.read(self.on_node[place.rank], place.offset, size)
+        chunks = [
+            Chunk(job_id, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data)
+            for p in pieces
+        ]
+        return LogPart(place.stream, tuple(chunks), end)
+
+    async def find_in_log(
+        self, job_id: str, place: LogPlace, text: str, *, back: bool
+    ) -> FoundLine:
+        del job_id
+        return FoundLine(
+            **{
+                name: value
+                for name, value in ranges.find(
+                    self.on_node[place.rank], text, place.offset, back
+                ).items()
+                if name != "end"
+            }
+        )
 
     # ---- filling
 

@@ -1,8 +1,10 @@
 """What can be done with the lines of a job: search, filter, mark, stamp, save, copy."""
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 
+from rankdeck.errors import RankdeckError
 from rankdeck.logs.filter import Wanted
 from rankdeck.logs.merge import EVENT
 from rankdeck.model.job import Job
@@ -95,11 +97,36 @@ class Reading(DeckScreen):
         self._jump(back=True)
 
     def _jump(self, *, back: bool) -> None:
+        search = self.view.search
+        if search and self.now is self.one and not self.one.whole:
+            if not self.view.jump(back=back, around=False):
+                self.say("searching on the node…", "dim")
+                self._on_node(self._find(search.text, back=back))
+            return
         if not self.view.jump(back=back):
             nothing = (
                 "no match" if self.view.search else "nothing searched yet; press /"
             )
             self.say(nothing, "dim")
+
+    def on_log_view_edge(self, message: LogView.Edge) -> None:
+        """Fetch what is before or after the lines that are here."""
+        if self.now is self.one and self.job is not None:
+            self._on_node(
+                self.one.read_on(self.job, back=message.back, far=message.far)
+            )
+
+    def _on_node(self, work: Coroutine[None, None, None]) -> None:
+        self.run_worker(self._careful(work), group="deep", exclusive=True)
+
+    async def _careful(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except RankdeckError as error:
+            self.say(clean(str(error)), "warn")
+
+    async def _find(self, text: str, *, back: bool) -> None:
+        self.say(await self.one.find(text, back=back), "dim")
 
     def action_previous_error(self) -> None:
         if self._has_log() and not self.view.next_trouble(back=True):

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from textual.widget import Widget
 
 from rankdeck.logs.merge import EVENT, MergedLog
-from rankdeck.model.job import Job
+from rankdeck.model.job import Job, LogPlace
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import Line
 from rankdeck.ui.clean import clean
 from rankdeck.ui.views.base import Scene
+from rankdeck.ui.views.deep import PART, Deep, before, fetch
 from rankdeck.ui.widgets.canvas import Run
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER, Event
@@ -27,6 +28,8 @@ class OneView:
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
         self.rank: int | None = None
+        self.deep: Deep | None = None
+        """A part of the log from the node, while one is shown instead of the newest lines."""
 
     @property
     def widget(self) -> Widget:
@@ -35,6 +38,7 @@ class OneView:
     def enter(self, job: Job) -> None:
         del job
         assert self.rank is not None
+        self.deep = None
         self._scene.watch((self.rank,))
         self.view.open(self._scene.log(self.rank))
 
@@ -46,7 +50,8 @@ class OneView:
             node = clean(job.nodes[0]) if job.nodes else ""
             return [("launcher", "title"), (f"  {node}", "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
-        return self._scene.title(job, found) if found else []
+        title = self._scene.title(job, found) if found else []
+        return [*title[:-1], (f"  {self.deep.said}", "accent")] if self.deep else title
 
     def note(self, job: Job) -> str:
         del job
@@ -55,6 +60,73 @@ class OneView:
     def texts(self) -> tuple[list[str], str]:
         who = "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         return self.view.texts(), f"lines of {who}"
+
+    # ---- beyond the lines that are here
+
+    def _here(self, *, back: bool) -> tuple[str, int] | None:
+        """Stream and offset at the upper or lower end of what is shown; None for no line."""
+        if self.deep is not None:
+            part = self.deep.part
+            return part.stream, part.start if back else part.stop
+        lines = self.view.log_source.lines if self.view.log_source else ()
+        return (lines[0].stream, lines[0].offset) if lines else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything there is of the log is here."""
+        here = self._here(back=True)
+        return self.deep is None and (here is None or here[1] == 0)
+
+    async def read_on(self, job: Job, *, back: bool, far: bool) -> None:
+        """Show what comes before, or after, what is shown; raises NodeError."""
+        here = self._here(back=back)
+        if here is None or self.rank is None or (back and here[1] == 0):
+            return
+        if not back:
+            if self.deep is None or far or self.deep.part.stop >= self.deep.part.end:
+                self.enter(job)
+                return
+            place, size = LogPlace(self.rank, *here), PART
+        elif far:
+            place, size = LogPlace(self.rank, here[0], 0), PART
+        else:
+            place, size = before(self.rank, *here)
+        await self._fetch(place, size)
+        self.view.put(last=back and not far)
+
+    async def _fetch(self, place: LogPlace, size: int = PART) -> None:
+        session = self._scene.deck.session
+        self.deep = await fetch(session, self._scene.job_id, place, size)
+        self.view.open(self.deep.log, live=False)
+
+    async def find(self, text: str, *, back: bool) -> str:
+        """Go to the next line with the text in all of the log; says which match that is.
+
+        Raises NodeError.
+        """
+        line, rank = self.view.current_line, self.rank
+        if line is None or rank is None:
+            return "no line"
+        offset = line.offset if back else line.offset + 1
+        place = LogPlace(rank, line.stream, offset)
+        session = self._scene.deck.session
+        found = await session.find_in_log(self._scene.job_id, place, text, back=back)
+        more = "" if found.whole else " or more"
+        if found.at is None:
+            side = "before" if back else "after"
+            return (
+                f"no match {side} this in {line.stream}; {found.count:,}{more} in all"
+            )
+        begin = LogPlace(rank, line.stream, max(found.at - PART // 2, 0))
+        await self._fetch(begin)
+        lines = self.view.shown.lines if self.view.shown else ()
+        for number, one in enumerate(
+            lines, self.view.shown.first if self.view.shown else 0
+        ):
+            if one.offset >= found.at:
+                self.view.go(number)
+                break
+        return f"match {found.before + 1:,} of {found.count:,}{more} in all of {line.stream}"
 
     def next_rank(self, job: Job, steps: int) -> int | None:
         """The rank that many further in the order of the view."""

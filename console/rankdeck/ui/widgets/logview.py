@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from textual import events
+from textual.message import Message
 
 from rankdeck.logs.filter import Filtered, Wanted
 from rankdeck.logs.search import Search, troubles
@@ -20,6 +21,13 @@ EVERYTHING = 1 << 40
 
 class LogView(Canvas, can_focus=True):
     """Lines of a Source. `follow` is a property of the view: reading on never stops."""
+
+    class Edge(Message):
+        """Somebody wants to see more than there is here: before it, or after it."""
+
+        def __init__(self, *, back: bool, far: bool) -> None:
+            super().__init__()
+            self.back, self.far = back, far
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -125,10 +133,18 @@ class LogView(Canvas, can_focus=True):
 
     def start_following(self) -> None:
         """To the newest line, and stay there."""
-        self.follow, self._match = self.live, None
-        if not self.live and self.shown is not None:
-            self._top = max(self.shown.total - self.body + 1, self.shown.first)
+        if not self.live:
+            self.post_message(self.Edge(back=False, far=True))
+            return
+        self.follow, self._match = True, None
         self.repaint()
+
+    def put(self, *, last: bool) -> None:
+        """Show the beginning of what is here, or its end, without following."""
+        if self.shown is not None:
+            end = self.shown.total - self.body if last else self.shown.first
+            self.follow, self._top = False, max(end, self.shown.first)
+            self.repaint()
 
     def scroll_lines(self, steps: int) -> None:
         """Up or down by lines; up stops following."""
@@ -140,12 +156,18 @@ class LogView(Canvas, can_focus=True):
                 return
             self._top = max(source.total - max(self._follow_count, 1), source.first)
             self._stop()
-        self._top = min(
+        if steps < 0 and (self._top == source.first or steps <= -EVERYTHING):
+            self.post_message(self.Edge(back=True, far=steps <= -EVERYTHING))
+        top = min(
             max(self._top + steps, source.first), max(source.total - 1, source.first)
         )
-        if steps > 0 and source.total - self._top < max(self._follow_count, 1):
-            self.start_following()
-            return
+        if steps > 0 and source.total - top < max(self._follow_count, 1):
+            if self.live:
+                self.start_following()
+                return
+            self.post_message(self.Edge(back=False, far=False))
+            top = self._top
+        self._top = top
         self.repaint()
 
     def _stop(self) -> None:
@@ -273,8 +295,8 @@ class LogView(Canvas, can_focus=True):
             self.search.update(self.shown)
         self.repaint()
 
-    def jump(self, *, back: bool) -> bool:
-        """Go to the next match; False where there is none."""
+    def jump(self, *, back: bool, around: bool = True) -> bool:
+        """Go to the next match, from the other end if `around`; False where there is none."""
         if self.search is None or self.shown is None:
             return False
         bottom = self.shown.total
@@ -285,6 +307,8 @@ class LogView(Canvas, can_focus=True):
         )
         number = self.search.before(here) if back else self.search.after(here)
         if number is None:
+            return False
+        if not around and (number >= here if back else number <= here):
             return False
         self.go(number)
         return True

@@ -1,0 +1,43 @@
+"""A part of a log that lies on its node: fetched where it is looked at, however long the log is."""
+
+from dataclasses import dataclass
+
+from rankdeck.model.job import LogPart, LogPlace
+from rankdeck.state.lines import RankLog
+from rankdeck.ui import words
+from rankdeck.ui.port import SessionPort
+
+PART = 1 << 20
+"""Bytes that are fetched at once."""
+_LINES = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """What was fetched of one stream, as a log."""
+
+    log: RankLog
+    part: LogPart
+
+    @property
+    def said(self) -> str:
+        """Where in the log it is: `out, 12% of 1.0G`."""
+        share = 100 * self.part.start / max(self.part.end, 1)
+        return f"{self.part.stream}, {share:.0f}% of {words.size(self.part.end)}"
+
+
+async def fetch(
+    session: SessionPort, job_id: str, place: LogPlace, size: int = PART
+) -> Deep:
+    """Whole lines from about that place on; raises NodeError."""
+    part = await session.read_log(job_id, place, size)
+    log = RankLog(place.rank, keep=_LINES, keep_bytes=4 * PART)
+    for chunk in part.chunks:
+        log.add(chunk)
+    return Deep(log, part)
+
+
+def before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
+    """The place and size of the part that ends at this offset."""
+    begin = max(offset - PART, 0)
+    return LogPlace(rank, stream, begin), offset - begin
