@@ -35,11 +35,8 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import (
     CancelReport,
     Followed,
-    FoundLine,
     Job,
     JobSpec,
-    LogPart,
-    LogPlace,
     Plan,
     State,
 )
@@ -215,21 +212,9 @@ class Session:
             self._follow(job)
         self._followers[job_id].watch(self.jobs.resume_offsets(job_id, ranks, backlog))
 
-    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
-        """Lines from anywhere in what a rank wrote, fetched from its node; raises NodeError."""
-        return await self._ranges(job_id, place).read(place, size)
-
-    async def find_in_log(
-        self, job_id: str, place: LogPlace, text: str, *, back: bool
-    ) -> FoundLine:
-        """The next line with `text`, searched on the rank's node; raises NodeError."""
-        return await self._ranges(job_id, place).find(place, text, back=back)
-
-    def _ranges(self, job_id: str, place: LogPlace) -> Ranges:
-        job = self.jobs.job(job_id)
-        nodes = (one.node for one in job.ranks if one.rank == place.rank)
-        node = next(nodes, job.nodes[0])
-        return Ranges(self._connections, self._agents, job_id, node)
+    def output(self, job_id: str, rank: int) -> Ranges:
+        """What a rank wrote, by offset: read and searched on its node."""
+        return Ranges(self._connections, self._agents, self.jobs.job(job_id), rank)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
         """Call `hear` with everything that comes of this job, after it was taken in."""

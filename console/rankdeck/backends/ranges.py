@@ -3,7 +3,7 @@
 from rankdeck.backends.follow import last_json
 from rankdeck.backends.frames import FrameError, FrameParser
 from rankdeck.errors import AgentError
-from rankdeck.model.job import Chunk, FoundLine, LogPart, LogPlace
+from rankdeck.model.job import Chunk, FoundLine, Job, LogPart, LogPlace
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.shell import Result, Shell
 
@@ -12,10 +12,12 @@ LIMIT = 20.0
 
 
 class Ranges:
-    """Output of ranks by offset; every failure is a NodeError."""
+    """What one rank, or the launcher, wrote, by offset; every failure is a NodeError."""
 
-    def __init__(self, shell: Shell, agents: Agents, job: str, node: str) -> None:
-        self._shell, self._agents, self._job, self._node = shell, agents, job, node
+    def __init__(self, shell: Shell, agents: Agents, job: Job, rank: int) -> None:
+        self._shell, self._agents, self._job = shell, agents, job.id
+        nodes = (one.node for one in job.ranks if one.rank == rank)
+        self._node = next(nodes, job.nodes[0])
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
         """Whole lines from about that offset on; a negative one counts from the end."""

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from rankdeck.errors import HostKeyError, LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
+from rankdeck.model.job import CancelReport, JobSpec, Plan
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
 from rankdeck.state.switches import Switches
+from rankdeck.ui.port import OutputPort
 
 
 class Opening:
@@ -69,14 +70,8 @@ class Opening:
     ) -> None:
         del job_id, ranks, backlog
 
-    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
-        del place, size
-        raise self._not_yet(job_id)
-
-    async def find_in_log(
-        self, job_id: str, place: LogPlace, text: str, *, back: bool
-    ) -> FoundLine:
-        del place, text, back
+    def output(self, job_id: str, rank: int) -> OutputPort:
+        del rank
         raise self._not_yet(job_id)
 
     def _not_yet(self, what: str) -> LaunchError:

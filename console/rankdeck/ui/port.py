@@ -16,6 +16,18 @@ from rankdeck.state.messages import Messages
 from rankdeck.state.switches import Switches
 
 
+class OutputPort(Protocol):
+    """What one rank wrote, read and searched on its node; every failure is a NodeError."""
+
+    async def read(self, place: LogPlace, size: int) -> LogPart:
+        """Whole lines from about that offset on."""
+        ...
+
+    async def find(self, place: LogPlace, text: str, *, back: bool) -> FoundLine:
+        """The next line with `text`, or the one before."""
+        ...
+
+
 class SessionPort(Protocol):
     """One cluster: its state to read, and the few things a person can ask for."""
 
@@ -74,14 +86,8 @@ class SessionPort(Protocol):
         """From now on fetch the full text of these ranks, and so many bytes of what came before."""
         ...
 
-    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
-        """Lines from anywhere in what a rank wrote, fetched from its node; raises NodeError."""
-        ...
-
-    async def find_in_log(
-        self, job_id: str, place: LogPlace, text: str, *, back: bool
-    ) -> FoundLine:
-        """The next line with `text`, searched on the rank's node; raises NodeError."""
+    def output(self, job_id: str, rank: int) -> OutputPort:
+        """What a rank wrote, by offset."""
         ...
 
 

@@ -166,28 +166,8 @@ class Stage:
         del backlog
         self.watched.append((job_id, tuple(ranks)))
 
-    async def read_log(self, job_id: str, place: LogPlace, size: int) -> LogPart:
-        """By the agent's own code, on a file that stands for the node's."""
-        pieces, end = ranges.read(self.on_node[place.rank], place.offset, size)
-        chunks = [
-            Chunk(job_id, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data)
-            for p in pieces
-        ]
-        return LogPart(place.stream, tuple(chunks), end)
-
-    async def find_in_log(
-        self, job_id: str, place: LogPlace, text: str, *, back: bool
-    ) -> FoundLine:
-        del job_id
-        return FoundLine(
-            **{
-                name: value
-                for name, value in ranges.find(
-                    self.on_node[place.rank], text, place.offset, back
-                ).items()
-                if name != "end"
-            }
-        )
+    def output(self, job_id: str, rank: int) -> "OnNode":
+        return OnNode(job_id, self.on_node[rank])
 
     # ---- filling
 
@@ -232,3 +212,24 @@ class Stage:
         self.jobs.apply(
             Chunk(job_id, node, rank, stream, offset, at or time.time(), data)
         )
+
+
+class OnNode:
+    """Output by offset, by the agent's own code, on a file that stands for the node's."""
+
+    def __init__(self, job: str, path: Path) -> None:
+        self._job, self._path = job, path
+
+    async def read(self, place: LogPlace, size: int) -> LogPart:
+        pieces, end = ranges.read(self._path, place.offset, size)
+        chunks = [
+            Chunk(
+                self._job, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data
+            )
+            for p in pieces
+        ]
+        return LogPart(place.stream, tuple(chunks), end)
+
+    async def find(self, place: LogPlace, text: str, *, back: bool) -> FoundLine:
+        found = ranges.find(self._path, text, place.offset, back)
+        return FoundLine(found["at"], found["before"], found["count"], found["whole"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rankdeck.model.job import LogPart, LogPlace
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import words
-from rankdeck.ui.port import SessionPort
+from rankdeck.ui.port import OutputPort
 
 PART = 1 << 20
 """Bytes that are fetched at once."""
@@ -26,11 +26,9 @@ class Deep:
         return f"{self.part.stream}, {share:.0f}% of {words.size(self.part.end)}"
 
 
-async def fetch(
-    session: SessionPort, job_id: str, place: LogPlace, size: int = PART
-) -> Deep:
+async def fetch(output: OutputPort, place: LogPlace, size: int = PART) -> Deep:
     """Whole lines from about that place on; raises NodeError."""
-    part = await session.read_log(job_id, place, size)
+    part = await output.read(place, size)
     log = RankLog(place.rank, keep=_LINES, keep_bytes=4 * PART)
     for chunk in part.chunks:
         log.add(chunk)

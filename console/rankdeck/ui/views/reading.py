@@ -9,6 +9,7 @@ from rankdeck.model.job import Job, LogPlace
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import Line
 from rankdeck.ui.clean import clean
+from rankdeck.ui.port import OutputPort
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.views.deep import PART, Deep, before, fetch
 from rankdeck.ui.widgets.canvas import Run
@@ -94,9 +95,11 @@ class OneView:
         await self._fetch(place, size)
         self.view.put(last=back and not far)
 
+    def _output(self, rank: int) -> OutputPort:
+        return self._scene.deck.session.output(self._scene.job_id, rank)
+
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
-        session = self._scene.deck.session
-        self.deep = await fetch(session, self._scene.job_id, place, size)
+        self.deep = await fetch(self._output(place.rank), place, size)
         self.view.open(self.deep.log, live=False)
 
     async def find(self, text: str, *, back: bool) -> str:
@@ -109,8 +112,7 @@ class OneView:
             return "no line"
         offset = line.offset if back else line.offset + 1
         place = LogPlace(rank, line.stream, offset)
-        session = self._scene.deck.session
-        found = await session.find_in_log(self._scene.job_id, place, text, back=back)
+        found = await self._output(rank).find(place, text, back=back)
         more = "" if found.whole else " or more"
         if found.at is None:
             side = "before" if back else "after"
