@@ -1,0 +1,199 @@
+"""The views of a job's output, by keys, at every size."""
+
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.wire import Event
+from tests.ui.support import sample
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in, until
+
+SIZES = [(200, 50), (100, 30), (80, 24), (60, 15)]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """16 ranks: rank 5 died with a traceback, rank 9 never came to the barrier."""
+    stage = sample.fleet(4)[0]
+    stage.start(JOB, 4, 4)
+    for rank in range(16):
+        text = f"hello from {rank}\n" + "".join(
+            f"step {n} loss 2.{n}\n" for n in range(5)
+        )
+        stage.write(JOB, rank, text, at=1_000.0)
+        if rank == 5:
+            stage.write(
+                JOB, rank, "Traceback: \x1b[31mOSError\x1b[0m\n", "err", at=1_001.0
+            )
+        elif rank != 9:
+            stage.write(JOB, rank, "barrier reached\n", at=1_002.0)
+    stage.tell(JOB, "node02", "exited", rank=5, code=1, signal=None)
+    return stage
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_collapsed_names_the_odd_ranks_at_every_size(
+    stage: Stage, size: tuple[int, int]
+) -> None:
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("c")
+        await shows(app, pilot, "collapsed ")
+        await shows(app, pilot, "5  ")
+        screen = text_of(app)
+
+    assert len(screen.splitlines()) == size[1]
+    assert max(map(len, screen.splitlines())) <= size[0]
+    odd = [line for line in screen.splitlines() if "Traceback: OSError" in line]
+    assert odd[-1].split()[0] == "5"
+
+
+async def test_collapsed_lists_the_ranks_that_are_missing(stage: Stage) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("c")
+        await shows(app, pilot, "missing: 5,9")
+        await shows(app, pilot, "hello from 0..15")
+
+
+async def test_r_on_a_row_opens_its_ranks_as_a_wall(stage: Stage) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("c")
+        await shows(app, pilot, "missing: 5,9")
+        await pilot.press("r")
+        await shows(app, pilot, "ranks 5")
+        await lacks(app, pilot, "● 0 node01")
+
+
+async def test_diff_says_who_leaves_the_majority(stage: Stage) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("D")
+        await shows(app, pilot, "14 of 16 like the majority")
+        await shows(app, pilot, "Traceback: OSError")
+        await shows(app, pilot, "nothing more")
+
+
+async def test_a_set_of_ranks_limits_the_wall_and_nonsense_is_said(
+    stage: Stage,
+) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "● 0 node01")
+        await pilot.press("r")
+        await type_in(pilot, "node=node02")
+        await pilot.press("enter")
+        await lacks(app, pilot, "● 0 node01")
+        await shows(app, pilot, "● 4 node02")
+        assert stage.watched[-1][1] == (4, 5, 6, 7)
+        await pilot.press("r")
+        await type_in(pilot, ",99")
+        await pilot.press("enter")
+        await shows(app, pilot, "there is no rank 99")
+
+
+async def test_the_failed_rank_comes_first_when_asked(stage: Stage) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "● 0 node01")
+        await pilot.press("o")
+        await shows(app, pilot, "ordered by unusual")
+        await until(pilot, lambda: stage.watched[-1][1][0] == 5, "5 is not first")
+
+
+async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
+    stage: Stage,
+) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        at = stage.jobs.job(JOB).created + 1
+        stage.fleet.apply("node02", Event(at, "bad", "gpu.xid", "Xid 79: lost", "0"))
+        await pilot.press("M")
+        await shows(app, pilot, "node node02: 0: Xid 79: lost")
+        await pilot.press("at")
+        await shows(app, pilot, "the log line was read at")
+        await shows(app, pilot, "+0.0 s  0: Xid 79: lost")
+        await pilot.press("escape")
+        await shows(app, pilot, "ranks 0-15 by time")
+
+
+async def test_lines_are_filtered_in_and_out_and_escape_brings_all_back(
+    stage: Stage,
+) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("enter", "ampersand")
+        await type_in(pilot, "step")
+        await pilot.press("enter")
+        await lacks(app, pilot, "hello from 0")
+        await shows(app, pilot, "5 of 7")
+        await pilot.press("exclamation_mark")
+        await type_in(pilot, "step 3")
+        await pilot.press("enter")
+        await lacks(app, pilot, "step 3 loss")
+        await pilot.press("escape")
+        await shows(app, pilot, "hello from 0")
+
+
+async def test_the_view_is_saved_as_it_is_shown(stage: Stage, tmp_path: Path) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("enter")
+        await shows(app, pilot, "following")
+        app.screen._save(str(tmp_path / "x.log"))
+        await shows(app, pilot, "saved 7 lines of rank 0")
+        app.screen._save(str(tmp_path / "x.log"))
+        await shows(app, pilot, "not saved")
+
+    assert (tmp_path / "x.log").read_text().splitlines()[0] == "hello from 0"
+
+
+async def test_a_log_is_read_from_its_node_and_searched_there(
+    stage: Stage, tmp_path: Path
+) -> None:
+    lines = [f"line {n:06} of a long log" for n in range(120_000)]
+    lines[77] = "the needle is here"
+    text = "\n".join(lines) + "\n"
+    (tmp_path / "out").write_text(text)
+    stage.on_node[3] = tmp_path / "out"
+    stage.jobs.log(JOB, 3).resume(0)
+    stage._offsets[JOB, 3, "out"] = len(text) - 2600
+    stage.write(JOB, 3, text[-2600:])
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        app.screen.zoom(3)
+        await shows(app, pilot, "line 119999")
+        await pilot.press("g")
+        await shows(app, pilot, "line 000000")
+        await shows(app, pilot, "out, 0% of")
+        await pilot.press("G")
+        await shows(app, pilot, "following")
+        await pilot.press("slash")
+        await type_in(pilot, "needle")
+        await pilot.press("enter")
+        await shows(app, pilot, "match 1 of 1 in all of out")
+        await shows(app, pilot, "the needle is here")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_plain_shows_nothing_but_the_lines(
+    stage: Stage, size: tuple[int, int]
+) -> None:
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("enter", "L")
+        await lacks(app, pilot, "following")
+        assert text_of(app).splitlines()[0] == "hello from 0"
+        await pilot.press("escape")
+        await shows(app, pilot, "following")
