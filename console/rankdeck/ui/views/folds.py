@@ -53,6 +53,7 @@ class CollapsedView:
             self._collapse = Collapse({rank: self._scene.log(rank) for rank in ranks})
             self._opened.clear()
         self._table.restart()
+        self._collapse.update()
         self.refresh(job)
 
     def show(self, job: Job) -> None:

@@ -69,8 +69,12 @@ class OneView:
         if self.deep is not None:
             part = self.deep.part
             return part.stream, part.start if back else part.stop
-        lines = self.view.log_source.lines if self.view.log_source else ()
-        return (lines[0].stream, lines[0].offset) if lines else None
+        source = self.view.log_source
+        if source is None or not source.lines:
+            return None
+        if source.gaps:
+            return source.gaps[-1].stream, source.gaps[-1].end
+        return source.lines[0].stream, source.lines[0].offset
 
     @property
     def whole(self) -> bool:
