@@ -12,7 +12,6 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -21,7 +20,7 @@ from rankdeck import plugins
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import inspect_job
-from rankdeck.backends.plans import render
+from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.ranges import Ranges
 from rankdeck.backends.recording import Recording
 from rankdeck.backends.replay import play, read_replay
@@ -44,6 +43,7 @@ from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Means, preflight
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.install import Installer
+from rankdeck.remote.questions import Questions
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.abort import countdown_for
 from rankdeck.rules.lens import Inspection
@@ -82,7 +82,7 @@ class Session:
         self.jobs = Jobs()
         self.switches = Switches(cluster)
         self.messages = Messages()
-        self.pending_host_key: HostKeyError | None = None
+        self.questions = Questions()
         self._history = history
         self._chronicle = Chronicle(history, self.fleet)
         self._tasks = tasks
@@ -94,9 +94,7 @@ class Session:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
-        self._answer: asyncio.Future[bool] | None = None
         self._background: list[asyncio.Task[None]] = []
-        self._asking = asyncio.Lock()
 
     # ---- jobs
 
@@ -359,25 +357,14 @@ class Session:
 
     # ---- host keys
 
-    async def confirm(self, error: HostKeyError) -> bool:
-        """Put the question where a front end sees it, one at a time."""
-        async with self._asking:
-            self._answer = asyncio.get_running_loop().create_future()
-            self.pending_host_key = error
-            try:
-                return await self._answer
-            finally:
-                self.pending_host_key = None
+    @property
+    def pending_host_key(self) -> HostKeyError | None:
+        """A host key that only the operator can judge."""
+        return self.questions.pending
 
     def answer_host_key(self, accept: bool) -> None:
         """The operator's answer to `pending_host_key`."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(accept)
-
-
-def new_job_id(name: str) -> str:
-    """`himeno-1121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
-    return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
+        self.questions.answer(accept)
 
 
 @asynccontextmanager
@@ -401,7 +388,7 @@ async def open_session(
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
         stack.callback(logger.removeHandler, session.messages)
-        connections = Connections(cluster, confirm or session.confirm)
+        connections = Connections(cluster, confirm or session.questions.confirm)
         await stack.enter_async_context(connections)
         link = None
         if telemetry:

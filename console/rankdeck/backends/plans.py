@@ -1,6 +1,8 @@
 """Plans of the ssh backend, and any plan as text."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from secrets import token_hex
 
 from rankdeck.backends.layout import Layout, lay_out
 from rankdeck.backends.mpi import plan_mpi
@@ -84,3 +86,8 @@ def _node_text(node: NodePlan) -> str:
         process_line(process) + (" &" if several else "") for process in node.processes
     ]
     return "\n".join(lines) + "\n"
+
+
+def new_job_id(name: str) -> str:
+    """`himeno-1121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
+    return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
