@@ -11,6 +11,7 @@ NAMES = (
     "startup",
     "agent",
     "telemetry_private",
+    "collapse",
     "launch",
     "preflight",
 )

@@ -1,0 +1,82 @@
+"""512 ranks of 40 lines folded, then more lines: ours against a Counter of masked lines."""
+
+import re
+import time
+from collections import Counter
+from statistics import median
+
+from benchmarks.result import Result
+from rankdeck.logs.collapse import Collapse, folded
+from rankdeck.model.job import Chunk
+from rankdeck.state.lines import RankLog
+
+RANKS, LINES, ROUNDS = 512, 40, 5
+BUDGET = 0.1
+"""CPU seconds for all ranks, and no more than twice the peer, which keeps neither values nor ranks."""
+
+
+def run() -> list[Result]:
+    """CPU seconds of folding everything, and of folding 5,000 further lines."""
+    ours: list[float] = []
+    peer: list[float] = []
+    later: list[float] = []
+    for _ in range(ROUNDS):
+        logs = _logs()
+        begin = time.process_time()
+        collapse = Collapse(logs)
+        while collapse.update():
+            pass
+        folded(collapse)
+        ours.append(time.process_time() - begin)
+        for rank in range(125):
+            _write(logs[rank], rank, 40)
+        begin = time.process_time()
+        while collapse.update():
+            pass
+        later.append(time.process_time() - begin)
+        begin = time.process_time()
+        _naive()
+        peer.append(time.process_time() - begin)
+    return [
+        Result(
+            name="collapse 512 ranks",
+            value=median(ours),
+            unit="CPU s",
+            peer="re.sub and Counter",
+            peer_value=median(peer),
+            budget=BUDGET,
+            on_ratio=False,
+        ),
+        Result(
+            name="collapse 5,000 more lines",
+            value=median(later),
+            unit="CPU s",
+            budget=0.05,
+            on_ratio=False,
+        ),
+    ]
+
+
+def _text(rank: int, start: int) -> str:
+    return "".join(
+        f"step {n} loss 2.{n:03} {11_800 + (rank * 7 + n) % 90} tok/s rank {rank}\n"
+        for n in range(start, start + LINES)
+    )
+
+
+def _write(log: RankLog, rank: int, start: int) -> None:
+    offset = log.positions()["out"]
+    log.add(Chunk("j", "n", rank, "out", offset, 1.0, _text(rank, start).encode()))
+
+
+def _logs() -> dict[int, RankLog]:
+    logs = {rank: RankLog(rank) for rank in range(RANKS)}
+    for rank, log in logs.items():
+        _write(log, rank, 0)
+    return logs
+
+
+def _naive() -> None:
+    number = re.compile(r"-?\d+(?:\.\d+)?")
+    texts = [_text(rank, 0) for rank in range(RANKS)]
+    Counter(number.sub("#", line) for text in texts for line in text.splitlines())
