@@ -39,6 +39,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Means, preflight
 from rankdeck.remote.attach import Agents
@@ -85,6 +86,7 @@ class Session:
         self.questions = Questions()
         self._history = history
         self._chronicle = Chronicle(history, self.fleet)
+        self._nodes_log = history.nodes_of(cluster.name)
         self._tasks = tasks
         self._backend: Backend
         self._connections: Connections
@@ -244,13 +246,7 @@ class Session:
 
     async def settle(self, limit: float) -> None:
         """Wait until every node was heard or has failed, at most `limit` seconds."""
-        await self._until(self._is_settled, limit)
-
-    def _is_settled(self) -> bool:
-        return all(
-            node.heard_s() is not None or node.failed_to_attach
-            for node in self.fleet.nodes()
-        )
+        await self._until(self.fleet.settled, limit)
 
     async def _until(self, condition: Callable[[], bool], limit: float) -> None:
         deadline = time.monotonic() + limit
@@ -281,6 +277,10 @@ class Session:
         """Puts agents on nodes as a service, or takes them away."""
         return Installer(self._connections, self._agents, system=system, dry=dry)
 
+    def acknowledge(self, ack: Ack) -> None:
+        """Keep what an operator said of a node; an `until` in the past takes it back."""
+        self._nodes_log.acknowledge(ack, self.fleet)
+
     # ---- opening and closing
 
     def begin(self, connections: Connections, link: Link | None) -> None:
@@ -294,6 +294,7 @@ class Session:
             self.jobs.restore(job)
             if not job.state.final:
                 self._follow(job)
+        self._nodes_log.recall(self.fleet, time.time())
         self._start(self._judge())
         self._start(self._save())
         if link is not None:
@@ -315,8 +316,6 @@ class Session:
         self._background = [task for task in self._background if not task.done()]
         self._background.append(self._tasks.create_task(work))
         return self._background[-1]
-
-    # ---- what runs by itself
 
     async def _judge(self) -> None:
         """Begin and carry out gang aborts."""
@@ -354,8 +353,8 @@ class Session:
             self.notice_stalls()
             for job_id in tuple(self._followers):
                 self._chronicle.save(self.jobs.job(job_id), time.time())
-
-    # ---- host keys
+            self._nodes_log.exchange(self.fleet, time.time())
+            self.fleet.set_busy(self.jobs.busy())
 
     @property
     def pending_host_key(self) -> HostKeyError | None:

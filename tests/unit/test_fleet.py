@@ -261,3 +261,14 @@ def test_samples_survive_the_wire() -> None:
 
     assert fleet.node("n1").mean("cpu.used") == 1.5
     assert fleet.node("n1").worst("cpu.used") == 1.5
+
+
+def test_silence_is_reported_even_where_somebody_asked_for_health_before() -> None:
+    fleet, clock = made()
+    fleet.apply("n1", sample(mem__used=5))
+    fleet.take_changes()
+    clock.now += 3.1
+    assert fleet.node("n1").health.level is Level.UNKNOWN
+
+    assert fleet.take_changes() == {"n1"}
+    assert fleet.take_changes() == frozenset()

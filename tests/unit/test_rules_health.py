@@ -1,13 +1,23 @@
-import pytest
+import subprocess
+import sys
+from pathlib import Path
 
-from rankdeck.model.health import Level
-from rankdeck.rules.health import Expected, Facts, assess
-from rankdeck.rules.table import RULES
-from rankdeck_agent.wire import METRICS
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rankdeck_agent.rules.coverage import cover
+from rankdeck_agent.rules.derive import derive
+from rankdeck_agent.rules.explain import explain
+from rankdeck_agent.rules.facts import Expected, Facts, Memory
+from rankdeck_agent.rules.judge import assess, judge
+from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.rules.table import CHECKS, DERIVED, RULES
+from rankdeck_agent.wire import METRICS, Event, Hello, Sample
 
 
 def judged(**facts):
-    return assess(Facts(now=0.0, **facts), {})[0]
+    return assess(Facts(now=0.0, **facts), Memory())[0]
 
 
 def found(check, **facts):
@@ -16,10 +26,17 @@ def found(check, **facts):
 
 def held(seconds, **facts):
     """Health after the same facts held for so long."""
-    memory = {}
+    memory = Memory()
     for now in range(seconds + 1):
         health, memory = assess(Facts(now=float(now), **facts), memory)
     return health
+
+
+def told(health, check):
+    return [reason for reason in health.reasons if reason.check == check]
+
+
+# ---- silence and coverage
 
 
 def test_a_silent_node_is_unknown() -> None:
@@ -34,88 +51,139 @@ def test_a_node_without_any_known_number_is_unknown_not_ok() -> None:
     assert judged(values={"shoe.size": {"": 1}}).level is Level.UNKNOWN
 
 
-def test_what_a_node_does_not_have_is_not_counted_as_checked() -> None:
-    absent = frozenset(
-        name for name in METRICS if name.startswith(("gpu", "rdma", "psi"))
+def test_there_are_25_checks_and_a_node_without_gpus_has_fewer() -> None:
+    absent = frozenset(name for name in METRICS if name.startswith(("gpu", "rdma")))
+    health = judged(values={"mem.used": {"": 5}}, absent=absent)
+
+    assert [check.number for check in CHECKS] == list(range(1, 26))
+    assert judged(values={"mem.used": {"": 5}}).checks == 25
+    assert health.checks == 14
+    assert health.evaluated == 1
+
+
+def test_growth_is_not_judged_by_one_reading() -> None:
+    facts = Facts(now=0.0, values={"rdma.retx": {"a": 5}, "mem.used": {"": 5}})
+    first, memory = assess(facts, Memory())
+    second, _ = assess(facts, memory)
+
+    assert (first.evaluated, second.evaluated) == (1, 2)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sets(st.sampled_from(sorted(METRICS))), st.sets(st.sampled_from(sorted(METRICS)))
+)
+def test_coverage_adds_up(there, absent) -> None:
+    facts = Facts(
+        now=0.0,
+        values={name: {"": 0} for name in there - absent},
+        absent=frozenset(absent),
     )
-    with_all, without = (
-        judged(values={"mem.used": {"": 5}}),
-        judged(values={"mem.used": {"": 5}}, absent=absent),
+    covered = cover(facts, settled=True)
+    findings = explain(facts, derive(facts), Memory(), covered, ())
+    states = [finding.state for finding in findings]
+
+    assert covered.judged <= covered.applicable
+    assert states.count("n/a") == 25 - len(covered.applicable)
+    assert states.count("ok") == len(covered.judged)
+    assert states.count("unknown") == len(covered.applicable - covered.judged)
+
+
+# ---- the table
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row, rule in enumerate(RULES) if rule.metric not in DERIVED],
+    ids=lambda row: f"{RULES[row].check}-{RULES[row].level.word}-{row}",
+)
+def test_every_row_fires_ends_and_speaks(row) -> None:
+    rule = RULES[row]
+    good, bad = (10.0**9, rule.enter) if rule.below else (0.0, rule.enter)
+    device = "0" if rule.only or rule.over else ""
+
+    def facts(now, number):
+        values = {rule.metric: {device: number}, "mem.available": {"": 1}}
+        if rule.over:
+            values[rule.over] = {device: 1}
+        if rule.only:
+            values[rule.only[0]] = {device: rule.only[1]}
+        return Facts(now=now, values=values)
+
+    memory, steps = Memory(), [(0.0, good if not rule.falls else 9)]
+    if rule.falls:
+        steps += [(n + 1.0, (n + 1) % 2) for n in range(int(2 * rule.enter))]
+    else:
+        steps += [
+            (10.0, bad * (1.01 if not rule.below else 1)),
+            (11.0 + rule.hold, bad * (1.01 if not rule.below else 1)),
+        ]
+    for now, number in steps:
+        health, memory = assess(facts(now, number), memory)
+    over = steps[-1][0] + rule.window + rule.linger + 1
+    for now in (over, over + 1, over + 2 + rule.linger):
+        ended, memory = assess(
+            facts(now, good if not rule.window else steps[-1][1]), memory
+        )
+
+    assert any(r.check == rule.check and r.level >= rule.level for r in health.reasons)
+    assert not [
+        r for r in ended.reasons if r.check == rule.check and r.level is rule.level
+    ]
+    assert rule.metric in METRICS
+    assert all(r.text.count(" · ") == 2 for r in health.reasons)
+
+
+@pytest.mark.parametrize(
+    "rule", RULES, ids=lambda r: f"{r.check}-{r.metric}-{r.level.word}"
+)
+def test_every_row_knows_its_metric_and_ends_on_the_good_side(rule) -> None:
+    assert rule.metric in METRICS or rule.metric in DERIVED
+    assert not rule.over or rule.over in METRICS
+    assert (rule.clear >= rule.enter) if rule.below else (rule.clear <= rule.enter)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.floats(80.01, 84.99), min_size=2, max_size=60))
+def test_between_the_two_lines_nothing_changes(temperatures) -> None:
+    """No flapping inside the hysteresis: 85 is hot, 80 is cool, what was stays."""
+
+    def run(start):
+        memory, levels = Memory(), []
+        for now, value in enumerate([start] * 62 + temperatures):
+            facts = Facts(now=float(now), values={"gpu.temp": {"0": value}})
+            health, memory = assess(facts, memory)
+            levels.append(bool(told(health, "gpu.temp")))
+        return set(levels[62:])
+
+    assert run(70.0) == {False}
+    assert run(86.0) == {True}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.permutations(
+        ["disk.used", "gpu.temp", "mem.used", "gpu.ecc_uncorrected", "net.up"]
     )
-
-    assert (with_all.evaluated, without.evaluated) == (1, 1)
-    assert without.checks == with_all.checks - 6
-
-
-def test_lost_gpus_are_bad_but_unread_ones_are_only_unknown() -> None:
-    expected = Expected(gpus=8)
-
-    assert (
-        found("gpu.count", expected=expected, values={"gpu.used": {"0": 1}})[0].level
-        is Level.BAD
-    )
-    assert found(
-        "gpu.count",
-        expected=expected,
-        absent=frozenset({"gpu.used"}),
-        values={"mem.used": {"": 1}},
-    )
-    assert not found(
-        "gpu.count",
-        expected=expected,
-        failed={"gpu.used": "driver"},
-        values={"mem.used": {"": 1}},
-    )
-    assert not found(
-        "gpu.count",
-        expected=expected,
-        values={"gpu.used": dict.fromkeys("01234567", 1)},
-    )
-
-
-def test_a_link_is_bad_only_if_it_was_wanted() -> None:
-    down = {"net.up": {"eth0": 0, "eth1": 0}}
-
-    assert not found("net.link", values=down)
-    assert [
-        r.device
-        for r in found("net.link", values=down, seen_up=frozenset({("net.up", "eth1")}))
-    ] == ["eth1"]
-    assert [
-        r.device
-        for r in found("net.link", values=down, expected=Expected(interface="eth0"))
-    ] == ["eth0"]
-    ports = {"rdma.up": {"mlx5_0/1": 1, "mlx5_1/1": 0}}
-    assert found("rdma.link", values=ports, expected=Expected(rdma=2))
-    assert not found("rdma.link", values=ports, expected=Expected(rdma=1))
-
-
-def test_rates_and_models_are_compared_with_the_cluster_file() -> None:
-    told = Expected(other={"rdma_rate_gbps": 100, "gpu_model": "A100"})
-    facts = {
-        "values": {"rdma.rate": {"mlx5_0/1": 25e9}},
-        "inventory": {
-            "gpu.0.model": "NVIDIA A100-SXM4-80GB",
-            "gpu.1.model": "Tesla T4",
-        },
+)
+def test_the_order_of_metrics_makes_no_difference(order) -> None:
+    numbers = {
+        "disk.used": {"/": 99, "/data": 85},
+        "gpu.temp": {"0": 99, "1": 50},
+        "mem.used": {"": 99},
+        "gpu.ecc_uncorrected": {"0": 2},
+        "net.up": {"eth0": 0},
     }
+    seen = frozenset({("net.up", "eth0")})
 
-    assert (
-        "25 Gbit/s, expected 100 Gbit/s"
-        in found("expect.rdma_rate_gbps", expected=told, **facts)[0].text
-    )
-    assert (
-        "gpu.1.model is Tesla T4"
-        in found("expect.gpu_model", expected=told, **facts)[0].text
-    )
+    def run(names):
+        memory = Memory()
+        for now in (0.0, 100.0):
+            facts = Facts(now=now, values={n: numbers[n] for n in names}, seen_up=seen)
+            health, memory = assess(facts, memory)
+        return health
 
-
-def test_a_killed_process_is_remembered_for_a_while() -> None:
-    _, memory = assess(Facts(now=0.0, rates={"mem.oom_kills": {"": 1.0}}), {})
-    soon, memory = assess(Facts(now=300.0, rates={"mem.oom_kills": {"": 0.0}}), memory)
-    late, _ = assess(Facts(now=700.0, rates={"mem.oom_kills": {"": 0.0}}), memory)
-
-    assert (soon.level, late.level) == (Level.WARN, Level.OK)
+    assert run(order) == run(sorted(numbers))
 
 
 def test_only_the_worst_of_one_check_is_shown() -> None:
@@ -128,44 +196,263 @@ def test_only_the_worst_of_one_check_is_shown() -> None:
 
 
 def test_load_is_judged_per_core() -> None:
-    assert (
-        held(300, values={"cpu.load1": {"": 15.0}, "cpu.cores": {"": 8}}).level
-        is Level.OK
+    cores = {"cpu.cores": {"": 8}}
+
+    assert held(300, values={"cpu.load1": {"": 15.0}, **cores}).level is Level.OK
+    assert held(300, values={"cpu.load1": {"": 17.0}, **cores}).level is Level.WARN
+
+
+def test_pcie_is_judged_only_under_load() -> None:
+    lanes = {"gpu.pcie_width": {"0": 8}, "gpu.pcie_width_max": {"0": 16}}
+
+    assert not told(held(61, values={**lanes, "gpu.used": {"0": 0}}), "gpu.pcie")
+    assert told(held(61, values={**lanes, "gpu.used": {"0": 90}}), "gpu.pcie")
+
+
+def test_held_gpu_memory_is_no_leftover_while_our_job_runs() -> None:
+    values = {
+        "gpu.mem_used": {"0": 50}, "gpu.mem_total": {"0": 80}, "gpu.used": {"0": 0},
+    }  # fmt: skip
+
+    assert told(held(1801, values=values), "gpu.held")
+    assert not told(held(1801, values=values, busy=True), "gpu.held")
+
+
+# ---- growth
+
+
+def counted(readings, metric="rdma.retries_exhausted", **facts):
+    memory = Memory()
+    for now, number in readings:
+        values = {metric: {"mlx5_0/1": number}}
+        health, memory = assess(Facts(now=float(now), values=values, **facts), memory)
+    return health
+
+
+def test_an_error_is_remembered_for_its_window_and_a_reset_is_no_error() -> None:
+    assert told(counted([(0, 5), (10, 6), (200, 6)]), "rdma.retries")
+    assert not told(counted([(0, 5), (10, 6), (320, 6)]), "rdma.retries")
+    assert not told(counted([(0, 500), (10, 0)]), "rdma.retries")
+    assert not told(counted([(0, 500)]), "rdma.retries")
+
+
+def test_judging_the_same_sample_twice_counts_it_once() -> None:
+    readings = [(0, 0), (1, 59), (1, 59), (2, 59)]
+
+    assert not told(counted(readings, "rdma.retx"), "rdma.retx")
+    assert told(counted([*readings, (3, 61)], "rdma.retx"), "rdma.retx")
+
+
+def flapping(times, apart, **facts):
+    readings = [(0, 1)]
+    for n in range(times):
+        readings += [(n * apart + 10, 0), (n * apart + 20, 1)]
+    return told(counted(readings, "rdma.up", **facts), "link.flap")
+
+
+def test_two_falls_in_an_hour_warn_and_three_in_twelve_are_bad() -> None:
+    assert not flapping(1, 600)
+    assert flapping(2, 600)[0].level is Level.WARN
+    assert not flapping(2, 4000)
+    assert flapping(3, 4000)[0].level is Level.BAD
+
+
+def test_after_a_boot_links_may_come_and_go() -> None:
+    assert not flapping(3, 60, uptime=600.0)
+    assert flapping(3, 60, uptime=9000.0)
+
+
+# ---- what was expected
+
+
+def test_lost_gpus_are_bad_but_unread_ones_are_only_unknown() -> None:
+    expected = Expected(gpus=8)
+    eight = dict.fromkeys("01234567", 1)
+    memory = {"mem.used": {"": 1}}
+
+    lost = found("gpu.count", expected=expected, values={"gpu.used": {"0": 1}})
+    assert (lost[0].level, lost[0].text.split(" · ")[0]) == (Level.BAD, "1 of 8 GPUs")
+    absent = frozenset({"gpu.used", "gpu.mem_total"})
+    gone = judged(expected=expected, absent=absent, values=memory)
+    assert told(gone, "gpu.count")
+    assert gone.evaluated == 2
+    failed = {"gpu.used": "driver"}
+    assert not found("gpu.count", expected=expected, failed=failed, values=memory)
+    assert not found("gpu.count", expected=expected, values={"gpu.used": eight})
+    other = Expected(other={"gpu_count": 8})
+    assert found("gpu.count", expected=other, values={"gpu.used": {"0": 1}})
+
+
+def down(seconds, **facts):
+    return held(seconds, **facts).reasons
+
+
+def test_a_link_is_bad_only_if_it_was_wanted_and_stays_down() -> None:
+    links = {"net.up": {"eth0": 0, "eth1": 0}}
+
+    assert not down(20, values=links)
+    seen = frozenset({("net.up", "eth1")})
+    assert not down(14, values=links, seen_up=seen)
+    assert [r.device for r in down(15, values=links, seen_up=seen)] == ["eth1"]
+    named = Expected(interface="eth0")
+    assert [r.device for r in down(15, values=links, expected=named)] == ["eth0"]
+    ports = {"rdma.up": {"mlx5_0/1": 1, "mlx5_1/1": 0}}
+    assert [r.check for r in down(15, values=ports, expected=Expected(rdma=2))] == [
+        "rdma.link"
+    ]
+    assert not down(15, values=ports, expected=Expected(rdma=1))
+
+
+def test_a_port_that_comes_back_is_good_only_after_two_minutes() -> None:
+    memory, levels = Memory(), {}
+    for now in range(200):
+        facts = Facts(
+            now=float(now),
+            values={"rdma.up": {"a": int(now > 20)}},
+            expected=Expected(rdma=1),
+        )
+        health, memory = assess(facts, memory)
+        levels[now] = bool(told(health, "rdma.link"))
+
+    assert [levels[now] for now in (14, 15, 30, 139, 141)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_rates_models_and_mounts_are_compared_with_the_cluster_file() -> None:
+    expected = Expected(
+        other={"rdma_rate_gbps": 100, "gpu_model": "A100", "mounts": "/, /scratch"}
     )
-    assert (
-        held(300, values={"cpu.load1": {"": 17.0}, "cpu.cores": {"": 8}}).level
-        is Level.WARN
+    health = held(
+        15,
+        expected=expected,
+        values={"rdma.rate": {"mlx5_0/1": 25e9}, "disk.used": {"/": 5}},
+        inventory={"gpu.0.model": "NVIDIA A100-SXM4-80GB", "gpu.1.model": "Tesla T4"},
     )
+
+    assert "25 Gbit/s, expected 100 Gbit/s" in told(health, "rdma.rate")[0].text
+    assert "gpu.1.model is Tesla T4, expected A100" in told(health, "expect")[0].text
+    assert [r.device for r in told(health, "disk.mounted")] == ["/scratch"]
 
 
 def test_a_clock_that_is_off_is_said() -> None:
-    assert (
-        "30 s behind"
-        in found("node.clock", skew=-30.0, values={"mem.used": {"": 1}})[0].text
-    )
+    reasons = told(held(11, skew=-30.0, values={"mem.used": {"": 1}}), "node.clock")
+
+    assert "30 s behind" in reasons[0].text
 
 
 @pytest.mark.parametrize(
-    "rule", RULES, ids=lambda rule: f"{rule.check}-{rule.level.word}"
+    ("action", "level"), [(0, None), (1, 3), (2, 3), (3, 2), (4, 3), (9, 3)]
 )
-def test_every_row_fires_ends_and_speaks(rule) -> None:
-    source = "rates" if rule.rate else "values"
-    over = {"values": {rule.over: {"": 1}}} if rule.over else {}
+def test_what_the_driver_asks_for_is_told_by_value(action, level) -> None:
+    reasons = found("gpu.recovery", values={"gpu.recovery": {"0": action}})
 
-    def facts(now, number):
-        numbers = (
-            {**over.get("values", {}), rule.metric: {"": number}}
-            if source == "values"
-            else {rule.metric: {"": number}}
-        )
-        return Facts(now=now, **{source: numbers})
+    assert [r.level for r in reasons] == ([] if level is None else [level])
 
-    memory = {}
-    for now in (0.0, rule.hold / 2, rule.hold):
-        health, memory = assess(facts(now, rule.enter * 1.001), memory)
-    ended, _ = assess(facts(rule.hold + rule.sticky + 1, 0), memory)
 
-    assert any(r.check == rule.check and r.level >= rule.level for r in health.reasons)
-    assert ended.level is Level.OK
-    assert rule.metric in METRICS
-    assert all(r.text.count(" · ") == 2 for r in health.reasons)
+# ---- events
+
+
+def after(*events, later=0.0, boot="a", ends="a"):
+    values = {"mem.used": {"": 1}}
+    facts = Facts(now=0.0, at=2e9, values=values, events=events, boot=boot)
+    _, memory = assess(facts, Memory())
+    return assess(Facts(now=later, at=2e9 + later, values=values, boot=ends), memory)[0]
+
+
+def xid(number, level="bad", at=2e9, device="0000:18:00"):
+    return Event(at, level, "kernel.xid", f"Xid {number}, lost · reboot", device)
+
+
+def test_an_xid_stays_until_a_reboot_or_three_days() -> None:
+    assert after(xid(79), later=86400).level is Level.BAD
+    assert after(xid(79), later=3 * 86400 + 1).level is Level.OK
+    assert after(xid(79), later=60, ends="b").level is Level.OK
+    assert [r.text for r in after(xid(79)).reasons] == [
+        "Xid 79, lost · the driver reports an error of this GPU · reboot"
+    ]
+
+
+def test_what_an_application_did_says_nothing_against_the_node() -> None:
+    assert after(xid(13, "info")).level is Level.OK
+
+
+def test_two_xids_of_one_gpu_stand_beside_each_other_and_repeats_are_counted() -> None:
+    health = after(xid(79), xid(63, "warn"), xid(63, "warn", at=2e9 + 5))
+
+    assert health.level is Level.BAD
+    texts = [
+        r.text for r in after(xid(63, "warn"), xid(63, "warn", at=2e9 + 5)).reasons
+    ]
+    assert texts[0].startswith("2 times: Xid 63")
+    assert len(after(xid(63), xid(63)).reasons) == 1
+    assert not after(xid(63), xid(63)).reasons[0].text.startswith("2 times")
+
+
+def test_an_ok_ends_what_the_same_check_said() -> None:
+    def nfs(level):
+        return Event(2e9, level, "kernel.nfs", "server not responding", "files")
+
+    assert (
+        after(nfs("bad"), nfs("ok")).level is Level.BAD
+    )  # the same instant: told again
+    ok = Event(2e9 + 9, "ok", "kernel.nfs", "server OK", "files")
+    assert after(nfs("bad"), ok).level is Level.OK
+
+
+def test_the_past_that_an_agent_tells_again_ages_as_it_should() -> None:
+    old = Event(2e9 - 500, "warn", "kernel.oom", "killed a.out")
+
+    assert after(old).level is Level.WARN
+    assert after(old, later=101.0).level is Level.OK
+    assert (
+        after(Event(2e9 - 700, "warn", "kernel.oom", "killed a.out")).level is Level.OK
+    )
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.builds(
+    Event, st.floats(0, 4e9), st.sampled_from(["ok", "info", "warn", "bad", "?"]),
+    st.text(max_size=20), st.text(max_size=40), st.text(max_size=10)), max_size=200))  # fmt: skip
+def test_no_flood_of_events_fills_the_memory(events) -> None:
+    facts = Facts(now=0.0, at=2e9, values={"mem.used": {"": 1}}, events=tuple(events))
+    health, memory = assess(facts, Memory())
+
+    assert len(memory.happened) <= 64
+    assert len(health.reasons) <= 64
+
+
+# ---- one node without a console
+
+
+def test_one_function_judges_one_sample() -> None:
+    sample = Sample(0, 1.0, {"disk.used": {"/": 99}, "mem.used": {"": 5}})
+    health, memory = judge(
+        sample, Hello("n", True, boot="x"), Memory(), Expected(), 0.0
+    )
+
+    assert (health.level, health.reasons[0].check) == (Level.BAD, "disk.full")
+    assert memory.boot == "x"
+
+
+def test_drift_is_listed_beside_the_rest() -> None:
+    odd = Reason("drift", Level.WARN, "a · b · c", "gpu.driver")
+
+    assert judged(values={"mem.used": {"": 1}}, drift=(odd,)).reasons == (odd,)
+
+
+def test_the_rules_run_on_the_oldest_python() -> None:
+    old = Path.home() / ".pyenv/versions/3.9.18/bin/python"
+    python = str(old) if old.exists() else sys.executable
+    code = "import rankdeck_agent.rules.judge, rankdeck_agent.rules.explain, sys; print([m for m in sys.modules if m.startswith('rankdeck.')])"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [python, "-c", code], cwd=root / "agents", capture_output=True, text=True,
+        timeout=30, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.strip() == "[]"

@@ -1,7 +1,7 @@
 import pytest
 
-from rankdeck.model import units
 from rankdeck.model.text import clean
+from rankdeck_agent.rules import units
 
 
 @pytest.mark.parametrize(

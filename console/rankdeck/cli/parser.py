@@ -9,6 +9,7 @@ EXIT_CODES = """exit codes:
   1    trouble: a node, a network, a broker, processes that cancel could not end
   2    bad input: a wrong option, file or name
   run  that of the first rank that failed; 128 + N if signal N ended it; 130 after Ctrl-C
+  health  0 ok, 1 warn, 2 bad, 3 unknown or trouble: as monitoring plug-ins have them
   status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
 
 
@@ -49,6 +50,12 @@ _SET = _option(
     action="append",
     default=[],
 )
+_FOR = {
+    "--for": _option("how long, e.g. 30m, 4h, 2d (default 4h)", metavar="SPAN", dest="limit", default="4h"),
+    "--why": _option("a sentence for the others", metavar="TEXT", default=""),
+    "--off": _flag("take it back"),
+}  # fmt: skip
+_NODESET = _option("e.g. n[01-04]", metavar="NODESET")
 
 VERBS = (
     Verb(
@@ -62,6 +69,46 @@ VERBS = (
         "say how every node is",
         "rankdeck.cli.status:status",
         {"--wait": _WAIT},
+    ),
+    Verb(
+        "health",
+        "judge nodes; exit codes as monitoring plug-ins have them",
+        "rankdeck.cli.health:health",
+        {
+            "nodes": {**_NODESET, "nargs": "?", "default": ""},
+            "--wait": _WAIT,
+        },
+    ),
+    Verb(
+        "ack",
+        "list a reason of nodes without counting it, until it gets worse or the time is over",
+        "rankdeck.cli.acks:ack",
+        {
+            "nodes": _NODESET,
+            "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
+            "--device": _option("only this device", metavar="DEVICE", default=""),
+            **_FOR,
+        },
+    ),
+    Verb(
+        "silence",
+        "count no reason of these nodes for a while: maintenance",
+        "rankdeck.cli.acks:silence",
+        {"nodes": _NODESET, **_FOR},
+    ),
+    Verb(
+        "expect",
+        "learn from the nodes what the cluster file should expect of them",
+        "rankdeck.cli.expect:expect",
+        {
+            "--write": _option(
+                "put it into the cluster file, or into FILE",
+                metavar="FILE",
+                nargs="?",
+                const="",
+            ),
+            "--wait": _WAIT,
+        },
     ),
     Verb(
         "nodes",

@@ -125,6 +125,8 @@ def health_shape(health: Health) -> Shape:
                 "level": reason.level.word,
                 "text": reason.text,
                 "device": reason.device,
+                "acknowledged_until": reason.acknowledged_until,
+                "acknowledged_by": reason.acknowledged_by,
             }
             for reason in health.reasons
         ],

@@ -22,12 +22,15 @@ SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 
 def status(options: argparse.Namespace, _open_console: object) -> int:
     """Say how every node is; the code is that of the worst."""
-    return until_done(_status(choose.cluster(options.cluster), _wait(options), options))
+    return until_done(
+        _status(choose.cluster(options.cluster), wait_of(options), options)
+    )
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with _heard(cluster, wait) as session:
+    async with heard(cluster, wait) as session:
         fleet = session.fleet
+        fleet.compare_peers()
         # While the session is open: a node falls silent when it closes.
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
@@ -48,7 +51,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 
 @asynccontextmanager
-async def _heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
+async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     """The session once each node has spoken, or cannot, or the time is over."""
     output.progress(f"{cluster.name}: asking {len(cluster.nodes)} nodes …")
     async with opened(cluster, telemetry=True) as session:
@@ -111,11 +114,11 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
     cluster = choose.cluster(options.cluster)
     if not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
-    return until_done(_live(cluster, _wait(options), options))
+    return until_done(_live(cluster, wait_of(options), options))
 
 
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with _heard(cluster, wait) as session:
+    async with heard(cluster, wait) as session:
         states = {state.name: state for state in session.fleet.nodes()}
     return _list(
         cluster, [_live_shape(node, states) for node in cluster.nodes], options
@@ -144,7 +147,8 @@ def _list(
     return codes.OK
 
 
-def _wait(options: argparse.Namespace) -> float:
+def wait_of(options: argparse.Namespace) -> float:
+    """The seconds after `--wait`; raises UsageError."""
     if not 0 <= options.wait <= WAIT_LIMIT:
         raise codes.UsageError(f"--wait: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.wait)

@@ -266,6 +266,8 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
             values[key] = value.integer(most=1 << 62)
         elif value.kind == "float":
             values[key] = value.number(most=1e18)
+        elif value.kind == "seq":
+            values[key] = ", ".join(value.words())
         else:
             values[key] = value.word()
     return values

@@ -1,119 +1,27 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, in the spelling that console and agent share."""
 
-import math
+from rankdeck_agent.rules.units import (
+    MISSING,
+    bits,
+    celsius,
+    count,
+    duration,
+    hertz,
+    percent,
+    size,
+    speed,
+    written,
+)
 
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_DECIMAL = ("", "k", "M", "G", "T", "P", "E")
-MISSING = "–"
-
-
-def _known(number: float | None) -> bool:
-    return number is not None and math.isfinite(number)
-
-
-def digits(number: float) -> str:
-    """Three significant digits without an exponent: 0.25, 7.5, 42, 1024."""
-    size = abs(number)
-    if size >= 99.95 or number == int(number):
-        return f"{number:.0f}"
-    return f"{number:.1f}" if size >= 0.995 else f"{number:.2f}"
-
-
-def _scaled(number: float, step: int, units: tuple[str, ...], tail: str = "") -> str:
-    power = 0
-    while abs(number) >= step - 0.5 and power < len(units) - 1:
-        number /= step
-        power += 1
-    return f"{digits(number)} {units[power]}{tail}".rstrip()
-
-
-def size(number: float | None) -> str:
-    """Bytes: `1.5 GiB`."""
-    return (
-        _scaled(number, 1024, _BINARY)
-        if number is not None and _known(number)
-        else MISSING
-    )
-
-
-def speed(number: float | None) -> str:
-    """Bytes per second: `12 MiB/s`."""
-    return (
-        _scaled(number, 1024, _BINARY, "/s")
-        if number is not None and _known(number)
-        else MISSING
-    )
-
-
-def bits(number: float | None) -> str:
-    """Bits per second, as networks are sold: `25 Gbit/s`."""
-    return (
-        _scaled(number, 1000, _DECIMAL, "bit/s")
-        if number is not None and _known(number)
-        else MISSING
-    )
-
-
-def count(number: float | None) -> str:
-    """A number of things: `1.2 M`."""
-    return (
-        _scaled(number, 1000, _DECIMAL)
-        if number is not None and _known(number)
-        else MISSING
-    )
-
-
-def percent(number: float | None) -> str:
-    """`7.5%`, `42%`."""
-    if number is None or not _known(number):
-        return MISSING
-    return f"{number:.1f}%" if 0 < abs(number) < 9.95 else f"{number:.0f}%"
-
-
-def celsius(number: float | None) -> str:
-    """`61 °C`."""
-    return f"{number:.0f} °C" if number is not None and _known(number) else MISSING
-
-
-def hertz(number: float | None) -> str:
-    """`2.4 GHz`."""
-    return (
-        _scaled(number, 1000, _DECIMAL, "Hz")
-        if number is not None and _known(number)
-        else MISSING
-    )
-
-
-def duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`, `4 d 3 h`."""
-    if seconds is None or not _known(seconds):
-        return MISSING
-    if seconds < 9.95:
-        return f"{seconds:.1f} s" if seconds % 1 else f"{seconds:.0f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-_WRITERS = {
-    "B": size,
-    "B/s": speed,
-    "%": percent,
-    "C": celsius,
-    "Hz": hertz,
-    "bit/s": bits,
-    "s": duration,
-}
-
-
-def written(number: float | None, unit: str) -> str:
-    """A number of a metric with its unit (see wire.METRICS)."""
-    if number is None or not _known(number):
-        return MISSING
-    writer = _WRITERS.get(unit)
-    return writer(number) if writer else f"{digits(number)} {unit}".rstrip()
+__all__ = [
+    "MISSING",
+    "bits",
+    "celsius",
+    "count",
+    "duration",
+    "hertz",
+    "percent",
+    "size",
+    "speed",
+    "written",
+]

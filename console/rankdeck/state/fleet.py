@@ -1,12 +1,17 @@
 """All nodes of the open cluster: the one place that telemetry is written to."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Reason
+from rankdeck.model.notice import Ack
 from rankdeck.model.text import clean
-from rankdeck.rules.health import Expected
+from rankdeck.rules.drift import Peer, drift
+from rankdeck.state.journal import Journal
 from rankdeck.state.node import NodeState
+from rankdeck.state.past import Past
+from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import Event, Hello, Message, Sample
 
 SWEEP = 5.0
@@ -27,9 +32,15 @@ class Fleet:
         self._clock = clock
         self._wall = wall
         self._nodes = {
-            node.name: NodeState(node.name, _expected(cluster, node), clock)
+            node.name: NodeState(node.name, _expected(cluster, node), clock, wall)
             for node in cluster.nodes
         }
+        self._places = {name: place for place, name in enumerate(self._nodes)}
+        self.journal = Journal()
+        self.past = Past(len(self._nodes))
+        self._reasons: dict[str, tuple[Reason, ...]] = {}
+        self._peers_changed = False
+        self._silent: set[str] = set()
         self._changed = set(self._nodes)
         self._swept = clock()
 
@@ -40,6 +51,18 @@ class Fleet:
     def nodes(self) -> tuple[NodeState, ...]:
         return tuple(self._nodes.values())
 
+    def place(self, name: str) -> int:
+        """Where the node stands in the cluster file, from 0."""
+        return self._places[name]
+
+    def wall(self) -> float:
+        """Epoch seconds on the console's clock."""
+        return self._wall()
+
+    def settled(self) -> bool:
+        """Whether every node was heard or has failed."""
+        return all(n.was_heard or n.failed_to_attach for n in self._nodes.values())
+
     def knows(self, name: str) -> bool:
         return name in self._nodes
 
@@ -49,13 +72,20 @@ class Fleet:
         if state is None:
             return
         if isinstance(message, Sample):
-            state.take_sample(message, self._wall())
-        elif isinstance(message, Hello):
-            state.take_hello(message)
+            state.take_sample(message)
         else:
-            assert isinstance(message, Event)
-            state.take_event(message)
+            self._note(state, message)
         self._changed.add(node)
+
+    def _note(self, state: NodeState, message: Hello | Event) -> None:
+        if isinstance(message, Hello):
+            event = state.take_hello(message)
+            self._peers_changed = True
+        else:
+            event = state.take_event(message)
+        if event is not None:
+            ahead = state.skew or 0.0
+            self.journal.event(state.name, event, event.at - ahead)
 
     def attached(self, node: str, text: str = "attached") -> None:
         """Note that the agent of a node runs."""
@@ -70,17 +100,56 @@ class Fleet:
             self._nodes[node].set_attach(clean(text, SENTENCE), failed=failed)
             self._changed.add(node)
 
+    def set_acks(self, acks: Iterable[Ack]) -> None:
+        """All that is acknowledged from now on."""
+        by_node: dict[str, list[Ack]] = {}
+        for ack in acks:
+            by_node.setdefault(ack.node, []).append(ack)
+        for name, state in self._nodes.items():
+            if state.set_notes(acks=tuple(by_node.get(name, ()))):
+                self._changed.add(name)
+
+    def set_busy(self, names: frozenset[str]) -> None:
+        """The nodes on which jobs of ours run."""
+        for name, state in self._nodes.items():
+            if state.set_notes(busy=name in names):
+                self._changed.add(name)
+
+    def compare_peers(self) -> None:
+        """Find out in what nodes differ from each other."""
+        self._peers_changed = False
+        told = tuple(
+            Peer(name, state.hello.inventory)
+            for name, state in self._nodes.items()
+            if state.hello
+        )
+        for name, reasons in drift(told).items():
+            if self._nodes[name].set_notes(drift=reasons):
+                self._changed.add(name)
+
     def take_changes(self) -> frozenset[str]:
         """Nodes that changed since the last call, those that fell silent included."""
         self._sweep()
         for name, state in self._nodes.items():
-            if state.newly_silent():
+            # Whoever asks for health judges: only this tells what was seen here.
+            if state.silent != (name in self._silent):
+                self._silent ^= {name}
                 self._changed.add(name)
         changed, self._changed = frozenset(self._changed), set[str]()
+        wall = self._wall()
         for name in changed:
             # Rules that must hold for a while are judged at every change, seen or not.
-            _ = self._nodes[name].health
+            self._write_down(self._nodes[name], wall)
+        self.past.take(wall, tuple(self._nodes.values()))
         return changed
+
+    def _write_down(self, state: NodeState, wall: float) -> None:
+        """Judge, and note in the journal which reasons came and went."""
+        reasons, before = state.health.reasons, self._reasons.get(state.name, ())
+        if reasons is before or (not reasons and not before) or not state.was_heard:
+            return
+        self._reasons[state.name] = reasons
+        self.journal.judged(state.name, before, reasons, wall)
 
     def _sweep(self) -> None:
         now = self._clock()
@@ -90,6 +159,8 @@ class Fleet:
         self._changed.update(
             n for n, state in self._nodes.items() if state.drop_stale()
         )
+        if self._peers_changed:
+            self.compare_peers()
 
 
 def _expected(cluster: Cluster, node: Node) -> Expected:

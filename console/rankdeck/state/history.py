@@ -24,6 +24,7 @@ from rankdeck.model.job import (
     State,
     TorchOptions,
 )
+from rankdeck.state import eventlog
 from rankdeck_agent.wire import WireError, node_plan
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ CREATE TABLE IF NOT EXISTS event (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
+{eventlog.SCHEMA}
 PRAGMA user_version = {VERSION};
 """
 
@@ -66,6 +68,10 @@ class History:
         trace: TracebackType | None,
     ) -> None:
         self._database.close()
+
+    def nodes_of(self, cluster: str) -> eventlog.EventLog:
+        """What happened on the nodes of this cluster, in the same file."""
+        return eventlog.EventLog(self._database, cluster)
 
     def save(self, job: Job) -> None:
         """Keep the job as it is now; where the disk refuses, say so and go on."""

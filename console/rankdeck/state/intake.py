@@ -27,6 +27,11 @@ def number(raw: object, otherwise: float = 0.0) -> float:
     return raw if type(raw) is float and math.isfinite(raw) else otherwise
 
 
+def number_in(text: str) -> float:
+    """The number that a text is; 0 where it is none."""
+    return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
+
+
 def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
     """The finite numbers of at most DEVICES devices, under clean names."""
     kept: dict[str, Number] = {}

@@ -75,6 +75,11 @@ class Jobs:
             f"no job `{strip_controls(text)[:60]}`; `rankdeck jobs` lists them"
         )
 
+    def busy(self) -> frozenset[str]:
+        """The nodes on which something runs."""
+        running = (job for job in self.all() if not job.state.final)
+        return frozenset(node for job in running for node in job.nodes)
+
     def all(self) -> tuple[Job, ...]:
         """Newest first."""
         records = sorted(self._records.values(), key=lambda record: -record.created)

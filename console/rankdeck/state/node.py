@@ -4,11 +4,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from rankdeck.model.health import Health, Level
+from rankdeck.model.health import Health, Reason
+from rankdeck.model.notice import Ack
 from rankdeck.model.text import clean
-from rankdeck.rules.health import Expected, Facts, Memory, assess
 from rankdeck.state import intake
+from rankdeck.state.judging import Judgement
 from rankdeck.state.series import Ring, rates
+from rankdeck_agent.rules.explain import Finding
+from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import METRICS, Event, Hello, Sample
 
 Number = int | float
@@ -41,7 +44,11 @@ class NodeState:
     """Read by everyone; written by Fleet alone."""
 
     def __init__(
-        self, name: str, expected: Expected, clock: Callable[[], float]
+        self,
+        name: str,
+        expected: Expected,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
         self.name = name
         self.hello: Hello | None = None
@@ -58,15 +65,17 @@ class NodeState:
         """Seconds by which the node's clock is ahead of ours."""
         self.at = 0.0
         """Stamp of the newest sample, on the node's clock."""
-        self._expected = expected
+        self.samples = 0
+        """Samples taken in, ever."""
+        self.seen_up: frozenset[tuple[str, str]] = frozenset()
+        """(metric, device) of links that were up while we looked."""
+        self._judgement = Judgement(expected)
         self._clock = clock
+        self._wall = wall
         self._heard: float | None = None
         self._stamps: dict[str, tuple[float, float]] = {}
         self._intervals: dict[str, float] = {}
-        self._seen_up: set[tuple[str, str]] = set()
         self._rings: dict[tuple[str, str], Ring] = {}
-        self._memory: Memory = {}
-        self._health = Health(Level.UNKNOWN)
         self._holes: tuple[object, object] = (None, None)
         self._overdue: dict[str, str] = {}
         self._stale = True
@@ -79,7 +88,25 @@ class NodeState:
         """Health as of now; silence counts from the moment it is noticed."""
         if self._stale or self.silent != self._judged_silent or self.silent:
             self._judge()
-        return self._health
+        return self._judgement.health
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The 25 checks, each with its evidence."""
+        _ = self.health
+        return self._judgement.findings(self, self._clock())
+
+    def held_s(self, reason: Reason) -> float | None:
+        """Seconds since a reason began; None where nobody knows."""
+        if reason.since is None:
+            return None
+        return max(0.0, self._clock() - reason.since)
+
+    @property
+    def uptime(self) -> float | None:
+        """Seconds since the node was booted, by its own clock."""
+        booted = self.hello.inventory.get("boot.at", "") if self.hello else ""
+        number = intake.number_in(booted)
+        return self.at - number if number and self.at > EPOCH else None
 
     @property
     def simulated(self) -> tuple[str, ...]:
@@ -95,6 +122,11 @@ class NodeState:
     def silent(self) -> bool:
         heard = self.heard_s()
         return not self.up or heard is None or heard > self.patience
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether a sample ever came in."""
+        return self._heard is not None
 
     def heard_s(self) -> float | None:
         """Seconds since the last sample came in; None: never."""
@@ -136,22 +168,49 @@ class NodeState:
 
     # ---- to write (Fleet)
 
-    def take_hello(self, raw: Hello) -> None:
-        fresh = intake.hello(raw, self.name)
+    def take_hello(self, raw: Hello) -> Event | None:
+        """Keep who the node is; gives the event where it was booted since."""
+        fresh, before = intake.hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed)  # fmt: skip
         self.hello, self.up, self._stale = fresh, fresh.up, True
+        if before and before.boot and fresh.boot and before.boot != fresh.boot:
+            text = "the node was booted again"
+            return self.take_event(Event(fresh.at, "warn", "node.reboot", text))
+        return None
 
-    def take_event(self, raw: Event) -> None:
-        self.events.append(intake.event(raw))
+    def take_event(self, raw: Event) -> Event:
+        """Keep what happened; gives it as it is kept."""
+        event = intake.event(raw)
+        self.events.append(event)
+        self._judgement.hear(event)
         self._stale = True
+        return event
 
-    def take_sample(self, sample: Sample, wall: float) -> None:
-        now = self._clock()
+    def set_notes(
+        self,
+        *,
+        acks: tuple[Ack, ...] | None = None,
+        drift: tuple[Reason, ...] | None = None,
+        busy: bool | None = None,
+    ) -> bool:
+        """What others know of this node; gives whether it is new."""
+        known = self._judgement
+        before = (known.acks, known.drift, known.busy)
+        known.acks = known.acks if acks is None else acks
+        known.drift = known.drift if drift is None else drift
+        known.busy = known.busy if busy is None else busy
+        changed = (known.acks, known.drift, known.busy) != before
+        self._stale = self._stale or changed
+        return changed
+
+    def take_sample(self, sample: Sample) -> None:
+        now, wall = self._clock(), self._wall()
         at = intake.number(sample.at)
         self._heard, self.up, self._stale = now, True, True
         self.at = at
+        self.samples += 1
         self.skew = at - wall if at > EPOCH else None
         self._take_holes(sample)
         for metric, raw in islice(sample.values.items(), intake.METRICS):
@@ -159,10 +218,6 @@ class NodeState:
 
     def set_attach(self, text: str, *, failed: bool) -> None:
         self.attach, self.failed_to_attach, self._stale = text, failed, True
-
-    def newly_silent(self) -> bool:
-        """Whether silence began or ended since health was judged last."""
-        return self.silent != self._judged_silent
 
     def drop_stale(self) -> bool:
         """Forget metrics that stopped coming while the node goes on talking."""
@@ -251,9 +306,13 @@ class NodeState:
         return FIRST if interval is None else max(GAP, 3.0 * min(interval, 600.0))
 
     def _note_links(self, metric: str, raw: Mapping[str, Number]) -> None:
-        for device, up in raw.items():
-            if up and len(self._seen_up) < intake.DEVICES:
-                self._seen_up.add((metric, device))
+        new = {
+            (metric, device)
+            for device, up in raw.items()
+            if up and (metric, device) not in self.seen_up
+        }
+        if new and len(self.seen_up) < intake.DEVICES:
+            self.seen_up |= new
 
     def _chart(self, metric: str, at: float) -> None:
         now = self.current(metric)
@@ -278,20 +337,5 @@ class NodeState:
         return ring
 
     def _judge(self) -> None:
-        facts = Facts(
-            now=self._clock(),
-            up=self.up,
-            heard_s=self.heard_s(),
-            patience=self.patience,
-            attach=self.attach if self.failed_to_attach or self._heard is None else "",
-            values=self.values,
-            rates=self.rates,
-            absent=self.absent,
-            failed=self.failed,
-            inventory=self.hello.inventory if self.hello else {},
-            seen_up=frozenset(self._seen_up),
-            skew=self.skew,
-            expected=self._expected,
-        )
-        self._health, self._memory = assess(facts, self._memory)
+        self._judgement.judge(self, self._clock(), self._wall())
         self._stale, self._judged_silent = False, self.silent

@@ -4,8 +4,18 @@ from dataclasses import dataclass
 
 from textual.binding import Binding
 
-LISTS = ("fleet", "jobs", "launch", "messages")
-EVERYWHERE = ("fleet", "node", "jobs", "job", "launch", "messages", "help", "lens")
+LISTS = ("fleet", "jobs", "launch", "messages", "events")
+EVERYWHERE = (
+    "fleet",
+    "node",
+    "jobs",
+    "job",
+    "launch",
+    "messages",
+    "events",
+    "help",
+    "lens",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +52,24 @@ OF_THE_APP = frozenset(
         "inspect",
         "clone",
         "replay",
+        "goto_events",
+        "pause",
+        "step(-1)",
+        "step(1)",
+        "step(-10)",
+        "step(10)",
     }
 )
 KEY_NAMES = {
     "slash": "/", "colon": ":", "question_mark": "?", "escape": "esc", "enter": "enter", "space": "space",
     "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "upper_w": "W",
     "upper_n": "N", "upper_g": "G", "upper_m": "M", "upper_s": "S", "pagedown": "pgdn", "pageup": "pgup",
+    "comma": ",", "full_stop": ".", "less_than_sign": "<", "greater_than_sign": ">",
     "down": "down", "up": "up", "circumflex_accent": "^", "ampersand": "&", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
 }  # fmt: skip
 
 ACTIONS: tuple[Action, ...] = (
-    Action("open", "enter", "open", ("fleet", "jobs"), "Open what is under the cursor", True),
+    Action("open", "enter", "open", ("fleet", "jobs", "events"), "Open what is under the cursor", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
     Action("zoom", "enter,z", "zoom", ("job",), "One rank on the whole screen, or back to the wall", True),
     Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
@@ -100,13 +117,20 @@ ACTIONS: tuple[Action, ...] = (
     Action("keep", "k", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
     Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
     Action("copy", "y", "copy", ("fleet", "job"), "Copy the names or lines that are shown"),
+    Action("acknowledge", "a", "known", ("node", "events"), "Acknowledge for a while: listed, but not counted", True),
+    Action("pause", "p", "pause", ("fleet", "node"), "Hold the picture; again: back to now", True),
+    Action("step(-1)", "comma", "earlier", ("fleet", "node"), "One step back in time"),
+    Action("step(1)", "full_stop", "later", ("fleet", "node"), "One step forward in time"),
+    Action("step(-10)", "less_than_sign", "earlier", ("fleet", "node"), "Ten steps back in time"),
+    Action("step(10)", "greater_than_sign", "later", ("fleet", "node"), "Ten steps forward in time"),
     Action("goto_fleet", "1", "fleet", EVERYWHERE, "All nodes"),
     Action("goto_jobs", "2", "jobs", EVERYWHERE, "All jobs"),
     Action("goto_launch", "3", "launch", EVERYWHERE, "Start a job"),
     Action("goto_messages", "4", "messages", EVERYWHERE, "What Rankdeck has to say"),
+    Action("goto_events", "5", "events", EVERYWHERE, "What happened on the nodes"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
-    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages", "lens"), "Go back; undo filter or search"),
+    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages", "events", "lens"), "Go back; undo filter or search"),
     Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen quit. Jobs go on"),
     Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Paint the whole screen anew"),
 )  # fmt: skip
@@ -127,6 +151,11 @@ FILTERS: tuple[tuple[str, str], ...] = (
     ("state!=ok", "state is ok, warn, bad or unknown"),
     ("gpu.temp>80", "any metric; < <= > >= = !=; the largest device counts"),
     ("cpu>50 & mem>90", "both; short names: cpu mem gpu temp load"),
+    ("(state=bad | gpu>90) & !login", "either; not; parentheses"),
+    (
+        "node=n[01-04], check=disk.full",
+        "one condition each: node set, check that fired",
+    ),
 )
 
 

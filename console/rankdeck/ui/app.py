@@ -15,12 +15,21 @@ from rankdeck.errors import HostKeyError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
-from rankdeck.ui import actions, clipboard, commands, glyphs, jobdeeds, themes, verbs
+from rankdeck.ui import (
+    actions,
+    clipboard,
+    commands,
+    glyphs,
+    jobdeeds,
+    themes,
+    verbs,
+)
 from rankdeck.ui.clean import clean
 from rankdeck.ui.display import FrameDiff
 from rankdeck.ui.opening import Opening
 from rankdeck.ui.port import OpenSession, SessionPort
 from rankdeck.ui.screens.base import PAINT, DeckScreen
+from rankdeck.ui.screens.events import EventsScreen
 from rankdeck.ui.screens.fleet import FleetScreen
 from rankdeck.ui.screens.help import HelpScreen
 from rankdeck.ui.screens.job import JobScreen
@@ -36,6 +45,7 @@ HOMES: dict[str, type[DeckScreen]] = {
     "jobs": JobsScreen,
     "launch": LaunchScreen,
     "messages": MessagesScreen,
+    "events": EventsScreen,
 }
 """The screens that number keys reach."""
 LEAVE_LIMIT = 5.0
@@ -67,6 +77,8 @@ class RankdeckApp(FrameDiff):
         """Opened once the session is there."""
         self.summary: Counter[Level] = Counter()
         self.levels: dict[str, Level] = {}
+        self.moment: float | None = None
+        """Epoch seconds that Fleet and Node show; None: now."""
         self.judged = 0
         """Changes whenever a level may have changed."""
         self._counted: object = None
@@ -170,10 +182,8 @@ class RankdeckApp(FrameDiff):
         self._fresh |= changed
         for name in changed:
             self.levels[name] = fleet.node(name).health.level
-        summary = Counter(self.levels.values())
-        if changed:
-            self.judged += 1
-        self.summary = summary
+        self.judged += bool(changed)
+        self.summary = Counter(self.levels.values())
 
     def take_fresh(self) -> frozenset[str]:
         """Nodes that changed since the last call; for the fleet screen."""
@@ -256,6 +266,9 @@ class RankdeckApp(FrameDiff):
 
     def action_goto_messages(self) -> None:
         self.goto("messages")
+
+    def action_goto_events(self) -> None:
+        self.goto("events")
 
     def action_help(self) -> None:
         screen = self.deck_screen

@@ -64,6 +64,11 @@ HEAT = ((50.0, "dim"), (80.0, "ok"), (95.0, "warn"))
 """Below which value a number has which role on the map; above all: bad."""
 
 
+def paint_past(column: NodeColumn, value: float | None) -> Runs:
+    """The cell of this column at an earlier time."""
+    return [(words.NOTHING if value is None else column.say(value), "text")]
+
+
 def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Runs:
     """The cell of this column: a number, with a bar where there is room; `ERR` where reading failed."""
     value = column.number(node)

@@ -21,6 +21,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("job", "ID", "One job"),
     Command("launch", "FILE", "Start a job; without FILE, choose one"),
     Command("messages", "", "What Rankdeck has to say"),
+    Command("events", "", "What happened on the nodes"),
     Command("cancel", "JOB", "End every process of a job"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
     Command("theme", "THEME", "Change the colours"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from rankdeck.errors import HostKeyError, LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan
+from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
@@ -61,6 +62,9 @@ class Opening:
     ) -> tuple[Finding, ...]:
         del tell
         raise self._not_yet(spec.name)
+
+    def acknowledge(self, ack: Ack) -> None:
+        self.fleet.set_acks([ack])
 
     def hold(self, job_id: str) -> None:
         del job_id

@@ -8,6 +8,7 @@ from typing import Protocol
 from rankdeck.errors import HostKeyError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
+from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
@@ -76,6 +77,7 @@ class SessionPort(Protocol):
         """What would go wrong; each finding is told as it comes."""
         ...
 
+    def acknowledge(self, ack: Ack) -> None: ...
     def hold(self, job_id: str) -> None:
         """Stop the countdown to a gang abort."""
         ...

@@ -1,4 +1,4 @@
-"""The filter language: words, and conditions on metrics, joined by `&`."""
+"""The filter language: words, node sets and conditions, joined by `&` and `|`, with parentheses and `!`."""
 
 import operator
 import re
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from rankdeck.model.job import State
+from rankdeck.model.nodeset import expand
 from rankdeck_agent.wire import METRICS
 
 SHORT = {
@@ -24,12 +26,18 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-CONDITION = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(\S+)\s*$")
-LEVELS = ("ok", "unknown", "warn", "bad")
+CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(\S+)\s*")
+STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State))
+WORDS = ("state", "node", "check")
+DEEPEST = 40
 
 
 class QueryError(ValueError):
-    """A filter that cannot be understood; the text says what to write."""
+    """A filter that cannot be understood; the text says what to write, `column` where (from 0)."""
+
+    def __init__(self, text: str, column: int = 0) -> None:
+        super().__init__(text)
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,50 +47,148 @@ class Subject:
     text: str
     state: str
     number: Callable[[str], float | None]
+    name: str = ""
+    checks: frozenset[str] = frozenset()
 
 
 Query = Callable[[Subject], bool]
 
 
 def parse(text: str) -> Query:
-    """The filter that `text` means; raises QueryError."""
-    parts = [_part(part.strip()) for part in text.split("&") if part.strip()]
+    """The filter that `text` means, everything where it is empty; raises QueryError."""
+    if not text.strip():
+        return lambda subject: True
+    reader = _Reader(text)
+    query = reader.either(0)
+    if reader.at < len(text):
+        raise QueryError("a `)` without its `(`", reader.at)
+    return query
+
+
+class _Reader:
+    """Reads from left to right; `at` is the column it has come to."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def either(self, depth: int) -> Query:
+        if depth > DEEPEST:
+            raise QueryError("too many parentheses", self.at)
+        parts = [self._both(depth)]
+        while self._take("|"):
+            parts.append(self._both(depth))
+        return parts[0] if len(parts) == 1 else _any(parts)
+
+    def _both(self, depth: int) -> Query:
+        parts = [self._one(depth)]
+        while self._take("&"):
+            parts.append(self._one(depth))
+        return parts[0] if len(parts) == 1 else _all(parts)
+
+    def _one(self, depth: int) -> Query:
+        if self._take("!"):
+            inner = self._one(depth + 1)
+            return lambda subject: not inner(subject)
+        begin = self.at
+        if self._take("("):
+            query = self.either(depth + 1)
+            if not self._take(")"):
+                raise QueryError("this `(` has no `)`", begin + self._blank(begin))
+            return query
+        return self._atom()
+
+    def _atom(self) -> Query:
+        """Everything up to the next sign of the language."""
+        self.at += self._blank(self.at)
+        begin = self.at
+        while self.at < len(self.text) and self.text[self.at] not in "&|()":
+            self.at += 1
+        words = self.text[begin : self.at].rstrip()
+        if not words:
+            raise QueryError("something is missing here", min(begin, len(self.text)))
+        return _atom(words, begin)
+
+    def _take(self, sign: str) -> bool:
+        at = self.at + self._blank(self.at)
+        if at < len(self.text) and self.text[at] == sign:
+            self.at = at + 1
+            return True
+        self.at = at if at == len(self.text) else self.at
+        return False
+
+    def _blank(self, at: int) -> int:
+        return len(self.text[at:]) - len(self.text[at:].lstrip())
+
+
+def _all(parts: list[Query]) -> Query:
     return lambda subject: all(part(subject) for part in parts)
 
 
-def _part(text: str) -> Query:
-    found = CONDITION.match(text)
-    if not found:
-        if any(sign in text for sign in "<>="):
-            raise QueryError(
-                f"cannot read `{text}`; write metric>number, for example gpu.temp>80"
-            )
-        word = text.lower()
-        return lambda subject: word in subject.text.lower()
+def _any(parts: list[Query]) -> Query:
+    return lambda subject: any(part(subject) for part in parts)
+
+
+def _atom(text: str, column: int) -> Query:
+    found = CONDITION.fullmatch(text)
+    if found:
+        return _condition(found, column)
+    sign = next((at for at, c in enumerate(text) if c in "<>="), None)
+    if sign is not None:
+        what = f"cannot read `{text}`; write metric>number, for example gpu.temp>80"
+        raise QueryError(what, column + sign)
+    if "[" in text:
+        return _nodes(text, column)
+    word = text.lower()
+    return lambda subject: word in subject.text.lower()
+
+
+def _nodes(text: str, column: int) -> Query:
+    """The names of a node set such as n[01-04]."""
+    try:
+        names = frozenset(expand(text))
+    except ValueError as error:
+        raise QueryError(str(error), column) from error
+    return lambda subject: subject.name in names
+
+
+def _condition(found: "re.Match[str]", column: int) -> Query:
     name, sign, value = found.groups()
-    return (
-        _state(sign, value.lower()) if name == "state" else _metric(name, sign, value)
-    )
-
-
-def _state(sign: str, value: str) -> Query:
+    if name not in WORDS:
+        return _metric(found, column)
     if sign not in ("=", "==", "!="):
-        raise QueryError("state takes = or !=")
-    equal = sign != "!="
-    return lambda subject: (subject.state == value) is equal
+        raise QueryError(f"{name} takes = or !=", column + found.start(2))
+    if name == "state" and value.lower() not in STATES:
+        known = ", ".join(STATES)
+        raise QueryError(
+            f"no state `{value}`; there are {known}", column + found.start(3)
+        )
+    inner = _named(name, value, column + found.start(3))
+    if sign != "!=":
+        return inner
+    return lambda subject: not inner(subject)
 
 
-def _metric(name: str, sign: str, value: str) -> Query:
+def _named(name: str, value: str, column: int) -> Query:
+    if name == "node":
+        return _nodes(value, column)
+    if name == "check":
+        return lambda subject: value in subject.checks
+    return lambda subject: subject.state == value.lower()
+
+
+def _metric(found: "re.Match[str]", column: int) -> Query:
+    name, sign, value = found.groups()
     metric = SHORT.get(name, name)
     if metric not in METRICS:
-        near = get_close_matches(name, [*METRICS, *SHORT], 1)
-        raise QueryError(
-            f"no metric `{name}`" + (f"; did you mean {near[0]}?" if near else "")
-        )
+        near = get_close_matches(name, [*METRICS, *SHORT, *WORDS], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise QueryError(f"no metric `{name}`{hint}", column + found.start(1))
     try:
         limit = float(value.rstrip("%"))
     except ValueError:
-        raise QueryError(f"`{value}` is not a number") from None
+        raise QueryError(
+            f"`{value}` is not a number", column + found.start(3)
+        ) from None
     compare = OPERATORS[sign]
 
     def judge(subject: Subject) -> bool:
@@ -90,3 +196,11 @@ def _metric(name: str, sign: str, value: str) -> Query:
         return number is not None and compare(number, limit)
 
     return judge
+
+
+def pointed(error: QueryError, width: int) -> str:
+    """One line for under the prompt: a sign below the mistake, and the sentence beside it."""
+    text, column = str(error), error.column
+    if column + len(text) + 2 <= width or len(text) + 2 > column:
+        return " " * column + f"^ {text}"
+    return f"{text} ^".rjust(column + 1)

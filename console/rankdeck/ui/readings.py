@@ -68,7 +68,14 @@ def seen(node: NodeState) -> str:
 def subject(node: NodeState) -> Subject:
     """What the filter looks at."""
     text = f"{node.name} {node.health.level.word} {why(node)}"
-    return Subject(text, node.health.level.word, lambda metric: number(node, metric))
+    checks = frozenset(reason.check for reason in node.health.reasons)
+    return Subject(
+        text,
+        node.health.level.word,
+        lambda metric: number(node, metric),
+        node.name,
+        checks,
+    )
 
 
 def worst_first(node: NodeState) -> tuple[int, str]:

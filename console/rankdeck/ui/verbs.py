@@ -86,6 +86,7 @@ VERBS: dict[str, Callable[["RankdeckApp", str], None]] = {
     "job": _job,
     "launch": _launch,
     "messages": lambda deck, _: deck.goto("messages"),
+    "events": lambda deck, _: deck.goto("events"),
     "cancel": _cancel,
     "rank": _rank,
     "theme": _theme,

@@ -49,7 +49,7 @@ class Simulation:
             stage.fleet.apply(
                 first,
                 Event(
-                    self._at, "warn", "gpu.xid", "Xid 63: row remapping pending", "0"
+                    self._at, "info", "kernel.xid", "Xid 63, memory row remapped", "0"
                 ),
             )
 

@@ -19,6 +19,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.lens import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet
@@ -73,6 +74,7 @@ class Stage:
         self.launched: list[str] = []
         self.cancelled: list[str] = []
         self.held: list[str] = []
+        self.acks: list[Ack] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
         self.report: CancelReport | None = None
         self.looks: list[Look] = []
@@ -155,6 +157,10 @@ class Stage:
         for one in self.findings:
             tell(one)
         return tuple(self.findings)
+
+    def acknowledge(self, ack: Ack) -> None:
+        self.acks = [*self.acks, ack]
+        self.fleet.set_acks(self.acks)
 
     def hold(self, job_id: str) -> None:
         self.held.append(job_id)

@@ -8,6 +8,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.ui import actions, commands
+from rankdeck.ui.past import step
 from rankdeck.ui.widgets.bars import KeyBar, TopBar
 from rankdeck.ui.widgets.prompt import Prompt
 
@@ -111,6 +112,19 @@ class DeckScreen(Screen[None], inherit_bindings=False):
 
     def answered(self, text: str | None) -> None:
         """A filter or a search is there; None: given up."""
+
+    # ---- back in time
+
+    def action_pause(self) -> None:
+        """Hold the picture, or come back to now."""
+        now = self.deck.session.fleet.wall()
+        self.deck.moment = now if self.deck.moment is None else None
+        self.refresh_now()
+
+    def action_step(self, frames: int) -> None:
+        """So many pictures further; back where it is negative."""
+        self.deck.moment = step(self.deck.session.fleet, self.deck.moment, frames)
+        self.refresh_now()
 
     # ---- everywhere
 

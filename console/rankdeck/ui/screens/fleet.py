@@ -8,7 +8,8 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui import columns, query, readings
+from rankdeck.state.past import Frame
+from rankdeck.ui import columns, past, query, readings
 from rankdeck.ui.glyphs import UNICODE, Mark
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
@@ -56,6 +57,8 @@ class FleetScreen(DeckScreen):
         self._filter, self._query = "", query.parse("")
         self._ticks = 0
         self._fleet: object = None
+        self._frame: Frame | None = None
+        """What is shown instead of now."""
         self._simulated: tuple[str, ...] = ()
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
@@ -76,9 +79,7 @@ class FleetScreen(DeckScreen):
             Column(
                 c.title,
                 c.width + (columns.BAR + 1 if wide and c.gauge else 0),
-                lambda row, width, c=c: columns.paint(
-                    c, self._states[row], width, self.deck.glyphs
-                ),
+                lambda row, width, c=c: self._cell(c, row, width),
                 right=True,
                 keep=c.keep,
             )
@@ -103,12 +104,24 @@ class FleetScreen(DeckScreen):
             Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True),
         )
 
+    def _cell(self, column: columns.NodeColumn, row: str, width: int) -> Runs:
+        if self._frame is not None:
+            value = self._frame.number(self._places[row], column.metric)
+            return columns.paint_past(column, value)
+        return columns.paint(column, self._states[row], width, self.deck.glyphs)
+
     def _state(self, row: str) -> Runs:
         level = self._level(row)
         mark = self.deck.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _why(self, row: str) -> Runs:
+        if self._frame is not None:
+            return (
+                [("enter shows what had happened by then", "dim")]
+                if self._level(row) > Level.UNKNOWN
+                else []
+            )
         node = self._states[row]
         return [
             (readings.why(node), "text" if node.health.level >= Level.WARN else "dim")
@@ -137,13 +150,24 @@ class FleetScreen(DeckScreen):
             self._arrange()
         if len(self._states) != known:
             self.on_resize()
-        if self._ticks % SORT_EVERY == 0:
+        if self._look_back() or self._ticks % SORT_EVERY == 0:
             self._arrange()
             self._note_simulated()
         self._ticks += 1
         self.table.touch(changed)
         self._show_map()
         self._show_info()
+
+    def _look_back(self) -> bool:
+        """Take up the picture of the moment that is shown; gives whether it is another one."""
+        moment = self.deck.moment
+        frame = None if moment is None else self.deck.session.fleet.past.frame(moment)
+        if frame is self._frame:
+            return False
+        self._frame = frame
+        self._map_seen = ()
+        self.table.refresh()
+        return True
 
     def _note_simulated(self) -> None:
         found = {prefix for node in self._states.values() for prefix in node.simulated}
@@ -184,9 +208,17 @@ class FleetScreen(DeckScreen):
         self.map.show(marks, self._places.get(self.table.cursor, -1))
 
     def _level(self, name: str) -> Level:
+        if self._frame is not None:
+            return self._frame.level(self._places[name])
         return self.deck.levels.get(name, Level.UNKNOWN)
 
     def _show_info(self) -> None:
+        if self.deck.moment is not None:
+            fleet = self.deck.session.fleet
+            self.info.show(
+                past.banner(self.deck.moment, fleet.wall(), self.deck.glyphs)
+            )
+            return
         runs: list[Run] = [
             (f" {len(self.table.rows):,}", "text"),
             (f" of {len(self._states):,} nodes", "dim"),
@@ -247,7 +279,7 @@ class FleetScreen(DeckScreen):
         try:
             self._query = query.parse(text)
         except query.QueryError as error:
-            self.say(str(error), "warn")
+            self.say(query.pointed(error, self.size.width - 2), "warn")
             return
         self._filter = text.strip()
         self.say("")
@@ -260,7 +292,7 @@ class FleetScreen(DeckScreen):
             try:
                 query.parse(text)
             except query.QueryError as error:
-                self.say(str(error), "bad")
+                self.say(query.pointed(error, self.size.width - 2), "bad")
 
     def action_back(self) -> None:
         self.say("")

@@ -8,14 +8,15 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.switches import SwitchPort
-from rankdeck.ui import readings, words
+from rankdeck.ui import acknowledging, checks, past, readings, words
 from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.switchports import switch_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit
+from rankdeck.ui.widgets.canvas import Run, Runs, fit
 from rankdeck.ui.widgets.gauges import bar, sparkline
 from rankdeck.ui.widgets.text import TextPage
+from rankdeck_agent.rules.explain import coverage_words
 
 SPARK = 40
 EVENTS = 20
@@ -51,12 +52,41 @@ class NodeScreen(DeckScreen):
             self.page.show(
                 [[(f" no node {clean(self.node_name)} in this cluster", "warn")]]
             )
+        elif self.deck.moment is not None:
+            width = self.size.width - 2
+            self.page.show(
+                past.page(
+                    self.deck.session.fleet,
+                    node,
+                    self.deck.moment,
+                    width,
+                    self.deck.glyphs,
+                )
+            )
         else:
             glyphs = self.deck.glyphs
             ports = self.deck.session.switches.of_node(node.name)
             lines = page(node, self.size.width - 2, glyphs, ports)
             led = [] if self.at is None else _moment(node, self.at, glyphs)
             self.page.show([*led, *lines])
+
+    def action_acknowledge(self) -> None:
+        if self._unknown():
+            acknowledging.ask(self)
+        else:
+            self.say("there is nothing to acknowledge", "dim")
+
+    def answered(self, text: str | None) -> None:
+        if text:
+            acknowledging.answer(self, text, self._unknown())
+
+    def _unknown(self) -> list[tuple[str, str, str]]:
+        """Reasons that nobody has acknowledged."""
+        return [
+            (self.node_name, reason.check, reason.device)
+            for reason in self.deck.session.fleet.node(self.node_name).health.reasons
+            if reason.acknowledged_until is None
+        ]
 
 
 def page(
@@ -71,12 +101,13 @@ def page(
     ]
     return [
         *_head(node, glyphs),
-        *_reasons(node, width, glyphs),
+        *checks.reasons(node, width, glyphs),
         *gauges,
         *traffic,
         *_mounts(node, width, glyphs),
         *_failed(node),
         *_events(node, glyphs),
+        *checks.findings(node, width, glyphs),
         *_inventory(node),
     ]
 
@@ -90,7 +121,7 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f" {clean(node.name)}  ", "title"),
         (f"{mark.glyph} {health.level.word}", mark.role),
         (f"   {said}", "dim"),
-        (f"   {health.evaluated} of {health.checks} checks could be judged", "dim"),
+        (f"   {coverage_words(health.evaluated, health.checks)}", "dim"),
     ]
     lines: list[Runs] = [first]
     if node.failed_to_attach:
@@ -104,38 +135,6 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
                 )
             ]
         )
-    return lines
-
-
-def _reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    lines: list[Runs] = []
-    for reason in node.health.reasons:
-        mark = glyphs.level(reason.level)
-        pieces = [piece.strip() for piece in clean(reason.text).split(" · ")]
-        lines.append(
-            [
-                (f" {mark.glyph} {reason.level.word:<8}", mark.role),
-                (cut(pieces[0], width - 12, glyphs.more), "text"),
-            ]
-        )
-        for label, piece in zip(("means", "do"), pieces[1:], strict=False):
-            lines += [
-                [
-                    (f"           {label:<6}", "dim"),
-                    (line, "text" if label == "do" else "dim"),
-                ]
-                for line in _wrapped(piece, width - 18)
-            ]
-    return [[], *lines] if lines else []
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    lines: list[str] = [""]
-    for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > max(width, 20):
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
     return lines
 
 

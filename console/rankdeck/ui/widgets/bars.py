@@ -11,6 +11,7 @@ TABS = (
     ("jobs", "2 Jobs"),
     ("launch", "3 Launch"),
     ("messages", "4 Messages"),
+    ("events", "5 Events"),
 )
 ROOMY = 80
 TAB_OF = {"node": "fleet", "job": "jobs"}

@@ -6,6 +6,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import Input
 
+REMEMBERED = 50
 Complete = Callable[[str], Sequence[str]]
 
 
@@ -33,6 +34,8 @@ class Prompt(Input):
         self.mode = ":"
         self._complete = complete
         self._choices: list[str] = []
+        self._said: dict[str, list[str]] = {}
+        self._back = 0
 
     def ask(self, mode: str, text: str = "", hint: str = "") -> None:
         """Begin to ask; the answer comes as Done."""
@@ -40,6 +43,7 @@ class Prompt(Input):
         self.value = text
         self.cursor_position = len(text)
         self._choices = []
+        self._back = 0
         self.display = True
         self.focus()
 
@@ -55,6 +59,7 @@ class Prompt(Input):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.end()
+        self._remember()
         self.post_message(self.Done(self.mode, self.value))
 
     def on_key(self, event: events.Key) -> None:
@@ -67,6 +72,23 @@ class Prompt(Input):
             event.stop()
             event.prevent_default()
             self._next_choice()
+        elif event.key in ("up", "down"):
+            event.stop()
+            event.prevent_default()
+            self._recall(1 if event.key == "up" else -1)
+
+    def _remember(self) -> None:
+        said = self._said.setdefault(self.mode, [])
+        if self.value.strip() and self.value not in said[-1:]:
+            said.append(self.value)
+            del said[:-REMEMBERED]
+
+    def _recall(self, steps: int) -> None:
+        """What was typed before in this mode; down comes back to the newest."""
+        said = self._said.get(self.mode, [])
+        self._back = min(max(self._back + steps, 0), len(said))
+        self.value = said[-self._back] if self._back else ""
+        self.cursor_position = len(self.value)
 
     def _next_choice(self) -> None:
         if self.mode != ":":

@@ -1,0 +1,153 @@
+"""Numbers worked out from a sample and what is expected: rows of the table judge them like any other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from rankdeck_agent.rules.facts import Facts, Number
+from rankdeck_agent.rules.units import duration, written
+
+RECOVERY = {
+    1: (2, "a reset"),
+    2: (2, "a reboot of the node"),
+    3: (1, "its peer traffic to be drained"),
+    4: (2, "a drain and a reset"),
+}
+"""NVML's recovery action -> how bad, and in words."""
+GPUS = ("gpu.mem_total", "gpu.used")
+SPEEDS = {
+    "rdma_rate_gbps": ("rdma.rate", "rdma.up", "rdma.slow"),
+    "net_speed_gbps": ("net.speed", "net.up", "net.slow"),
+}
+_COUNTED = (
+    ("gpu_count", "gpu.missing", "GPU", GPUS),
+    ("rdma_count", "rdma.missing", "RDMA port", ("rdma.up",)),
+)
+COUNTS = frozenset({"gpu_count", "rdma_count"})
+"""Keys of `expect:` that say what `gpus:` and `rdma:` of a node say."""
+
+
+@dataclass
+class Derived:
+    """Numbers by metric and device, and words for the sentences about them."""
+
+    values: dict[str, dict[str, Number]] = field(
+        default_factory=dict[str, dict[str, Number]]
+    )
+    notes: dict[tuple[str, str], str] = field(
+        default_factory=dict[tuple[str, str], str]
+    )
+
+    def put(self, metric: str, device: str, number: Number, note: str = "") -> None:
+        self.values.setdefault(metric, {})[device] = number
+        if note:
+            self.notes[metric, device] = note
+
+
+def derive(facts: Facts) -> Derived:
+    """What follows from this sample."""
+    found = Derived()
+    _recovery(facts, found)
+    _counts(facts, found)
+    _links(facts, found)
+    _clock(facts, found)
+    for key, value in facts.expected.other.items():
+        _as_told(key, value, facts, found)
+    return found
+
+
+def wanted(facts: Facts, key: str) -> int:
+    """How many GPUs ("gpu_count") or RDMA ports ("rdma_count") the node should have."""
+    told = facts.expected.gpus if key == "gpu_count" else facts.expected.rdma
+    other = facts.expected.other.get(key, 0)
+    return told or (other if isinstance(other, int) else 0)
+
+
+def _recovery(facts: Facts, found: Derived) -> None:
+    for device, action in facts.values.get("gpu.recovery", {}).items():
+        if action:
+            bad, note = RECOVERY.get(int(action), (2, f"recovery action {action:g}"))
+            found.put("gpu.action", device, bad, note)
+
+
+def _counts(facts: Facts, found: Derived) -> None:
+    """Fewer devices than there should be; unread is not missing."""
+    for key, metric, what, seen_by in _COUNTED:
+        number = wanted(facts, key)
+        if not number or any(n.partition("/")[0] in seen_by for n in facts.failed):
+            continue
+        if any(name in facts.values or name in facts.absent for name in seen_by):
+            seen = max(len(facts.values.get(name, {})) for name in seen_by)
+            if seen < number:
+                note = f"{seen} of {number} {what}s"
+                found.put(metric, "", number - seen, note)
+
+
+def _links(facts: Facts, found: Derived) -> None:
+    """Links that are down and were wanted: expected, named, or up before."""
+    for metric, derived in (("rdma.up", "rdma.down"), ("net.up", "net.down")):
+        links = facts.values.get(metric)
+        if not links or 0 not in links.values():
+            continue
+        every = metric == "rdma.up" and wanted(facts, "rdma_count") >= len(links)
+        for device, up in links.items():
+            named = metric == "net.up" and device == facts.expected.interface
+            if not up and (every or named or (metric, device) in facts.seen_up):
+                found.put(derived, device, 1)
+
+
+def _clock(facts: Facts, found: Derived) -> None:
+    if facts.skew is not None:
+        side = "ahead" if facts.skew > 0 else "behind"
+        note = f"{duration(abs(facts.skew))} {side}" if abs(facts.skew) >= 0.5 else ""
+        found.put("node.skew", "", abs(facts.skew), note)
+
+
+def _as_told(key: str, value: Union[str, float], facts: Facts, found: Derived) -> None:
+    """Compare one entry of `expect:` with what the node says."""
+    if key in COUNTS:
+        return
+    if key in SPEEDS:
+        if isinstance(value, (int, float)):
+            _slow(key, value * 1e9, facts, found)
+    elif key == "mounts":
+        _mounts(str(value), facts, found)
+    else:
+        _told_words(key, str(value), facts.inventory, found)
+
+
+def _slow(key: str, rate: float, facts: Facts, found: Derived) -> None:
+    metric, up, derived = SPEEDS[key]
+    links = facts.values.get(up, {})
+    only = facts.expected.interface if metric == "net.speed" else ""
+    for device, speed in facts.values.get(metric, {}).items():
+        if 0 < speed < rate and links.get(device, 1) and device == (only or device):
+            note = f"{written(speed, 'bit/s')}, expected {written(rate, 'bit/s')}"
+            found.put(derived, device, 1, note)
+
+
+def _mounts(paths: str, facts: Facts, found: Derived) -> None:
+    mounted = {
+        device
+        for metric in ("disk.mounted", "disk.used", "disk.readonly", "disk.stuck")
+        for device in facts.values.get(metric, {})
+    }
+    if not mounted:
+        return
+    for path in filter(None, (part.strip() for part in paths.split(","))):
+        if path not in mounted:
+            found.put("disk.unmounted", path, 1)
+
+
+def _told_words(
+    key: str, value: str, inventory: Mapping[str, str], found: Derived
+) -> None:
+    kind, _, tail = key.partition("_")
+    for name, text in inventory.items():
+        same = name == key or (
+            tail and name.startswith(f"{kind}.") and name.endswith(f".{tail}")
+        )
+        if same and value.lower() not in text.lower():
+            note = f"{name} is {text}, expected {value}"
+            found.put("node.unlike", key, 1, note)
+            return

@@ -1,0 +1,226 @@
+"""The step of the rules: enter, hold, clear, linger, windows. Pure: what is remembered goes in and out."""
+
+from collections.abc import Iterator, Mapping
+from typing import Optional
+
+from rankdeck_agent.rules.derive import Derived
+from rankdeck_agent.rules.facts import Facts, Growth, Key, Mark, Memory, Number, Table
+from rankdeck_agent.rules.levels import Reason
+from rankdeck_agent.rules.table import BY_METRIC, Rule
+
+BUCKETS = 24
+"""Parts of a window that growth is kept in: it forgets a twenty-fourth at a time."""
+
+_COUNTED = tuple(
+    (metric, tuple(each for each in rows if each[1].window))
+    for metric, rows in BY_METRIC.items()
+    if any(rule.window for _, rule in rows)
+)
+_PLAIN = tuple(
+    (metric, tuple(each for each in rows if not each[1].window))
+    for metric, rows in BY_METRIC.items()
+    if any(not rule.window for _, rule in rows)
+)
+
+
+def _floor(rows: tuple[tuple[int, Rule], ...]) -> float:
+    """Below this no row of a metric can hold."""
+    if any(rule.below or rule.over for _, rule in rows):
+        return float("-inf")
+    return min(min(rule.enter, rule.clear) for _, rule in rows)
+
+
+def _ceiling(rows: tuple[tuple[int, Rule], ...]) -> float:
+    """Above this no row of a metric can hold, where all of them look downwards."""
+    if any(not rule.below or rule.over for _, rule in rows):
+        return float("inf")
+    return max(max(rule.enter, rule.clear) for _, rule in rows)
+
+
+_GAUGES = tuple((metric, rows, _floor(rows), _ceiling(rows)) for metric, rows in _PLAIN)
+
+
+def step(
+    facts: Facts, derived: Derived, memory: Memory
+) -> tuple[list[Reason], Mapping[Key, Mark], Table, Mapping[Key, Growth]]:
+    """The reasons of the rules; marks, newest readings and growth to remember."""
+    last, grown = _grown(facts, memory)
+    marks = _gauged(facts, derived, memory.marks)
+    totals = {key: sum(n for _, n in growth) for key, growth in grown.items()}
+    marks.update(_counted(totals, memory.marks, facts.now))
+    return (
+        [_reason(key, mark) for key, mark in marks.items() if mark.fired],
+        marks,
+        last,
+        grown,
+    )
+
+
+def _gauged(
+    facts: Facts, derived: Derived, before: Mapping[Key, Mark]
+) -> dict[Key, Mark]:
+    """Marks of the rules that compare a number itself."""
+    marks: dict[Key, Mark] = {}
+    for metric, rows, floor, ceiling in _GAUGES:
+        numbers = facts.values.get(metric) or derived.values.get(metric)
+        if not numbers:
+            continue
+        quiet = max(numbers.values()) < floor or min(numbers.values()) > ceiling
+        if quiet and not before:
+            continue
+        for row, rule in rows:
+            for device, number in _of_interest(row, numbers, before, quiet):
+                shown = _shown(rule, facts, device, number)
+                words = (device, derived.notes.get((metric, device), ""))
+                mark = _next(rule, shown, words, before.get((row, device)), facts.now)
+                if mark:
+                    marks[row, device] = mark
+    if before:
+        marks.update(_lingering(facts, derived, before, marks))
+    return marks
+
+
+def _counted(
+    totals: Mapping[Key, Number], before: Mapping[Key, Mark], now: float
+) -> dict[Key, Mark]:
+    """Marks of the rules that count growth in a window."""
+    marks: dict[Key, Mark] = {}
+    for key in (
+        *totals,
+        *(k for k in before if RULE_OF[k[0]].window and k not in totals),
+    ):
+        mark = _next(
+            RULE_OF[key[0]], totals.get(key, 0), (key[1], ""), before.get(key), now
+        )
+        if mark:
+            marks[key] = mark
+    return marks
+
+
+def _of_interest(
+    row: int, numbers: Mapping[str, Number], before: Mapping[Key, Mark], quiet: bool
+) -> Iterator[tuple[str, Number]]:
+    """Where nothing can hold, only what was marked before has to be looked at."""
+    if not quiet:
+        yield from numbers.items()
+        return
+    for device, number in numbers.items():
+        if (row, device) in before:
+            yield device, number
+
+
+def _lingering(
+    facts: Facts,
+    derived: Derived,
+    before: Mapping[Key, Mark],
+    marks: Mapping[Key, Mark],
+) -> dict[Key, Mark]:
+    """Marks of devices that are no longer named: a derived number that is gone has ended."""
+    kept: dict[Key, Mark] = {}
+    for (row, device), mark in before.items():
+        rule = RULE_OF[row]
+        if rule.window or not mark.fired or (row, device) in marks:
+            continue
+        numbers = facts.values.get(rule.metric) or derived.values.get(rule.metric) or {}
+        if device not in numbers and facts.now - mark.held < rule.linger:
+            kept[row, device] = mark
+    return kept
+
+
+RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}
+
+
+def _reason(key: Key, mark: Mark) -> Reason:
+    rule = RULE_OF[key[0]]
+    return Reason(rule.check, rule.level, mark.text, key[1], mark.began)
+
+
+def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[float]:
+    """The number to compare: itself, or its share of another metric; None: not to be judged now."""
+    if rule.only is not None:
+        metric, least, most = rule.only
+        other = facts.values.get(metric, {}).get(device)
+        if other is None or not least <= other <= most or (facts.busy and not least):
+            return None
+    if not rule.over:
+        return number
+    by = facts.values.get(rule.over, {}).get(device)
+    return number / by if by else None
+
+
+def _next(
+    rule: Rule,
+    number: Optional[float],
+    words: tuple[str, str],
+    mark: Optional[Mark],
+    now: float,
+) -> Optional[Mark]:
+    """The mark of one rule and device after this reading."""
+    before = mark is not None and mark.fired
+    if number is not None and rule.holds(number, before):
+        began = mark.began if mark else now
+        on = before or now - began >= rule.hold
+        return Mark(began, now, on, rule.say(words[0], number, words[1]) if on else "")
+    if mark and before and now - mark.held < rule.linger:
+        return mark
+    return None
+
+
+# ---- windows
+
+
+def _grown(facts: Facts, memory: Memory) -> tuple[Table, Mapping[Key, Growth]]:
+    """The newest readings of counters, and how much they grew within their windows."""
+    last: dict[str, Mapping[str, Number]] = {}
+    grown = dict(memory.grown) if memory.grown else {}
+    for metric, rows in _COUNTED:
+        before = memory.last.get(metric)
+        numbers = facts.values.get(metric, before)
+        if numbers is None:
+            continue
+        last[metric] = numbers
+        # Equal readings are by far the commonest, and one comparison for all devices.
+        if before is not None and before != numbers:
+            for each in rows:
+                _count(each, before, numbers, facts, grown)
+    return last, _fresh(grown, facts.now) if grown else grown
+
+
+def _fresh(grown: Mapping[Key, Growth], now: float) -> dict[Key, Growth]:
+    """Without what is older than its window."""
+    kept: dict[Key, Growth] = {}
+    for key, growth in grown.items():
+        window = RULE_OF[key[0]].window
+        fresh = tuple(one for one in growth if now - one[0] <= window)
+        if fresh:
+            kept[key] = fresh
+    return kept
+
+
+def _count(
+    each: tuple[int, Rule],
+    before: Mapping[str, Number],
+    numbers: Mapping[str, Number],
+    facts: Facts,
+    grown: dict[Key, Growth],
+) -> None:
+    """Put what grew since the last reading into the buckets."""
+    row, rule = each
+    if rule.grace and facts.uptime is not None and facts.uptime < rule.grace:
+        return
+    for device, number in numbers.items():
+        old = before.get(device)
+        if old is None:
+            continue
+        more = old - number if rule.falls else number - old
+        if more > 0:
+            grown[row, device] = _bucketed(
+                grown.get((row, device), ()), facts.now, more, rule.window / BUCKETS
+            )
+
+
+def _bucketed(growth: Growth, now: float, more: Number, width: float) -> Growth:
+    if growth and now - growth[-1][0] < width:
+        at, number = growth[-1]
+        return (*growth[:-1], (at, number + more))
+    return (*growth, (now, more))

@@ -1,0 +1,127 @@
+"""Every check of a node with its evidence: value, threshold, since when."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from rankdeck_agent.rules.coverage import Covered, by_number
+from rankdeck_agent.rules.derive import Derived
+from rankdeck_agent.rules.facts import Facts, Memory
+from rankdeck_agent.rules.happenings import kind_of
+from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.rules.table import CHECKS, RULES, Rule
+
+_PART_OF = {rule.check: rule.part_of for rule in RULES} | {
+    "drift": 25,
+    "agent.reads": 1,
+    "node.ssh": 1,
+    "node.silent": 1,
+    "node.coverage": 1,
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One of the 25 checks as it stands for a node."""
+
+    number: int
+    name: str
+    title: str
+    state: str
+    """ok, warn, bad, unknown (not judged), or "n/a": does not apply to this node."""
+    evidence: str = ""
+    reasons: tuple[Reason, ...] = ()
+
+
+def part_of(check: str) -> int:
+    """The number of the check that a reason belongs to."""
+    return _PART_OF.get(check) or kind_of(check).part_of
+
+
+def explain(
+    facts: Facts,
+    derived: Derived,
+    memory: Memory,
+    covered: Covered,
+    reasons: Sequence[Reason],
+) -> tuple[Finding, ...]:
+    """The 25 checks in their order."""
+    mine: dict[int, list[Reason]] = {}
+    for reason in reasons:
+        mine.setdefault(part_of(reason.check), []).append(reason)
+    found: list[Finding] = []
+    for number, (check, applies, judged) in by_number(covered).items():
+        why = tuple(mine.get(number, ()))
+        state = _state(why, applies, judged)
+        evidence = "; ".join(_evidence(number, facts, derived, memory))
+        found.append(Finding(number, check.name, check.title, state, evidence, why))
+    return tuple(found)
+
+
+def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
+    worst = max((reason.level for reason in why), default=Level.OK)
+    if worst > Level.UNKNOWN or (worst is Level.UNKNOWN and applies):
+        return worst.word
+    if not applies:
+        return "n/a"
+    return Level.OK.word if judged else Level.UNKNOWN.word
+
+
+def _evidence(
+    number: int, facts: Facts, derived: Derived, memory: Memory
+) -> Iterator[str]:
+    """For each number that the check looks at: the value nearest to its line, and the line."""
+    said: set[str] = set()
+    for row, rule in enumerate(RULES):
+        if rule.part_of != number or rule.metric in said:
+            continue
+        worst = _worst(row, rule, facts, derived, memory)
+        if worst is None:
+            continue
+        said.add(rule.metric)
+        device, value = worst
+        where = f" {device}" if device else ""
+        sign = "≤" if rule.below else "≥"
+        span = f" {rule.span}" if rule.span else ""
+        yield (
+            f"{rule.metric}{where} {rule.write(value)}{span} "
+            f"({rule.level.word} {sign} {rule.write(rule.enter)})"
+        )
+
+
+def _worst(
+    row: int, rule: Rule, facts: Facts, derived: Derived, memory: Memory
+) -> Optional[tuple[str, float]]:
+    numbers = facts.values.get(rule.metric) or derived.values.get(rule.metric)
+    if not numbers:
+        return None
+    if rule.window:
+        shown: Mapping[str, float] = {
+            device: sum(n for _, n in memory.grown.get((row, device), ()))
+            for device in numbers
+        }
+    else:
+        shown = {
+            d: v
+            for d, n in numbers.items()
+            if (v := _share(rule, facts, d, n)) is not None
+        }
+    if not shown:
+        return None
+    pick = min if rule.below else max
+    device = pick(shown, key=lambda name: shown[name])
+    return device, shown[device]
+
+
+def _share(rule: Rule, facts: Facts, device: str, number: float) -> Optional[float]:
+    if not rule.over:
+        return number
+    by = facts.values.get(rule.over, {}).get(device)
+    return number / by if by else None
+
+
+def coverage_words(evaluated: int, checks: int) -> str:
+    """`19 of 21 checks judged, 4 do not apply`."""
+    lacking = len(CHECKS) - checks
+    tail = f", {lacking} do not apply" if lacking else ""
+    return f"{evaluated} of {checks} checks judged{tail}"

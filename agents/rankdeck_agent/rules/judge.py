@@ -1,0 +1,121 @@
+"""Health of a node from what it sent: the whole judgement as one pure function."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Optional
+
+from rankdeck_agent.rules.coverage import cover
+from rankdeck_agent.rules.derive import derive
+from rankdeck_agent.rules.engine import step
+from rankdeck_agent.rules.facts import Expected, Facts, Memory
+from rankdeck_agent.rules.happenings import remember
+from rankdeck_agent.rules.levels import Health, Level, Reason
+from rankdeck_agent.rules.table import CHECKS
+from rankdeck_agent.rules.units import duration
+from rankdeck_agent.wire import Hello, Sample
+
+REASONS = 64
+AT_MOST_SHOWN = 5
+FRESH = Memory()
+
+
+def judge(
+    sample: Sample,
+    hello: Optional[Hello],
+    memory: Memory,
+    expected: Expected,
+    now: float,
+) -> tuple[Health, Memory]:
+    """Health after this sample of a node that was just heard: for one node without a console."""
+    return assess(
+        Facts(
+            now=now,
+            values=sample.values,
+            absent=frozenset(sample.absent),
+            failed=sample.failed,
+            inventory=hello.inventory if hello else {},
+            boot=hello.boot if hello else "",
+            skew=0.0,
+            expected=expected,
+        ),
+        memory,
+    )
+
+
+def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
+    """Health now, and what must be remembered for the next time. Silence is never OK."""
+    happened = remember(facts, memory)
+    events = tuple(one.reason for one in happened.values())
+    if facts.boot and memory.boot and facts.boot != memory.boot:
+        memory = Memory(boot=facts.boot, grown=memory.grown, last=memory.last)
+    if silence := _silence(facts):
+        reasons = (silence, *sorted(events, key=_worst_first)[: REASONS - 1])
+        health = Health(Level.UNKNOWN, reasons, 0, len(CHECKS))
+        return health, replace(
+            memory, happened=happened, boot=facts.boot or memory.boot
+        )
+    fired, marks, last, grown = step(facts, derive(facts), memory)
+    covered = cover(facts, memory.settled)
+    reasons = _worst_each([*fired, *events, *_besides(facts, len(covered.judged))])
+    kept = Memory(facts.boot or memory.boot, marks, last, grown, happened, settled=True)
+    level = reasons[0].level if reasons else Level.OK
+    return Health(level, reasons, len(covered.judged), len(covered.applicable)), kept
+
+
+def _silence(facts: Facts) -> Optional[Reason]:
+    why = (
+        facts.attach or "the node, its network or its agent may be down · try to log in"
+    )
+    if not facts.up:
+        text = f"the agent has gone · {why}"
+    elif facts.heard_s is None:
+        text = facts.attach or "not heard yet · waiting for the agent"
+    elif facts.heard_s > facts.patience:
+        text = f"silent for {duration(facts.heard_s)} · {why}"
+    else:
+        return None
+    since = None if facts.heard_s is None else facts.now - facts.heard_s
+    return Reason("node.silent", Level.UNKNOWN, text, since=since)
+
+
+def _besides(facts: Facts, judged: int) -> list[Reason]:
+    """What is not a threshold."""
+    found = list(facts.drift or ())
+    if facts.failed:
+        found.append(_unread(facts))
+    if facts.attach:
+        found.append(Reason("node.ssh", Level.WARN, facts.attach))
+    if not facts.values or not judged:
+        text = "no check could be judged · the node sends no number that is known · look at its agent"
+        found.append(Reason("node.coverage", Level.UNKNOWN, text))
+    return found
+
+
+def _unread(facts: Facts) -> Reason:
+    """What should have been read and was not."""
+    named = [f"{key}: {why}" for key, why in list(facts.failed.items())[:AT_MOST_SHOWN]]
+    more = len(facts.failed) - len(named)
+    text = "cannot read " + ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    return Reason(
+        "agent.reads",
+        Level.UNKNOWN,
+        f"{text} · its checks are not judged · see the error",
+    )
+
+
+def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    """One reason for a check and device, the worst; worst first."""
+    if not reasons:
+        return ()
+    kept: dict[tuple[str, str], Reason] = {}
+    for reason in reasons:
+        key = (reason.check, reason.device)
+        other = kept.get(key)
+        if other is None or reason.level > other.level:
+            kept[key] = reason
+    return tuple(sorted(kept.values(), key=_worst_first)[:REASONS])
+
+
+def _worst_first(reason: Reason) -> tuple[int, str, str]:
+    """Sorted so that the order in which metrics came makes no difference."""
+    return -reason.level, reason.check, reason.device

@@ -1,0 +1,312 @@
+"""The 25 checks and their thresholds, one row each; a sentence says seen · means · do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from rankdeck_agent.rules.levels import Level
+from rankdeck_agent.rules.units import written
+from rankdeck_agent.wire import METRICS
+
+WARN, BAD = Level.WARN, Level.BAD
+MINUTE, HOUR = 60.0, 3600.0
+BOOT_GRACE = 30 * MINUTE
+"""After a boot links come and go: nobody is told."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One of the 25. It can be judged where one of `needs` was read; else, where all are absent, it does not apply."""
+
+    number: int
+    name: str
+    title: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`metric` at or above `enter` for `hold` seconds fires; below `clear` for `linger` seconds it ends.
+
+    With `below` the other way round. With `window` the growth of the counter over so many seconds is compared.
+    """
+
+    check: str
+    part_of: int
+    """Number of the Check."""
+    metric: str
+    level: Level
+    enter: float
+    clear: float
+    text: str
+    """{device}, {value}, {span} and {note} are filled in."""
+    hold: float = 0.0
+    linger: float = 0.0
+    window: float = 0.0
+    below: bool = False
+    falls: bool = False
+    """Count how often the value fell instead of how much it grew."""
+    over: str = ""
+    """Compare the share of this other metric."""
+    only: Optional[tuple[str, float, float]] = None
+    """Judge a device only while this other metric of it is at least and at most so much."""
+    grace: float = 0.0
+    """Seconds after boot in which nothing is counted."""
+
+    def holds(self, number: float, fired: bool) -> bool:
+        """Whether the number is on the wrong side of the line that counts now."""
+        line = self.clear if fired else self.enter
+        return number <= line if self.below else number >= line
+
+    def write(self, number: float) -> str:
+        """The number with its unit."""
+        metric = METRICS.get(self.metric)
+        unit = "" if self.over or self.falls or metric is None else metric.unit
+        return written(number, unit)
+
+    @property
+    def span(self) -> str:
+        """`in 5 min`; "" without a window."""
+        if not self.window:
+            return ""
+        hours, minutes = self.window / HOUR, self.window / MINUTE
+        return f"in {hours:g} h" if hours >= 1 else f"in {minutes:g} min"
+
+    def say(self, device: str, number: float, note: str = "") -> str:
+        return self.text.format(
+            device=device or "node",
+            value=self.write(number),
+            span=self.span,
+            note=note,
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(1, "driver", "Agent and driver answer", ("agent.lag", "gpu.answer")),
+    Check(2, "gpu.present", "Every GPU is there", ("gpu.mem_total", "gpu.used")),
+    Check(3, "gpu.recovery", "GPU asks for recovery", ("gpu.recovery",)),
+    Check(4, "gpu.xid", "Xid and SXid in the kernel log", ("gpu.mem_total", "gpu.used")),
+    Check(5, "gpu.ecc", "Uncorrectable GPU memory errors", ("gpu.ecc_uncorrected", "gpu.ecc_threshold")),
+    Check(6, "gpu.remap", "GPU row remapping, page retirement",
+          ("gpu.remap_failed", "gpu.remap_pending", "gpu.remap_uncorrected", "gpu.retired", "gpu.retired_pending")),
+    Check(7, "link", "Ports up, at full rate", ("rdma.up", "net.up")),
+    Check(8, "link.flap", "Links do not flap", ("rdma.up", "net.carrier_changes")),
+    Check(9, "storage", "Storage answers, is mounted and writable",
+          ("disk.readonly", "disk.mounted", "disk.stuck", "disk.used")),
+    Check(10, "gpu.nvlink", "NVLink and fabric", ("gpu.nvlinks_active", "gpu.fabric")),
+    Check(11, "link.errors", "Physical link errors", ("rdma.phys_errors", "rdma.errors", "net.errors")),
+    Check(12, "rdma.retries", "RDMA retries exhausted", ("rdma.retries_exhausted",)),
+    Check(13, "rdma.retx", "RDMA retransmissions", ("rdma.retx",)),
+    Check(14, "gpu.slowdown", "GPU slowed down by heat or power", ("gpu.throttle_thermal", "gpu.throttle_brake")),
+    Check(15, "gpu.pcie", "PCIe width, generation, replays", ("gpu.pcie_width", "gpu.pcie_gen", "gpu.pcie_replays")),
+    Check(16, "mem.faults", "Host memory faults", ("edac.ue", "edac.ce", "mem.corrupted")),
+    Check(17, "mem", "Memory suffices", ("mem.used", "psi.mem", "mem.oom_kills")),
+    Check(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live")),
+    Check(19, "heat", "Temperature and supply", ("cpu.temp", "gpu.temp", "gpu.margin", "pi.undervolt")),
+    Check(20, "node.clock", "Clock right, no unexpected reboot", ("node.skew",)),
+    Check(21, "kernel", "Kernel not stuck", ("kernel.dstate",)),
+    Check(22, "gpu.ecc_rate", "Correctable GPU memory errors", ("gpu.ecc_corrected",)),
+    Check(23, "fabric", "Congestion on the fabric", ("rdma.congestion", "net.drops")),
+    Check(24, "leftovers", "No leftovers, no shared cores", ("cpu.load1", "cpu.steal", "gpu.processes")),
+    Check(25, "drift", "Like the cluster file and its peers", ("node.like",)),
+)  # fmt: skip
+BY_NUMBER: Mapping[int, Check] = {check.number: check for check in CHECKS}
+
+
+def _rows(
+    check: str,
+    part_of: int,
+    metric: str,
+    *lines: tuple[Level, float, float],
+    text: str,
+    **more: object,
+) -> list[Rule]:
+    """One row for each (level, enter, clear)."""
+    return [
+        Rule(check, part_of, metric, level, enter, clear, text, **more)  # type: ignore[arg-type]
+        for level, enter, clear in lines
+    ]
+
+
+RULES: tuple[Rule, ...] = (
+    # 1 the agent, the driver
+    *_rows("agent.lag", 1, "agent.lag", (WARN, 2, 1), hold=30,
+           text="the agent is {value} late · the node is overloaded · its numbers are old"),
+    *_rows("gpu.driver", 1, "gpu.answer", (WARN, 2, 1), hold=10,
+           text="the GPU driver has not answered for {value} · it is overloaded or about to hang · watch it, start no nvidia-smi loops"),
+    *_rows("gpu.driver", 1, "gpu.answer", (BAD, 30, 1),
+           text="the GPU driver has not answered for {value} · it hangs, jobs on the node will too · start no nvidia-smi loops, drain, reboot"),
+    # 2, 3 GPUs
+    *_rows("gpu.count", 2, "gpu.missing", (BAD, 1, 1),
+           text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot; again within 3 days: vendor"),
+    *_rows("gpu.lost", 2, "gpu.lost", (BAD, 1, 1),
+           text="the driver says that GPU {device} is lost · jobs on it are dead · reboot; again within 3 days: vendor"),
+    *_rows("gpu.recovery", 3, "gpu.action", (WARN, 1, 1), (BAD, 2, 2),
+           text="GPU {device} asks for {note} · its driver cannot go on without it · drain the node, then do it"),
+    # 5, 6 GPU memory
+    *_rows("gpu.ecc", 5, "gpu.ecc_uncorrected", (BAD, 1, 1),
+           text="GPU {device}: {value} uncorrected memory errors · results may be wrong, jobs die · restart the job; drain and reset the GPU"),
+    *_rows("gpu.ecc_threshold", 5, "gpu.ecc_threshold", (BAD, 1, 1),
+           text="GPU {device} is over its own limit of SRAM errors · the chip wears out · drain; replace the GPU"),
+    *_rows("gpu.remap", 6, "gpu.remap_failed", (BAD, 1, 1),
+           text="GPU {device}: row remapping failed · no spare rows are left · replace the GPU"),
+    *_rows("gpu.remap_pending", 6, "gpu.remap_pending", (WARN, 1, 1),
+           text="GPU {device}: a row waits to be remapped · bad memory stays in use until then · reset the GPU when it is idle"),
+    *_rows("gpu.remap_rows", 6, "gpu.remap_uncorrected", (WARN, 512, 512),
+           text="GPU {device}: {value} rows remapped after uncorrectable errors · its memory wears out · plan a replacement"),
+    *_rows("gpu.retired", 6, "gpu.retired", (BAD, 63, 63),
+           text="GPU {device}: {value} pages retired · the table is full · replace the GPU"),
+    *_rows("gpu.retired_pending", 6, "gpu.retired_pending", (WARN, 1, 1),
+           text="GPU {device}: a page waits to be retired · bad memory stays in use until then · reset the GPU when it is idle"),
+    # 7, 8 ports
+    *_rows("rdma.link", 7, "rdma.down", (BAD, 1, 1), hold=15, linger=120,
+           text="RDMA port {device} is down · jobs that use it stop or hang · check cable and switch port"),
+    *_rows("rdma.count", 7, "rdma.missing", (BAD, 1, 1),
+           text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot"),
+    *_rows("rdma.rate", 7, "rdma.slow", (WARN, 1, 1), hold=15,
+           text="{device} runs at {note} · transfers are slower · check cable, switch port, negotiation"),
+    *_rows("net.link", 7, "net.down", (BAD, 1, 1), hold=15, linger=120,
+           text="interface {device} is down · jobs that use it stop or hang · check cable and switch port"),
+    *_rows("net.speed", 7, "net.slow", (WARN, 1, 1), hold=15,
+           text="{device} runs at {note} · transfers are slower · check cable, switch port, negotiation"),
+    *_rows("link.flap", 8, "rdma.up", (WARN, 2, 1), window=HOUR, falls=True, grace=BOOT_GRACE,
+           text="RDMA port {device} went down {value} times {span} · jobs on it stall or die · reseat or replace transceiver and cable"),
+    *_rows("link.flap", 8, "rdma.up", (BAD, 3, 1), window=12 * HOUR, falls=True, grace=BOOT_GRACE,
+           text="RDMA port {device} went down {value} times {span} · it will again · replace transceiver or cable, then acknowledge"),
+    *_rows("link.flap", 8, "rdma.link_downs", (WARN, 2, 1), window=HOUR, grace=BOOT_GRACE,
+           text="RDMA port {device} failed {value} times {span} · jobs on it stall or die · reseat or replace transceiver and cable"),
+    *_rows("link.flap", 8, "rdma.link_downs", (BAD, 3, 1), window=12 * HOUR, grace=BOOT_GRACE,
+           text="RDMA port {device} failed {value} times {span} · it will again · replace transceiver or cable, then acknowledge"),
+    *_rows("net.flap", 8, "net.carrier_changes", (WARN, 4, 1), window=HOUR, grace=BOOT_GRACE,
+           text="{device}: carrier changed {value} times {span} · the link flaps · reseat or replace the cable"),
+    *_rows("net.flap", 8, "net.carrier_changes", (BAD, 6, 1), window=12 * HOUR, grace=BOOT_GRACE,
+           text="{device}: carrier changed {value} times {span} · the link will fail again · replace the cable, then acknowledge"),
+    # 9 storage
+    *_rows("disk.stuck", 9, "disk.stuck", (WARN, 5, 1), (BAD, 25, 1),
+           text="{device} has not answered for {value} · whoever touches it hangs · do not touch the path; check the server"),
+    *_rows("disk.mounted", 9, "disk.unmounted", (BAD, 1, 1),
+           text="{device} is not mounted · jobs write to the wrong place or fail · mount it, check the server"),
+    *_rows("disk.readonly", 9, "disk.readonly", (BAD, 1, 1),
+           text="{device} is read-only · writes fail · look at the kernel log for I/O errors, check the disk"),
+    # 10 NVLink
+    *_rows("gpu.nvlink", 10, "gpu.nvlinks_active", (BAD, 0.999, 0.999), over="gpu.nvlinks", below=True, hold=60,
+           text="GPU {device}: only {value} of its NVLinks work · collectives are slow or hang · drain, reset, check NVSwitch and fabric manager"),
+    *_rows("gpu.nvlink_errors", 10, "gpu.nvlink_errors", (WARN, 6000, 600), window=MINUTE,
+           text="GPU {device}: {value} NVLink errors {span} · the link is about to fail · drain at the next chance, reset"),
+    # 11, 12, 13 errors on the wire
+    *_rows("rdma.phys_errors", 11, "rdma.phys_errors", (WARN, 10, 1), window=5 * MINUTE,
+           text="{device}: {value} symbol or receive errors {span} · a bad cable or transceiver · clean or replace it; clear with perfquery -R"),
+    *_rows("rdma.phys_errors", 11, "rdma.phys_errors", (BAD, 120, 60), window=HOUR,
+           text="{device}: {value} symbol or receive errors {span} · the link drops packets · replace cable or transceiver"),
+    *_rows("rdma.errors", 11, "rdma.errors", (WARN, 1, 1), window=5 * MINUTE,
+           text="{device}: {value} link errors {span} · a bad cable or transceiver · clean or replace it"),
+    *_rows("net.errors", 11, "net.errors", (WARN, 10, 1), window=MINUTE,
+           text="{device}: {value} errors {span} · a bad cable, port or driver · swap the cable"),
+    *_rows("rdma.retries", 12, "rdma.retries_exhausted", (WARN, 1, 1), window=5 * MINUTE,
+           text="{device}: retries exhausted {value} times {span} · peers cannot be reached, jobs die · check routes, PFC, the port of the peer"),
+    *_rows("rdma.retx", 13, "rdma.retx", (WARN, 60, 30), window=MINUTE, linger=5 * MINUTE,
+           text="{device}: {value} retransmissions {span} · packets are lost · check PFC and ECN, MTU, cable"),
+    *_rows("rdma.timeouts", 13, "rdma.timeouts", (WARN, 60, 30), window=MINUTE, linger=5 * MINUTE,
+           text="{device}: {value} acknowledgements came too late {span} · packets are lost or peers slow · check PFC and ECN, MTU, cable"),
+    # 14, 15 GPU speed
+    *_rows("gpu.slowdown", 14, "gpu.throttle_thermal", (WARN, 6, 3), window=10 * MINUTE,
+           text="GPU {device} was slowed down by heat for {value} {span} · the job waits for it · check fans, inlet air, neighbours"),
+    *_rows("gpu.brake", 14, "gpu.throttle_brake", (BAD, 30, 15), window=10 * MINUTE,
+           text="GPU {device} was held by the power brake for {value} {span} · the supply cannot keep up · check power supplies and their feed"),
+    *_rows("gpu.pcie", 15, "gpu.pcie_width", (BAD, 0.999, 0.999), over="gpu.pcie_width_max", below=True, hold=60, only=("gpu.used", 20, 200),
+           text="GPU {device} has {value} of its PCIe lanes · transfers take twice as long or more · reseat the card or riser"),
+    *_rows("gpu.pcie_gen", 15, "gpu.pcie_gen", (WARN, 0.999, 0.999), over="gpu.pcie_gen_max", below=True, hold=60, only=("gpu.used", 20, 200),
+           text="GPU {device} runs at {value} of its PCIe generation · transfers are slower · reseat the card, check the BIOS"),
+    *_rows("gpu.pcie_replays", 15, "gpu.pcie_replays", (BAD, 31, 10), window=MINUTE,
+           text="GPU {device}: {value} PCIe replays {span} · the lanes are disturbed · reseat the card or riser"),
+    # 16, 17 host memory
+    *_rows("mem.ecc", 16, "edac.ue", (BAD, 1, 1),
+           text="{device}: {value} uncorrectable memory errors · processes die, results may be wrong · replace this DIMM"),
+    *_rows("mem.ecc_rate", 16, "edac.ce", (WARN, 100, 20), window=HOUR,
+           text="{device}: {value} corrected memory errors {span} · the DIMM wears out · plan to replace it"),
+    *_rows("mem.corrupted", 16, "mem.corrupted", (BAD, 1, 1),
+           text="{value} of memory is corrupted · the kernel has taken it out of use · find and replace the DIMM"),
+    *_rows("mem.low", 17, "mem.used", (WARN, 95, 92), (BAD, 99, 97), hold=10,
+           text="memory {value} used · the kernel is about to kill processes · use fewer ranks or a smaller problem"),
+    *_rows("mem.oom", 17, "mem.oom_kills", (WARN, 1, 1), window=10 * MINUTE,
+           text="a process was killed for want of memory · its job is incomplete · see the kernel log, use fewer ranks"),
+    *_rows("psi.mem", 17, "psi.mem", (WARN, 10, 5), hold=MINUTE,
+           text="all tasks wait {value} of the time for memory · the node is thrashing · use fewer ranks"),
+    # 18 disks
+    *_rows("disk.full", 18, "disk.used", (WARN, 80, 78), (BAD, 95, 93),
+           text="{device} is {value} full · jobs fail when they write · free space"),
+    *_rows("disk.inodes", 18, "disk.inodes_used", (WARN, 80, 78), (BAD, 95, 93),
+           text="{device}: {value} of inodes used · no new files soon · remove small files"),
+    *_rows("disk.nvme", 18, "nvme.live", (BAD, 0, 0), below=True,
+           text="NVMe {device} is not live · its controller has given up · reset or replace the drive"),
+    *_rows("disk.io_stuck", 18, "disk.io_stuck", (WARN, 30, 5), (BAD, 120, 5), linger=MINUTE,
+           text="disk {device}: requests wait for {value} and none ends · it hangs or dies · look at the kernel log, replace it"),
+    # 19 heat and supply
+    *_rows("gpu.temp", 19, "gpu.temp", (WARN, 85, 80), (BAD, 92, 87), hold=MINUTE,
+           text="GPU {device} at {value} · it slows down or shuts off · check fans, inlet air, neighbours"),
+    *_rows("gpu.margin", 19, "gpu.margin", (WARN, 5, 10), (BAD, 0, 5), below=True, hold=MINUTE,
+           text="GPU {device} is {value} from slowing down · hot air or a blocked fan · check fans, inlet air, neighbours"),
+    *_rows("gpu.mem_temp", 19, "gpu.mem_temp", (WARN, 95, 90), (BAD, 105, 100), hold=MINUTE,
+           text="memory of GPU {device} at {value} · it slows down or fails · check fans, inlet air"),
+    *_rows("cpu.temp", 19, "cpu.temp", (WARN, 85, 80), (BAD, 95, 90), hold=MINUTE,
+           text="CPU at {value} · it slows down or shuts off · check fans and inlet air"),
+    *_rows("cpu.margin", 19, "cpu.margin", (WARN, 5, 10), (BAD, 0, 5), below=True, hold=MINUTE,
+           text="CPU {device} is {value} from its critical temperature · it slows down or shuts off · check fans and inlet air"),
+    *_rows("hwmon.alarm", 19, "hwmon.alarm", (BAD, 1, 1), linger=MINUTE,
+           text="{device} raises a critical alarm · temperature, fan or voltage out of range · look at its sensors, the BMC"),
+    *_rows("cpu.throttled", 19, "cpu.throttles", (WARN, 60, 10), window=10 * MINUTE,
+           text="{device}: slowed down by heat {value} times {span} · ranks wait for this node · check fans and inlet air"),
+    *_rows("pi.supply", 19, "pi.undervolt", (BAD, 1, 1), linger=MINUTE,
+           text="supply voltage is too low now · the board slows down, cards get corrupted · use a stronger supply or a shorter cable"),
+    *_rows("pi.supply", 19, "pi.undervolt_seen", (WARN, 1, 1),
+           text="supply voltage was too low since boot · it will be again under load · use a stronger supply or a shorter cable"),
+    *_rows("pi.throttled", 19, "pi.throttled", (WARN, 1, 1), linger=MINUTE,
+           text="the board slows itself down · heat or supply · add cooling, check the supply"),
+    # 20 clock
+    *_rows("node.clock", 20, "node.skew", (WARN, 1, 0.5), hold=10,
+           text="clock is {note} · times of this node are not comparable · check chrony or ntp"),
+    # 21 kernel
+    *_rows("kernel.dstate", 21, "kernel.dstate", (WARN, 1, 1), hold=5 * MINUTE,
+           text="{value} tasks ({device}) wait for the kernel without end · a driver or file server hangs · see the kernel log; only a reboot ends them"),
+    # 22 correctable ECC
+    *_rows("gpu.ecc_rate", 22, "gpu.ecc_corrected", (WARN, 100, 20), (BAD, 600_000, 60_000), window=MINUTE, linger=4 * MINUTE,
+           text="GPU {device}: {value} corrected memory errors {span} · rows wear out · schedule a reset, watch the remapped rows"),
+    # 23 the fabric, never bad
+    *_rows("fabric.congestion", 23, "rdma.congestion", (WARN, 600_000, 120_000), window=10 * MINUTE,
+           text="{device}: {value} congestion marks {span} · the fabric is full, not the node · look at the switches, PFC and ECN"),
+    *_rows("rdma.discards", 23, "rdma.discards", (WARN, 6000, 600), window=MINUTE,
+           text="{device}: {value} packets dropped by the port {span} · the fabric is full · look at the switches, PFC and ECN"),
+    *_rows("net.drops", 23, "net.drops", (WARN, 6000, 600), window=MINUTE,
+           text="{device}: {value} packets dropped {span} · receivers are too slow or buffers small · look at ring sizes and load"),
+    # 24 leftovers and sharing
+    *_rows("cpu.load", 24, "cpu.load1", (WARN, 2, 1.5), over="cpu.cores", hold=5 * MINUTE,
+           text="load is {value} × the cores · ranks share cores · use fewer ranks, look for leftovers"),
+    *_rows("gpu.held", 24, "gpu.mem_used", (WARN, 0.05, 0.02), over="gpu.mem_total", hold=30 * MINUTE, only=("gpu.used", 0, 0.5),
+           text="GPU {device}: {value} of its memory is held while nothing runs · a leftover process, or one that waits · list its processes"),
+    *_rows("cpu.steal", 24, "cpu.steal", (WARN, 10, 5), hold=2 * MINUTE,
+           text="the hypervisor takes {value} of the CPU · the machine is shared · timings are not comparable"),
+    *_rows("cpu.iowait", 24, "cpu.iowait", (WARN, 50, 30), hold=2 * MINUTE,
+           text="CPU waits {value} of the time for disks · storage is the limit · look at disk and file server"),
+    *_rows("psi.io", 24, "psi.io", (WARN, 40, 25), hold=2 * MINUTE,
+           text="all tasks wait {value} of the time for disks · storage is the limit · look at disk and file server"),
+    # 25 the cluster file; what differs from peers is found by the console
+    *_rows("expect", 25, "node.unlike", (WARN, 1, 1),
+           text="{note} · the node differs from the cluster file · correct one of them"),
+)  # fmt: skip
+"""Rows of one check may differ in level; the worst that fires is shown."""
+
+DERIVED = frozenset({
+    "gpu.missing", "gpu.action", "rdma.down", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "disk.unmounted", "node.skew", "node.unlike", "node.like",
+})  # fmt: skip
+"""Numbers that are worked out from a sample, see derive.py; not on the wire."""
+
+
+def _by_metric() -> dict[str, tuple[tuple[int, Rule], ...]]:
+    found: dict[str, list[tuple[int, Rule]]] = {}
+    for row, rule in enumerate(RULES):
+        found.setdefault(rule.metric, []).append((row, rule))
+    return {metric: tuple(rows) for metric, rows in found.items()}
+
+
+BY_METRIC: Mapping[str, Sequence[tuple[int, Rule]]] = _by_metric()

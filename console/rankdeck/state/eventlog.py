@@ -1,0 +1,137 @@
+"""What happened on nodes and what was acknowledged, in the console's SQLite file."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rankdeck.model.health import Level
+from rankdeck.model.notice import Ack, Occurrence
+
+if TYPE_CHECKING:
+    from rankdeck.state.fleet import Fleet
+
+log = logging.getLogger(__name__)
+KEEP = 20_000
+"""Occurrences kept per cluster."""
+RECALLED = 2000
+"""Of these, so many are shown in a new console."""
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS occurrence (
+    cluster TEXT NOT NULL, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, level INTEGER NOT NULL,
+    "check" TEXT NOT NULL, device TEXT NOT NULL, text TEXT NOT NULL,
+    UNIQUE (cluster, node, kind, "check", device, at)
+);
+CREATE INDEX IF NOT EXISTS occurrence_by_time ON occurrence (cluster, at);
+CREATE TABLE IF NOT EXISTS ack (
+    cluster TEXT NOT NULL, node TEXT NOT NULL, "check" TEXT NOT NULL, device TEXT NOT NULL,
+    until REAL NOT NULL, who TEXT NOT NULL, why TEXT NOT NULL, level INTEGER NOT NULL,
+    PRIMARY KEY (cluster, node, "check", device)
+) WITHOUT ROWID;
+"""
+_SELECT = 'SELECT at, node, kind, level, "check", device, text FROM occurrence'
+
+
+class EventLog:
+    """The rows of one cluster; several consoles may write them at once."""
+
+    def __init__(self, database: sqlite3.Connection, cluster: str) -> None:
+        self._database, self._cluster = database, cluster
+        self._version: object = None
+
+    def recall(self, fleet: "Fleet", now: float) -> None:
+        """What earlier consoles saw and what is acknowledged, into a new fleet."""
+        fleet.journal.restore(self.recent(RECALLED))
+        self.exchange(fleet, now)
+
+    def exchange(self, fleet: "Fleet", now: float) -> None:
+        """Write down what happened, take over what was acknowledged meanwhile."""
+        self.add(fleet.journal.take())
+        if self.changed():
+            fleet.set_acks(self.acks(now))
+
+    def add(self, occurrences: Iterable[Occurrence]) -> None:
+        """Keep these; where the disk refuses, say so and go on."""
+        rows = [
+            (
+                self._cluster,
+                o.at,
+                o.node,
+                o.kind,
+                int(o.level),
+                o.check,
+                o.device,
+                o.text,
+            )
+            for o in occurrences
+        ]
+        if not rows:
+            return
+        self._write(
+            "INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
+        )
+        self._write(
+            "DELETE FROM occurrence WHERE cluster = ? AND at < (SELECT at FROM occurrence"
+            " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
+            [(self._cluster, self._cluster, KEEP)],
+        )
+
+    def recent(self, most: int) -> tuple[Occurrence, ...]:
+        """The newest occurrences, oldest of them first."""
+        rows = self._read(
+            f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?",
+            (self._cluster, most),
+        )
+        return tuple(
+            Occurrence(at, node, kind, Level(level), check, device, text)
+            for at, node, kind, level, check, device, text in reversed(rows)
+        )
+
+    def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
+        """Keep what somebody said; an `until` in the past takes it back."""
+        row = (
+            self._cluster,
+            ack.node,
+            ack.check,
+            ack.device,
+            ack.until,
+            ack.who,
+            ack.why,
+            int(ack.level),
+        )
+        self._write("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [row])
+        self._version = None
+        if fleet is not None:
+            self.exchange(fleet, time.time())
+
+    def acks(self, now: float) -> tuple[Ack, ...]:
+        """What is acknowledged now."""
+        rows = self._read(
+            'SELECT node, "check", until, who, why, device, level FROM ack WHERE cluster = ? AND until > ?',
+            (self._cluster, now),
+        )
+        return tuple(
+            Ack(node, check, until, who, why, device, Level(level))
+            for node, check, until, who, why, device, level in rows
+        )
+
+    def changed(self) -> bool:
+        """Whether somebody, here or in another console, wrote since the last call."""
+        rows = self._read("PRAGMA data_version", ())
+        before, self._version = self._version, rows
+        return before != rows
+
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        try:
+            with self._database:
+                self._database.executemany(statement, rows)
+        except sqlite3.Error as error:
+            log.warning("the history of nodes cannot be written: %s", error)
+
+    def _read(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        try:
+            return self._database.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            log.warning("the history of nodes cannot be read: %s", error)
+            return []

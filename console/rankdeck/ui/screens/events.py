@@ -1,0 +1,118 @@
+"""What happened on all nodes, newest first: reasons that came and went, and what nodes told."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from rankdeck.model.notice import Occurrence
+from rankdeck.ui import acknowledging, past, query, words
+from rankdeck.ui.clean import clean
+from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.vtable import Column, VTable
+
+SHOWN = 2000
+"""Lines of the journal that the table has."""
+
+
+class EventsScreen(DeckScreen):
+    """The journal of the fleet as a table."""
+
+    deck_name: ClassVar[str] = "events"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[str, Occurrence] = {}
+        self._seen: tuple[object, ...] = ()
+        self._filter, self._query = "", query.parse("")
+        self.table = VTable(self._columns(), empty="nothing has happened")
+
+    def body(self) -> Iterable[Widget]:
+        return (self.table,)
+
+    @property
+    def main(self) -> Widget:
+        return self.table
+
+    def _columns(self) -> tuple[Column, ...]:
+        return (
+            Column("TIME", 8, lambda row, _: [(words.clock(self._rows[row].at), "dim")], keep=9),
+            Column("NODE", 14, lambda row, _: [(clean(self._rows[row].node), "text")], keep=8),
+            Column("STATE", 9, lambda row, _: self._level(row), keep=10),
+            Column("KIND", 5, lambda row, _: [(self._rows[row].kind, "dim")], keep=4),
+            Column("CHECK", 16, lambda row, _: [(clean(self._rows[row].check), "accent")], keep=6),
+            Column("DEVICE", 12, lambda row, _: [(clean(self._rows[row].device), "dim")], keep=3),
+            Column("WHAT", 12, lambda row, _: self._what(row), keep=7, grow=True),
+        )  # fmt: skip
+
+    def _level(self, row: str) -> Runs:
+        level = self._rows[row].level
+        mark = self.deck.glyphs.level(level)
+        return [(f"{mark.glyph} {level.word}", mark.role)]
+
+    def _what(self, row: str) -> Runs:
+        return [(clean(self._rows[row].text, 600).split(" · ")[0], "text")]
+
+    def tick(self) -> None:
+        journal = self.deck.session.fleet.journal
+        seen = (journal, journal.total, self._filter)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        newest = list(journal.newest)[-SHOWN:]
+        # Numbers from the first line on: a row keeps its name when others come.
+        named = zip(range(journal.total, 0, -1), reversed(newest), strict=False)
+        self._rows = {str(n): one for n, one in named if self._query(_subject(one))}
+        self.table.show(list(self._rows))
+        self.table.refresh()
+
+    # ---- actions
+
+    def on_vtable_opened(self, message: VTable.Opened) -> None:
+        self._open(message.row)
+
+    def action_open(self) -> None:
+        self._open(self.table.cursor)
+
+    def _open(self, row: str) -> None:
+        """The node as it was at that time."""
+        if one := self._rows.get(row):
+            self.deck.moment = past.step(self.deck.session.fleet, one.at, 0)
+            self.deck.open_node(one.node, one.at)
+
+    def action_acknowledge(self) -> None:
+        acknowledging.ask(self)
+
+    def action_filter(self) -> None:
+        self.prompt.ask(
+            "/", self._filter, "words, state=bad, node=n[01-04], check=disk.full"
+        )
+
+    def typed(self, text: str) -> None:
+        if self.prompt.mode != "/":
+            return
+        try:
+            self._query = query.parse(text)
+        except query.QueryError as error:
+            self.say(query.pointed(error, self.size.width - 2), "warn")
+            return
+        self._filter = text.strip()
+        self.say("")
+        self.tick()
+
+    def answered(self, text: str | None) -> None:
+        if self.prompt.mode == "/":
+            self.typed(text or "")
+        elif text and (one := self._rows.get(self.table.cursor)):
+            acknowledging.answer(self, text, [(one.node, one.check, one.device)])
+
+    def action_back(self) -> None:
+        self.say("")
+        self.typed("")
+
+
+def _subject(one: Occurrence) -> query.Subject:
+    text = f"{one.node} {one.kind} {one.check} {one.device} {one.text}"
+    checks = frozenset({one.check})
+    return query.Subject(text, one.level.word, lambda metric: None, one.node, checks)

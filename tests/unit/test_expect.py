@@ -1,0 +1,162 @@
+"""What is expected of nodes: learnt from most of them, kept in the cluster file, and who differs."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rankdeck.config.clusters import read_cluster
+from rankdeck.config.expectblock import block, with_block, write_block
+from rankdeck.errors import ConfigError
+from rankdeck.rules.drift import Peer, drift
+from rankdeck.rules.expectations import Seen, learn
+
+
+def seen(
+    name: str,
+    *,
+    gpus: int = 2,
+    driver: str = "550.1",
+    rate: float = 100e9,
+    simulated=(),
+) -> Seen:
+    return Seen(
+        name,
+        {"gpu.driver": driver, **{f"gpu.{n}.model": "A100" for n in range(gpus)}},
+        {
+            "gpu.mem_total": {str(n): 80 for n in range(gpus)},
+            "rdma.up": {"mlx5_0/1": 1, "mlx5_1/1": 0},
+            "rdma.rate": {"mlx5_0/1": rate, "mlx5_1/1": 10e9},
+            "disk.mounted": {"/home": 1, "/scratch": 1},
+        },
+        simulated,
+    )
+
+
+def test_what_most_nodes_have_is_expected_and_who_differs_is_named() -> None:
+    learnt = learn([seen("n1"), seen("n2"), seen("n3", gpus=1, driver="535.2")])
+
+    assert learnt.values == {
+        "gpu_count": 2, "gpu_model": "A100", "gpu_driver": "550.1", "rdma_count": 2,
+        "rdma_rate_gbps": 100, "mounts": "/home, /scratch",
+    }  # fmt: skip
+    assert learnt.notes == {"gpu_count": "not so on n3", "gpu_driver": "not so on n3"}
+
+
+def test_where_nodes_are_halved_nothing_is_expected() -> None:
+    learnt = learn([seen("n1"), seen("n2", driver="535.2")])
+
+    assert "gpu_driver" not in learnt.values
+    assert learnt.notes["gpu_driver"] == "nodes differ: 550.1 on n1; 535.2 on n2"
+
+
+def test_what_is_simulated_is_not_learnt() -> None:
+    assert not [
+        key for key in learn([seen("n1", simulated=("gpu",))]).values if "gpu" in key
+    ]
+
+
+FILE = """# our cluster
+cluster: lab   # its name
+nodes: [n1, n2]
+# what we bought
+expect:
+  gpu_model: V100   # old
+  kernel: "6.1"
+
+# how to log in
+ssh: {user: ann}
+"""
+
+
+def test_only_the_block_is_replaced_and_comments_stay(tmp_path) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(FILE)
+    path.chmod(0o640)
+    write_block(
+        path, {"gpu_model": "A100", "gpu_count": 2}, {"gpu_count": "not so on n2"}
+    )
+    text = path.read_text()
+
+    assert text.replace(
+        block(read_cluster(path).expect, {"gpu_count": "not so on n2"}), "@"
+    ) == (FILE.replace('expect:\n  gpu_model: V100   # old\n  kernel: "6.1"\n', "@"))
+    assert read_cluster(path).expect == {
+        "gpu_model": "A100",
+        "kernel": "6.1",
+        "gpu_count": 2,
+    }
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [file.name for file in tmp_path.iterdir()] == ["lab.yaml"]
+
+
+def test_a_file_that_is_wrong_is_left_alone(tmp_path) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text("cluster: lab\nnods: [n1]\n")
+
+    with pytest.raises(ConfigError, match="nods"):
+        write_block(path, {"gpu_count": 2}, {})
+    assert path.read_text() == "cluster: lab\nnods: [n1]\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "cluster: lab\nnodes: [n1]",
+        "cluster: lab\nexpect: {a: 1}\nnodes: [n1]\n",
+        "expect:\n  a: 1\n# end",
+    ],
+)
+def test_a_block_is_added_or_replaced_wherever_it_is(before: str) -> None:
+    text = with_block(before, block({"gpu_count": 8}, {}))
+
+    assert text.count("expect:") == 1
+    assert "  gpu_count: 8\n" in text
+    assert "a: 1" not in text
+    assert ("# end" in text) is ("# end" in before)
+
+
+WORDS = st.text("a0 :#'\"{[-,.x", min_size=1, max_size=12)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.dictionaries(
+        st.text("abc_", min_size=1, max_size=4), st.integers(0, 9) | WORDS, max_size=4
+    )
+)
+def test_whatever_was_learnt_is_read_back(tmp_path_factory, values) -> None:
+    path = tmp_path_factory.mktemp("c") / "lab.yaml"
+    path.write_text("cluster: lab\nnodes: [n1]\n")
+    write_block(path, values, {})
+
+    assert read_cluster(path).expect == values
+
+
+# ---- peers
+
+
+def peers(*drivers: str) -> tuple[Peer, ...]:
+    return tuple(
+        Peer(f"n{n}", {"gpu.driver": d, "uuid": str(n)}) for n, d in enumerate(drivers)
+    )
+
+
+def test_the_odd_node_is_told_in_what_it_differs() -> None:
+    found = drift(peers("550", "550", "550", "535"))
+
+    assert [reason.device for reason in found["n3"]] == ["gpu.driver"]
+    assert found["n3"][0].text.startswith("gpu.driver is 535, 3 of 4 nodes have 550 · ")
+    assert found["n0"] == ()
+
+
+@pytest.mark.parametrize(
+    "drivers", [("550", "535"), ("550", "550", "535", "535"), ("1", "2", "3")]
+)
+def test_without_a_majority_nobody_is_odd(drivers: tuple[str, ...]) -> None:
+    assert not any(drift(peers(*drivers)).values())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.permutations(peers("550", "550", "550", "535", "550")))
+def test_the_order_of_nodes_makes_no_difference(order) -> None:
+    assert drift(tuple(order)) == drift(tuple(sorted(order)))
