@@ -15,6 +15,7 @@ from typing import Callable, Optional
 USAGE = """usage: rankdeck-agent telemetry                    publish; configuration as one line of JSON on stdin
        rankdeck-agent --config FILE                publish without a console, until SIGTERM
        rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
+       rankdeck-agent health [--root DIR] [--json] judge this machine; exits 0, 1, 2, 3 as Nagios wants
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
        rankdeck-agent gpu-processes                print what computes on each GPU, one JSON object a line
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
@@ -54,6 +55,15 @@ def _config(given: list[str]) -> int:
 
 
 def _sample(given: list[str]) -> int:
+    return _on_a_tree(given, "sample")
+
+
+def _health(given: list[str]) -> int:
+    return _on_a_tree(given, "health")
+
+
+def _on_a_tree(given: list[str], verb: str) -> int:
+    """Run a verb that takes `--root DIR` and `--json`."""
     root, as_json, rest = "/", False, given[1:]
     while rest:
         word = rest.pop(0)
@@ -62,7 +72,11 @@ def _sample(given: list[str]) -> int:
         elif word == "--root" and rest:
             root = rest.pop(0)
         else:
-            return _wrong(f"sample: unknown argument {word[:40]!r}")
+            return _wrong(f"{verb}: unknown argument {word[:40]!r}")
+    if verb == "health":
+        from rankdeck_agent.health import health
+
+        return health(root, as_json=as_json)
     from rankdeck_agent.sample import sample
 
     return sample(root, as_json=as_json)
@@ -146,6 +160,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "telemetry": _telemetry,
     "--config": _config,
     "sample": _sample,
+    "health": _health,
     "kernel-log": _kernel_log,
     "service": _service,
     "forget": _forget,
