@@ -53,11 +53,6 @@ OF_THE_APP = frozenset(
         "clone",
         "replay",
         "goto_events",
-        "pause",
-        "step(-1)",
-        "step(1)",
-        "step(-10)",
-        "step(10)",
     }
 )
 KEY_NAMES = {
