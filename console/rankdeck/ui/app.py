@@ -226,6 +226,8 @@ class RankdeckApp(FrameDiff):
         """A main screen; made when first wanted."""
         if name not in self._homes:
             self._homes[name] = HOMES[name]()
+            # Textual would take apart a screen of nobody's when another takes its place.
+            self.install_screen(self._homes[name], name)  # pyright: ignore[reportUnknownMemberType]
         return self._homes[name]
 
     def goto(self, name: str) -> None:

@@ -1,0 +1,100 @@
+"""A program in a terminal of its own, which is read all the time as a person's would be."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyte
+
+LIMIT = 30.0
+END = 5.0
+
+
+class Terminal:
+    """What a program shows, how much it sends for that, and the keys that are pressed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process = process
+        self.sent = 0
+        """Bytes that came so far."""
+        self.begun = time.monotonic()
+        self._master = master
+        self._waiting: tuple[bytes, threading.Event] = (b"", threading.Event())
+        self._seen = bytearray()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def wait_for(self, text: str) -> float:
+        """Come back when `text` is sent, with the seconds since the start."""
+        with self._lock:
+            self._waiting = (text.encode(), threading.Event())
+            self._look()
+        if not self._waiting[1].wait(LIMIT):
+            raise TimeoutError(
+                f"no `{text}` in the terminal: {bytes(self._seen[-500:])!r}"
+            )
+        return time.monotonic() - self.begun
+
+    def text(self, width: int = 120, height: int = 40) -> str:
+        """The screen now, as lines of text."""
+        screen = pyte.Screen(width, height)
+        with self._lock:
+            pyte.ByteStream(screen).feed(bytes(self._seen))
+        return "\n".join(line.rstrip() for line in screen.display)
+
+    def _read(self) -> None:
+        while data := _some(self._master):
+            with self._lock:
+                self.sent += len(data)
+                self._seen += data
+                self._look()
+
+    def _look(self) -> None:
+        wanted, found = self._waiting
+        if wanted in self._seen:
+            found.set()
+
+
+def _some(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:
+        return b""
+
+
+@contextmanager
+def terminal(
+    argv: Sequence[str], env: Mapping[str, str], width: int = 120, height: int = 40
+) -> Iterator[Terminal]:
+    """Run a program in a terminal of that size; ended afterwards."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    process = subprocess.Popen(
+        argv,
+        env={**env, "TERM": "xterm-256color", "COLORTERM": "", "LANG": "C.UTF-8"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        process.terminate()
+        try:
+            process.wait(END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(END)
+        os.close(master)
