@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.model.health import Level
+from rankdeck.model.notice import Occurrence
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
@@ -196,3 +198,61 @@ async def test_plain_shows_nothing_but_the_lines(
         assert text_of(app).splitlines()[0] == "hello from 0"
         await pilot.press("escape")
         await shows(app, pilot, "following")
+
+
+async def test_what_an_earlier_console_saw_of_the_nodes_stands_in_the_log_of_a_finished_job(
+    stage: Stage,
+) -> None:
+    begun = stage.jobs.job(JOB).created
+    for place, (node, after, text) in enumerate(
+        [("node02", 1, "Xid 79: lost"), ("node02", 90_000, "much later")]
+    ):
+        one = Occurrence(
+            begun + after, node, "event", Level.BAD, "gpu.xid", f"{place}", text
+        )
+        stage.fleet.journal.restore([one])
+    for node in range(1, 5):
+        stage.tell(JOB, f"node{node:02}", "closed", at=begun + 5)
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("M")
+        await shows(app, pilot, "node node02: 0: Xid 79: lost")
+        await lacks(app, pilot, "much later")
+
+
+async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
+    stage: Stage,
+) -> None:
+    begun = stage.jobs.job(JOB).created
+    told = [
+        Occurrence(begun + 5, "node02", "event", Level.BAD, "gpu.xid", "0", "Xid 79"),
+        Occurrence(begun + 9, "node02", "event", Level.BAD, "gpu.xid", "0", "Xid 31"),
+    ]
+    stage.fleet.journal.restore(told)
+    stage.jobs.set_clock(JOB, begun + 6)
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("M")
+        await shows(app, pilot, "node node02: 0: Xid 79")
+        assert "Xid 31" not in text_of(app)
+        stage.jobs.set_clock(JOB, begun + 9.5)
+        await shows(app, pilot, "node node02: 0: Xid 31")
+        await pilot.press("at")
+        await shows(app, pilot, "+0.0 s  0: Xid 31")
+        await shows(app, pilot, "-4.0 s  0: Xid 79")
+
+
+async def test_512_ranks_are_compared_in_turns_and_the_odd_one_is_named() -> None:
+    stage = sample.fleet(64)[0]
+    stage.start(JOB, 64, 8)
+    for rank in range(512):
+        text = "".join(f"step {n} loss 2.{n}\n" for n in range(60))
+        stage.write(JOB, rank, text + ("" if rank == 77 else "barrier\n"), at=1_000.0)
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "512 ranks")
+        await pilot.press("D")
+        await shows(app, pilot, "511 of 512 like the majority")
+        await shows(app, pilot, "1 rank, after 60 equal lines of out")

@@ -1,11 +1,13 @@
 """Line assembly from chunks: once each, whatever the cuts, gaps and control codes."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.job import Chunk, Tail
 from rankdeck.model.text import strip_controls
-from rankdeck.state.lines import SHOWN, RankLog
+from rankdeck.state.lines import SHOWN, RankLog, share
 
 
 def chunk(offset: int, data: bytes, stream: str = "out", at: float = 1.0) -> Chunk:
@@ -95,7 +97,8 @@ def test_out_and_err_do_not_mix_in_one_line() -> None:
 
 def test_the_ring_is_bounded_and_counts_go_on() -> None:
     log = RankLog(0, keep=10)
-    log.add(chunk(0, b"".join(b"%d\n" % i for i in range(100))))
+    for i in range(100):
+        log.add(chunk(log.positions()["out"], b"%d\n" % i))
 
     assert (len(log.lines), log.total, log.first) == (10, 100, 90)
     assert log.lines[0].text == "90"
@@ -103,10 +106,30 @@ def test_the_ring_is_bounded_and_counts_go_on() -> None:
 
 
 def test_memory_is_bounded_by_bytes_too() -> None:
-    log = RankLog(0, keep_bytes=1000)
-    log.add(chunk(0, (b"x" * 99 + b"\n") * 50))
+    log = RankLog(0, keep_bytes=5000)
+    for at in range(0, 5000, 100):
+        log.add(chunk(at, b"x" * 99 + b"\n"))
 
-    assert len(log.lines) == 10
+    assert 10 < len(log.lines) < 25
+
+
+def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share() -> (
+    None
+):
+    tracemalloc.start()
+    logs = [RankLog(rank, keep_bytes=share(512)) for rank in range(512)]
+    for turn in range(30):
+        for log in logs:
+            text = "".join(f"step {turn * 60 + n} loss 2.5 tok/s\n" for n in range(60))
+            log.add(chunk(log.positions()["out"], text.encode()))
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    big = RankLog(0, keep_bytes=1000)
+    big.add(chunk(0, b"x\n" * 5000))
+
+    assert used < 64 << 20
+    assert len(logs[0].lines) > 300
+    assert len(big.lines) == 5000
 
 
 def test_an_endless_line_is_cut_for_display_and_its_offset_stays_true() -> None:

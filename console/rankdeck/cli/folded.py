@@ -6,7 +6,15 @@ from operator import itemgetter
 
 from rankdeck.cli import codes, output, stream
 from rankdeck.logs.collapse import Collapse, Folded, folded
-from rankdeck.logs.diff import Branch, Difference, Divergence, branches, compare
+from rankdeck.logs.diff import (
+    Branch,
+    Comparison,
+    Difference,
+    Divergence,
+    answer,
+    branches,
+    compare,
+)
 from rankdeck.logs.merge import MergedLog
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
@@ -122,9 +130,15 @@ async def print_difference(
     reader: Reader, job: Job, which: str, *, as_json: bool
 ) -> None:
     """Two ranks beside each other, or all ranks by where they leave the majority."""
-    await reader.read(stream.show_nothing)
+    comparison = Comparison(tuple(reader.logs))
+    await reader.read(
+        lambda _, line: comparison.add(
+            line.rank,
+            (line.at, line.stream, line.offset, line.text.encode("utf-8", "replace")),
+        )
+    )
     if not which:
-        _, found = branches(reader.logs)
+        _, found = answer(branches(comparison.sides))
         for branch in found:
             output.say_object(branch_shape(branch)) if as_json else _say_branch(branch)
         return
@@ -134,7 +148,7 @@ async def print_difference(
         raise codes.UsageError(
             f"--diff {which}: two ranks, such as 3,17: {error}"
         ) from error
-    difference = compare(reader.logs[left], reader.logs[right])
+    difference = compare(comparison.sides[left], comparison.sides[right])
     if as_json:
         output.say_object(difference_shape(difference))
     else:

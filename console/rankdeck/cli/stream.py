@@ -50,7 +50,9 @@ class Printer:
         """Print before a log that holds only so much lets go of lines."""
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
-            if log.total - self._seen[event.rank] > MOST_UNPRINTED:
+            # A quarter of what is kept: the next chunk lets go of no more than the rest.
+            most = min(MOST_UNPRINTED, len(log.lines) // 4)
+            if log.total - self._seen[event.rank] > most:
                 self.drain()
 
     def finish(self) -> None:

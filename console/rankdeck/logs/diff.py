@@ -1,27 +1,53 @@
 """Where the output of one rank leaves that of another, or that of most ranks."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rankdeck.logs.masks import mask
-from rankdeck.state.lines import Line, RankLog
+from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
 MOST = 4_000
 """Lines of a rank that are compared, from the beginning of what is here."""
+MOST_ALL = 400_000
+"""Lines of all ranks together."""
+SLICE = 4_000
+"""Lines taken in at once: some 5 ms."""
+MOST_KNOWN = 20_000
 STREAMS = ("out", "err")
+Found = TypeVar("Found")
+Steps = Generator[None, None, Found]
+"""Work in steps of a millisecond or so; what it returns is the answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kept:
     """What one rank wrote to one stream, lines and their masks side by side."""
 
     rank: int
     stream: str
-    lines: tuple[Line, ...]
-    masks: tuple[bytes, ...]
-    whole: bool
-    """Whether it begins at the first byte of the stream."""
+    entries: list[Entry] = field(default_factory=list[Entry])
+    masks: list[bytes] = field(default_factory=list[bytes])
+    cut: bool = False
+    """There is more than was taken in: where this ends says nothing."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it begins at the first byte of the stream."""
+        return not self.entries or self.entries[0][2] == 0
+
+    def line(self, place: int) -> Line | None:
+        """None: there are not so many."""
+        return (
+            line_of(self.rank, self.entries[place])
+            if place < len(self.entries)
+            else None
+        )
+
+
+Side = tuple[Kept, ...]
+"""What one rank wrote, by stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +74,102 @@ class Difference:
     """One line of each kind that the other never wrote."""
 
 
-def kept(log: RankLog, stream: str) -> Kept:
-    """What is here of one stream of a rank."""
-    chosen = [line for line in log.lines[:MOST] if line.stream == stream]
-    masks = tuple(mask(line.text.encode("utf-8", "replace"))[0] for line in chosen)
-    whole = not chosen or chosen[0].offset == 0
-    return Kept(log.rank, stream, tuple(chosen), masks, whole)
+class Comparison:
+    """The beginning of what some ranks wrote, taken in bit by bit."""
+
+    def __init__(
+        self, ranks: Sequence[int], logs: Mapping[int, RankLog] | None = None
+    ) -> None:
+        self._ranks, self._logs = tuple(ranks), dict(logs or {})
+        self._most = min(MOST, MOST_ALL // max(len(ranks), 1))
+        self._known: dict[bytes, bytes] = {}
+        self._restart()
+
+    def _restart(self) -> None:
+        self._seen = {rank: log.first for rank, log in self._logs.items()}
+        self._rewinds = {rank: log.rewinds for rank, log in self._logs.items()}
+        self._room = dict.fromkeys(self._ranks, self._most)
+        self.sides: dict[int, Side] = {
+            rank: tuple(Kept(rank, stream) for stream in STREAMS)
+            for rank in self._ranks
+        }
+        self.total = 0
+        """Lines taken in."""
+
+    @property
+    def waiting(self) -> int:
+        """Lines that are here and were not taken in yet."""
+        return sum(
+            min(log.total - self._seen[rank], self._room[rank])
+            for rank, log in self._logs.items()
+        )
+
+    def update(self, most: int = SLICE) -> bool:
+        """Take in at most about that many lines; True where more are waiting."""
+        if any(log.rewinds != self._rewinds[r] for r, log in self._logs.items()):
+            self._restart()
+        for rank, log in self._logs.items():
+            if most <= 0:
+                return True
+            if self._seen[rank] < log.total and self._room[rank]:
+                most -= self._take(rank, log, most)
+        return self.waiting > 0
+
+    def _take(self, rank: int, log: RankLog, most: int) -> int:
+        if log.first > self._seen[rank]:
+            # Lines were let go in between: what follows cannot be laid beside the others.
+            self._fill(rank)
+            return 0
+        entries = log.entries(self._seen[rank], min(most, self._room[rank] + 1))
+        self._seen[rank] += len(entries)
+        for entry in entries:
+            self.add(rank, entry)
+        return len(entries)
+
+    def add(self, rank: int, entry: Entry) -> None:
+        """Take in one line."""
+        if not self._room[rank]:
+            self._fill(rank)
+            return
+        self._room[rank] -= 1
+        self.total += 1
+        kept = self.sides[rank][STREAMS.index(entry[1])]
+        kept.entries.append(entry)
+        kept.masks.append(self._mask(entry[3]))
+
+    def _fill(self, rank: int) -> None:
+        self._room[rank] = 0
+        for kept in self.sides[rank]:
+            kept.cut = True
+
+    def _mask(self, raw: bytes) -> bytes:
+        known = self._known.get(raw)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[raw] = mask(raw)[0]
+        return known
 
 
-def compare(left: RankLog, right: RankLog) -> Difference:
+def answer(steps: Steps[Found]) -> Found:
+    """The answer at once, for those who have nothing else to do."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def compare(left: Side, right: Side) -> Difference:
     """Where they part, and what only one of them says."""
-    pairs = [(kept(left, stream), kept(right, stream)) for stream in STREAMS]
+    pairs = list(zip(left, right, strict=True))
     found = [first for a, b in pairs if (first := divergence(a, b)) is not None]
     return Difference(
-        left.rank,
-        right.rank,
+        left[0].rank,
+        right[0].rank,
         min(found, key=_moment, default=None),
-        _only([a for a, _ in pairs], [b for _, b in pairs]),
-        _only([b for _, b in pairs], [a for a, _ in pairs]),
+        _only(left, right),
+        _only(right, left),
     )
 
 
@@ -73,46 +177,54 @@ def _moment(one: Divergence) -> float:
     return min(line.at for line in (one.left, one.right) if line is not None)
 
 
-def _only(these: Sequence[Kept], others: Sequence[Kept]) -> tuple[Line, ...]:
+def _only(these: Side, others: Side) -> tuple[Line, ...]:
     known = {(one.stream, key) for one in others for key in one.masks}
     found: list[Line] = []
     for one in these:
-        for line, key in zip(one.lines, one.masks, strict=True):
+        for entry, key in zip(one.entries, one.masks, strict=True):
             if (one.stream, key) not in known:
                 known.add((one.stream, key))
-                found.append(line)
+                found.append(line_of(one.rank, entry))
     return tuple(found)
 
 
-def divergence(a: Kept, b: Kept) -> Divergence | None:
+Places = dict[bytes, int]
+
+
+def _places(kept: Kept) -> Places:
+    """Where each line stands first."""
+    return {entry[3]: place for place, entry in reversed(list(enumerate(kept.entries)))}
+
+
+def divergence(a: Kept, b: Kept, there: Places | None = None) -> Divergence | None:
     """The first line that is not the same; None where one goes only as far as there is to read."""
-    start_a, start_b = _begin(a, b)
-    place = 0
-    left, right = a.masks[start_a:], b.masks[start_b:]
-    for place, (x, y) in enumerate(zip(left, right, strict=False)):  # noqa: B007
-        if x != y:
-            break
-    else:
-        place = min(len(left), len(right))
-        if len(left) == len(right):
-            return None
+    start_a, start_b = _begin(a, b, there)
+    length = min(len(a.masks) - start_a, len(b.masks) - start_b)
+    place = _equal(a.masks, start_a, b.masks, start_b, length)
     at_a, at_b = start_a + place, start_b + place
-    return Divergence(
-        a.stream,
-        place,
-        a.lines[at_a] if at_a < len(a.lines) else None,
-        b.lines[at_b] if at_b < len(b.lines) else None,
-    )
+    if place == length:
+        ended = a if at_a == len(a.masks) else b
+        if ended.cut or (at_a == len(a.masks) and at_b == len(b.masks)):
+            return None
+    return Divergence(a.stream, place, a.line(at_a), b.line(at_b))
 
 
-def _begin(a: Kept, b: Kept) -> tuple[int, int]:
+def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> int:
+    """How many are the same from there on."""
+    for place in range(most):
+        if a[i + place] != b[j + place]:
+            return place
+    return most
+
+
+def _begin(a: Kept, b: Kept, there: Places | None) -> tuple[int, int]:
     """Where the two can be laid side by side: the beginning, else the first line that both have."""
     if a.whole and b.whole:
         return 0, 0
-    there = {line.text: place for place, line in reversed(list(enumerate(b.lines)))}
-    for place, line in enumerate(a.lines):
-        if line.text in there:
-            return place, there[line.text]
+    there = _places(b) if there is None else there
+    for place, entry in enumerate(a.entries):
+        if entry[3] in there:
+            return place, there[entry[3]]
     return 0, 0
 
 
@@ -125,17 +237,16 @@ class Branch:
     """`right` is what the majority has there; None: they never leave it."""
 
 
-def branches(logs: Mapping[int, RankLog]) -> tuple[int, tuple[Branch, ...]]:
+def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]:
     """The rank that most are like, and all ranks by where they leave it; the fewest first."""
-    by_stream = {
-        stream: [kept(log, stream) for log in logs.values()] for stream in STREAMS
-    }
-    middle = _typical([by_stream[stream] for stream in STREAMS])
+    middle = yield from _typical(list(sides.values()))
+    there = [_places(kept) for kept in middle]
     groups: dict[tuple[object, ...], list[int]] = {}
     firsts: dict[tuple[object, ...], Divergence | None] = {}
-    for place, rank in enumerate(logs):
-        pairs = [(by_stream[s][place], by_stream[s][middle]) for s in STREAMS]
-        found = [f for a, b in pairs if (f := divergence(a, b)) is not None]
+    for rank, side in sides.items():
+        yield
+        pairs = zip(side, middle, there, strict=False)
+        found = [f for a, b, t in pairs if (f := divergence(a, b, t)) is not None]
         # What a rank says tells more than that it says nothing further.
         first = min(found, key=lambda f: (f.left is None, _moment(f)), default=None)
         key = _key(first)
@@ -143,7 +254,7 @@ def branches(logs: Mapping[int, RankLog]) -> tuple[int, tuple[Branch, ...]]:
         firsts.setdefault(key, first)
     made = [Branch(tuple(ranks), firsts[key]) for key, ranks in groups.items()]
     made.sort(key=lambda b: (b.first is None, len(b.ranks), b.ranks))
-    return tuple(logs)[middle] if logs else -1, tuple(made)
+    return middle[0].rank if middle else -1, tuple(made)
 
 
 def _key(first: Divergence | None) -> tuple[object, ...]:
@@ -153,27 +264,23 @@ def _key(first: Divergence | None) -> tuple[object, ...]:
     return first.stream, first.place, left
 
 
-def _typical(streams: Sequence[Sequence[Kept]]) -> int:
-    """The place of a rank that goes with the majority at every line, as long as there is one."""
-    alive = list(range(len(streams[0]))) if streams else []
-    for ranks in streams:
-        alive = _majority(ranks, alive)
-    return alive[0] if alive else 0
+def _typical(sides: Sequence[Side]) -> Steps[Side]:
+    """A rank that goes with the majority at every line, as long as there is one."""
+    alive: Sequence[Side] = sides
+    for stream in range(len(STREAMS)):
+        alive = yield from _majority(alive, stream)
+    return alive[0] if alive else ()
 
 
-def _majority(ranks: Sequence[Kept], alive: list[int]) -> list[int]:
+def _majority(alive: Sequence[Side], stream: int) -> Steps[Sequence[Side]]:
     line = 0
     while len(alive) > 1:
-        nexts = Counter(
-            ranks[i].masks[line] if line < len(ranks[i].masks) else None for i in alive
-        )
-        chosen = nexts.most_common(1)[0][0]
+        yield
+        masks = [side[stream].masks for side in alive]
+        nexts = [one[line] if line < len(one) else None for one in masks]
+        chosen = Counter(nexts).most_common(1)[0][0]
+        alive = [s for s, one in zip(alive, nexts, strict=True) if one == chosen]
         if chosen is None:
-            return [i for i in alive if line >= len(ranks[i].masks)]
-        alive = [
-            i
-            for i in alive
-            if line < len(ranks[i].masks) and ranks[i].masks[line] == chosen
-        ]
+            break
         line += 1
     return alive

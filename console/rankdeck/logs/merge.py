@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
+from rankdeck.model.notice import Occurrence
 from rankdeck.state.lines import Gap, Line, RankLog
-from rankdeck_agent.wire import Event
 
 KEEP = 20_000
 BEGIN = 500
@@ -19,8 +19,8 @@ GAP = "gap"
 NODE = "node"
 """Streams that no rank has: something is missing here, a node says something."""
 
-Events = Callable[[], Iterable[tuple[str, Event]]]
-"""Node and event, in any order; called at every update."""
+Events = Callable[[], Iterable[Occurrence]]
+"""In any order; called at every update."""
 
 
 class MergedLog:
@@ -47,7 +47,7 @@ class MergedLog:
         self._seen = {
             rank: max(log.first, log.total - begin) for rank, log in logs.items()
         }
-        self._told: set[tuple[str, Event]] = set()
+        self._told: frozenset[Occurrence] = frozenset()
         self.lines: list[Line] = []
         self.total = 0
         self.changes = 0
@@ -106,10 +106,10 @@ class MergedLog:
 
     def _fresh_events(self) -> list[tuple[float, Line]]:
         found: list[tuple[float, Line]] = []
-        now = set(self._events())
-        for node, event in now - self._told:
-            text = f"{node}: {event.device + ': ' if event.device else ''}{event.text}"
-            found.append((event.at, Line(event.at, EVENT, NODE, 0, text)))
+        now = frozenset(self._events())
+        for one in now - self._told:
+            text = f"{one.node}: {one.device + ': ' if one.device else ''}{one.text}"
+            found.append((one.at, Line(one.at, EVENT, NODE, 0, text)))
         self._told = now
         return found
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 KEEP = 20_000
 """Occurrences kept per cluster."""
-RECALLED = 2000
+RECALLED = 5000
 """Of these, so many are shown in a new console."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS occurrence (

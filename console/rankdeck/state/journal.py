@@ -1,7 +1,7 @@
 """What happened on all nodes since the console was opened, and shortly before."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rankdeck.model.health import Level, Reason
 from rankdeck.model.notice import Occurrence
@@ -67,6 +67,18 @@ class Journal:
         for reason in gone.values():
             if self._open.pop((node, reason.check, reason.device), None) is not None:
                 self._add(_line(at, node, "ended", Level.OK, reason))
+
+    def between(
+        self, nodes: Collection[str], since: float, until: float
+    ) -> tuple[Occurrence, ...]:
+        """What these nodes told in that time, and which warnings began there."""
+        return tuple(
+            one
+            for one in self.newest
+            if since <= one.at <= until
+            and one.node in nodes
+            and (one.kind == "event" or (one.kind == "began" and one.level > Level.OK))
+        )
 
     def take(self) -> tuple[Occurrence, ...]:
         """What is to be written down since the last call."""

@@ -11,7 +11,11 @@ from rankdeck.model.job import Chunk, Tail
 from rankdeck.model.text import strip_controls
 
 KEEP_LINES = 10_000
-KEEP_BYTES = 2 << 20
+KEEP_BYTES = 4 << 20
+KEEP_ALL = 56 << 20
+"""Bytes of memory for the newest lines: of one rank, and of all ranks of a job together."""
+_ENTRY = 168
+"""Bytes that Python needs for a line beside its text."""
 SHOWN = 10_000
 """Characters of one line that are ever shown; the node keeps all of them."""
 _RAW = 4 * SHOWN
@@ -47,6 +51,12 @@ def _shown(raw: bytes) -> str:
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
+def line_of(rank: int, entry: Entry) -> Line:
+    """What was kept of a line, as text."""
+    at, stream, offset, raw = entry
+    return Line(at, rank, stream, offset, _shown(raw))
+
+
 class Lines(Sequence[Line]):
     """The kept lines, made into text only where somebody looks."""
 
@@ -71,8 +81,7 @@ class Lines(Sequence[Line]):
         return map(self._line, self._entries)
 
     def _line(self, entry: Entry) -> Line:
-        at, stream, offset, raw = entry
-        return Line(at, self._rank, stream, offset, _shown(raw))
+        return line_of(self._rank, entry)
 
 
 @dataclass(slots=True)
@@ -92,6 +101,11 @@ class _Stream:
     """The farthest byte known to exist on the node."""
     told: int = 0
     """Lines that exist on the node, by its own count."""
+
+
+def share(ranks: int) -> int:
+    """Bytes of memory for each rank of a job with so many."""
+    return min(KEEP_BYTES, KEEP_ALL // max(ranks, 1))
 
 
 class RankLog:
@@ -190,8 +204,10 @@ class RankLog:
         stream.position += len(data)
         stream.end = max(stream.end, stream.position)
         self.heard, self._last_told = chunk.at, ""
+        kept, total = len(self._entries), self.total
         self._split(stream, data, chunk.at)
-        self._trim()
+        # Who prints every line has seen all but a quarter, and has to see all of this chunk.
+        self._trim(self.total - total + kept // 4)
 
     def tell(self, tail: Tail) -> None:
         """Remember what a node says about output that is not fetched."""
@@ -287,13 +303,14 @@ class RankLog:
     def _append(self, stream: _Stream, at: float, raw: bytes) -> None:
         raw = raw[:_RAW]
         self._entries.append((at, stream.name, stream.open_offset, raw))
-        self._bytes += len(raw)
+        self._bytes += len(raw) + _ENTRY
         self.total += 1
         stream.lines += 1
 
-    def _trim(self) -> None:
+    def _trim(self, least: int) -> None:
         entries = self._entries
-        while len(entries) > self._keep or (
-            self._bytes > self._keep_bytes and len(entries) > 1
+        least = max(least, 1)
+        while len(entries) > least and (
+            len(entries) > self._keep or self._bytes > self._keep_bytes
         ):
-            self._bytes -= len(entries.popleft()[3])
+            self._bytes -= len(entries.popleft()[3]) + _ENTRY

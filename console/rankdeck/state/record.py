@@ -15,7 +15,7 @@ from rankdeck.model.job import (
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.decode import explain
 from rankdeck.rules.progress import ProgressReader
-from rankdeck.state.lines import RankLog
+from rankdeck.state.lines import RankLog, share
 from rankdeck.state.outcome import VICTIM_CODES, Failure, first_of, job_state
 from rankdeck_agent.wire import LAUNCHER
 
@@ -80,7 +80,7 @@ class Record:
         """The log of a rank, or of the launcher of a node."""
         key = (node if rank == LAUNCHER else "", rank)
         if key not in self.logs:
-            self.logs[key] = RankLog(rank)
+            self.logs[key] = RankLog(rank, keep_bytes=share(len(self.ranks)))
         return self.logs[key]
 
     def logs_of(self, rank: int) -> Iterator[RankLog]:

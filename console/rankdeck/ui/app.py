@@ -209,7 +209,10 @@ class RankdeckApp(FrameDiff):
 
     def copy(self, text: str, what: str) -> None:
         """To the clipboard of the person in front of the terminal."""
-        if not clipboard.through_tmux(text):
+        self.run_worker(self._copy(text, what), group="copy", exclusive=True)
+
+    async def _copy(self, text: str, what: str) -> None:
+        if not await clipboard.through_tmux(text):
             self.copy_to_clipboard(text[: clipboard.LIMIT])
         self.say(f"copied {what}", "ok")
 

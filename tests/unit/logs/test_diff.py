@@ -1,11 +1,30 @@
 """Diff: the first line that is not the same, and who leaves the majority where."""
 
-from rankdeck.logs.diff import branches, compare
+from collections.abc import Mapping
+
+from rankdeck.logs import diff
+from rankdeck.logs.diff import Branch, Comparison, Difference
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, logs_of, write
 
 COMMON = ["start", "step 1 loss 2.5", "step 2 loss 2.4"]
+
+
+def taken(logs: Mapping[int, RankLog], slice_: int = 3) -> Comparison:
+    comparison = Comparison(tuple(logs), logs)
+    while comparison.update(slice_):
+        pass
+    return comparison
+
+
+def compare(left: RankLog, right: RankLog) -> Difference:
+    sides = taken({left.rank: left, right.rank: right}).sides
+    return diff.compare(sides[left.rank], sides[right.rank])
+
+
+def branches(logs: Mapping[int, RankLog]) -> tuple[int, tuple[Branch, ...]]:
+    return diff.answer(diff.branches(taken(logs, 4_000).sides))
 
 
 def test_numbers_are_no_difference() -> None:
@@ -99,3 +118,24 @@ def test_what_a_rank_says_tells_more_than_that_it_stops() -> None:
     assert found[0].first is not None
     assert found[0].first.left is not None
     assert found[0].first.left.text == "ValueError: loss is NaN"
+
+
+def test_where_lines_were_let_go_a_rank_does_not_seem_to_end() -> None:
+    logs = logs_of({0: COMMON, 1: [*COMMON, "barrier"]})
+    logs[0]._keep = 2
+    comparison = Comparison((0, 1), logs)
+    comparison.update(2)
+    write(logs[0], [(5.0, "x"), (6.0, "y"), (7.0, "z")])
+    while comparison.update():
+        pass
+
+    _, found = diff.answer(diff.branches(comparison.sides))
+    assert [branch.ranks for branch in found] == [(0, 1)]
+
+
+def test_a_comparison_takes_in_no_more_than_it_is_told_to() -> None:
+    comparison = Comparison((0, 1), logs_of({0: ["a"] * 50, 1: ["a"] * 50}))
+
+    assert comparison.update(10)
+    assert comparison.total == 10
+    assert comparison.waiting == 90

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.logs.merge import EVENT, GAP, NODE, MergedLog
-from rankdeck_agent.wire import Event
+from rankdeck.model.health import Level
+from rankdeck.model.notice import Occurrence
 from tests.unit.logs.feed import log_of, write
 
 TIMED = st.lists(
@@ -68,8 +69,10 @@ def test_equal_lines_far_apart_in_time_stay_two() -> None:
 
 
 def test_what_a_node_says_stands_between_the_lines_once() -> None:
-    xid = Event(2.5, "bad", "gpu.xid", "Xid 79: fell off the bus", "0")
-    merged = MergedLog({0: log_of(0, [(1.0, "a"), (4.0, "b")])}, lambda: [("n1", xid)])
+    xid = Occurrence(
+        2.5, "n1", "event", Level.BAD, "gpu.xid", "0", "Xid 79: fell off the bus"
+    )
+    merged = MergedLog({0: log_of(0, [(1.0, "a"), (4.0, "b")])}, lambda: [xid])
     merged.update()
     merged.update()
 

@@ -13,7 +13,8 @@ from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.screens.jobhead import JobHead, head_lines
 from rankdeck.ui.screens.jobreading import Reading
 from rankdeck.ui.views.base import JobView, Scene
-from rankdeck.ui.views.folds import CollapsedView, DiffView
+from rankdeck.ui.views.folds import CollapsedView
+from rankdeck.ui.views.parting import DiffView
 from rankdeck.ui.views.reading import MergedView, OneView
 from rankdeck.ui.views.wall import WallView
 from rankdeck.ui.widgets.foldlist import FoldList
@@ -23,6 +24,8 @@ from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck_agent.wire import LAUNCHER
 
 PAINT = 0.1
+BETWEEN = 0.02
+"""Seconds between two turns of a view that has much to do."""
 WIDE_STRIP = 20
 """Lines of the screen from which on the strip may have three."""
 
@@ -48,6 +51,7 @@ class JobScreen(Reading, DeckScreen):
         self.collapsed = CollapsedView(self.scene, self.table)
         self.diff = DiffView(self.scene, self.table)
         self.now: JobView = self.wall
+        self._turning = False
         self.view.display = self.table.display = False
 
     def body(self) -> Iterable[Widget]:
@@ -72,6 +76,19 @@ class JobScreen(Reading, DeckScreen):
         self.head.show(lines, self.now.note(job))
         self._show_strip(job)
         self.now.show(job)
+        self._work_on()
+
+    def _work_on(self) -> None:
+        """Give the view further turns, with keys and painting in between."""
+        if self.now.busy and not self._turning:
+            self._turning = True
+            self.set_timer(BETWEEN, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turning = False
+        if self.is_current and self.job is not None:
+            self.now.show(self.job)
+            self._work_on()
 
     def on_resize(self) -> None:
         self.scene.forget_watch()

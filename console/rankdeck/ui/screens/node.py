@@ -67,8 +67,28 @@ class NodeScreen(DeckScreen):
             glyphs = self.deck.glyphs
             ports = self.deck.session.switches.of_node(node.name)
             lines = page(node, self.size.width - 2, glyphs, ports)
-            led = [] if self.at is None else _moment(node, self.at, glyphs)
+            led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
+
+    def _moment(self, at: float) -> list[Runs]:
+        """What happened here around the time of a log line, live or long ago."""
+        journal, name = self.deck.session.fleet.journal, self.node_name
+        near = sorted(
+            journal.between((name,), at - NEAR, at + NEAR),
+            key=lambda one: abs(one.at - at),
+        )[:EVENTS]
+        head: list[Run] = [
+            (f" {self.deck.glyphs.cursor} ", "key"),
+            (f"the log line was read at {words.clock(at, millis=True)}", "title"),
+        ]
+        if not near:
+            text = f"; no event here within {NEAR / 60:.0f} minutes of it"
+            head.append((text, "dim"))
+        lines: list[Runs] = [head]
+        for one in near:
+            text = clean(f"{one.device}: {one.text}" if one.device else one.text)
+            lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
+        return lines
 
     def action_acknowledge(self) -> None:
         if self._unknown():
@@ -296,25 +316,6 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
             ]
         )
     return [*_title(node, "Events", "-", "newest first"), *lines] if lines else []
-
-
-def _moment(node: NodeState, at: float, glyphs: Glyphs) -> list[Runs]:
-    """What happened here around the time of a log line."""
-    near = sorted(
-        (event for event in node.events if abs(event.at - at) <= NEAR),
-        key=lambda event: abs(event.at - at),
-    )[:EVENTS]
-    head: list[Run] = [
-        (f" {glyphs.cursor} ", "key"),
-        (f"the log line was read at {words.clock(at, millis=True)}", "title"),
-    ]
-    if not near:
-        head.append((f"; no event here within {NEAR / 60:.0f} minutes of it", "dim"))
-    lines: list[Runs] = [head]
-    for event in near:
-        text = clean(f"{event.device}: {event.text}" if event.device else event.text)
-        lines.append([(f"   {event.at - at:+8.1f} s  ", "dim"), (text, "text")])
-    return lines
 
 
 def _inventory(node: NodeState) -> list[Runs]:

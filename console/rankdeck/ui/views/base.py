@@ -104,6 +104,11 @@ class JobView(Protocol):
         """The rank under the cursor."""
         ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether `show` has more to do than it does in one turn."""
+        ...
+
     def enter(self, job: Job) -> None:
         """It comes on the screen."""
         ...

@@ -9,7 +9,7 @@ from rankdeck.ui.port import OutputPort
 
 PART = 1 << 20
 """Bytes that are fetched at once."""
-_LINES = 1 << 21
+_ALL = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Deep:
 async def fetch(output: OutputPort, place: LogPlace, size: int = PART) -> Deep:
     """Whole lines from about that place on; raises NodeError."""
     part = await output.read(place, size)
-    log = RankLog(place.rank, keep=_LINES, keep_bytes=4 * PART)
+    log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
     for chunk in part.chunks:
         log.add(chunk)
     return Deep(log, part)

@@ -5,13 +5,10 @@ import time
 from textual.widget import Widget
 
 from rankdeck.logs.collapse import Collapse, Folded, folded
-from rankdeck.logs.diff import Branch, Difference, branches, compare
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
-from rankdeck.state.lines import Line
 from rankdeck.ui import words
-from rankdeck.ui.sgr import painted
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.foldlist import Entry, FoldList, column
@@ -36,6 +33,7 @@ class CollapsedView:
         self._opened: set[int] = set()
         self.by_time = False
         self._judged = 0.0
+        self.busy = False
 
     @property
     def widget(self) -> Widget:
@@ -53,13 +51,13 @@ class CollapsedView:
             self._collapse = Collapse({rank: self._scene.log(rank) for rank in ranks})
             self._opened.clear()
         self._table.restart()
-        self._collapse.update()
+        self.busy = self._collapse.update()
         self.refresh(job)
 
     def show(self, job: Job) -> None:
         if tuple(one.rank for one in self._scene.ranks(job)) != self._collapse.ranks:
             self.enter(job)
-        self._collapse.update()
+        self.busy = self._collapse.update()
         if time.monotonic() - self._judged >= JUDGE:
             self.refresh(job)
 
@@ -158,153 +156,3 @@ def _who(row: Folded) -> str:
 
 def _decoded(raw: bytes) -> str:
     return printable(raw.decode("utf-8", "replace"))
-
-
-class DiffView:
-    """Ranks by where they leave the majority; or two ranks beside each other."""
-
-    name = "diff"
-
-    def __init__(self, scene: Scene, table: FoldList) -> None:
-        self._scene, self._table = scene, table
-        self.pair: tuple[int, int] | None = None
-        """Two ranks to compare; None: all of them with the majority."""
-        self._judged = 0.0
-        self._seen: tuple[int, ...] = ()
-
-    @property
-    def widget(self) -> Widget:
-        return self._table
-
-    @property
-    def rank(self) -> int | None:
-        entry = self._table.entry
-        return entry.ranks[0] if entry else None
-
-    def enter(self, job: Job) -> None:
-        self._table.restart()
-        self._seen = ()
-        self._scene.watch(self._ranks(job))
-        self.show(job)
-
-    def _ranks(self, job: Job) -> tuple[int, ...]:
-        return self.pair or tuple(one.rank for one in self._scene.ranks(job))
-
-    def show(self, job: Job) -> None:
-        ranks = self._ranks(job)
-        self._scene.watch(ranks)
-        logs = {rank: self._scene.log(rank) for rank in ranks}
-        seen = tuple(log.total for log in logs.values())
-        # Comparing costs as much as there is: while lines come, now and then is enough.
-        pause = JUDGE * max(1, sum(seen) // 10_000)
-        if seen == self._seen or time.monotonic() - self._judged < pause:
-            return
-        self._seen, self._judged = seen, time.monotonic()
-        if self.pair:
-            self._show_pair(compare(logs[self.pair[0]], logs[self.pair[1]]))
-            return
-        _, found = branches(logs)
-        self._show_branches(found, len(ranks))
-
-    def _show_branches(self, found: tuple[Branch, ...], of: int) -> None:
-        title: list[Run] = [
-            (" diff ", "title"),
-            (
-                f" {words.many(of, 'rank')} against what most of them wrote, numbers aside",
-                "text",
-            ),
-        ]
-        self._table.show(title, [self._branch(branch, of) for branch in found[:SHOWN]])
-
-    def _branch(self, branch: Branch, of: int) -> Entry:
-        ranks = fold_ranks(branch.ranks)
-        if branch.first is None:
-            said: list[Run] = [
-                (f" {ranks} ", "ok"),
-                (f" {len(branch.ranks)} of {of} like the majority", "dim"),
-            ]
-            return Entry(branch.ranks, said, (), branch.ranks)
-        first = branch.first
-        head: list[Run] = [
-            (f" {ranks} ", "warn"),
-            (
-                f" {words.many(len(branch.ranks), 'rank')}, after {words.many(first.place, 'equal line')} of {first.stream}",
-                "dim",
-            ),
-        ]
-        more = (_side("these", first.left), _side(" most", first.right))
-        return Entry(branch.ranks, head, more, branch.ranks)
-
-    def _show_pair(self, found: Difference) -> None:
-        left, right = f"rank {found.left}", f"rank {found.right}"
-        title: list[Run] = [
-            (" diff ", "title"),
-            (f" {left} against {right}, numbers aside", "text"),
-        ]
-        pair = (found.left, found.right)
-        if found.first is None:
-            self._table.show(
-                title, [Entry("same", [(" no difference", "ok")], (), pair)]
-            )
-            return
-        first = found.first
-        head: list[Run] = [
-            (
-                f" the same for {words.many(first.place, 'line')} of {first.stream}, then",
-                "warn",
-            )
-        ]
-        entries = [
-            Entry(
-                "first",
-                head,
-                (_side(left, first.left), _side(right, first.right)),
-                pair,
-            )
-        ]
-        for who, lines, rank in (
-            (left, found.only_left, found.left),
-            (right, found.only_right, found.right),
-        ):
-            rows = tuple(_side(who, line) for line in lines[:SHOWN])
-            if rows:
-                entries.append(
-                    Entry(
-                        who,
-                        [
-                            (
-                                f" only {who}: {words.many(len(lines), 'kind')} of lines",
-                                "accent",
-                            )
-                        ],
-                        rows,
-                        (rank,),
-                    )
-                )
-        self._table.show(title, entries)
-
-    def wanted(self) -> tuple[int, ...]:
-        """The ranks of the entry under the cursor."""
-        return self._table.entry.ranks if self._table.entry else ()
-
-    def open(self, entry: Entry, job: Job) -> None:
-        """Nothing more is folded in here."""
-
-    def note(self, job: Job) -> str:
-        del job
-        return self._scene.choice.said
-
-    def texts(self) -> tuple[list[str], str]:
-        return self._table.texts(), "rows"
-
-
-def _side(who: str, line: Line | None) -> Runs:
-    head: list[Run] = [(f"    {who:>8} ", "dim")]
-    if line is None:
-        return [*head, ("nothing more", "bad")]
-    stamp = words.clock(line.at, millis=True)
-    return [
-        *head,
-        (f"{stamp} ", "dim"),
-        *painted(line.text, "stderr" if line.stream == "err" else "text"),
-    ]

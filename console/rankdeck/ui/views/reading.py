@@ -1,12 +1,15 @@
 """Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
+from dataclasses import replace
 
 from textual.widget import Widget
 
 from rankdeck.logs.merge import EVENT, MergedLog
 from rankdeck.model.job import Job, LogPlace
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.notice import Occurrence
 from rankdeck.state.lines import Line
 from rankdeck.ui.clean import clean
 from rankdeck.ui.port import OutputPort
@@ -14,17 +17,20 @@ from rankdeck.ui.views.base import Scene
 from rankdeck.ui.views.deep import PART, Deep, before, fetch
 from rankdeck.ui.widgets.canvas import Run
 from rankdeck.ui.widgets.logview import LogView
-from rankdeck_agent.wire import LAUNCHER, Event
+from rankdeck_agent.wire import LAUNCHER
 
 NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
 """Ranks of one node have one colour in front of their lines."""
 PREFIX = 18
+AFTER = 60.0
+"""Seconds after the end of a job in which what its nodes say still belongs to it."""
 
 
 class OneView:
     """One rank, or the launcher, on the whole screen."""
 
     name = "one"
+    busy = False
 
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
@@ -147,6 +153,7 @@ class MergedView:
     """All chosen ranks by time, with what their nodes said in between."""
 
     name = "merged"
+    busy = False
 
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
@@ -217,15 +224,31 @@ class MergedView:
 
 
 class Told:
-    """What some nodes said since a job began, as a merged log wants it."""
+    """What some nodes said while a job ran, as a merged log wants it; also of the past."""
 
     def __init__(self, scene: Scene, nodes: tuple[str, ...], since: float) -> None:
-        self._scene, self._nodes, self._since = scene, nodes, since
+        self._scene, self._nodes, self._since = scene, frozenset(nodes), since
+        self._seen: tuple[int, float] = (-1, 0.0)
+        self._found: frozenset[Occurrence] = frozenset()
 
-    def __call__(self) -> Iterator[tuple[str, Event]]:
-        fleet = self._scene.deck.session.fleet
-        for name in self._nodes:
-            if fleet.knows(name):
-                for event in fleet.node(name).events:
-                    if event.at >= self._since:
-                        yield clean(name), event
+    def __call__(self) -> frozenset[Occurrence]:
+        journal = self._scene.deck.session.fleet.journal
+        seen = (journal.total, self._until())
+        if self._nodes and seen != self._seen:
+            self._seen = seen
+            told = journal.between(self._nodes, self._since, seen[1])
+            self._found = frozenset(map(_cleaned, told))
+        return self._found
+
+    def _until(self) -> float:
+        """The moment that a replay shows, else shortly after the end of the job."""
+        job = self._scene.jobs.job(self._scene.job_id)
+        if job.clock is not None:
+            return job.clock
+        return math.inf if job.ended is None else job.ended + AFTER
+
+
+def _cleaned(one: Occurrence) -> Occurrence:
+    return replace(
+        one, node=clean(one.node), device=clean(one.device), text=clean(one.text)
+    )

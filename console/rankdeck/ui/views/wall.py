@@ -17,6 +17,7 @@ class WallView:
     """Tiles of one page, the pinned ranks on every page."""
 
     name = "wall"
+    busy = False
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene

@@ -57,6 +57,10 @@ class FoldList(Canvas, can_focus=True):
         self._into_view()
         self.refresh()
 
+    def retitle(self, title: Runs) -> None:
+        """Only the title is new."""
+        self.show(title, self._entries)
+
     def restart(self) -> None:
         """Begin again at the top."""
         self._cursor, self._top, self.left, self._entries = None, 0, 0, ()
