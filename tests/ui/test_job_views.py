@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.health import Level
+from rankdeck.model.job import Chunk
 from rankdeck.model.notice import Occurrence
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
@@ -256,3 +257,19 @@ async def test_512_ranks_are_compared_in_turns_and_the_odd_one_is_named() -> Non
         await pilot.press("D")
         await shows(app, pilot, "511 of 512 like the majority")
         await shows(app, pilot, "1 rank, after 60 equal lines of out")
+
+
+async def test_a_log_that_begins_anew_while_one_reads_further_up_is_shown_again(
+    stage: Stage,
+) -> None:
+    log = stage.jobs.log(JOB, 0)
+    log.add(Chunk(JOB, "node01", 0, "out", 5_000, 1.0, b"later\n" * 500))
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "later")
+        await pilot.press("enter", "up")
+        await shows(app, pilot, "stopped, f follows")
+        log.resume(None)
+        await pilot.pause(0.3)
+        log.add(Chunk(JOB, "node01", 0, "out", 0, 1.0, b"from the beginning\n"))
+        await shows(app, pilot, "from the beginning")

@@ -121,7 +121,8 @@ class LogView(Canvas, can_focus=True):
             if self.follow:
                 self._rows, self._follow_count = rows.last(self.body)
             else:
-                self._top = max(self._top, source.first)
+                # A log that was begun anew, from an earlier byte, has fewer lines at first.
+                self._top = max(min(self._top, source.total - 1), source.first)
                 self._rows = rows.starting(self._top, self.body)
         self.refresh()
 
