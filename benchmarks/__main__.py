@@ -14,6 +14,7 @@ NAMES = (
     "collapse",
     "launch",
     "preflight",
+    "images",
 )
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 

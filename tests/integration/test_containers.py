@@ -1,20 +1,15 @@
 """Jobs in real containers on the nodes of the root lab: Apptainer and Podman, MPI and torchrun."""
 
-import json
 import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.support.lab import RootLab
-from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF
+from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF, people
+from tests.support.lab.root.people import OCI, Operator, eventually, load, start_docker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
-LIMIT = 150
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
 SITE = next(
     (path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None
@@ -34,7 +29,6 @@ while True:
 """
 WANTED = [f"rank {r} of 4 on n{1 + r // 2} sum 6" for r in range(4)]
 OLD = {"flavour": "openmpi4", "path": f"{OLD_MPI}/bin/mpirun"}
-OCI = "localhost/mpi5"
 
 
 def apptainer(image: str, **more: object) -> dict[str, Any]:
@@ -45,44 +39,6 @@ PODMAN = {"runtime": "podman", "image": OCI}
 DOCKER = {"runtime": "docker", "image": OCI}
 
 
-class Operator:
-    """A person on the head, who logs in to the nodes as one user."""
-
-    def __init__(self, lab: RootLab, user: str) -> None:
-        self.lab, self.user = lab, user
-        self.file = str(lab.cluster_file(slots=2))
-        text = Path(self.file).read_text().replace("user: lab", f"user: {user}")
-        self.file = self.file.replace(".yaml", f".{user}.yaml")
-        Path(self.file).write_text(text)
-
-    def on(self, node: str, command: str, limit: float = 60) -> str:
-        argv = ["ssh", "-F", str(self.lab.ssh_config), "-l", self.user, node, command]
-        done = self.lab.enter(argv, limit=limit)
-        return done.stdout + done.stderr
-
-    def objects(self, *arguments: str) -> list[dict[str, Any]]:
-        done = self.lab.rankdeck("-c", self.file, *arguments, "--json", limit=LIMIT)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.stdout or not done.returncode, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    def run(self, *flags: str, **spec: object) -> dict[str, Any]:
-        """The last object that `rankdeck run` prints for this job."""
-        job = {"job": "boxed", "nodes": 2, "ranks_per_node": 2, "grace": 2, **spec}
-        file = self.lab.folder / "boxed.yaml"
-        file.write_text(yaml.safe_dump(job))
-        return self.objects("run", str(file), *flags)[-1]
-
-    def lines(self, job: str, stream: str = "out") -> list[str]:
-        found = [line for line in self.objects("logs", job) if line["stream"] == stream]
-        return [
-            line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)
-        ]
-
-    def left(self, job: str) -> int:
-        return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
-
-
 def mpi(program: str, **more: object) -> dict[str, Any]:
     return {
         "launch": "mpi",
@@ -90,15 +46,6 @@ def mpi(program: str, **more: object) -> dict[str, Any]:
         "files": {"program.py": program},
         **more,
     }
-
-
-def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
-    deadline = time.monotonic() + limit
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -113,48 +60,23 @@ def root(root_lab: RootLab) -> Operator:
 
 @pytest.fixture(scope="module")
 def archive(root: Operator) -> str:
-    """One archive for all nodes and engines, so that the image has one id."""
-    file = f"{root.lab.shared}/oci.tar"
-    pack = (
-        f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
-    )
-    said = root.on("n1", f"({pack}) && chmod 644 {file} && echo saved", 200)
-    assert "saved" in said, said
-    return file
-
-
-def with_image(who: Operator, engine: str, archive: str) -> Operator:
-    """The same operator, once the nodes have the image."""
-    load = f"{engine} load -q -i {archive} && {engine} image inspect {OCI} >/dev/null && echo there"
-    with ThreadPoolExecutor() as threads:
-        said = list(threads.map(lambda n: who.on(n, load, 200), ("n1", "n2")))
-    assert all("there" in text for text in said), said
-    return who
+    return people.archive(root)
 
 
 @pytest.fixture(scope="module")
 def podman_user(user: Operator, archive: str) -> Operator:
-    return with_image(user, "podman", archive)
+    return load(user, "podman", archive)
 
 
 @pytest.fixture(scope="module")
 def podman_root(root: Operator, archive: str) -> Operator:
-    return with_image(root, "podman", archive)
+    return load(root, "podman", archive)
 
 
 @pytest.fixture(scope="module")
 def docker_user(user: Operator, root: Operator, archive: str) -> Operator:
-    """The operator, with a Docker daemon on the nodes that keeps away from the network."""
-    bare = "--iptables=false --ip6tables=false --bridge=none --exec-opt=native.cgroupdriver=cgroupfs"
-    start = (
-        "mkdir -p /var/lib/docker && mount -t tmpfs tmpfs /var/lib/docker && "
-        f"(setsid dockerd {bare} >/var/log/dockerd.log 2>&1 </dev/null &)"
-    )
-    for node in ("n1", "n2"):
-        root.on(node, start)
-        up = lambda node=node: "Server Version" in user.on(node, "docker info")  # noqa: E731
-        assert eventually(up), root.on(node, "tail /var/log/dockerd.log")
-    return with_image(user, "docker", archive)
+    start_docker(root, user)
+    return load(user, "docker", archive)
 
 
 # ---- MPI ------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ import hashlib
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,50 @@ def test_a_push_goes_on_where_it_broke_off(lab: Lab, image: Path) -> None:
     assert on_node(lab, "n1", "resumed.sif") == sha(image)
     assert "20 MiB of 20 MiB" in err
     assert lab.ssh("n1", f"ls {part}").returncode
+
+
+def test_a_copy_that_a_crash_broke_off_goes_on_from_there(
+    lab: Lab, image: Path, need: Callable[..., None]
+) -> None:
+    need("tc")
+    part = lab.folder / "n1/home" / f".crashed.sif.{sha(image)[:16]}.part"
+    slow = "tc qdisc {} dev v1 root tbf rate 40mbit burst 64kb latency 100ms"
+    lab.as_root(slow.format("add").split())
+    try:
+        with ThreadPoolExecutor() as thread:
+            first = thread.submit(push, lab, image, "n[1-2]", "--to", "crashed.sif")
+            under_way = lambda: part.exists() and part.stat().st_size > 4 << 20  # noqa: E731
+            assert eventually(under_way)
+            lab.crash("n1")
+            code, said, _ = first.result()
+    finally:
+        lab.as_root(slow.format("del").split())
+    kept = part.stat().st_size
+    lab.boot("n1")
+    before = sent_to_n1(lab)
+    again, _, err = push(lab, image, "n1", "--to", "crashed.sif")
+
+    assert (code, said["nodes"]) == (1, ["n2"])
+    assert 4 << 20 < kept < 20 << 20
+    assert again == 0, err
+    assert on_node(lab, "n1", "crashed.sif") == sha(image)
+    assert not part.exists()
+    assert sent_to_n1(lab) - before < (20 << 20) - kept + (3 << 20)
+
+
+def sent_to_n1(lab: Lab) -> int:
+    """Bytes that went over the link, our agent's file included."""
+    said = lab.as_root(["ip", "-s", "-j", "link", "show", "v1"]).stdout
+    return int(json.loads(said)[0]["stats64"]["tx"]["bytes"])
+
+
+def eventually(true: Callable[[], bool], limit: float = 40) -> bool:
+    deadline = time.monotonic() + limit
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def test_bytes_that_are_not_those_sent_never_get_the_name(lab: Lab, image: Path) -> None:  # fmt: skip

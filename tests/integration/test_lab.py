@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.lab import Lab, missing
+from tests.support.lab import Lab, missing, processes
+from tests.support.lab.rootless import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
@@ -128,3 +129,24 @@ def test_a_lab_comes_and_goes_without_a_trace(tmp_path: Path) -> None:
         ["ps", "-eo", "args"], capture_output=True, text=True, check=True
     )
     assert str(tmp_path) not in running.stdout
+
+
+def test_a_lab_ends_with_a_tester_that_is_killed(tmp_path: Path) -> None:
+    if why := missing():
+        pytest.skip(why)
+    program = (
+        "import sys; from pathlib import Path; from tests.support.lab import Lab\n"
+        "lab = Lab(Path(sys.argv[1])); lab.up()\n"
+        "print(*(lab.first_process(n) for n in lab.nodes), flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY,
+    ) as tester:  # fmt: skip
+        assert tester.stdout is not None
+        first = [int(pid) for pid in tester.stdout.readline().split()]
+        assert len(first) == 3
+        assert all(processes.exists(pid) for pid in first)
+        tester.kill()
+
+    assert eventually(lambda: not any(processes.exists(pid) for pid in first))

@@ -7,7 +7,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 # program:package
 wanted=(
     sshd:openssh-server ssh:openssh-client mosquitto:mosquitto mosquitto_pub:mosquitto-clients
-    mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 tini:tini unshare:util-linux ps:procps
+    mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 ethtool:ethtool tini:tini unshare:util-linux ps:procps
 )
 missing=()
 for entry in "${wanted[@]}"; do

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.config.changes import filled, form_of
+from rankdeck.images.copy import Progress
 from rankdeck.model.health import Level
 from rankdeck.model.insight import Stall
 from rankdeck.model.job import JobSpec, Launch
@@ -58,6 +59,22 @@ async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
         await shows(app, pilot, "hello-1")
     assert stage.launched == ["hello"]
     assert (stage.asked.nodes, stage.asked.ranks_per_node) == (3, 2)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_copy_of_an_image_is_seen_until_the_job_is(
+    stage: Stage, size
+) -> None:
+    half = {"n1": 3 << 30, "n2": 4 << 30}
+    stage.copies = [Progress(half, total=6 << 30, sent=7 << 30, seconds=70.0)]
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("enter")
+        await shows(app, pilot, "hello: image 3 GiB of 6 GiB to n[1-2]")
+        await shows(app, pilot, "102 MiB/s, 50 s left")
+        stage.copied.set()
+        await shows(app, pilot, "hello-1")
 
 
 async def test_nonsense_in_the_form_is_said_and_nothing_starts(stage: Stage) -> None:

@@ -25,6 +25,7 @@ from rankdeck_agent.preflight.network import (
 _PROGRAM_LIMIT = 4.0
 _DIGEST_LIMIT = 1.0
 _RESOLVE_LIMIT = 2.0
+_MOST_FOUND = 8
 _GPU = "index,uuid,name,memory.total,memory.used,ecc.errors.uncorrected.volatile.total"
 _USERS = "gpu_uuid,pid,used_memory,process_name"
 Facts = dict[str, Any]
@@ -88,7 +89,7 @@ class _Asked:
         return str(place) if place.is_file() and os.access(place, mode) else ""
 
     def versions(self) -> Facts:
-        names = self._words("versions")
+        names = [path for name in self._words("versions") for path in _expanded(name)]
         return {"versions": {name: self._version(name) for name in names}}
 
     def _version(self, name: str) -> str:
@@ -108,6 +109,13 @@ class _Asked:
 
     def gpus(self) -> Facts:
         return {"gpus": _gpus()} if self._request.get("gpus") else {}
+
+
+def _expanded(name: str) -> list[str]:
+    """The name, or the few paths that a pattern stands for here."""
+    if "*" not in name:
+        return [name]
+    return sorted(str(path) for path in Path("/").glob(name.lstrip("/")))[:_MOST_FOUND]
 
 
 def _resolved(name: str) -> Facts:

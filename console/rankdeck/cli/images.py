@@ -1,18 +1,25 @@
 """`rankdeck images`: which image lies where; `rankdeck images push`: bring a file to nodes."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rankdeck.cli import choose, codes, output
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.shapes import Shape, lying_shape
 from rankdeck.errors import ConfigError, NodeError
-from rankdeck.images.atlas import Lying, Wanted, difference, short, wanted_by
-from rankdeck.images.copy import Progress
+from rankdeck.images.atlas import (
+    STORES,
+    Lying,
+    Wanted,
+    difference,
+    short,
+    wanted_by,
+)
+from rankdeck.images.copy import Progress, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand, fold
-from rankdeck.model.units import duration, size, speed
+from rankdeck.model.units import size
 from rankdeck.session import Session
 
 
@@ -26,6 +33,8 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
         file, nodes = Path(words[1]), _nodes(cluster, words[2])
         if not file.is_file():
             raise codes.UsageError(f"no file {file}")
+        if options.runtime in STORES:
+            return until_done(_load(cluster, file, nodes, options))
         return until_done(_push(cluster, file, nodes, options))
     if len(words) > 1:
         raise codes.UsageError("write `rankdeck images [NODESET]`")
@@ -51,7 +60,7 @@ async def _show(
     cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace
 ) -> int:
     async with opened(cluster) as session:
-        wanted = _wanted(session, options.image)
+        wanted = _wanted(session, options.image, options.runtime)
         if not wanted:
             output.progress("no job file names an image; name one with --image PATH")
         shapes: list[Shape] = []
@@ -72,10 +81,10 @@ async def _show(
     return codes.OK if well else codes.TROUBLE
 
 
-def _wanted(session: Session, named: str) -> tuple[Wanted, ...]:
+def _wanted(session: Session, named: str, runtime: str) -> tuple[Wanted, ...]:
     """The image asked for, else those of all job files that can be read."""
     if named:
-        return (Wanted("apptainer", named),)
+        return (Wanted(runtime or "apptainer", named),)
     found: dict[Wanted, None] = {}
     for path in session.job_files():
         try:
@@ -126,16 +135,37 @@ async def _push(
         place, failed = await session.images.push(
             file, options.to, nodes, printer, overwrite=options.replace
         )
+    shape = {"image": place.path, "digest": place.sha256, "size": place.size}
+    return _told(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
+
+
+async def _load(
+    cluster: Cluster, file: Path, nodes: Sequence[str], options: argparse.Namespace
+) -> int:
+    """Into the stores: it is they that know the image's digest."""
+    shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
+    async with opened(cluster) as session:
+        failed = await session.images.load(
+            file, options.runtime, nodes, Printer(file.name)
+        )
+    return _told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
+
+
+def _told(
+    shape: Shape,
+    nodes: Sequence[str],
+    failed: Mapping[str, NodeError],
+    options: argparse.Namespace,
+    well: str,
+) -> int:
+    """Say who has it and who failed; the exit status."""
     for error in failed.values():
         output.progress(f"rankdeck: {error}")
     there = [node for node in nodes if node not in failed]
     if options.json:
-        output.say_object({
-            "image": place.path, "digest": place.sha256, "size": place.size,
-            "nodes": there, "failed": {n: e.why for n, e in failed.items()},
-        })  # fmt: skip
+        output.say_object({**shape, "nodes": there, "failed": {n: e.why for n, e in failed.items()}})  # fmt: skip
     elif there:
-        output.say(f"{place.path}: sha256 {place.sha256} on {fold(there)}")
+        output.say(f"{well} on {fold(there)}")
     return codes.TROUBLE if failed else codes.OK
 
 
@@ -150,11 +180,3 @@ class Printer:
         if progress.sent and (progress.seconds >= self._next or (complete and not self._complete)):  # fmt: skip
             self._next, self._complete = progress.seconds + 1.0, complete
             output.progress(f"{self._name}: {progress_words(progress)}")
-
-
-def progress_words(progress: Progress) -> str:
-    """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
-    least = min(progress.done.values())
-    left = progress.left_s
-    words = f"{size(least)} of {size(progress.total)} to {fold(progress.done)}, {speed(progress.rate)}"
-    return words + (f", {duration(left)} left" if left and left >= 1 else "")

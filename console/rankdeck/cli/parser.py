@@ -179,6 +179,11 @@ VERBS = (
                 default="",
             ),
             "--replace": _flag("put it in the place of another image of that name"),
+            "--runtime": _option(
+                "what runs it; podman and docker have a store: push loads an archive into that",
+                metavar="NAME",
+                default="",
+            ),
         },
     ),
     Verb(

@@ -140,6 +140,11 @@ def _identity(lying: Lying, found: Mapping[str, Lying]) -> str:
     return short(lying.digest) if complete else f"{lying.size} bytes"
 
 
+def enroot_create(name: str) -> str:
+    """How a container of Enroot comes about."""
+    return f"push its file there and `enroot create --name {name} FILE.sqsh`"
+
+
 def short(digest: str) -> str:
     """The first twelve digits of a digest, with its kind where it is not plain SHA-256."""
     kind, colon, digits = digest.rpartition(":")

@@ -10,6 +10,7 @@ from rankdeck.images.atlas import (
     Lying,
     Wanted,
     difference,
+    enroot_create,
     local_image,
     look,
     wanted_by,
@@ -97,6 +98,14 @@ class Carrier:
         )
         return place, await self._copy(source, place, wanted, receiving, tell)
 
+    async def load(
+        self, archive: Path, runtime: str, nodes: Sequence[str], tell: Tell
+    ) -> dict[str, NodeError]:
+        """Load what `podman save` or `docker save` wrote here into the nodes' stores; gives who failed."""
+        wanted = Wanted(runtime, archive.name)
+        place = Place(archive.name, "", 0, "")
+        return await self._copy(LocalFile(archive), place, wanted, nodes, tell)
+
     async def _copy(
         self,
         source: Source,
@@ -172,6 +181,11 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
 
 
 def _nowhere(wanted: Wanted, found: Found) -> str:
+    lacking = fold(node for node, row in found.items() if row.kind == "missing")
+    if wanted.runtime == "enroot" and "/" not in wanted.image:
+        return (
+            f"no container `{wanted.image}` on {lacking}: {enroot_create(wanted.image)}"
+        )
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
     return f"no image `{wanted.image}` on {fold(found)}, nor here: build or pull it, then `rankdeck images push FILE NODES`"

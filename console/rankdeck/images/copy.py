@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from rankdeck.errors import NodeError
 from rankdeck.images.ends import Source, Target
+from rankdeck.model.nodeset import fold
+from rankdeck.model.units import duration, size, speed
 
 AT_ONCE = 32
 """Nodes served side by side; more take turns."""
@@ -41,6 +43,14 @@ class Progress:
 
 
 Tell = Callable[[Progress], None]
+
+
+def progress_words(progress: Progress) -> str:
+    """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
+    least = min(progress.done.values())
+    left = progress.left_s
+    words = f"{size(least)} of {size(progress.total)} to {fold(progress.done)}, {speed(progress.rate)}"
+    return words + (f", {duration(left)} left" if left and left >= 1 else "")
 
 
 async def copy(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankdeck.images.atlas import difference
+from rankdeck.images.atlas import difference, enroot_create
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.units import size
@@ -37,7 +37,9 @@ def _missing(case: Case, nodes: list[str]) -> Iterable[Finding]:
     if not nodes or box is None:
         return
     total = rows[0].size if rows else case.image_here
-    if any(row.kind == "folder" for row in rows):
+    if box.runtime == "enroot" and "/" not in box.image:
+        yield found(Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image))  # fmt: skip
+    elif any(row.kind == "folder" for row in rows):
         yield found(Level.BAD, "image", fold(nodes), f"no `{box.image}`: elsewhere it is a folder, and folders are not copied", "make it a file: `apptainer build IMAGE.sif FOLDER`")  # fmt: skip
     elif total is None:
         yield found(Level.BAD, "image", fold(nodes), f"no image `{box.image}`, nor here or on another node to copy it from", "build or pull it, then `rankdeck images push FILE NODES`")  # fmt: skip

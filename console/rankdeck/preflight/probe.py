@@ -1,30 +1,25 @@
 """Two ranks through the real launcher and container, to see whether they find each other."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from secrets import token_hex
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from rankdeck.backends.base import Backend
-from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
-from rankdeck.model.job import Abort, Chunk, JobSpec, Launch, Plan
+from rankdeck.model.job import Abort, JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.preflight.case import Case
 from rankdeck.preflight.findings import Change, Finding, found
 from rankdeck.preflight.programs import flavour_of
-from rankdeck_agent.wire import LAUNCHER
+from rankdeck.preflight.trial import LIMIT, hear, last_words
 
-LIMIT = 20.0
-"""Seconds until two ranks that have not found each other never will."""
 MARK = "rankdeck-probe"
-ELSEWHERE = ("/usr/bin/mpirun", "/usr/lib64/openmpi/bin/mpirun", "/opt/openmpi/bin/mpirun", "/usr/bin/mpirun.mpich")  # fmt: skip
-"""Where another MPI may be that fits the image."""
-_MOST_OUTPUT = 1 << 20
+ELSEWHERE = ("/usr/bin/mpirun", "/usr/lib64/openmpi/bin/mpirun", "/opt/*mpi*/bin/mpirun", "/usr/local/bin/mpirun", "/usr/bin/mpirun.mpich")  # fmt: skip
+"""Where another MPI may be that fits the image; nodes say what a `*` stands for."""
 _SHELL = (
     'case "${1##*/}" in python*) exec "$1" -c "$2" "$1";; esac; '
     'command -v python3 >/dev/null && exec python3 -c "$2" "$1"; '
@@ -124,35 +119,12 @@ def probe_spec(case: Case) -> JobSpec | None:
 
 async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> Outcome:
     """Launch, listen, end; leaves no process and says what happened."""
-    plan = backend.plan(cluster, spec, f"probe-{token_hex(4)}")
-    output: dict[tuple[int, str], bytes] = {}
-    late, complaint = False, ""
-    try:
-        plan = await backend.launch(plan)
-        async with asyncio.timeout(LIMIT):
-            await _listen(backend, plan, output)
-    except TimeoutError:
-        late = True
-        await backend.cancel(plan, 0.0)
-    except RankdeckError as error:
-        complaint = str(error)
-    texts = {key: data.decode("utf-8", "replace") for key, data in output.items()}
-    rows = [row for text in texts.values() for row in _said(text)]
-    if len(rows) < plan.world_size and not complaint:
-        complaint = _last_words(texts)
-    return Outcome(plan.job, tuple(rows), plan.world_size, complaint, late)
-
-
-async def _listen(
-    backend: Backend, plan: Plan, output: dict[tuple[int, str], bytes]
-) -> None:
-    follower = backend.follow(plan, {})
-    ranks = [rank for node in plan.nodes for rank in node.ranks]
-    follower.watch({rank: {"out": 0, "err": 0} for rank in ranks})
-    async for event in follower:
-        if isinstance(event, Chunk):
-            key = (event.rank, event.stream)
-            output[key] = (output.get(key, b"") + event.data)[-_MOST_OUTPUT:]
+    heard = await hear(backend, cluster, spec)
+    rows = [row for text in heard.texts.values() for row in _said(text)]
+    complaint, wanted = heard.complaint, heard.plan.world_size
+    if len(rows) < wanted and not complaint:
+        complaint = last_words(heard.texts, MARK)
+    return Outcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
 
 
 def _said(text: str) -> list[Said]:
@@ -174,16 +146,6 @@ def _row(raw: Mapping[str, Any]) -> Said:
     rank, size = (v if isinstance(v := raw.get(k), int) else -1 for k in ("rank", "size"))  # fmt: skip
     texts = clean(raw.get("version"), 120), clean(raw.get("none"))
     return Said(rank, size, *texts, raw.get("program") is not False)
-
-
-def _last_words(texts: Mapping[tuple[int, str], str]) -> str:
-    """The line that says most: the launcher's first, then any rank's complaint."""
-    for key in sorted(texts, key=lambda key: (key[0] != LAUNCHER, key[1] != "err")):
-        lines = [line.strip(" -*\t") for line in texts[key].splitlines()]
-        lines = [line for line in lines if len(line) > 8 and MARK not in line]
-        if lines:
-            return clean(" ".join(lines[:3]), 300)
-    return "it said nothing"
 
 
 # ---- what it means ---------------------------------------------------------------------
@@ -237,7 +199,9 @@ def _number(version: str) -> str:
 def _other_launcher(case: Case, inside: str) -> tuple[str | Change, ...]:
     """Another mpirun that all nodes have and that fits, with the change of the job file."""
     flavour = flavour_of(inside.replace("Open MPI v", "(Open MPI) "))
-    for path in ELSEWHERE:
+    named = {path for _, f in case.answered for path in f.versions}
+    paths = {path for path in named if any(fnmatchcase(path, at) for at in ELSEWHERE)}
+    for path in sorted(paths):
         told = [f.versions.get(path, "") for _, f in case.answered]
         if flavour and all(flavour_of(version) == flavour for version in told):
             change = Change("mpi.path", path), Change("mpi.flavour", flavour)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -19,7 +19,9 @@ from rankdeck.preflight import checks, jobfile, network
 from rankdeck.preflight.case import Case, is_address, needs_names, programs_of
 from rankdeck.preflight.facts import NodeFacts, node_facts
 from rankdeck.preflight.findings import Finding, found
+from rankdeck.preflight.inside import inside_spec, judge_inside
 from rankdeck.preflight.probe import ELSEWHERE, judge_probe, probe_spec, run_probe
+from rankdeck.preflight.trial import hear
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.dialogue import Dialogue, dialogue
 from rankdeck.remote.each import on_each
@@ -161,11 +163,26 @@ class _Run:
     async def _probe(self, case: Case) -> None:
         """Start two ranks, where nothing found so far says that they cannot start."""
         spec = probe_spec(case)
-        if spec is None or not all(_can_launch(case, name) for name in spec.on):
-            return
+        able = spec is not None and all(_can_launch(case, name) for name in spec.on)
+        tried = spec.on if spec is not None and able else ()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_inside(case, tried))
+            if spec is not None and able:
+                tasks.create_task(self._two_ranks(case, spec))
+
+    async def _two_ranks(self, case: Case, spec: JobSpec) -> None:
         outcome = await run_probe(self._means.backend, self._means.cluster, spec)
         self._take(judge_probe(case, spec, outcome))
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
+
+    async def _look_inside(self, case: Case, tried: Sequence[str]) -> None:
+        """Start the image where no rank of the probe does."""
+        spec = inside_spec(case, tried)
+        if spec is None:
+            return
+        heard = await hear(self._means.backend, self._means.cluster, spec)
+        self._take(judge_inside(case, heard))
+        await on_each(spec.on, lambda node: self._forget(node, heard.plan.job))
 
     async def _forget(self, node: str, job: str) -> None:
         """Take the run folder of the probe away; what stays is small and named after it."""

@@ -12,6 +12,7 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
 from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.images.copy import Progress, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
@@ -294,8 +295,11 @@ class RankdeckApp(FrameDiff):
         )
 
     async def _launch(self, spec: JobSpec) -> None:
+        def tell(progress: Progress) -> None:
+            self.say(f"{clean(spec.name)}: image {clean(progress_words(progress))}")
+
         try:
-            job_id = await self.session.launch(spec)
+            job_id = await self.session.launch(spec, tell)
         except RankdeckError as error:
             self.say(clean(str(error)), "bad")
             return

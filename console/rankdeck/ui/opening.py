@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rankdeck.errors import HostKeyError, LaunchError
+from rankdeck.images.copy import Tell
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan
 from rankdeck.model.notice import Ack
@@ -43,7 +44,8 @@ class Opening:
     def render(self, plan: Plan) -> str:
         return plan.text
 
-    async def launch(self, spec: JobSpec) -> str:
+    async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
+        del tell
         raise self._not_yet(spec.name)
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:

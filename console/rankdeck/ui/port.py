@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rankdeck.errors import HostKeyError
+from rankdeck.images.copy import Tell
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
 from rankdeck.model.notice import Ack
@@ -58,8 +59,8 @@ class SessionPort(Protocol):
         ...
 
     def render(self, plan: Plan) -> str: ...
-    async def launch(self, spec: JobSpec) -> str:
-        """Give the id of the job; raises LaunchError."""
+    async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
+        """Give the id of the job; `tell` hears of its image's copy. Raises LaunchError."""
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Starts one node from inside the head: its processes end with $LAB/NODE/unshare.pid.
 set -eu
-mkdir -p "$LAB/$1/home"
 setsid nsenter --net="/run/netns/$1" \
     unshare -u -m -p -i -f --kill-child=KILL --mount-proc "$LAB_NODE_SCRIPT" "$1" \
     </dev/null >>"$LAB/$1/log" 2>&1 &

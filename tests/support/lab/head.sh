@@ -1,6 +1,6 @@
 #!/bin/sh
 # Process 1 of the lab, root of its own namespaces: the bridge, and one network per node.
-# LAB (folder), LAB_NET, LAB_NODES, LAB_UID, LAB_GID, LAB_KEEP come in the environment.
+# LAB (folder), LAB_NET, LAB_NODES, LAB_UID, LAB_GID, LAB_KEEP, LAB_HOMES (tmpfs, or empty: on disk) come in the environment.
 set -eu
 here=$(dirname "$0")
 
@@ -25,6 +25,9 @@ for node in $LAB_NODES; do
     ip -n "$node" link set lo up
     ip -n "$node" addr add "$LAB_NET.$((10 + i))/24" dev eth0
     ip -n "$node" link set eth0 up
+    mkdir -p "$LAB/$node/home"
+    # Outlives a crash of the node; images unpacked there would take a minute to delete from a disk.
+    if [ -n "$LAB_HOMES" ]; then mount -t tmpfs "$LAB_HOMES" "$LAB/$node/home"; fi
     "$here/boot.sh" "$node"
 done
 touch "$LAB/ready"

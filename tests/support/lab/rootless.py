@@ -22,7 +22,9 @@ NET = "10.78.0"
 REPOSITORY = Path(__file__).resolve().parents[3]
 _SCRIPTS = Path(__file__).parent
 _UP_LIMIT = 30.0
-_PROGRAMS = ("sshd", "ssh", "ip", "unshare", "nsenter", "tini", "setsid")
+_PROGRAMS = ("sshd", "ssh", "ip", "unshare", "nsenter", "tini", "setsid", "setpriv")
+_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""The lab ends with the test process, also where that is killed."""
 
 
 def missing() -> str:
@@ -52,6 +54,8 @@ class Lab:
     """How the head's namespaces are made, and entered again."""
     entering: ClassVar[tuple[str, ...]] = ("-U", "--preserve-credentials")
     node_script: ClassVar[Path] = _SCRIPTS / "node.sh"
+    homes: ClassVar[str] = ""
+    """What the nodes' home folders are mounted from; "" for the machine's disk."""
     python: ClassVar[str] = sys.executable
     """The interpreter on the nodes."""
 
@@ -71,6 +75,7 @@ class Lab:
             "LAB_UID": str(files.uid()),
             "LAB_GID": str(files.gid()),
             "LAB_KEEP": " ".join(self._kept()),
+            "LAB_HOMES": self.homes,
             "LAB_NODE_SCRIPT": str(self.node_script),
         }
 
@@ -79,7 +84,7 @@ class Lab:
     def up(self) -> None:
         """Start it and wait until every node accepts SSH; raises RuntimeError with the logs."""
         files.lay(self.folder, dict(zip(self.nodes, self._addresses(), strict=True)))
-        own = ["unshare", *self.making, "-n", "-u", "-m", "-p", "-i", "-f"]
+        own = [*_WITH_US, "unshare", *self.making, "-n", "-u", "-m", "-p", "-i", "-f"]
         with (self.folder / "head.log").open("wb") as log:
             head = subprocess.Popen(
                 [*own, "--kill-child=KILL", "--mount-proc", str(_SCRIPTS / "head.sh")],

@@ -1,10 +1,12 @@
 """A session without machines: the real state objects, filled by hand."""
 
+import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from rankdeck.errors import ConfigError, HostKeyError, LaunchError, Problem
+from rankdeck.images.copy import Progress
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import (
     Abort,
@@ -72,6 +74,9 @@ class Stage:
         self.pending_host_key: HostKeyError | None = None
         self.host_key_answers: list[bool] = []
         self.launched: list[str] = []
+        self.copies: list[Progress] = []
+        """What a launch tells of an image's copy; it goes on when `copied` is set."""
+        self.copied = asyncio.Event()
         self.cancelled: list[str] = []
         self.held: list[str] = []
         self.acks: list[Ack] = []
@@ -131,7 +136,10 @@ class Stage:
             ]
         return "\n".join(lines)
 
-    async def launch(self, spec: JobSpec) -> str:
+    async def launch(self, spec: JobSpec, tell=lambda _: None) -> str:
+        for progress in self.copies:
+            tell(progress)
+            await self.copied.wait()
         if spec.name == "refused":
             raise LaunchError("start", "node02: no Python 3.9 there")
         self.launched.append(spec.name)

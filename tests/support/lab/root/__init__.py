@@ -56,9 +56,11 @@ def _build(place: Path) -> str:
     place.parent.mkdir(parents=True, exist_ok=True)
     log = place.with_suffix(".log")
     with place.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Not exclusive where it is built: running labs hold their lock.
+        fcntl.flock(lock, fcntl.LOCK_SH if place.exists() else fcntl.LOCK_EX)
         if place.exists():
             return ""
+        _prune(place)
         part = place.with_suffix(".part")
         _remove(part)
         command = [str(_SCRIPTS / "image.sh"), str(part), sys.executable]
@@ -77,6 +79,23 @@ def _build(place: Path) -> str:
     return ""
 
 
+def _prune(place: Path) -> None:
+    """Take away the images of other recipes, but for those that a lab is running on."""
+    for lock in place.parent.glob("*.lock"):
+        other = lock.with_suffix("")
+        if other == place:
+            continue
+        with lock.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            for left in (other, other.with_suffix(".part")):
+                _remove(left)
+            other.with_suffix(".log").unlink(missing_ok=True)
+            lock.unlink()
+
+
 def _remove(folder: Path) -> None:
     if folder.exists():
         subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
@@ -88,11 +107,23 @@ class RootLab(rootless.Lab):
     making = ()
     entering = ()
     node_script = _SCRIPTS / "node.sh"
+    homes = "tmpfs"
     python = "python3"
 
     def __init__(self, folder: Path, count: int = 3, names: Sequence[str] = ()) -> None:
         super().__init__(folder, count, names)
         self._environment["LAB_IMAGES"] = str(IMAGES)
+        self._lock = IMAGES.with_suffix(".lock").open("w")
+
+    def up(self) -> None:
+        """Keep the images, which nobody may take away now, and start."""
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        super().up()
+
+    def down(self) -> None:
+        """End all of it and let go of the images."""
+        super().down()
+        self._lock.close()
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` so that it runs on the head, as root."""

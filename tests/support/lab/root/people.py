@@ -1,0 +1,99 @@
+"""People who work on a root lab: one user each, through the command line of the console."""
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.lab.root import SANDBOX, RootLab
+
+LIMIT = 150
+OCI = "localhost/mpi5"
+"""The name of SANDBOX as an image of Podman and Docker, once `archive` made it one."""
+
+
+class Operator:
+    """A person on the head, who logs in to the nodes as one user."""
+
+    def __init__(self, lab: RootLab, user: str) -> None:
+        self.lab, self.user = lab, user
+        self.file = str(lab.cluster_file(slots=2))
+        text = Path(self.file).read_text().replace("user: lab", f"user: {user}")
+        self.file = self.file.replace(".yaml", f".{user}.yaml")
+        Path(self.file).write_text(text)
+
+    def on(self, node: str, command: str, limit: float = 60) -> str:
+        argv = ["ssh", "-F", str(self.lab.ssh_config), "-l", self.user, node, command]
+        done = self.lab.enter(argv, limit=limit)
+        return done.stdout + done.stderr
+
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
+        done = self.lab.rankdeck("-c", self.file, *arguments, "--json", limit=LIMIT)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.stdout or not done.returncode, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def run(self, *flags: str, **spec: object) -> dict[str, Any]:
+        """The last object that `rankdeck run` prints for this job."""
+        job = {"job": "boxed", "nodes": 2, "ranks_per_node": 2, "grace": 2, **spec}
+        file = self.lab.folder / "boxed.yaml"
+        file.write_text(yaml.safe_dump(job))
+        return self.objects("run", str(file), *flags)[-1]
+
+    def lines(self, job: str, stream: str = "out") -> list[str]:
+        found = [line for line in self.objects("logs", job) if line["stream"] == stream]
+        return [
+            line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)
+        ]
+
+    def left(self, job: str) -> int:
+        return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
+
+
+def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
+    """Whether it came true within the limit."""
+    deadline = time.monotonic() + limit
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def archive(root: Operator) -> str:
+    """One archive for all nodes and engines, so that the image has one id."""
+    file = f"{root.lab.shared}/oci.tar"
+    pack = (
+        f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
+    )
+    said = root.on("n1", f"({pack}) && chmod 644 {file} && echo saved", 200)
+    assert "saved" in said, said
+    return file
+
+
+def load(
+    who: Operator, engine: str, archive: str, nodes: tuple[str, ...] = ("n1", "n2")
+) -> Operator:
+    """The same operator, once the nodes have the image."""
+    command = f"{engine} load -q -i {archive} && {engine} image inspect {OCI} >/dev/null && echo there"
+    with ThreadPoolExecutor() as threads:
+        said = list(threads.map(lambda n: who.on(n, command, 200), nodes))
+    assert all("there" in text for text in said), said
+    return who
+
+
+def start_docker(root: Operator, user: Operator) -> None:
+    """A Docker daemon on two nodes that keeps away from the network."""
+    bare = "--iptables=false --ip6tables=false --bridge=none --exec-opt=native.cgroupdriver=cgroupfs"
+    start = (
+        "mkdir -p /var/lib/docker && mount -t tmpfs tmpfs /var/lib/docker && "
+        f"(setsid dockerd {bare} >/var/log/dockerd.log 2>&1 </dev/null &)"
+    )
+    for node in ("n1", "n2"):
+        root.on(node, start)
+        up = lambda node=node: "Server Version" in user.on(node, "docker info")  # noqa: E731
+        assert eventually(up), root.on(node, "tail /var/log/dockerd.log")
