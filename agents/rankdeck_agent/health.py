@@ -11,14 +11,11 @@ from rankdeck_agent.rules.coverage import cover
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import Finding, coverage_words, explain
 from rankdeck_agent.rules.facts import Facts
-from rankdeck_agent.rules.judge import assess
+from rankdeck_agent.rules.judge import LASTING, assess
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.sample import Reading, take
 from rankdeck_agent.wire import Sample
 
-HELD = 3600.0
-"""Seconds that what is read now counts as having lasted: whoever asks again and again, as
-monitoring does, decides for itself how long is long enough."""
 NAGIOS = {
     Level.OK: (0, "OK"),
     Level.WARN: (1, "WARNING"),
@@ -47,7 +44,7 @@ def judge(
 ) -> tuple[Health, tuple[Finding, ...]]:
     """Health, and each of the 25 checks with its evidence."""
     now = reading.sample.at
-    before = _facts(reading, replace(reading.first, at=now - HELD), uptime)
+    before = _facts(reading, replace(reading.first, at=now - LASTING), uptime)
     facts = _facts(reading, reading.sample, uptime)
     _, memory = assess(before)
     # A moment is too short to say that nothing grows: those checks are not called judged.

@@ -94,8 +94,11 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
         return _refuse(f"{where}: {reason(error)}")
     publisher.start()
     beats = Beats(_collectors(config))
-    # The first reading is only the start of the first difference.
-    publisher.describe(beats.take(limit=config.period * LATE_SHARE).inventory)
+    # The first reading is only the start of the first difference, but its events are news.
+    first = beats.take(limit=config.period * LATE_SHARE)
+    publisher.describe(first.inventory)
+    for event in first.events:
+        publisher.event(event)
     _trim()
     due = time.monotonic() + _phase(config)
     while not lease.wait(max(0.0, due - time.monotonic())):

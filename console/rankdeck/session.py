@@ -302,9 +302,7 @@ class Session:
             telemetry = Telemetry(connections, link, self.fleet)
             for node in self.cluster.nodes:
                 self._background.append(
-                    agents.attach_telemetry(
-                        node.name, telemetry.configure, self._tasks, telemetry.report
-                    )
+                    agents.attach_telemetry(node.name, telemetry, self._tasks)
                 )
 
     def end(self) -> None:

@@ -176,6 +176,32 @@ async def test_a_console_starts_no_second_agent_beside_an_installed_one(
     assert journal == ""
 
 
+async def test_a_console_that_came_first_ends_its_own_agent_for_the_installed_one(
+    site, monkeypatch, capsys
+) -> None:
+    async with open_session(site.cluster) as session:
+        node = session.fleet.node("n1")
+        await until(lambda: node.heard_s() is not None)
+        assert node.attach == "telemetry started"
+
+        await verb(site, monkeypatch, capsys, "install", "n1")
+        await until(lambda: node.attach == INSTALLED, 40)
+        count = node.samples
+        await until(lambda: node.samples > count + 2 and node.hello.installed, 40)
+        carried = subprocess.run(  # noqa: ASYNC221
+            ["pgrep", "-f", f"{site.sshd['n1'].home}.*agent.* telemetry"],
+            capture_output=True,
+            check=False,
+        )
+
+    heard = await asyncio.to_thread(
+        site.broker.heard, *CONSOLE, "rankdeck/1/test/n1/hello"
+    )
+    kept = json.loads(heard[0].partition(" ")[2])
+    assert (kept["installed"], kept["up"]) == (True, True)
+    assert carried.stdout == b""
+
+
 async def test_a_dry_run_shows_files_and_commands_and_does_nothing(
     site, monkeypatch, capsys
 ) -> None:

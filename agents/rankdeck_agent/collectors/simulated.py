@@ -29,6 +29,7 @@ _HEALTHY: Mapping[str, float] = {
 _MOVING = ("gpu.used", "gpu.mem_used", "gpu.temp", "gpu.margin", "gpu.mem_temp",
            "gpu.power", "gpu.energy", "gpu.clock", "gpu.processes")  # fmt: skip
 _HOTTEST = 90.0
+_LEAST_USED = 30.0
 
 GPU_FAULTS: Mapping[str, Mapping[str, float]] = {
     "hot": {"gpu.throttle_reasons": 0x40},
@@ -110,6 +111,9 @@ class SimulatedGpus:
         if "hot" in faults:
             self._throttled += step
             numbers.update(self._hot(numbers))
+        if "pcie" in faults:
+            # Lanes are judged under load only.
+            numbers["gpu.used"] = max(_LEAST_USED, numbers["gpu.used"])
         for fault in faults:
             numbers.update(GPU_FAULTS[fault])
         for metric, value in numbers.items():

@@ -71,7 +71,7 @@ def _gauged(
         for row, rule in rows:
             for device, number in _of_interest(row, numbers, before, quiet):
                 shown = _shown(rule, facts, device, number)
-                words = (device, derived.notes.get((metric, device), ""))
+                words = (device, _note(rule, facts, derived, device, number))
                 mark = _next(rule, shown, words, before.get((row, device)), facts.now)
                 if mark:
                     marks[row, device] = mark
@@ -146,6 +146,15 @@ def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[fl
         return number
     by = facts.values.get(rule.over, {}).get(device)
     return number / by if by else None
+
+
+def _note(
+    rule: Rule, facts: Facts, derived: Derived, device: str, number: Number
+) -> str:
+    """Words beside the number: those derived with it, or `17 of 18`."""
+    if not rule.over:
+        return derived.notes.get((rule.metric, device), "")
+    return f"{number:g} of {facts.values.get(rule.over, {}).get(device, 0):g}"
 
 
 def _next(

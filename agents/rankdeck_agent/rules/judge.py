@@ -16,6 +16,8 @@ from rankdeck_agent.wire import Hello, Sample
 
 REASONS = 64
 AT_MOST_SHOWN = 5
+LASTING = 60.0
+"""Seconds that two looks shortly after each other stand for, where nobody watches for longer."""
 FRESH = Memory()
 
 
@@ -60,6 +62,17 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     kept = Memory(facts.boot or memory.boot, marks, last, grown, happened, settled=True)
     level = reasons[0].level if reasons else Level.OK
     return Health(level, reasons, len(covered.judged), len(covered.applicable)), kept
+
+
+def as_lasting(memory: Memory) -> Memory:
+    """Memory in which what held at two looks has held for LASTING seconds."""
+    marks = {
+        key: replace(mark, began=mark.began - LASTING)
+        if mark.held > mark.began and not mark.fired
+        else mark
+        for key, mark in memory.marks.items()
+    }
+    return replace(memory, marks=marks)
 
 
 def _silence(facts: Facts) -> Optional[Reason]:

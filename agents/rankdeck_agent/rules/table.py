@@ -190,7 +190,7 @@ RULES: tuple[Rule, ...] = (
            text="{device} is read-only · writes fail · look at the kernel log for I/O errors, check the disk"),
     # 10 NVLink
     *_rows("gpu.nvlink", 10, "gpu.nvlinks_active", (BAD, 0.999, 0.999), over="gpu.nvlinks", below=True, hold=60,
-           text="GPU {device}: only {value} of its NVLinks work · collectives are slow or hang · drain, reset, check NVSwitch and fabric manager"),
+           text="GPU {device}: only {note} NVLinks work · collectives are slow or hang · drain, reset, check NVSwitch and fabric manager"),
     *_rows("gpu.nvlink_errors", 10, "gpu.nvlink_errors", (WARN, 6000, 600), window=MINUTE,
            text="GPU {device}: {value} NVLink errors {span} · the link is about to fail · drain at the next chance, reset"),
     # 11, 12, 13 errors on the wire
@@ -213,10 +213,10 @@ RULES: tuple[Rule, ...] = (
            text="GPU {device} was slowed down by heat for {value} {span} · the job waits for it · check fans, inlet air, neighbours"),
     *_rows("gpu.brake", 14, "gpu.throttle_brake", (BAD, 30, 15), window=10 * MINUTE,
            text="GPU {device} was held by the power brake for {value} {span} · the supply cannot keep up · check power supplies and their feed"),
-    *_rows("gpu.pcie", 15, "gpu.pcie_width", (BAD, 0.999, 0.999), over="gpu.pcie_width_max", below=True, hold=60, only=("gpu.used", 20, 200),
-           text="GPU {device} has {value} of its PCIe lanes · transfers take twice as long or more · reseat the card or riser"),
-    *_rows("gpu.pcie_gen", 15, "gpu.pcie_gen", (WARN, 0.999, 0.999), over="gpu.pcie_gen_max", below=True, hold=60, only=("gpu.used", 20, 200),
-           text="GPU {device} runs at {value} of its PCIe generation · transfers are slower · reseat the card, check the BIOS"),
+    *_rows("gpu.pcie", 15, "gpu.pcie_width", (BAD, 0.999, 0.999), over="gpu.pcie_width_max", below=True, hold=60, linger=HOUR, only=("gpu.used", 20, 200),
+           text="GPU {device} has {note} PCIe lanes · transfers take twice as long or more · reseat the card or riser"),
+    *_rows("gpu.pcie_gen", 15, "gpu.pcie_gen", (WARN, 0.999, 0.999), over="gpu.pcie_gen_max", below=True, hold=60, linger=HOUR, only=("gpu.used", 20, 200),
+           text="GPU {device} runs at PCIe generation {note} · transfers are slower · reseat the card, check the BIOS"),
     *_rows("gpu.pcie_replays", 15, "gpu.pcie_replays", (BAD, 31, 10), window=MINUTE,
            text="GPU {device}: {value} PCIe replays {span} · the lanes are disturbed · reseat the card or riser"),
     # 16, 17 host memory
@@ -266,7 +266,8 @@ RULES: tuple[Rule, ...] = (
     *_rows("node.clock", 20, "node.skew", (WARN, 1, 0.5), hold=10,
            text="clock is {note} · times of this node are not comparable · check chrony or ntp"),
     # 21 kernel
-    *_rows("kernel.dstate", 21, "kernel.dstate", (WARN, 1, 1), hold=5 * MINUTE,
+    # The agent counts only tasks that it has seen waiting for minutes: no hold on top of that.
+    *_rows("kernel.dstate", 21, "kernel.dstate", (WARN, 1, 1),
            text="{value} tasks ({device}) wait for the kernel without end · a driver or file server hangs · see the kernel log; only a reboot ends them"),
     # 22 correctable ECC
     *_rows("gpu.ecc_rate", 22, "gpu.ecc_corrected", (WARN, 100, 20), (BAD, 600_000, 60_000), window=MINUTE, linger=4 * MINUTE,

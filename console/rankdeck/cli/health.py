@@ -1,7 +1,6 @@
 """`rankdeck health`: the judgement of nodes for people and for monitoring, with Nagios exit codes."""
 
 import argparse
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 from rankdeck.cli import choose, codes, output
 from rankdeck.cli.opening import until_done
 from rankdeck.cli.shapes import Shape, health_shape
-from rankdeck.cli.status import heard, wait_of
+from rankdeck.cli.status import heard, judged, wait_of, watch_of
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level, Reason
@@ -24,9 +23,6 @@ NAGIOS = {
     Level.UNKNOWN: (3, "UNKNOWN"),
 }
 """Level -> exit code and word, as monitoring plug-ins give them."""
-SECOND_SAMPLE = 4.0
-"""Seconds that the growth of counters may take to be known."""
-LOOK = 0.05
 
 
 def health(options: argparse.Namespace, _open_console: object) -> int:
@@ -34,7 +30,7 @@ def health(options: argparse.Namespace, _open_console: object) -> int:
     try:
         cluster = choose.cluster(options.cluster)
         names = named(cluster, options.nodes)
-        return until_done(_health(cluster, names, wait_of(options), options.json))
+        return until_done(_health(cluster, names, options))
     except* RankdeckError as group:
         for error in leaves(group):
             output.progress(f"rankdeck: {error}")
@@ -65,15 +61,15 @@ def named(cluster: Cluster, nodeset: str) -> tuple[str, ...]:
 
 
 async def _health(
-    cluster: Cluster, names: Sequence[str], wait: float, as_json: bool
+    cluster: Cluster, names: Sequence[str], options: argparse.Namespace
 ) -> int:
+    wait, watch = wait_of(options), watch_of(options)
     async with heard(cluster, wait) as session:
         fleet = session.fleet
         states = [fleet.node(name) for name in names]
-        await _second_samples(states)
-        fleet.compare_peers()
+        await judged(fleet, watch)
         level = max((state.health.level for state in states), default=Level.OK)
-        if as_json:
+        if options.json:
             shapes = [_shape(state) for state in states]
             word = {
                 "cluster": cluster.name,
@@ -84,15 +80,6 @@ async def _health(
         else:
             _say(cluster, states, level)
     return NAGIOS[level][0]
-
-
-async def _second_samples(states: Sequence[NodeState]) -> None:
-    """What grows is known from the second sample on."""
-    deadline = time.monotonic() + SECOND_SAMPLE
-    while time.monotonic() < deadline:
-        if all(state.samples != 1 for state in states):
-            return
-        await asyncio.sleep(LOOK)
 
 
 def _shape(state: NodeState) -> Shape:

@@ -42,7 +42,12 @@ _WAIT = _option(
     type=float,
     default=10.0,
 )
-
+_WATCH = _option(
+    "listen at least this long before judging (default: two samples)",
+    metavar="SECONDS",
+    type=float,
+    default=0.0,
+)
 _ON = _option("nodes to use, e.g. n[01-04]", metavar="NODESET", default="")
 _SET = _option(
     "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated",
@@ -68,7 +73,7 @@ VERBS = (
         "status",
         "say how every node is",
         "rankdeck.cli.status:status",
-        {"--wait": _WAIT},
+        {"--wait": _WAIT, "--watch": _WATCH},
     ),
     Verb(
         "health",
@@ -77,6 +82,7 @@ VERBS = (
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
             "--wait": _WAIT,
+            "--watch": _WATCH,
         },
     ),
     Verb(

@@ -1,6 +1,8 @@
 """`rankdeck status` and `rankdeck nodes`."""
 
 import argparse
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -11,11 +13,15 @@ from rankdeck.cli.verdict import of_level
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.session import Session
+from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
 from rankdeck.state.switches import Switches
 from rankdeck_agent.wire import METRICS
 
 WAIT_LIMIT = 600.0
+SECOND_SAMPLE = 4.0
+"""Seconds that the growth of counters may take to be known."""
+LOOK = 0.2
 SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 """Columns of the table: the highest over the devices of a node."""
 
@@ -28,9 +34,10 @@ def status(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
+    watch = watch_of(options)
     async with heard(cluster, wait) as session:
         fleet = session.fleet
-        fleet.compare_peers()
+        await judged(fleet, watch)
         # While the session is open: a node falls silent when it closes.
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
@@ -57,6 +64,24 @@ async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     async with opened(cluster, telemetry=True) as session:
         await session.settle(wait)
         yield session
+
+
+async def judged(fleet: Fleet, watch: float) -> None:
+    """Judge every node on two samples at least, and for `watch` seconds.
+
+    What was wrong both times counts as lasting: whoever asks once cannot sit out a minute.
+    """
+    fleet.take_changes()
+    before = {state.name: state.samples for state in fleet.nodes()}
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < max(SECOND_SAMPLE, watch):
+        waiting = (s for s in fleet.nodes() if not s.silent)
+        if passed >= watch and all(s.samples > before[s.name] for s in waiting):
+            break
+        await asyncio.sleep(LOOK)
+        fleet.take_changes()
+    fleet.compare_peers()
+    fleet.take_as_lasting()
 
 
 def state_shape(state: NodeState) -> Shape:
@@ -152,3 +177,10 @@ def wait_of(options: argparse.Namespace) -> float:
     if not 0 <= options.wait <= WAIT_LIMIT:
         raise codes.UsageError(f"--wait: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.wait)
+
+
+def watch_of(options: argparse.Namespace) -> float:
+    """The seconds after `--watch`; raises UsageError."""
+    if not 0 <= options.watch <= WAIT_LIMIT:
+        raise codes.UsageError(f"--watch: seconds, at most {WAIT_LIMIT:.0f}")
+    return float(options.watch)

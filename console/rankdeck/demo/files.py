@@ -11,6 +11,13 @@ import yaml
 from rankdeck.demo.layout import NODES, SLOTS, Layout, search_path, user
 
 _ADDRESS = "127.0.0.1"
+EXPECTED: Mapping[str, object] = {
+    "gpu_count": 4,
+    "gpu_model": "Simulated",
+    "rdma_count": 2,
+    "rdma_rate_gbps": 400,
+}
+"""What the simulated devices of a node are: one that is missing or down is noticed."""
 _ALGORITHM = "ssh-ed25519"
 
 
@@ -51,6 +58,7 @@ def write_cluster(
             "python": sys.executable,
         },
         "simulate": ["gpu", "rdma", *faults],
+        "expect": EXPECTED,
         "environment": {"PATH": search_path()},
     }
     _write(layout.cluster_file, yaml.safe_dump(content, sort_keys=False))

@@ -2,17 +2,27 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from rankdeck.errors import AgentError, NodeError
 from rankdeck.remote.bundle import bundle
-from rankdeck.remote.shell import Shell
+from rankdeck.remote.shell import Channel, Shell
 
-OnState = Callable[[str, str, bool], None]
-"""Node, one sentence, and whether all is well."""
-Configure = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""The configuration of a node's telemetry, made anew each time (tunnels get new ports)."""
+
+class Wanted(Protocol):
+    """What the telemetry of a node is told, and who wants to know what becomes of it."""
+
+    async def configure(self, node: str) -> Mapping[str, Any]:
+        """The configuration, made anew each time (tunnels get new ports); raises NodeError."""
+        ...
+
+    async def superseded(self, node: str) -> None:
+        """Return when another agent does the work there."""
+        ...
+
+    def report(self, node: str, sentence: str, well: bool) -> None: ...
+
 
 OLDEST_PYTHON = (3, 9)
 UPLOAD_LIMIT = 120.0
@@ -76,48 +86,56 @@ class Agents:
     # ---- telemetry
 
     def attach_telemetry(
-        self,
-        node: str,
-        configure: Configure,
-        tasks: asyncio.TaskGroup,
-        on_state: OnState,
+        self, node: str, wanted: Wanted, tasks: asyncio.TaskGroup
     ) -> asyncio.Task[None]:
         """Start telemetry there and keep it running until the task is cancelled."""
-        return tasks.create_task(
-            self._keep(node, configure, on_state), name=f"telemetry {node}"
-        )
+        work = self._keep(node, wanted, tasks)
+        return tasks.create_task(work, name=f"telemetry {node}")
 
-    async def _keep(self, node: str, configure: Configure, on_state: OnState) -> None:
+    async def _keep(self, node: str, wanted: Wanted, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
             began = loop.time()
             try:
-                why = await self._telemetry(node, configure, on_state)
+                why = await self._telemetry(node, wanted, tasks)
             except NodeError as error:
                 why = error.why
+            if not why:
+                continue
             failures = 0 if loop.time() - began > STEADY else failures + 1
             pause = BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else BACKOFF[0]
-            on_state(node, f"{why}; trying again in {pause:.0f} s", False)
+            wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
             await asyncio.sleep(pause)
 
     async def _telemetry(
-        self, node: str, configure: Configure, on_state: OnState
+        self, node: str, wanted: Wanted, tasks: asyncio.TaskGroup
     ) -> str:
-        """Run it once; why it ended."""
+        """Run it once; why it ended, "" where another agent took its place."""
         # First: it may wait, for good where an agent is installed there.
-        config = json.dumps(await configure(node)).encode()
+        config = json.dumps(await wanted.configure(node)).encode()
         agent = await self.agent_path(node)
         channel = await self._shell.open(node, (*agent, "telemetry"), lambda _: None)
+        yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
         try:
             channel.write(config + b"\n")
-            on_state(node, "telemetry started", True)
+            wanted.report(node, "telemetry started", True)
             code = await channel.wait()
+            superseded = yielding.done()
         finally:
+            yielding.cancel()
             await channel.close()
+        if superseded:
+            return ""
         # The file may have been swept away: look again before the next start.
         self._paths.pop(node, None)
         return channel.complaint or f"telemetry ended with exit code {code}"
+
+
+async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
+    """End the program when `other` is over: its standard input is its lease."""
+    await other
+    channel.end()
 
 
 def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:

@@ -87,6 +87,11 @@ class Fleet:
             ahead = state.skew or 0.0
             self.journal.event(state.name, event, event.at - ahead)
 
+    def uninstalled(self, node: str) -> None:
+        """The installed agent of a node was taken away."""
+        if node in self._nodes:
+            self._nodes[node].installed = False
+
     def attached(self, node: str, text: str = "attached") -> None:
         """Note that the agent of a node runs."""
         self._attach(node, text, failed=False)
@@ -126,6 +131,12 @@ class Fleet:
         for name, reasons in drift(told).items():
             if self._nodes[name].set_notes(drift=reasons):
                 self._changed.add(name)
+
+    def take_as_lasting(self) -> None:
+        """For whoever looks only twice: what was wrong both times counts as lasting."""
+        for name, state in self._nodes.items():
+            state.take_as_lasting()
+            self._changed.add(name)
 
     def take_changes(self) -> frozenset[str]:
         """Nodes that changed since the last call, those that fell silent included."""

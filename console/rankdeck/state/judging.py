@@ -9,7 +9,7 @@ from rankdeck_agent.rules.coverage import cover
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import Finding, explain
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
-from rankdeck_agent.rules.judge import assess
+from rankdeck_agent.rules.judge import as_lasting, assess
 from rankdeck_agent.wire import Event
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class Judgement:
         self._events = ()
         self.health = mute(health, self.acks, wall)
         return self.health
+
+    def take_as_lasting(self) -> None:
+        """What held at two looks is judged as if it had been watched for a minute."""
+        self._memory = as_lasting(self._memory)
 
     def findings(self, node: "NodeState", now: float) -> tuple[Finding, ...]:
         """The 25 checks with their evidence."""

@@ -43,6 +43,9 @@ _LINKS = ("rdma.up", "net.up")
 class NodeState:
     """Read by everyone; written by Fleet alone."""
 
+    installed = False
+    """An installed agent said hello, and was not taken away since."""
+
     def __init__(
         self,
         name: str,
@@ -175,6 +178,8 @@ class NodeState:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed)  # fmt: skip
         self.hello, self.up, self._stale = fresh, fresh.up, True
+        # Two agents of one name take turns: the other's hello does not make this one forgotten.
+        self.installed = self.installed or fresh.installed
         if before and before.boot and fresh.boot and before.boot != fresh.boot:
             text = "the node was booted again"
             return self.take_event(Event(fresh.at, "warn", "node.reboot", text))
@@ -204,6 +209,11 @@ class NodeState:
         changed = (known.acks, known.drift, known.busy) != before
         self._stale = self._stale or changed
         return changed
+
+    def take_as_lasting(self) -> None:
+        """Judge what was wrong at two looks as if it had been watched for a minute."""
+        self._judgement.take_as_lasting()
+        self._stale = True
 
     def take_sample(self, sample: Sample) -> None:
         now, wall = self._clock(), self._wall()

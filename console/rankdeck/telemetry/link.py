@@ -77,6 +77,8 @@ class Intake:
         _, node, kind = parts
         if not payload or (retained and kind != "hello"):
             # An erased or old message: not a sign of life.
+            if kind == "hello":
+                self._fleet.uninstalled(node)
             return
         if not self._fleet.knows(node):
             self._refuse(

@@ -39,9 +39,17 @@ class Telemetry:
             config |= {"host": "127.0.0.1", "port": port}
         return config
 
+    async def superseded(self, node: str) -> None:
+        """Return when an installed agent is heard: one that was still starting when we looked."""
+        if self._link.private:
+            # Installed agents publish to a site's broker only.
+            await asyncio.Event().wait()
+        # State is plain data without listeners: nobody could set an Event.
+        while not self._is_installed(node):  # noqa: ASYNC110
+            await asyncio.sleep(INSTALLED_LOOK)
+
     def _is_installed(self, node: str) -> bool:
-        hello = self._fleet.node(node).hello
-        return hello is not None and hello.installed
+        return self._fleet.node(node).installed
 
     def report(self, node: str, sentence: str, well: bool) -> None:
         if well:

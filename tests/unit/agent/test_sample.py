@@ -50,7 +50,7 @@ def test_every_metric_is_present_absent_failed_or_pending(tmp_path):
     assert taken["values"]["edac.ce"]["DIMM_A1"] == 7
     assert "what?" in taken["failed"]["cpu.margin"]
     assert "cpu.used" in taken["pending"]
-    assert "gpu.temp" in taken["absent"]
+    assert "gpu.nvlinks" in taken["absent"]
 
 
 def test_a_recorded_machine_is_not_mixed_with_this_one(tmp_path):
@@ -87,7 +87,7 @@ def test_the_table_is_for_people(tmp_path):
 
     lines = done.stdout.decode().splitlines()
     assert any(line.split() == ["edac.ce", "DIMM_A1", "7"] for line in lines)
-    assert any(line.startswith("gpu.temp") and "not here" in line for line in lines)
+    assert any(line.startswith("gpu.nvlinks") and "not here" in line for line in lines)
 
 
 def test_a_root_that_is_not_there_is_refused_in_one_line(tmp_path):

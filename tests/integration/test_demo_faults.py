@@ -1,0 +1,88 @@
+"""Made-up faults all the way: demo nodes, agents, broker, rules, and what the command line says."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rankdeck.demo import cluster
+
+pytestmark = pytest.mark.slow
+
+NODES = ("sakuya", "sakura", "koishi")
+OF_THE_MACHINE = ("disk.", "cpu.", "mem.", "psi.", "net.", "kernel.oom", "kernel.hung")
+"""The demo nodes share this machine, which may be busy or full."""
+CASES = {
+    "at once": (0, {"gpu:ecc": "gpu.ecc", "gpu:lost": "gpu.lost", "gpu:xid79": "kernel.xid"}),
+    "at two looks": (0, {"gpu:nvlink": "gpu.nvlink", "gpu:pcie": "gpu.pcie", "gpu:hot": "gpu.temp"}),
+    "after seconds": (30, {"rdma:down": "rdma.link", "rdma:errors": "rdma.phys_errors", "rdma:retx": "rdma.retx"}),
+    "after minutes": (190, {"gpu:hang": "gpu.driver", "rdma:flap": "link.flap"}),
+}  # fmt: skip
+"""How long is watched, and fault -> check."""
+LEVELS = {"rdma.retx": "warn"}
+
+
+@pytest.fixture(autouse=True)
+def demo(own_folders: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        cluster.down()
+
+
+def asked(verb: str, watch: float):
+    argv = (sys.executable, "-m", "rankdeck", "-c", "demo", verb, "--json", "--wait", "60", "--watch", str(watch))  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)  # fmt: skip
+    return done.returncode, {
+        node["name"]: node for node in json.loads(done.stdout)["nodes"]
+    }
+
+
+def reasons(node):
+    return {
+        reason["check"]: reason["level"]
+        for reason in node["reasons"]
+        if not reason["check"].startswith(OF_THE_MACHINE)
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.timeout(480)
+def test_a_fault_is_told_with_level_check_and_exit_code(case: str) -> None:
+    watch, faults = CASES[case]
+    places = dict(zip(NODES, faults.items(), strict=False))
+    cluster.up([f"{fault}@{node}" for node, (fault, _) in places.items()])
+
+    code, nodes = asked("health", watch)
+
+    for node, (fault, check) in places.items():
+        assert reasons(nodes[node]).get(check) == LEVELS.get(check, "bad"), fault
+    for node in set(NODES) - set(places):
+        assert reasons(nodes[node]) == {}
+    assert code == 2
+
+
+def test_status_says_the_same_as_health() -> None:
+    cluster.up(["gpu:nvlink@sakura"])
+
+    code, nodes = asked("status", 0)
+
+    assert reasons(nodes["sakura"]) == {"gpu.nvlink": "bad"}
+    assert nodes["sakura"]["level"] == "bad"
+    assert reasons(nodes["koishi"]) == {}
+    assert code == 5
+
+
+def test_a_healthy_demo_is_ok_and_every_check_that_applies_is_judged() -> None:
+    cluster.up()
+
+    _, nodes = asked("health", 8)
+
+    assert set(nodes) == set(NODES)
+    for node in nodes.values():
+        assert reasons(node) == {}
+        assert node["evaluated"] == node["checks"]
+        assert "unknown" not in {finding["state"] for finding in node["findings"]}
