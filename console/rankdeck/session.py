@@ -290,6 +290,7 @@ class Session:
         self.images = Carrier(connections, agents)
         make = plugins.find("backends", self.cluster.backend)
         self._backend = make(connections, agents)
+        self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
             self.jobs.restore(job)
             if not job.state.final:

@@ -4,11 +4,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rankdeck.model.health import Level
 from rankdeck.model.insight import Explained, Progress
 from rankdeck.model.job import (
     Abort,
@@ -23,6 +25,7 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
+from rankdeck.model.notice import Occurrence
 from rankdeck.state.history import History
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
@@ -193,3 +196,82 @@ def test_events_and_health_are_kept_each_once_and_by_time(tmp_path: Path) -> Non
         assert history.events("j-1") == (early, late)
         assert history.health("j-1") == ({"at": 6.0, "nodes": {"n1": {"level": "ok"}}},)
         assert history.events("j-2") == ()
+
+
+def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rankdeck.state.history.KEEP", 3)
+    event = NodeEvent("", "n1", "ready", 1.0, {"seq": 0, "at": 1.0, "kind": "ready"})
+    with History(tmp_path / "h") as history:
+        for number in range(6):
+            state = State.RUNNING if number == 0 else State.DONE
+            name = f"j-{number}"
+            plan = replace(PLAN, job=name)
+            history.add_events([replace(event, job=name)])
+            history.save(
+                replace(JOB, id=name, plan=plan, state=state, created=float(number))
+            )
+            history.add_health(name, 1.0, {"turn": "x"})
+
+        history.prune("c")
+
+        left = [name for name in map("j-{}".format, range(6)) if history.events(name)]
+        health = [name for name in map("j-{}".format, range(6)) if history.health(name)]
+    assert left == health == ["j-0", "j-3", "j-4", "j-5"]
+
+
+def test_the_oldest_jobs_lose_their_events_first_but_never_the_newest(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rankdeck.state.history.KEEP_EVENTS", 5)
+    with History(tmp_path / "h") as history:
+        for number in range(3):
+            name = f"j-{number}"
+            rows = [NodeEvent(name, "n1", "ready", 1.0, {"seq": i}) for i in range(4)]
+            history.add_events(rows)
+            history.save(
+                replace(
+                    JOB, id=name, plan=replace(PLAN, job=name), created=float(number)
+                )
+            )
+
+        history.prune("c")
+
+        assert [len(history.events(f"j-{n}")) for n in range(3)] == [0, 0, 4]
+
+
+def test_pictures_of_health_are_bounded_the_newest_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck.state.history.KEEP_HEALTH", 5)
+    with History(tmp_path / "h") as history:
+        for at in range(12):
+            history.add_health("j-1", float(at), {})
+
+        assert [one["at"] for one in history.health("j-1")] == [
+            7.0,
+            8.0,
+            9.0,
+            10.0,
+            11.0,
+        ]
+
+
+def test_what_happened_on_nodes_is_bounded_by_age_and_count(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck.state.eventlog.KEEP", 10)
+    now = time.time()
+    with History(tmp_path / "h") as history:
+        log = history.nodes_of("c")
+        log.add(
+            [Occurrence(now - 100 * 86400, "n", "event", Level.BAD, "a", "", "old")]
+        )
+        assert log.recent(99) == ()
+        log.add(
+            [
+                Occurrence(now - i, "n", "event", Level.BAD, "a", str(i), "x")
+                for i in range(30)
+            ]
+        )
+
+        kept = log.recent(99)
+    assert 10 <= len(kept) <= 11
+    assert kept[-1].device == "0"

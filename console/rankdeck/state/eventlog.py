@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEEP = 20_000
-"""Occurrences kept per cluster."""
+"""Occurrences kept per cluster, and none that is older than AGE."""
+AGE = 90 * 86400.0
+"""Seconds; what was acknowledged is forgotten so long after it ended."""
 RECALLED = 5000
 """Of these, so many are shown in a new console."""
 SCHEMA = """
@@ -42,6 +44,7 @@ class EventLog:
 
     def recall(self, fleet: "Fleet", now: float) -> None:
         """What earlier consoles saw and what is acknowledged, into a new fleet."""
+        self._write("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.journal.restore(self.recent(RECALLED))
         self.exchange(fleet, now)
 
@@ -76,6 +79,7 @@ class EventLog:
             " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
             [(self._cluster, self._cluster, KEEP)],
         )
+        self._write("DELETE FROM occurrence WHERE at < ?", [(time.time() - AGE,)])
 
     def recent(self, most: int) -> tuple[Occurrence, ...]:
         """The newest occurrences, oldest of them first."""

@@ -9,7 +9,7 @@ from rankdeck.model.notice import Ack
 from rankdeck.model.text import clean
 from rankdeck.rules.drift import Peer, drift
 from rankdeck.state.journal import Journal
-from rankdeck.state.node import NodeState
+from rankdeck.state.node import EPOCH, NodeState
 from rankdeck.state.past import Past
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import Event, Hello, Message, Sample
@@ -84,8 +84,16 @@ class Fleet:
         else:
             event = state.take_event(message)
         if event is not None:
-            ahead = state.skew or 0.0
-            self.journal.event(state.name, event, event.at - ahead)
+            self.journal.event(state.name, event, self._time_of(event, state.skew))
+
+    def _time_of(self, event: Event, ahead: float | None) -> float:
+        """When it happened, on our clock; now, where the node's stamp is no time of the past.
+
+        A stamp of the future would outlive every other line of the history.
+        """
+        now = self._wall()
+        at = event.at - (ahead or 0.0)
+        return at if event.at > EPOCH and at <= now else now
 
     def uninstalled(self, node: str) -> None:
         """The installed agent of a node was taken away."""

@@ -30,7 +30,11 @@ from rankdeck_agent.wire import WireError, node_plan
 log = logging.getLogger(__name__)
 VERSION = 1
 KEEP = 500
-"""Jobs kept per cluster."""
+"""Jobs kept per cluster; running ones always."""
+KEEP_HEALTH = 200
+"""Pictures of the health of its nodes that are kept of a job."""
+KEEP_EVENTS = 200_000
+"""What supervisors recorded, of all jobs of a cluster: the oldest jobs lose theirs first."""
 _BUSY_LIMIT = 5.0
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
@@ -49,6 +53,17 @@ CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
 {eventlog.SCHEMA}
 PRAGMA user_version = {VERSION};
 """
+
+
+_FORGET = tuple(
+    f"DELETE FROM {table} WHERE {key} = ?"
+    for table, key in (("job", "id"), ("event", "job"), ("health", "job"))
+)
+_PRUNE_HEALTH = (
+    "DELETE FROM health WHERE job = ? AND rowid <="
+    " (SELECT rowid FROM health WHERE job = ? ORDER BY rowid DESC LIMIT 1 OFFSET ?)"
+)
+_FINAL = frozenset(state.value for state in State if state.final)
 
 
 class History:
@@ -111,6 +126,7 @@ class History:
         """Keep how the nodes of a job were."""
         rows = [(job, at, json.dumps(dict(body), default=str))]
         self._write("INSERT INTO health VALUES (?, ?, ?)", rows)
+        self._write(_PRUNE_HEALTH, [(job, job, KEEP_HEALTH)])
 
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
         """How its nodes were at each turn of a job: `{at, turn, nodes}`."""
@@ -130,6 +146,21 @@ class History:
         except sqlite3.Error as error:
             log.warning("the history of jobs cannot be read: %s", error)
             return []
+
+    def prune(self, cluster: str) -> None:
+        """Forget jobs that ended long ago, with all that was kept of them."""
+        query = (
+            "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
+            " WHERE cluster = ? ORDER BY created DESC"
+        )
+        events, old = 0, list[tuple[str]]()
+        for place, (job, state, count) in enumerate(self._read(query, cluster)):
+            events += count
+            final = state in _FINAL
+            if final and (place >= KEEP or (events > KEEP_EVENTS and place)):
+                old.append((job,))
+        for statement in _FORGET if old else ():
+            self._write(statement, old)
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first; rows that make no sense left out."""

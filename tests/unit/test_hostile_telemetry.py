@@ -1,0 +1,187 @@
+"""Whatever a node publishes: nothing raises, nothing grows without end, nothing steers a terminal."""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.state import intake, journal
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.node import NodeState
+from rankdeck.telemetry.link import Intake
+from rankdeck_agent.rules.table import CHECKS
+from rankdeck_agent.wire import METRICS
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import console, shows, text_of
+
+STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+TOPIC = "rankdeck/1/c/n/"
+odd_text = st.text(st.characters(), max_size=300) | st.sampled_from(
+    ["\x1b[2J", "\x9b31m", "\u202e", "", "a" * 5000, "\ud800", "[bold]", "0"]
+)
+numbers = (
+    st.integers()
+    | st.floats()
+    | st.sampled_from([0, 1, -1, 1 << 70, 1e308, -(1 << 64), 10**400])
+)
+anything = st.recursive(
+    st.none() | st.booleans() | numbers | odd_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(odd_text, inner, max_size=4),
+    max_leaves=8,
+)  # fmt: skip
+metrics = st.sampled_from(sorted(METRICS)) | odd_text
+readings = st.dictionaries(
+    metrics, st.dictionaries(st.sampled_from(["", "0", "a/1"]) | odd_text, numbers, max_size=4), max_size=8
+)  # fmt: skip
+samples = st.fixed_dictionaries(
+    {"seq": anything, "at": numbers | anything, "values": readings | anything},
+    optional={"absent": st.lists(metrics, max_size=5) | anything,
+              "failed": st.dictionaries(metrics, odd_text, max_size=5) | anything, "more": anything},
+)  # fmt: skip
+hellos = st.fixed_dictionaries(
+    {"node": anything, "up": st.booleans() | anything, "at": numbers | anything},
+    optional={"boot": odd_text | anything, "agent": anything, "period": numbers | anything,
+              "inventory": st.dictionaries(odd_text, odd_text, max_size=5) | anything,
+              "simulated": st.lists(odd_text, max_size=4) | anything, "installed": anything},
+)  # fmt: skip
+events = st.fixed_dictionaries(
+    {"at": numbers | anything, "level": st.sampled_from(["ok", "warn", "bad"]) | anything,
+     "check": st.sampled_from(["kernel.xid", "agent.gpu"]) | anything, "text": odd_text | anything},
+    optional={"device": odd_text | anything},
+)  # fmt: skip
+messages = (
+    st.tuples(st.just("sample"), samples)
+    | st.tuples(st.just("hello"), hellos)
+    | st.tuples(st.just("event"), events)
+    | st.tuples(st.sampled_from(["sample", "hello", "event", "x"]), anything)
+)
+
+
+class Console:
+    """A fleet of one node behind the intake, with a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.fleet = Fleet(
+            Cluster(name="c", nodes=(Node(name="n"),), expect={"gpu_model": "H100", "gpu_count": 8}),
+            clock=lambda: self.now, wall=lambda: 1.7e9 + self.now,
+        )  # fmt: skip
+        self.intake = Intake("c", self.fleet)
+
+    def hear(self, kind: str, raw: object) -> None:
+        self.intake.take(TOPIC + kind, raw if isinstance(raw, bytes) else sent(raw))
+        self.now += 1.3
+        self.fleet.take_changes()
+
+
+def sent(raw: object) -> bytes:
+    return json.dumps(raw).encode("utf-8", "surrogatepass")
+
+
+def words(fleet: Fleet, node: NodeState) -> Iterable[str]:
+    """Every word that a screen may show."""
+    for reason in node.health.reasons:
+        yield from (reason.check, reason.text, reason.device)
+    for one in fleet.journal.newest:
+        yield from (one.check, one.text, one.device)
+    for finding in node.findings():
+        yield finding.evidence
+    for table in (
+        node.values,
+        node.rates,
+        {"": node.failed},
+        {"": dict.fromkeys(node.absent)},
+    ):
+        for metric, by_device in table.items():
+            yield metric
+            yield from by_device
+    yield from (*node.failed.values(), *node.simulated, node.attach, fleet.trouble)
+    if node.hello:
+        yield from (node.hello.boot, node.hello.agent, *node.hello.inventory, *node.hello.inventory.values())  # fmt: skip
+
+
+def assert_sane(fleet: Fleet) -> None:
+    node = fleet.node("n")
+    shown = list(words(fleet, node))
+    assert not [word for word in shown if STEERING.search(word)]
+    assert max(map(len, shown), default=0) < 3000
+    assert len(node.values) <= intake.METRICS
+    assert sum(map(len, node.values.values())) <= intake.NUMBERS
+    assert all(math.isfinite(n) for d in node.values.values() for n in d.values())
+    assert node.health.evaluated <= node.health.checks <= len(CHECKS)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(messages, max_size=12))
+def test_no_message_raises_or_reaches_the_screen_as_it_is(many) -> None:
+    console = Console()
+
+    for kind, raw in many:
+        console.hear(kind, raw)
+        assert_sane(console.fleet)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(["sample", "hello", "event"]), st.binary(max_size=200))
+def test_no_bytes_raise(kind, raw) -> None:
+    console = Console()
+
+    console.hear(kind, raw)
+
+    assert_sane(console.fleet)
+
+
+def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
+    console = Console()
+
+    for turn in range(60):
+        values = {
+            f"m{turn}.{i}": {f"d{turn}.{j}": j for j in range(20)} for i in range(50)
+        }
+        values["gpu.temp"] = {f"{turn}.{i}": 99 for i in range(300)}
+        console.hear("sample", {"seq": turn, "at": 1.7e9 + turn, "values": values,
+                                "failed": {f"f{turn}.{i}": "x" * 900 for i in range(300)}})  # fmt: skip
+        for i in range(100):
+            console.hear("event", {"at": turn, "level": "bad", "check": f"kernel.{turn}.{i}", "text": "y" * 900, "device": str(i)})  # fmt: skip
+    node, fleet = console.fleet.node("n"), console.fleet
+
+    assert_sane(fleet)
+    assert len(node.failed) <= 2 * intake.ENTRIES
+    assert len(node.health.reasons) <= 64
+    assert len(fleet.journal.newest) <= journal.MOST
+    assert len(fleet.journal._open) <= 4096
+    assert len(fleet.journal._told) <= journal.MOST
+
+
+@pytest.mark.parametrize("at", [0, 9e15, -5, 1.7e9 + 1e9])
+def test_an_event_of_a_clock_that_is_wrong_is_of_now(at) -> None:
+    console = Console()
+
+    console.hear(
+        "event", {"at": at, "level": "bad", "check": "kernel.mce", "text": "x"}
+    )
+
+    (kept,) = [one for one in console.fleet.journal.newest if one.kind == "event"]
+    assert abs(kept.at - (1.7e9 + console.now)) < 5
+
+
+async def test_nothing_of_it_steers_the_screens() -> None:
+    stage = Stage(Cluster(name="c", nodes=(Node(name="n"),)))
+    evil = "\x1b[2J\x9b31m\u202e\x07[bold]x\r\n"
+    hear = Intake("c", stage.fleet).take
+    hear(TOPIC + "hello", sent({"node": "n", "up": True, "at": 1.0, "boot": evil, "agent": evil, "inventory": {evil: evil, "gpu.0.model": evil}, "simulated": [evil]}))  # fmt: skip
+    for at in (1.0, 2.0):
+        hear(TOPIC + "sample", sent({"seq": 1, "at": at, "values": {"gpu.temp": {evil: 99}, "disk.used": {evil: 99}, evil: {evil: 1}}, "failed": {evil: evil}}))  # fmt: skip
+    hear(TOPIC + "event", sent({"at": 1.0, "level": "bad", "check": evil, "text": evil, "device": evil}))  # fmt: skip
+
+    async with console(stage) as (app, pilot):
+        for keys in (("1",), ("1", "enter"), ("5",)):
+            await pilot.press("escape", *keys)
+            await shows(app, pilot, "n")
+            for line in text_of(app).splitlines():
+                assert not STEERING.search(line), line
