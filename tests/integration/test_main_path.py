@@ -242,11 +242,14 @@ abort: {enabled: true, countdown: 1}
     assert not left_of(job["job"])
 
 
-def test_a_missing_program_is_one_sentence(console: Console) -> None:
+@pytest.mark.parametrize(("options", "code"), [((), 2), (("--no-preflight",), 127)])
+def test_a_missing_program_is_one_sentence(
+    console: Console, options: tuple[str, ...], code: int
+) -> None:
     missing = "job: gone\nlaunch: plain\nnodes: 1\nranks_per_node: 1\ncommand: [no-such-program]\n"
-    result = console.run("run", console.file("g.yaml", missing))
+    result = console.run("run", console.file("g.yaml", missing), *options)
 
-    assert result.returncode == 127
+    assert result.returncode == code
     assert "no-such-program" in result.stderr + result.stdout
 
 

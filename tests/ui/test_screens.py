@@ -441,7 +441,9 @@ async def test_a_bad_job_file_is_shown_with_its_place_and_not_launched(
             "b.yaml:3:1: ranks_per_nod: not known; did you mean ranks_per_node?",
         )
         await pilot.press("enter")
-        await shows(app, pilot, "mend the job file first")
+        await shows(
+            app, pilot, "nothing to start: mend what is said on the right first"
+        )
 
     assert stage.launched == []
 
