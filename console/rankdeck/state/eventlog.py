@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEEP = 20_000
-"""Occurrences kept per cluster, and none that is older than AGE."""
+"""Occurrences kept per cluster, and none that is older than the newest by AGE."""
 AGE = 90 * 86400.0
 """Seconds; what was acknowledged is forgotten so long after it ended."""
 RECALLED = 5000
@@ -79,7 +79,11 @@ class EventLog:
             " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
             [(self._cluster, self._cluster, KEEP)],
         )
-        self._write("DELETE FROM occurrence WHERE at < ?", [(time.time() - AGE,)])
+        self._write(
+            "DELETE FROM occurrence WHERE cluster = ? AND at <"
+            " (SELECT max(at) FROM occurrence WHERE cluster = ?) - ?",
+            [(self._cluster, self._cluster, AGE)],
+        )
 
     def recent(self, most: int) -> tuple[Occurrence, ...]:
         """The newest occurrences, oldest of them first."""
