@@ -9,6 +9,8 @@ from benchmarks.result import Benchmark, MissingError, Result
 
 NAMES = (
     "startup",
+    "first_paint",
+    "fleet_ui",
     "agent",
     "telemetry_private",
     "collapse",

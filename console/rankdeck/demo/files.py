@@ -1,11 +1,11 @@
 """Keys, known hosts and cluster file of the embedded cluster, made on the spot."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import asyncssh
 import yaml
 
 from rankdeck.demo.layout import NODES, SLOTS, Layout, search_path, user
@@ -18,7 +18,7 @@ EXPECTED: Mapping[str, object] = {
     "rdma_rate_gbps": 400,
 }
 """What the simulated devices of a node are: one that is missing or down is noticed."""
-_ALGORITHM = "ssh-ed25519"
+_KEYS_LIMIT = 60.0
 
 
 def lay(layout: Layout) -> None:
@@ -26,8 +26,9 @@ def lay(layout: Layout) -> None:
     for name in NODES:
         for part in ("home", "state", "run"):
             (layout.node(name) / part).mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make_key(layout.host_key(name), f"rankdeck demo {name}")
-    _make_key(layout.identity, "rankdeck demo")
+    wanted = {layout.host_key(name): f"rankdeck demo {name}" for name in NODES}
+    wanted[layout.identity] = "rankdeck demo"
+    _make_keys({file: note for file, note in wanted.items() if not _has_key(file)})
 
 
 def write_cluster(
@@ -74,21 +75,27 @@ def _interface() -> str:
 
 
 def _known_host(layout: Layout, name: str, port: int) -> str:
-    key = asyncssh.read_public_key(f"{layout.host_key(name)}.pub")
-    return f"[{_ADDRESS}]:{port} {key.export_public_key().decode().strip()}\n"
+    key = public_part(layout.host_key(name)).read_text().strip()
+    return f"[{_ADDRESS}]:{port} {key}\n"
 
 
-def _make_key(path: Path, comment: str) -> None:
-    public = path.with_name(f"{path.name}.pub")
-    if path.exists() and public.exists():
-        return
-    key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
-        _ALGORITHM, comment=comment
-    )
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key.export_private_key())
-    public.write_bytes(key.export_public_key())
+def public_part(key: Path) -> Path:
+    """Where the public half of a key is."""
+    return key.with_name(f"{key.name}.pub")
+
+
+def _has_key(key: Path) -> bool:
+    return key.exists() and public_part(key).exists()
+
+
+def _make_keys(wanted: Mapping[Path, str]) -> None:
+    """In a process of its own: who only looks at the demo need not wait for an SSH library."""
+    if wanted:
+        words = [str(word) for pair in wanted.items() for word in pair]
+        argv = [sys.executable, "-m", "rankdeck.demo.keys", *words]
+        imports = os.pathsep.join(entry for entry in sys.path if entry)
+        env = {**os.environ, "PYTHONPATH": imports}
+        subprocess.run(argv, check=True, timeout=_KEYS_LIMIT, env=env)
 
 
 def _write(path: Path, text: str) -> None:

@@ -29,26 +29,11 @@ from rankdeck.ui.clean import clean
 from rankdeck.ui.display import FrameDiff
 from rankdeck.ui.opening import Opening
 from rankdeck.ui.port import OpenSession, SessionPort
+from rankdeck.ui.screens import catalog
 from rankdeck.ui.screens.base import PAINT, DeckScreen
-from rankdeck.ui.screens.events import EventsScreen
-from rankdeck.ui.screens.fleet import FleetScreen
-from rankdeck.ui.screens.help import HelpScreen
-from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.screens.jobs import JobsScreen
-from rankdeck.ui.screens.launch import LaunchScreen
-from rankdeck.ui.screens.messages import MessagesScreen
 from rankdeck.ui.screens.modals import HostKeyQuestion, cancel_question, report_note
-from rankdeck.ui.screens.node import NodeScreen
 from rankdeck.ui.settings import UiSettings
 
-HOMES: dict[str, type[DeckScreen]] = {
-    "fleet": FleetScreen,
-    "jobs": JobsScreen,
-    "launch": LaunchScreen,
-    "messages": MessagesScreen,
-    "events": EventsScreen,
-}
-"""The screens that number keys reach."""
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
 
@@ -229,7 +214,7 @@ class RankdeckApp(FrameDiff):
     def home(self, name: str) -> DeckScreen:
         """A main screen; made when first wanted."""
         if name not in self._homes:
-            self._homes[name] = HOMES[name]()
+            self._homes[name] = catalog.make(name)
             # Textual would take apart a screen of nobody's when another takes its place.
             self.install_screen(self._homes[name], name)  # pyright: ignore[reportUnknownMemberType]
         return self._homes[name]
@@ -243,14 +228,19 @@ class RankdeckApp(FrameDiff):
 
     def open_node(self, name: str, at: float | None = None) -> None:
         """One node; `at` marks what happened there around that time (epoch seconds)."""
-        if isinstance(self.screen, NodeScreen):
-            self.pop_screen()
-        self.push_screen(NodeScreen(name, at))
+        self._open("node", name, at)
 
     def open_job(self, job_id: str) -> None:
-        if isinstance(self.screen, JobScreen):
+        self._open("job", job_id)
+
+    def _open(self, kind: str, *arguments: object) -> None:
+        """A screen on top; it takes the place of another of its kind."""
+        if self._shows(kind):
             self.pop_screen()
-        self.push_screen(JobScreen(job_id))
+        self.push_screen(catalog.make(kind, *arguments))
+
+    def _shows(self, kind: str) -> bool:
+        return isinstance(self.screen, DeckScreen) and self.screen.deck_name == kind
 
     def action_inspect(self) -> None:
         jobdeeds.inspect(self)
@@ -278,8 +268,8 @@ class RankdeckApp(FrameDiff):
 
     def action_help(self) -> None:
         screen = self.deck_screen
-        if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(screen.deck_name if screen else "fleet"))
+        if not self._shows("help"):
+            self._open("help", screen.deck_name if screen else "fleet")
 
     def action_redraw(self) -> None:
         self.forget_frame()

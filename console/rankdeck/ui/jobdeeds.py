@@ -1,16 +1,16 @@
 """What can be done with the job on the screen: look into it, start it again, replay it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rankdeck.errors import RankdeckError
 from rankdeck.ui.clean import clean
-from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.screens.jobs import JobsScreen
-from rankdeck.ui.screens.launch import LaunchScreen
-from rankdeck.ui.screens.lens import LensScreen
+from rankdeck.ui.screens import catalog
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.screens.job import JobScreen
+    from rankdeck.ui.screens.jobs import JobsScreen
+    from rankdeck.ui.screens.launch import LaunchScreen
 
 SPEED = 4.0
 """Times as fast as it was."""
@@ -18,26 +18,37 @@ SPEED = 4.0
 
 def shown(deck: "RankdeckApp") -> str:
     """The id of the job on the screen, or under the cursor; "" where there is none."""
+    if job := job_screen(deck):
+        return job.job_id
     screen = deck.deck_screen
-    if isinstance(screen, JobScreen):
-        return screen.job_id
-    return screen.table.cursor if isinstance(screen, JobsScreen) else ""
+    jobs = screen is not None and screen.deck_name == "jobs"
+    return cast("JobsScreen", screen).table.cursor if jobs else ""
+
+
+def job_screen(deck: "RankdeckApp") -> "JobScreen | None":
+    """The job on top of everything else, if there is one."""
+    screen = deck.deck_screen
+    job = screen is not None and screen.deck_name == "job"
+    return cast("JobScreen", screen) if job else None
+
+
+def launch_screen(deck: "RankdeckApp") -> "LaunchScreen":
+    """The form to start jobs from, brought up."""
+    deck.goto("launch")
+    return cast("LaunchScreen", deck.home("launch"))
 
 
 def inspect(deck: "RankdeckApp") -> None:
     """Where its ranks are now."""
     if job_id := shown(deck):
-        deck.push_screen(LensScreen(job_id))
+        deck.push_screen(catalog.make("lens", job_id))
 
 
 def clone(deck: "RankdeckApp") -> None:
     """Its form and plan, to change and start once more."""
     if job_id := shown(deck):
         job = deck.session.jobs.job(job_id)
-        deck.goto("launch")
-        screen = deck.home("launch")
-        assert isinstance(screen, LaunchScreen)
-        deck.call_after_refresh(screen.clone, job)
+        deck.call_after_refresh(launch_screen(deck).clone, job)
 
 
 def replay(deck: "RankdeckApp", job_id: str = "", speed: float = SPEED) -> None:

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankdeck.ui import commands
+from rankdeck.ui import commands, jobdeeds
 from rankdeck.ui.clean import clean
-from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.screens.launch import LaunchScreen
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
@@ -46,23 +44,22 @@ def _job(deck: "RankdeckApp", text: str) -> None:
 
 
 def _cancel(deck: "RankdeckApp", text: str) -> None:
-    screen = deck.deck_screen
-    if not text and isinstance(screen, JobScreen):
+    screen = jobdeeds.job_screen(deck)
+    if not text and screen:
         text = screen.job_id
     deck.ask_cancel(deck.session.jobs.find(text).id)
 
 
 def _rank(deck: "RankdeckApp", text: str) -> None:
-    screen = deck.deck_screen
-    if not isinstance(screen, JobScreen) or not text.isdigit():
+    screen = jobdeeds.job_screen(deck)
+    if screen is None or not text.isdigit():
         raise commands.CommandError("open a job first, then :rank NUMBER")
     screen.zoom(int(text))
 
 
 def _launch(deck: "RankdeckApp", text: str) -> None:
-    deck.goto("launch")
-    screen = deck.home("launch")
-    if text and isinstance(screen, LaunchScreen):
+    screen = jobdeeds.launch_screen(deck)
+    if text:
         deck.call_after_refresh(screen.select, Path(text).expanduser())
 
 

@@ -55,13 +55,19 @@ class Simulation:
 
     def step(self) -> None:
         """One second: every node sends a sample."""
-        self._seq += 1
-        self._at += 1.0
-        for place, node in enumerate(self.stage.cluster.nodes):
-            if node.name not in self._silent:
+        self.share(0, 1)
+
+    def share(self, part: int, parts: int) -> None:
+        """One part of a second: every so many nodes send a sample."""
+        if part == 0:
+            self._seq += 1
+            self._at += 1.0
+        nodes = self.stage.cluster.nodes
+        for place in range(part, len(nodes), parts):
+            name = nodes[place].name
+            if name not in self._silent:
                 self.stage.fleet.apply(
-                    node.name,
-                    Sample(self._seq, self._at, self._values(place, node.name)),
+                    name, Sample(self._seq, self._at, self._values(place, name))
                 )
 
     def _values(self, place: int, name: str) -> Values:
