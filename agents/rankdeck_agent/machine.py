@@ -1,12 +1,15 @@
-"""What a machine is, in a few strings: kernel, system, name."""
+"""What a machine is, in a few strings: kernel, system, boot, name."""
 
 import platform
+import re
 
 from rankdeck_agent.files import Tree, clean
 
+_BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
+
 
 def machine(tree: Tree) -> dict[str, str]:
-    """Kernel and system of the machine under the tree; of this one also architecture and Python."""
+    """Kernel, system and boot of the machine under the tree; of this one also architecture and Python."""
     found = {"os": _system(tree)}
     if tree.root == "/":
         kernel = platform.release()
@@ -14,6 +17,7 @@ def machine(tree: Tree) -> dict[str, str]:
     else:
         kernel = tree.maybe("proc/sys/kernel/osrelease") or ""
     found["kernel"] = kernel
+    found["boot.at"] = _booted(tree)
     return {key: clean(value) for key, value in found.items() if value}
 
 
@@ -22,6 +26,15 @@ def name(tree: Tree) -> str:
     if tree.root == "/":
         return clean(platform.node().partition(".")[0])
     return clean((tree.maybe("proc/sys/kernel/hostname") or "").partition(".")[0])
+
+
+def _booted(tree: Tree) -> str:
+    """Epoch seconds by the machine's own clock."""
+    try:
+        found = _BOOT.search(tree.read("proc/stat"))
+    except OSError:
+        found = None
+    return found[1].decode() if found else ""
 
 
 def _system(tree: Tree) -> str:

@@ -42,6 +42,7 @@ class Publisher:
     def __init__(self, config: Config, hello: Hello) -> None:
         self._config = config
         self._hello = hello
+        self._machine = hello.inventory
         self._said: set[str] = set()
         self._waits = 0
         self._short = 0
@@ -79,9 +80,10 @@ class Publisher:
         self._client.loop_start()
 
     def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce what this node is made of, if that is news."""
-        if inventory != self._hello.inventory:
-            self._hello = replace(self._hello, inventory=dict(inventory))
+        """Announce what this node is made of beside the machine itself, if that is news."""
+        known = {**self._machine, **inventory}
+        if known != self._hello.inventory:
+            self._hello = replace(self._hello, inventory=known)
             if self._client.is_connected():
                 self._send_hello()
 

@@ -250,3 +250,16 @@ def test_an_agent_without_tls_survives_a_socket_that_is_not_ready() -> None:
     )
 
     assert done.stdout == "again\n", done.stderr
+
+
+def test_hello_tells_of_the_machine_and_of_its_devices(agent, port, tmp_path):
+    def told():
+        hello = last_hello(port)
+        return hello and {"kernel", "boot.at", "cpu.model"} <= hello.inventory.keys()
+
+    with mosquitto(tmp_path, port):
+        process = telemetry(agent, port)
+        try:
+            until(told)
+        finally:
+            end(process)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 NOTHING = "–"
+FAR = 1e11
+"""Epoch seconds that no calendar here has."""
 BYTES = ("B", "K", "M", "G", "T", "P")
 
 
@@ -74,6 +76,12 @@ def clock(at: float, *, millis: bool = False) -> str:
         if millis
         else f"{moment:%H:%M:%S}"
     )
+
+
+def day(at: float) -> str:
+    """Day and time of day, here; nothing for a stamp that is none."""
+    sane = 0 < at < FAR
+    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M}" if sane else NOTHING
 
 
 def many(number: int, noun: str) -> str:

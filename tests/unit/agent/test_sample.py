@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from rankdeck_agent.collectors import COLLECTORS
 from tests.unit.agent.machines import (
@@ -79,6 +80,7 @@ def test_this_machine_is_read_twice_for_the_share_of_its_cpu():
     }  # fmt: skip
     assert 0 <= taken["values"]["cpu.used"][""] <= 100
     assert taken["inventory"]["kernel"] == os.uname().release
+    assert f"btime {taken['inventory']['boot.at']}\n" in Path("/proc/stat").read_text()
     assert taken["pending"] == []
 
 

@@ -7,6 +7,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import NodeState
+from rankdeck.state.intake import number_in
 from rankdeck.state.switches import SwitchPort
 from rankdeck.ui import acknowledging, checks, past, readings, words
 from rankdeck.ui.clean import clean
@@ -141,6 +142,7 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f" {clean(node.name)}  ", "title"),
         (f"{mark.glyph} {health.level.word}", mark.role),
         (f"   {said}", "dim"),
+        (f"   up {words.age(node.uptime)}" if node.uptime else "", "dim"),
         (f"   {coverage_words(health.evaluated, health.checks)}", "dim"),
     ]
     lines: list[Runs] = [first]
@@ -322,6 +324,8 @@ def _inventory(node: NodeState) -> list[Runs]:
     if node.hello is None:
         return []
     rows = {"agent": node.hello.agent, **node.hello.inventory}
+    if booted := number_in(rows.get("boot.at", "")):
+        rows["boot.at"] = words.day(booted)
     lines: list[Runs] = [
         [(f"   {fit(clean(name), 24)} ", "dim"), (clean(text), "text")]
         for name, text in sorted(rows.items())
