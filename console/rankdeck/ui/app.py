@@ -27,6 +27,7 @@ from rankdeck.ui import (
 )
 from rankdeck.ui.clean import clean
 from rankdeck.ui.display import FrameDiff
+from rankdeck.ui.fleetviews import ViewError
 from rankdeck.ui.opening import Opening
 from rankdeck.ui.port import OpenSession, SessionPort
 from rankdeck.ui.screens import catalog
@@ -70,6 +71,7 @@ class RankdeckApp(FrameDiff):
         self._counted: object = None
         self._fresh: set[str] = set()
         self.frame_diff = settings.diff
+        self.views_file = settings.views_file
         self._wanted_theme = settings.theme
         self._opener: OpenSession | None = None
         self._asked: HostKeyError | None = None
@@ -333,8 +335,8 @@ class RankdeckApp(FrameDiff):
         """Do what was typed after `:`."""
         try:
             verbs.run(self, text)
-        except (commands.CommandError, RankdeckError) as error:
-            self.say(str(error), "warn")
+        except (commands.CommandError, ViewError, RankdeckError) as error:
+            self.say(clean(str(error)), "warn")
 
     def choose_theme(self, name: str) -> None:
         """Change the colours."""

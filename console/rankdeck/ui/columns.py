@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
+from rankdeck.model.health import Level
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui import readings, words
+from rankdeck.ui import query, readings, words
 from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.gauges import bar
+from rankdeck_agent.wire import METRICS
 
 Number = Callable[[NodeState], float | None]
 BAR = 6
@@ -59,9 +62,42 @@ NUMBERS: tuple[NodeColumn, ...] = (
 )
 BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
+SORTED = {title.split()[0]: title for title in SORTS}
+"""Sorts that are typed in one word."""
 MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP")
 HEAT = ((50.0, "dim"), (80.0, "ok"), (95.0, "warn"))
 """Below which value a number has which role on the map; above all: bad."""
+
+
+SAY: dict[str, Callable[[float | None], str]] = {
+    "%": words.percent,
+    "C": words.celsius,
+    "B": words.size,
+    "B/s": words.rate,
+}
+"""How a number of a unit is said; of others: at most four digits."""
+
+
+@cache
+def find(name: str) -> NodeColumn | None:
+    """The column of a title, a short name or any metric; None where there is none."""
+    title, metric = name.upper(), query.SHORT.get(name.lower(), name.lower())
+    for known in NUMBERS:
+        if title == known.title.upper() or metric == known.metric:
+            return known
+    if metric not in METRICS:
+        return None
+    kind = METRICS[metric]
+    counter = kind.kind == "counter"
+    unit = f"{kind.unit}/s" if counter else kind.unit
+    say = SAY.get(unit, lambda value: "" if value is None else f"{value:.4g}")
+    number = _r(metric) if counter else _n(metric)
+    return NodeColumn(metric, max(len(metric), 6), 5, metric, number, say)
+
+
+def names() -> list[str]:
+    """What `find` knows: titles in small letters, then all metrics."""
+    return [*(k.title.lower() for k in NUMBERS if " " not in k.title), *METRICS]
 
 
 def paint_past(column: NodeColumn, value: float | None) -> Runs:
@@ -84,23 +120,6 @@ def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Ru
     return [(text, role)]
 
 
-def sort_key(title: str) -> Callable[[NodeState], tuple[object, ...]]:
-    """The natural order of a column: worst or largest first, names from A."""
-    if title == "STATE":
-        return readings.worst_first
-    if title == "NODE":
-        return lambda node: (node.name,)
-    if title == "SEEN":
-        return lambda node: (-(node.heard_s() or 1e18), node.name)
-    column = BY_TITLE[title]
-
-    def key(node: NodeState) -> tuple[object, ...]:
-        value = column.number(node)
-        return (value is None, -(value or 0.0), node.name)
-
-    return key
-
-
 def heat(value: float | None) -> str:
     """The role of a percentage or temperature on the map."""
     if value is None:
@@ -108,6 +127,6 @@ def heat(value: float | None) -> str:
     return next((role for limit, role in HEAT if value < limit), "bad")
 
 
-def name_cell(node: NodeState) -> Runs:
+def name_cell(name: str, level: Level) -> Runs:
     """The node's name, stronger where something is wrong."""
-    return [(clean(node.name), "title" if node.health.level >= 2 else "text")]
+    return [(clean(name), "title" if level >= Level.WARN else "text")]

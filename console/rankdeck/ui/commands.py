@@ -12,6 +12,8 @@ class Command:
     name: str
     argument: str
     help: str
+    many: bool = False
+    """Takes several words; each is completed by itself."""
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -24,11 +26,14 @@ COMMANDS: tuple[Command, ...] = (
     Command("events", "", "What happened on the nodes"),
     Command("cancel", "JOB", "End every process of a job"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
+    Command("view", "VIEW", "Fleet as it was kept: NAME, save NAME, delete NAME; alone: the usual one", many=True),
+    Command("columns", "COLUMN", "Fleet: show these columns or metrics; alone: the usual ones", many=True),
+    Command("sort", "SORT", "Fleet: sort by these, the first counts most", many=True),
     Command("theme", "THEME", "Change the colours"),
     Command("ascii", "", "Draw with ASCII only, or not"),
     Command("help", "", "Keys and commands"),
     Command("q", "", "Leave; jobs go on"),
-)
+)  # fmt: skip
 NAMES = {command.name: command for command in COMMANDS}
 
 
@@ -63,6 +68,9 @@ def complete(text: str, choices: Callable[[str], Sequence[str]]) -> list[str]:
     if command is None or not command.argument:
         return []
     values = choices(command.argument)
+    if command.many:
+        before, space, argument = argument.rpartition(" ")
+        name = f"{name} {before}" if space else name
     starting = [value for value in values if value.startswith(argument)]
     return [
         f"{name} {value}" for value in starting or [v for v in values if argument in v]

@@ -1,15 +1,15 @@
 """What the user chose about how the console looks."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rankdeck.config.paths import config_folder
+
 
 def user_theme_folder() -> Path:
     """Where the user's own themes are."""
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "rankdeck" / "themes"
+    return config_folder() / "themes"
 
 
 def lacks_unicode(environment: Mapping[str, str]) -> bool:
@@ -32,3 +32,5 @@ class UiSettings:
     theme_folders: tuple[Path, ...] = field(
         default_factory=lambda: (user_theme_folder(),)
     )
+    views_file: Path = field(default_factory=lambda: config_folder() / "views.json")
+    """The saved views of the fleet."""

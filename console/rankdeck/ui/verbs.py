@@ -1,14 +1,17 @@
 """What each command after `:` does: one function per row of `commands.COMMANDS`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from rankdeck.ui import commands, jobdeeds
+from rankdeck.ui import columns, commands, fleetviews, jobdeeds
 from rankdeck.ui.clean import clean
+from rankdeck.ui.fleetviews import FleetView
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.screens.fleet import FleetScreen
 
 
 def run(deck: "RankdeckApp", text: str) -> None:
@@ -24,6 +27,12 @@ def choices(deck: "RankdeckApp", argument: str) -> list[str]:
         return [node.name for node in session.cluster.nodes]
     if argument == "THEME":
         return sorted(deck.palettes)
+    if argument == "VIEW":
+        return [*fleetviews.Views(deck.views_file).all(), "save", "delete"]
+    if argument == "COLUMN":
+        return columns.names()
+    if argument == "SORT":
+        return [*columns.SORTS, *columns.names()]
     if argument == "FILE":
         return [str(path) for path in session.job_files()]
     if argument in ("ID", "JOB"):
@@ -63,6 +72,43 @@ def _launch(deck: "RankdeckApp", text: str) -> None:
         deck.call_after_refresh(screen.select, Path(text).expanduser())
 
 
+def _fleet(deck: "RankdeckApp") -> "FleetScreen":
+    deck.goto("fleet")
+    return cast("FleetScreen", deck.home("fleet"))
+
+
+def _view(deck: "RankdeckApp", text: str) -> None:
+    screen, views = _fleet(deck), fleetviews.Views(deck.views_file)
+    word, _, name = text.partition(" ")
+    if word == "save":
+        views.save(name.strip() or screen.view_name, screen.view)
+        screen.look(screen.view, name.strip() or screen.view_name)
+        screen.say(f"kept as {clean(screen.view_name)}", "ok")
+    elif word == "delete":
+        views.delete(name.strip())
+        if screen.view_name == name.strip():
+            screen.look(screen.view, "")
+        screen.say(f"{clean(name)} is forgotten", "ok")
+    else:
+        screen.look(views.find(text) if text else FleetView(), text)
+
+
+def _columns(deck: "RankdeckApp", text: str) -> None:
+    screen = _fleet(deck)
+    titles = tuple(fleetviews.column(word).title for word in text.split())
+    screen.look(replace(screen.view, columns=titles))
+
+
+def _sort(deck: "RankdeckApp", text: str) -> None:
+    screen = _fleet(deck)
+    named = [columns.SORTED.get(word.upper(), word) for word in text.split()]
+    titles = tuple(
+        word if word in columns.SORTS else fleetviews.column(word).title
+        for word in named
+    )
+    screen.look(replace(screen.view, sort=titles or ("STATE",)))
+
+
 def _theme(deck: "RankdeckApp", name: str) -> None:
     if name not in deck.palettes:
         there = ", ".join(sorted(deck.palettes))
@@ -86,6 +132,9 @@ VERBS: dict[str, Callable[["RankdeckApp", str], None]] = {
     "events": lambda deck, _: deck.goto("events"),
     "cancel": _cancel,
     "rank": _rank,
+    "view": _view,
+    "columns": _columns,
+    "sort": _sort,
     "theme": _theme,
     "ascii": _ascii,
     "help": lambda deck, _: deck.action_help(),

@@ -1,6 +1,7 @@
 """All nodes: a map of states, and a table, worst first."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -8,9 +9,10 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.state.fleet import NodeState
-from rankdeck.state.past import Frame
 from rankdeck.ui import columns, past, query, readings
+from rankdeck.ui.fleetviews import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
+from rankdeck.ui.instants import Instant, Now, Then, order
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
 from rankdeck.ui.widgets.nodemap import CellMap
@@ -52,13 +54,15 @@ class FleetScreen(DeckScreen):
         super().__init__()
         self._states: dict[str, NodeState] = {}
         self._places: dict[str, int] = {}
-        self._sort, self._reversed = "STATE", False
-        self._metric = "STATE"
-        self._filter, self._query = "", query.parse("")
+        self.view = FleetView()
+        """What is shown, and in which order."""
+        self.view_name = ""
+        """The saved view that it was, and mostly still is."""
+        self._kept = self.view
+        self._query = query.parse("")
         self._ticks = 0
         self._fleet: object = None
-        self._frame: Frame | None = None
-        """What is shown instead of now."""
+        self._instant: Instant = Now({}, {})
         self._simulated: tuple[str, ...] = ()
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
@@ -83,13 +87,13 @@ class FleetScreen(DeckScreen):
                 right=True,
                 keep=c.keep,
             )
-            for c in columns.NUMBERS
+            for c in self._numbers()
         )
         return (
             Column(
                 "NODE",
                 14 if not wide else 20,
-                lambda row, _: columns.name_cell(self._states[row]),
+                lambda row, _: columns.name_cell(row, self._instant.level(row)),
                 keep=11,
             ),
             Column("STATE", 9, lambda row, _: self._state(row), keep=10),
@@ -104,36 +108,32 @@ class FleetScreen(DeckScreen):
             Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True),
         )
 
+    def _numbers(self) -> Sequence[columns.NodeColumn]:
+        """The columns of the view; the usual ones where it names none."""
+        chosen = [columns.find(name) for name in self.view.columns]
+        return [c for c in chosen if c] or columns.NUMBERS
+
     def _cell(self, column: columns.NodeColumn, row: str, width: int) -> Runs:
-        if self._frame is not None:
-            value = self._frame.number(self._places[row], column.metric)
-            return columns.paint_past(column, value)
+        if isinstance(self._instant, Then):
+            return columns.paint_past(column, self._instant.number(column, row))
         return columns.paint(column, self._states[row], width, self.deck.glyphs)
 
     def _state(self, row: str) -> Runs:
-        level = self._level(row)
+        level = self._instant.level(row)
         mark = self.deck.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _why(self, row: str) -> Runs:
-        if self._frame is not None:
-            return (
-                [("enter shows what had happened by then", "dim")]
-                if self._level(row) > Level.UNKNOWN
-                else []
-            )
-        node = self._states[row]
-        return [
-            (readings.why(node), "text" if node.health.level >= Level.WARN else "dim")
-        ]
+        wrong = self._instant.level(row) >= Level.WARN
+        return [(self._instant.why(row), "text" if wrong else "dim")]
 
     # ---- painting
 
     def on_resize(self) -> None:
         width, height = self.size
         self.table.columns = self._columns(wide=width >= WIDE)
-        wanted = self.map.lines_for(max(len(self._states), 1), width)
-        self.map.styles.height = min(wanted, max((height - 6) // 4, 1), 8)
+        most = min(max((height - 6) // 4, 1), 8)
+        self.map.styles.height = self.map.lines_for(len(self._states), width, most)
         self.info.display = height >= 12
         self.table.refresh()
 
@@ -147,6 +147,7 @@ class FleetScreen(DeckScreen):
             self._places = {name: place for place, name in enumerate(self._states)}
             self._map_seen = ()
             self._simulated = ()
+            self._instant = Now(self._states, self.deck.levels)
             self._arrange()
         if len(self._states) != known:
             self.on_resize()
@@ -160,11 +161,16 @@ class FleetScreen(DeckScreen):
 
     def _look_back(self) -> bool:
         """Take up the picture of the moment that is shown; gives whether it is another one."""
-        moment = self.deck.moment
-        frame = None if moment is None else self.deck.session.fleet.past.frame(moment)
-        if frame is self._frame:
+        fleet, moment = self.deck.session.fleet, self.deck.moment
+        frame = None if moment is None else fleet.past.frame(moment)
+        shown = self._instant.frame if isinstance(self._instant, Then) else None
+        if frame is shown:
             return False
-        self._frame = frame
+        self._instant = (
+            Then(self._places, frame, fleet.journal.newest)
+            if frame
+            else Now(self._states, self.deck.levels)
+        )
         self._map_seen = ()
         self.table.refresh()
         return True
@@ -174,43 +180,33 @@ class FleetScreen(DeckScreen):
         self._simulated = tuple(sorted(found))
 
     def _arrange(self) -> None:
-        shown = (
-            [
-                node
-                for node in self._states.values()
-                if self._query(readings.subject(node))
-            ]
-            if self._filter
-            else [*self._states.values()]
-        )
-        if self._sort == "STATE":
-            shown.sort(key=self._worst_first, reverse=self._reversed)
-        else:
-            shown.sort(key=columns.sort_key(self._sort), reverse=self._reversed)
-        self.table.sorted_by = self._sort
-        self.table.show([node.name for node in shown])
-
-    def _worst_first(self, node: NodeState) -> tuple[int, str]:
-        return -int(self._level(node.name)), node.name
+        shown = [
+            name
+            for name in self._states
+            if not self.view.filter or self._query(self._instant.subject(name))
+        ]
+        key = order(self.view.sort, self._instant, self._states)
+        shown.sort(key=key, reverse=self.view.reversed)
+        self.table.sorted_by = self.view.sort[0]
+        self.table.show(shown)
 
     def _show_map(self) -> None:
-        column = columns.BY_TITLE.get(self._metric)
+        metric = self.view.map
+        column = columns.BY_TITLE.get(metric)
         judged = self.deck.judged if column is None else self._ticks // SORT_EVERY
-        seen = (judged, self._metric, self.table.cursor, self.deck.glyphs is UNICODE)
+        seen = (judged, metric, self.table.cursor, self.deck.glyphs is UNICODE)
         if seen == self._map_seen:
             return
         self._map_seen = seen
         levels = {level: self.deck.glyphs.level(level) for level in Level}
-        marks = [levels[self._level(name)] for name in self._states]
+        marks = [levels[self._instant.level(name)] for name in self._states]
         if column is not None:
-            heats = (columns.heat(column.number(n)) for n in self._states.values())
+            heats = (
+                columns.heat(self._instant.number(column, name))
+                for name in self._states
+            )
             marks = [Mark(m.glyph, heat) for m, heat in zip(marks, heats, strict=True)]
         self.map.show(marks, self._places.get(self.table.cursor, -1))
-
-    def _level(self, name: str) -> Level:
-        if self._frame is not None:
-            return self._frame.level(self._places[name])
-        return self.deck.levels.get(name, Level.UNKNOWN)
 
     def _show_info(self) -> None:
         if self.deck.moment is not None:
@@ -219,18 +215,20 @@ class FleetScreen(DeckScreen):
                 past.banner(self.deck.moment, fleet.wall(), self.deck.glyphs)
             )
             return
+        view = self.view
         runs: list[Run] = [
             (f" {len(self.table.rows):,}", "text"),
             (f" of {len(self._states):,} nodes", "dim"),
         ]
-        if self._filter:
-            runs += [("   filter ", "dim"), (self._filter, "key")]
-        runs += [
-            ("   by ", "dim"),
-            (self._sort + (" reversed" if self._reversed else ""), "text"),
-        ]
-        if self._metric != "STATE":
-            runs += [("   map ", "dim"), (f"{self._metric} <50 <80 <95", "text")]
+        if self.view_name:
+            changed = "" if view == self._kept else " (changed)"
+            runs += [("   view ", "dim"), (self.view_name, "key"), (changed, "dim")]
+        if view.filter:
+            runs += [("   filter ", "dim"), (view.filter, "key")]
+        titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
+        runs += [("   by ", "dim"), (titles, "text")]
+        if view.map != "STATE":
+            runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
         if self._simulated:
             runs.append((f"   SIMULATED: {', '.join(self._simulated)}", "simulated"))
         self.info.show(runs)
@@ -252,38 +250,40 @@ class FleetScreen(DeckScreen):
         if self.table.cursor:
             self.deck.open_node(self.table.cursor)
 
-    def action_sort(self) -> None:
-        self._sort = columns.SORTS[
-            (columns.SORTS.index(self._sort) + 1) % len(columns.SORTS)
-        ]
+    def look(self, view: FleetView, name: str | None = None) -> None:
+        """Show this view; `name` says under which name it is kept now."""
+        self.view = view
+        self._query = query.parse(view.filter)
+        if name is not None:
+            self.view_name, self._kept = name, view
+        self.on_resize()
+        self._map_seen = ()
         self._rearrange()
+        self._show_map()
+
+    def action_sort(self) -> None:
+        self.look(replace(self.view, sort=(_next(columns.SORTS, self.view.sort[0]),)))
 
     def action_reverse(self) -> None:
-        self._reversed = not self._reversed
-        self._rearrange()
+        self.look(replace(self.view, reversed=not self.view.reversed))
 
     def action_metric(self) -> None:
-        self._metric = columns.MAPS[
-            (columns.MAPS.index(self._metric) + 1) % len(columns.MAPS)
-        ]
-        self._show_map()
-        self._show_info()
+        self.look(replace(self.view, map=_next(columns.MAPS, self.view.map)))
 
     def action_copy(self) -> None:
         self.deck.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")
 
     def action_filter(self) -> None:
-        self.prompt.ask("/", self._filter, "words or gpu.temp>80 & state!=ok")
+        self.prompt.ask("/", self.view.filter, "words or gpu.temp>80 & state!=ok")
 
     def typed(self, text: str) -> None:
         try:
-            self._query = query.parse(text)
+            query.parse(text)
         except query.QueryError as error:
             self.say(query.pointed(error, self.size.width - 2), "warn")
             return
-        self._filter = text.strip()
         self.say("")
-        self._rearrange()
+        self.look(replace(self.view, filter=text.strip()))
 
     def answered(self, text: str | None) -> None:
         if text is None:
@@ -302,3 +302,8 @@ class FleetScreen(DeckScreen):
         self._arrange()
         self.table.refresh()
         self._show_info()
+
+
+def _next(choices: Sequence[str], now: str) -> str:
+    at = choices.index(now) if now in choices else -1
+    return choices[(at + 1) % len(choices)]

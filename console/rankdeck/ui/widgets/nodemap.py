@@ -53,9 +53,11 @@ class CellMap(Canvas):
         room = max(self._per_line(self.size.width) * self.size.height, 1)
         return max(-(-len(self._marks) // room), 1)
 
-    def lines_for(self, count: int, width: int) -> int:
-        """Lines that show `count` items with a cell each."""
-        return max(-(-count // self._per_line(width)), 1)
+    def lines_for(self, count: int, width: int, most: int = 1000) -> int:
+        """Lines that show `count` items, with a cell each where `most` lines are enough."""
+        lines = max(-(-count // self._per_line(width)), 1)
+        per_cell = -(-lines // most)
+        return -(-lines // per_cell)
 
     def line(self, y: int, width: int) -> Runs:
         per_line, per_cell = self._per_line(width), self._per_cell()
