@@ -45,7 +45,7 @@ def _run(folder: Path) -> list[Result]:
     commands = {
         "ours": ((sys.executable, "-m", "rankdeck", "-c", str(file)), "5 Events"),
         "Textual's smallest": ((sys.executable, "-c", SMALLEST), "hello there"),
-        "top": (("top",), "PID"),
+        "top": (("top",), "Tasks:"),
     }
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _ in range(ROUNDS + 1):

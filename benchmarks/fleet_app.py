@@ -1,10 +1,14 @@
-"""What fleet_ui measures, a process each: `python -m benchmarks.fleet_app deck|model|table NODES`."""
+"""What fleet_ui measures, a process each: `python -m benchmarks.fleet_app deck|table NODES FILE`.
+
+FILE gets what the model took, a line a second: CPU seconds of taking in and of judging, samples.
+"""
 
 import asyncio
 import contextlib
 import sys
 import time
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import ClassVar
 
 from tests.ui.support import sample
@@ -12,36 +16,65 @@ from tests.ui.support.stage import Stage, cluster_of
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
+import rankdeck.session
+from rankdeck.state.fleet import Fleet
 from rankdeck.ui import columns, readings
 from rankdeck.ui.app import run
 from rankdeck.ui.settings import UiSettings
+from rankdeck_agent.wire import Sample
 
+assert rankdeck.session, "held in memory as in the real console"
 SHARES = 20
 """Parts of a second: agents do not all send at once."""
+DIFFERENT = 50
+"""Nodes with numbers of their own; the others send the same, or making them would cost most."""
 PAINT = 0.25
-READY = "READY"
 
 
-async def feed(simulation: sample.Simulation) -> None:
+class Metered(Fleet):
+    """The fleet, and the CPU seconds that judging took."""
+
+    judging = 0.0
+
+    def take_changes(self) -> frozenset[str]:
+        begin = time.thread_time()
+        changed = super().take_changes()
+        self.judging += time.thread_time() - begin
+        return changed
+
+
+class Feed:
     """Every node's sample once a second, spread over it."""
-    at, share = time.monotonic(), 0
-    while True:
-        simulation.share(share, SHARES)
-        share = (share + 1) % SHARES
-        at = max(at + 1 / SHARES, time.monotonic() - 1)
-        await asyncio.sleep(max(at - time.monotonic(), 0))
 
+    def __init__(self, count: int, file: Path) -> None:
+        self.stage, self._simulation = sample.fleet(count, cluster=cluster_of(count))
+        self.fleet = self.stage.fleet = Metered(self.stage.cluster)
+        self._file = file
+        self._seq = self._taken = 0
+        self._taking = 0.0
 
-async def model(stage: Stage, simulation: sample.Simulation) -> None:
-    """What the console knows, judged at 4 Hz and shown to nobody."""
-    sys.stdout.write(READY)
-    sys.stdout.flush()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(feed(simulation))
+    async def run(self) -> None:
+        names = [node.name for node in self.stage.cluster.nodes]
+        due = time.monotonic()
         while True:
-            for name in stage.fleet.take_changes():
-                assert stage.fleet.node(name).health.level >= 0
-            await asyncio.sleep(PAINT)
+            begin = time.thread_time()
+            self._seq += 1
+            made = [self._simulation.values(n, names[n]) for n in range(DIFFERENT)]
+            self._taking += time.thread_time() - begin
+            for share in range(SHARES):
+                self._send(names, share, made)
+                due += 1 / SHARES
+                await asyncio.sleep(max(due - time.monotonic(), 0))
+            self._file.write_text(f"{self._taking} {self.fleet.judging} {self._taken}")
+            due = max(due, time.monotonic() - 1)
+
+    def _send(self, names: list[str], share: int, made: list[sample.Values]) -> None:
+        begin = time.thread_time()
+        for place in range(share, len(names), SHARES):
+            values = made[place % DIFFERENT]
+            self.fleet.apply(names[place], Sample(self._seq, 1e3 + self._seq, values))
+            self._taken += 1
+        self._taking += time.thread_time() - begin
 
 
 class Table(App[None]):
@@ -49,9 +82,9 @@ class Table(App[None]):
 
     BINDINGS: ClassVar = []
 
-    def __init__(self, stage: Stage, simulation: sample.Simulation) -> None:
+    def __init__(self, feed: Feed) -> None:
         super().__init__()
-        self.stage, self.simulation = stage, simulation
+        self.feed, self.stage = feed, feed.stage
         self.table: DataTable[str] = DataTable()
 
     def compose(self) -> ComposeResult:
@@ -64,9 +97,8 @@ class Table(App[None]):
             self.table.add_row(
                 node.name, *[""] * (len(columns.BY_TITLE) + 3), key=node.name
             )
-        self.title = READY
         self.set_interval(PAINT, self.paint)
-        self.run_worker(feed(self.simulation))
+        self.run_worker(self.feed.run())
 
     def paint(self) -> None:
         for name in self.stage.fleet.take_changes():
@@ -78,29 +110,26 @@ class Table(App[None]):
             self.table.update_cell(name, "WHY", readings.why(node))
 
 
-def deck(stage: Stage, simulation: sample.Simulation) -> None:
+def deck(feed: Feed) -> None:
     """Ours, on its fleet screen."""
 
     @contextlib.asynccontextmanager
     async def open_session() -> AsyncGenerator[Stage]:
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(feed(simulation))
-            yield stage
+            task = tasks.create_task(feed.run())
+            yield feed.stage
             task.cancel()
 
-    run(open_session, UiSettings(theme_folders=()), cluster=stage.cluster)
+    run(open_session, UiSettings(theme_folders=()), cluster=feed.stage.cluster)
 
 
 def main() -> None:
-    what, count = sys.argv[1], int(sys.argv[2])
-    stage, simulation = sample.fleet(count, cluster=cluster_of(count))
-    match what:
-        case "deck":
-            deck(stage, simulation)
-        case "table":
-            Table(stage, simulation).run()
-        case _:
-            asyncio.run(model(stage, simulation))
+    what, count, file = sys.argv[1:]
+    feed = Feed(int(count), Path(file))
+    if what == "deck":
+        deck(feed)
+    else:
+        Table(feed).run()
 
 
 if __name__ == "__main__":

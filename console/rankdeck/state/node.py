@@ -15,7 +15,7 @@ from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import METRICS, Event, Hello, Sample
 
 Number = int | float
-POINTS = 600
+POINTS = 240
 DEVICE_POINTS = 120
 CHARTED_DEVICES = 16
 EVENTS = 100

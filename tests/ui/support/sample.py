@@ -55,22 +55,17 @@ class Simulation:
 
     def step(self) -> None:
         """One second: every node sends a sample."""
-        self.share(0, 1)
-
-    def share(self, part: int, parts: int) -> None:
-        """One part of a second: every so many nodes send a sample."""
-        if part == 0:
-            self._seq += 1
-            self._at += 1.0
-        nodes = self.stage.cluster.nodes
-        for place in range(part, len(nodes), parts):
-            name = nodes[place].name
-            if name not in self._silent:
+        self._seq += 1
+        self._at += 1.0
+        for place, node in enumerate(self.stage.cluster.nodes):
+            if node.name not in self._silent:
                 self.stage.fleet.apply(
-                    name, Sample(self._seq, self._at, self._values(place, name))
+                    node.name,
+                    Sample(self._seq, self._at, self.values(place, node.name)),
                 )
 
-    def _values(self, place: int, name: str) -> Values:
+    def values(self, place: int, name: str) -> Values:
+        """What a node reads now."""
         wave = 50 + 45 * math.sin(self._seq / 9 + place)
         busy = max(0.0, min(100.0, wave + self._random.uniform(-4, 4)))
         hot = name in self._hot

@@ -15,6 +15,7 @@ from rankdeck.ui.widgets.text import TextPage
 
 TITLES = {
     "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
+    "events": "Events", "lens": "Inspect",
 }  # fmt: skip
 
 

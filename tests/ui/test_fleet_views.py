@@ -1,0 +1,192 @@
+"""Saved views, chosen columns, several keys of order, and lists in the past: keys in, screen out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankdeck.model.health import Level
+from rankdeck.model.notice import Occurrence
+from rankdeck.ui.fleetviews import FleetView, ViewError, Views, checked
+from rankdeck.ui.instants import wrong_then
+from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck_agent.wire import Sample
+from tests.ui.support import sample
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in
+
+
+async def command(pilot, text: str) -> None:
+    await pilot.press("colon")
+    await type_in(pilot, text)
+    await pilot.press("enter")
+
+
+def row_of(app, name: str) -> str:
+    return next(line for line in text_of(app).splitlines() if f"{name} " in line)
+
+
+async def test_a_view_is_kept_and_comes_back(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "views.json"
+    stage, _ = sample.fleet(12)
+    async with console(stage, views_file=file) as (app, pilot):
+        await pilot.press("slash")
+        await type_in(pilot, "node01")
+        await pilot.press("enter", "s", "m")
+        await shows(app, pilot, "by NODE")
+        await command(pilot, "columns cpu mem.available")
+        await shows(app, pilot, "mem.available")
+        await lacks(app, pilot, "RDMA rx")
+        await command(pilot, "view save one")
+        await shows(app, pilot, "view one")
+        await pilot.press("escape")
+        await shows(app, pilot, "view one (changed)")
+        await command(pilot, "view")
+        await shows(app, pilot, "RDMA rx")
+        await lacks(app, pilot, "view one")
+
+    stage, _ = sample.fleet(12)
+    async with console(stage, views_file=file) as (app, pilot):
+        await command(pilot, "view one")
+        await shows(app, pilot, "1 of 12 nodes   view one   filter node01   by NODE")
+        await shows(app, pilot, "mem.available")
+        await command(pilot, "view delete one")
+        await shows(app, pilot, "one is forgotten")
+        await command(pilot, "view one")
+        await shows(app, pilot, "no view `one`")
+
+    assert json.loads(file.read_text()) == {}
+
+
+async def test_names_of_views_are_completed(tmp_path: Path) -> None:
+    views = Views(tmp_path / "views.json")
+    views.save("hot", FleetView(sort=("TEMP",)))
+    stage, _ = sample.fleet(3)
+    async with console(stage, views_file=tmp_path / "views.json") as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "view ho")
+        await pilot.press("tab", "enter")
+        await shows(app, pilot, "view hot   by TEMP")
+
+
+async def test_the_second_key_of_order_decides_among_equals() -> None:
+    stage, _ = sample.fleet(4)
+    for node, load, cores in zip(
+        stage.cluster.nodes, (1, 3, 3, 2), (9, 4, 8, 9), strict=True
+    ):
+        values = {"cpu.load1": {"": load}, "cpu.cores": {"": cores}}
+        stage.fleet.apply(node.name, Sample(99, 1_099.0, values))
+    async with console(stage) as (app, pilot):
+        await command(pilot, "sort load cpu.cores")
+        await shows(app, pilot, "by LOAD, cpu.cores")
+        text = text_of(app)
+
+    places = [
+        text.index(f"{name} ") for name in ("node03", "node02", "node04", "node01")
+    ]
+    assert places == sorted(places)
+
+
+async def test_an_unknown_column_is_refused() -> None:
+    stage, _ = sample.fleet(3)
+    async with console(stage) as (app, pilot):
+        await command(pilot, "columns cpu nonsense")
+        await shows(app, pilot, "no column or metric `nonsense`")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"a": 1}',
+        '{"a": {"filter": "gpu.tmp>1"}}',
+        '{"a": {"columns": ["x"]}}',
+        '{"a": {"map": "x"}}',
+        '{"a": {"sort": 7}}',
+    ],
+)
+def test_a_broken_file_of_views_is_one_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "views.json"
+    file.write_text(text)
+    with pytest.raises(ViewError, match=r"views\.json"):
+        Views(file).all()
+
+
+@pytest.mark.parametrize("name", ["", "two words", "x" * 41, "save", "a\x1b"])
+def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ViewError):
+        Views(tmp_path / "views.json").save(name, FleetView())
+
+
+def test_a_view_of_known_things_is_allowed() -> None:
+    view = FleetView("gpu>5", ("SEEN", "gpu.power"), True, ("CPU", "rdma.rx"), "GPU")
+    assert checked(view) == view
+
+
+def test_what_was_wrong_is_what_had_begun_and_not_ended() -> None:
+    def told(at: float, kind: str, level: Level, check: str) -> Occurrence:
+        return Occurrence(at, "n1", kind, level, check, "", check)
+
+    history = [
+        told(1, "began", Level.WARN, "disk.full"),
+        told(2, "event", Level.BAD, "kernel.xid"),
+        told(3, "began", Level.BAD, "gpu.missing"),
+        told(5, "ended", Level.OK, "disk.full"),
+        told(9, "began", Level.BAD, "cpu.hot"),
+    ]
+
+    then = {
+        at: [one.check for one in wrong_then(history, at).get("n1", ())]
+        for at in (0, 1, 4, 6)
+    }
+    assert then == {
+        0: [],
+        1: ["disk.full"],
+        4: ["gpu.missing", "disk.full"],
+        6: ["gpu.missing"],
+    }
+
+
+def steady(stage: Stage) -> None:
+    """So that no node falls silent while a slow machine tests."""
+    for node in stage.fleet.nodes():
+        if node.hello:
+            stage.fleet.apply(node.name, replace(node.hello, period=60.0))
+
+
+async def test_order_and_filter_in_the_past_use_what_was_shown_then() -> None:
+    stage, _ = sample.fleet(4)
+    steady(stage)
+    busy = {"node01": 10.0, "node02": 90.0, "node03": 20.0, "node04": 30.0}
+    for name, used in busy.items():
+        stage.fleet.apply(name, Sample(50, 1_050.0, {"cpu.used": {"": used}}))
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "90%")
+        await pilot.press("p")
+        await shows(app, pilot, "PAUSED")
+        for name in busy:
+            stage.fleet.apply(name, Sample(51, 1_051.0, {"cpu.used": {"": 1.0}}))
+        await pilot.press("slash")
+        await type_in(pilot, "cpu>25")
+        await pilot.press("enter")
+        await command(pilot, "sort cpu")
+        await lacks(app, pilot, "node01 ")
+        assert "90%" in row_of(app, "node02")
+        assert text_of(app).index("node02 ") < text_of(app).index("node04 ")
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "most", "lines"),
+    [
+        (3, 80, 8, 1),
+        (1000, 120, 8, 5),
+        (1000, 200, 12, 6),
+        (5000, 80, 4, 4),
+        (0, 80, 4, 1),
+    ],
+)
+def test_a_map_has_no_empty_lines(count, width, most, lines) -> None:
+    cells = CellMap(lambda marks: marks[0])
+    assert cells.lines_for(count, width, most) == lines
