@@ -1,33 +1,22 @@
 """The command: a verb of the command line, or the console when there is none."""
 
-import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run
 
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
-    from rankdeck.session import Session
-
-
-@asynccontextmanager
-async def open_session(cluster: "Cluster") -> AsyncGenerator["Session"]:
-    """Open the cluster; what that needs is read only now, behind the first picture."""
-    session = await asyncio.to_thread(import_module, "rankdeck.session")
-    async with session.open_session(cluster) as opened:
-        yield opened
 
 
 def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int:
     """Show the console, on this job if one is named, until it is closed."""
     from rankdeck.config.settings import read_settings
     from rankdeck.ui.app import run as show
+    from rankdeck.ui.opening import open_session
     from rankdeck.ui.settings import UiSettings, lacks_unicode
 
     chosen = read_settings()

@@ -1,6 +1,9 @@
 """What the screens show while the cluster is being opened: its nodes, nothing heard yet."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 
 from rankdeck.errors import HostKeyError, LaunchError
@@ -14,7 +17,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
 from rankdeck.state.switches import Switches
-from rankdeck.ui.port import OutputPort
+from rankdeck.ui.port import OutputPort, SessionPort
 
 
 class Opening:
@@ -84,3 +87,11 @@ class Opening:
         return LaunchError(
             "plan", f"{what}: the cluster is still being opened; try again in a moment"
         )
+
+
+@asynccontextmanager
+async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
+    """Open the cluster; what that needs is read only now, behind the first picture."""
+    real = await asyncio.to_thread(import_module, "rankdeck.session")
+    async with real.open_session(cluster) as session:
+        yield session
