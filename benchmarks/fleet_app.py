@@ -1,6 +1,6 @@
 """What fleet_ui measures, a process each: `python -m benchmarks.fleet_app deck|table NODES FILE`.
 
-FILE gets what the model took, a line a second: CPU seconds of taking in and of judging, samples.
+FILE gets, once a second: clock, CPU seconds of everything, of taking samples in, of judging; samples.
 """
 
 import asyncio
@@ -65,8 +65,15 @@ class Feed:
                 self._send(names, share, made)
                 due += 1 / SHARES
                 await asyncio.sleep(max(due - time.monotonic(), 0))
-            self._file.write_text(f"{self._taking} {self.fleet.judging} {self._taken}")
+            self._write()
             due = max(due, time.monotonic() - 1)
+
+    def _write(self) -> None:
+        now = (time.monotonic(), time.process_time(), self._taking)
+        words = (*now, self.fleet.judging, self._taken)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(" ".join(map(str, words)))
+        fresh.rename(self._file)
 
     def _send(self, names: list[str], share: int, made: list[sample.Values]) -> None:
         begin = time.thread_time()

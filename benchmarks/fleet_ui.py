@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.terminal import terminal
 
-from benchmarks.measure import cpu_of, environment, must_live, resident_of
+from benchmarks.measure import LIMIT, environment, must_live, resident_of
 from benchmarks.result import Result
 
 WARM, SPAN = 5.0, 15.0
@@ -75,14 +75,13 @@ def _watch(what: str, nodes: int) -> Cost:
         )
         with terminal(argv, environment()) as shown:
             shown.wait_for(BEGUN[what])
-            time.sleep(WARM)
-            pid = shown.process.pid
-            before = (time.monotonic(), cpu_of(pid), shown.sent, *_model(file))
+            _settle(file)
+            sent, before = shown.sent, _model(file)
             time.sleep(SPAN)
             must_live(what, shown.process)
-            after = (time.monotonic(), cpu_of(pid), shown.sent, *_model(file))
-            resident = resident_of(pid)
-    seconds, cpu, sent, taking, judging, heard = (
+            sent, after = shown.sent - sent, _model(file)
+            resident = resident_of(shown.process.pid)
+    seconds, cpu, taking, judging, heard = (
         b - a for a, b in zip(before, after, strict=True)
     )
     share = 100 / seconds
@@ -91,11 +90,21 @@ def _watch(what: str, nodes: int) -> Cost:
         taking=taking * share,
         judging=judging * share,
         heard=heard / seconds,
-        sent=sent / seconds,
+        sent=sent / SPAN,
         resident=resident,
     )
 
 
-def _model(file: Path) -> tuple[float, float, float]:
-    taking, judging, heard = map(float, file.read_text().split())
-    return taking, judging, heard
+def _settle(file: Path) -> None:
+    """Wait until the first second is written down, and a little longer."""
+    deadline = time.monotonic() + LIMIT
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("no sample was taken in")
+        time.sleep(0.1)
+    time.sleep(WARM)
+
+
+def _model(file: Path) -> list[float]:
+    """Clock, CPU seconds of all, of taking in, of judging; samples."""
+    return [float(word) for word in file.read_text().split()]

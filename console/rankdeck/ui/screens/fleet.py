@@ -9,7 +9,7 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui import columns, past, query, readings
+from rankdeck.ui import columns, past, query, readings, words
 from rankdeck.ui.fleetviews import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
 from rankdeck.ui.instants import Instant, Now, Then, order
@@ -101,7 +101,7 @@ class FleetScreen(DeckScreen):
             Column(
                 "SEEN",
                 5,
-                lambda row, _: [(readings.seen(self._states[row]), "dim")],
+                lambda row, _: [(self._seen(row), "dim")],
                 right=True,
                 keep=2,
             ),
@@ -122,6 +122,10 @@ class FleetScreen(DeckScreen):
         level = self._instant.level(row)
         mark = self.deck.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
+
+    def _seen(self, row: str) -> str:
+        past = isinstance(self._instant, Then)
+        return words.NOTHING if past else readings.seen(self._states[row])
 
     def _why(self, row: str) -> Runs:
         wrong = self._instant.level(row) >= Level.WARN
