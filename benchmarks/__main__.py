@@ -14,6 +14,8 @@ NAMES = (
     "agent",
     "telemetry_private",
     "collapse",
+    "log_fanin",
+    "key_paint",
     "launch",
     "preflight",
     "images",

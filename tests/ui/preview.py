@@ -17,8 +17,8 @@ async def live(stage: Stage, simulation: sample.Simulation, job: str) -> None:
     """A second after the other, and a line here and there in between."""
     at = 40
     while True:
-        simulation.step()
-        for _ in range(10):
+        for part in range(10):
+            simulation.step(part, 10)
             await asyncio.sleep(0.1)
             for rank in range(16):
                 sample.chat(stage, job, rank, at, LINES_PER_TICK)

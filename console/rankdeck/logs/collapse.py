@@ -85,7 +85,7 @@ def _range(column: list[bytes]) -> bytes:
     by_value = [(worth, text) for text in column if (worth := value(text)) is not None]
     if len(by_value) < len(column):
         return b"*"
-    return min(by_value)[1] + b".." + max(by_value)[1]
+    return min(by_value)[1].lstrip() + b".." + max(by_value)[1].lstrip()
 
 
 def _unlike(

@@ -53,12 +53,13 @@ class Simulation:
                 ),
             )
 
-    def step(self) -> None:
-        """One second: every node sends a sample."""
-        self._seq += 1
-        self._at += 1.0
+    def step(self, part: int = 0, parts: int = 1) -> None:
+        """One second, or a part of it: every node sends a sample, each in its part."""
+        if part == 0:
+            self._seq += 1
+            self._at += 1.0
         for place, node in enumerate(self.stage.cluster.nodes):
-            if node.name not in self._silent:
+            if place % parts == part and node.name not in self._silent:
                 self.stage.fleet.apply(
                     node.name,
                     Sample(self._seq, self._at, self.values(place, node.name)),

@@ -116,14 +116,14 @@ class DiffView:
         what = (
             f" rank {self.pair[0]} against rank {self.pair[1]}, numbers aside"
             if self.pair
-            else f" {words.many(of, 'rank')} against what most of them wrote, numbers aside"
+            else f" {words.many(of, 'rank')} against the majority, numbers aside"
         )
         left = comparison.waiting
         share = 100 * comparison.total // max(comparison.total + left, 1)
         return [
             (" diff ", "title"),
+            (f" reading, {share}% " if left > SLICE else "", "accent"),
             (what, "text"),
-            (f"  reading, {share}%" if left > SLICE else "", "accent"),
         ]
 
     def _show_branches(self, found: tuple[Branch, ...], of: int) -> None:

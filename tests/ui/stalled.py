@@ -1,0 +1,41 @@
+"""The console on a terminal, with a chatty job; tells what its model knows, once a line comes on stdin.
+
+Run by test_stopped_terminal.py: `python -m tests.ui.stalled FILE`, the number of lines goes to FILE.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.settings import UiSettings
+from tests.ui.support import sample
+
+LINES = 50
+JOB = "chatty-1"
+
+
+async def chat(stage, app: RankdeckApp, file: Path) -> None:
+    await asyncio.sleep(0.5)
+    app.call_later(app.open_job, JOB)
+    at = 0
+    while True:
+        for rank in range(16):
+            sample.chat(stage, JOB, rank, at, LINES)
+        at += LINES
+        total = sum(stage.jobs.log(JOB, rank).total for rank in range(16))
+        await asyncio.to_thread(file.write_text, f"{at * 16} {total}")
+        await asyncio.sleep(0.05)
+
+
+async def main() -> None:
+    stage, _ = sample.fleet(4)
+    stage.start(JOB, 4, 4)
+    app = RankdeckApp(stage, UiSettings(theme_folders=()))
+    talking = asyncio.create_task(chat(stage, app, Path(sys.argv[1])))
+    await app.run_async()
+    talking.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
