@@ -14,6 +14,7 @@ NAMES = (
     "agent",
     "telemetry_private",
     "collapse",
+    "big_log",
     "log_fanin",
     "key_paint",
     "launch",

@@ -48,7 +48,7 @@ def run() -> list[Result]:
     """CPU of a core while all lines come, ours and the peer's."""
     if shutil.which("ssh") is None:
         raise MissingError("ssh (apt-get install openssh-client)")
-    with tempfile.TemporaryDirectory() as folder, _demo(Path(folder)) as lab:
+    with tempfile.TemporaryDirectory() as folder, demo(Path(folder)) as lab:
         ours, lost, job = asyncio.run(_follow(Path(folder), lab))
         peer = _tails(lab, job)
     return [
@@ -59,7 +59,7 @@ def run() -> list[Result]:
 
 
 @contextmanager
-def _demo(folder: Path) -> Generator[Cluster]:
+def demo(folder: Path) -> Generator[Cluster]:
     """Nodes of the embedded cluster in folders of their own."""
     before = dict(os.environ)
     for name in ("STATE", "CONFIG", "CACHE"):

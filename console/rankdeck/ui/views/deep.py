@@ -7,8 +7,8 @@ from rankdeck.state.lines import RankLog
 from rankdeck.ui import words
 from rankdeck.ui.port import OutputPort
 
-PART = 1 << 20
-"""Bytes that are fetched at once."""
+PART = 1 << 18
+"""Bytes that are fetched at once: some 10 ms to make lines of."""
 _ALL = 1 << 40
 
 

@@ -1,0 +1,124 @@
+"""A log of 1 GB on its node: the first screen of it, a search through it, and how long the screen stood still."""
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from tests.ui.test_screens import text_of
+from textual.pilot import Pilot
+
+from benchmarks.log_ssh import demo
+from benchmarks.result import MissingError, Result
+from rankdeck.config.jobs import read_job
+from rankdeck.model.cluster import Cluster
+from rankdeck.session import open_session
+from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.settings import UiSettings
+
+SIZE = 1 << 30
+NEEDLE = "the needle is here"
+LIMIT = 60.0
+JOB = """
+job: big
+launch: plain
+nodes: 1
+ranks_per_node: 1
+command: [awk, 'BEGIN { for (i = 0; i < 80000; i++) print "step " i " of the job itself" }']
+"""
+
+
+def run() -> list[Result]:
+    """Seconds from key to text, and the longest stall of the event loop meanwhile."""
+    if shutil.which("less") is None:
+        raise MissingError("less (apt-get install less)")
+    with tempfile.TemporaryDirectory() as folder, demo(Path(folder)) as lab:
+        return asyncio.run(_measure(Path(folder), lab))
+
+
+async def _measure(folder: Path, lab: Cluster) -> list[Result]:
+    file = folder / "big.yaml"
+    file.write_text(JOB)
+    async with open_session(lab, telemetry=False) as session:
+        job = await session.launch(read_job(file))
+        await asyncio.wait_for(session.finished(job), LIMIT)
+        out, size = await asyncio.to_thread(_grow, folder, job)
+        # As the node tells of output that nobody watches.
+        session.jobs.log(job, 0).expect_end("out", size)
+        app = RankdeckApp(session, UiSettings(theme_folders=()))
+        async with app.run_test(size=(200, 50)) as pilot:
+            stalls = Stalls()
+            watcher = asyncio.create_task(stalls.watch())
+            first = await _first_screen(app, pilot, job)
+            search = await _search(app, pilot)
+            watcher.cancel()
+        grep = await asyncio.to_thread(_wall, "grep", "-c", NEEDLE, str(out))
+        tail = await asyncio.to_thread(_wall, "less", "-n", "+G", "-E", str(out))
+    return [
+        Result(name="1 GB log, first screen", value=first, unit="s", peer="less +G, here", peer_value=tail, budget=0.1, on_ratio=False),
+        Result(name="1 GB log, search", value=search, unit="s", peer="grep -c, here", peer_value=grep, budget=1.0, on_ratio=False),
+        Result(name="1 GB log, longest stall", value=stalls.longest * 1000, unit="ms CPU", budget=20, on_ratio=False),
+    ]  # fmt: skip
+
+
+class Stalls:
+    """The longest time that the event loop was busy with one thing."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def watch(self) -> None:
+        # CPU of this thread, not wall time: others use the machine too.
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            self.longest = max(self.longest, time.thread_time() - before)
+            await asyncio.sleep(0.002)
+
+
+def _grow(folder: Path, job: str) -> tuple[Path, int]:
+    """The file of the rank, with 1 GB more, and its size; the needle stands near the end."""
+    (out,) = folder.glob(f"**/jobs/{job}/*/rank.0/out")
+    block = b"".join(b"step %d loss 2.5 tok/s 11800 and so on\n" % n for n in range(25_000))  # fmt: skip
+    with out.open("ab") as file:
+        while file.tell() < SIZE:
+            file.write(block)
+        file.write(f"{NEEDLE}\n".encode() + block)
+    return out, out.stat().st_size
+
+
+async def _until(app: RankdeckApp, pilot: Pilot[int], text: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while text not in text_of(app):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"`{text}` never came on the screen:\n{text_of(app)}")
+        await pilot.pause(0.005)
+
+
+async def _first_screen(app: RankdeckApp, pilot: Pilot[int], job: str) -> float:
+    """From the key that goes to the beginning to its text."""
+    app.open_job(job)
+    await _until(app, pilot, "so on")
+    await pilot.press("enter")
+    await _until(app, pilot, "following")
+    begin = time.monotonic()
+    await pilot.press("g")
+    await _until(app, pilot, "step 0 of the job itself")
+    return time.monotonic() - begin
+
+
+async def _search(app: RankdeckApp, pilot: Pilot[int]) -> float:
+    """From the last key of a search to the line it found."""
+    await pilot.press("slash", *"needle")
+    begin = time.monotonic()
+    await pilot.press("enter", "n")
+    await _until(app, pilot, NEEDLE)
+    return time.monotonic() - begin
+
+
+def _wall(*argv: str) -> float:
+    begin = time.monotonic()
+    subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True, timeout=LIMIT)  # fmt: skip
+    return time.monotonic() - begin
