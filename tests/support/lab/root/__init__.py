@@ -56,10 +56,11 @@ def _build(place: Path) -> str:
     place.parent.mkdir(parents=True, exist_ok=True)
     log = place.with_suffix(".log")
     with place.with_suffix(".lock").open("w") as lock:
-        # Not exclusive where it is built: running labs hold their lock.
-        fcntl.flock(lock, fcntl.LOCK_SH if place.exists() else fcntl.LOCK_EX)
-        if place.exists():
-            return ""
+        # Running labs share the lock; only who builds wants it alone.
+        for way in (fcntl.LOCK_SH, fcntl.LOCK_EX):
+            fcntl.flock(lock, way)
+            if place.exists():
+                return ""
         _prune(place)
         part = place.with_suffix(".part")
         _remove(part)
