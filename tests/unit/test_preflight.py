@@ -206,6 +206,20 @@ def test_two_versions_of_an_image_are_one_sentence(rows, expected):
     assert difference(found_rows) == expected
 
 
+@pytest.mark.parametrize(
+    ("image", "fix"),
+    [("torch", "enroot create --name torch"), ("/images/torch.sqsh", "images push")],
+)
+def test_a_missing_container_of_enroot_says_what_makes_it(image, fix):
+    spec = replace(SPEC, container=Container(image=image, runtime="enroot"))
+    nowhere = {"images": [{"kind": "missing", "path": image}]}
+    judged = checks.judge(case(spec, n1=nowhere, n2=nowhere, n3=nowhere))
+    (finding,) = [one for one in judged if one.check == "image"]
+
+    assert (finding.level, finding.node) == (Level.BAD, "n[1-3]")
+    assert fix in finding.fix
+
+
 @given(ANYTHING)
 def test_rows_of_images_may_hold_anything(raw):
     assert all(row.kind and row.size >= 0 for row in lying_rows([raw, {"kind": raw, "size": raw, "free": raw}]))  # fmt: skip
