@@ -268,7 +268,7 @@ Message = Union[Hello, Sample, Event]
 _KINDS: dict[str, Any] = {"hello": Hello, "sample": Sample, "event": Event}
 
 
-_NUMBERS = (int, float)
+_NUMBERS = frozenset({int, float})
 
 
 class WireError(ValueError):
@@ -303,7 +303,9 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON
     tables: list[Any] = list(values.values())  # pyright: ignore[reportUnknownArgumentType]
     if not all(isinstance(by_device, dict) for by_device in tables):
         raise WireError("bad sample: a metric is not a table")
-    if any(type(n) not in _NUMBERS for by_device in tables for n in by_device.values()):
+    if not all(
+        _NUMBERS.issuperset(map(type, by_device.values())) for by_device in tables
+    ):
         raise WireError("bad sample: a value is not a number")
 
 

@@ -194,7 +194,7 @@ def test_a_silent_node_is_unknown_and_its_numbers_end() -> None:
 
 def test_a_check_that_fired_is_a_series_with_its_level() -> None:
     lab = Lab()
-    lab.hear({"mem.used": {"": 99.5}, "mem.total": {"": 100}, "mem.available": {"": 0}})
+    lab.hear({"disk.used": {"/": 99.5}, "mem.available": {"": 1}})
 
     found = lab.read()
 

@@ -1,7 +1,8 @@
 """The step of the rules: enter, hold, clear, linger, windows. Pure: what is remembered goes in and out."""
 
 from collections.abc import Iterator, Mapping
-from typing import Optional
+from functools import partial
+from typing import Callable, Optional
 
 from rankdeck_agent.rules.derive import Derived
 from rankdeck_agent.rules.facts import Facts, Growth, Key, Mark, Memory, Number, Table
@@ -71,8 +72,8 @@ def _gauged(
         for row, rule in rows:
             for device, number in _of_interest(row, numbers, before, quiet):
                 shown = _shown(rule, facts, device, number)
-                words = (device, _note(rule, facts, derived, device, number))
-                mark = _next(rule, shown, words, before.get((row, device)), facts.now)
+                tell = partial(_tell, rule, facts, derived, device)
+                mark = _next(rule, shown, tell, before.get((row, device)), facts.now)
                 if mark:
                     marks[row, device] = mark
     if before:
@@ -89,9 +90,9 @@ def _counted(
         *totals,
         *(k for k in before if RULE_OF[k[0]].window and k not in totals),
     ):
-        mark = _next(
-            RULE_OF[key[0]], totals.get(key, 0), (key[1], ""), before.get(key), now
-        )
+        rule = RULE_OF[key[0]]
+        tell = partial(rule.say, key[1])
+        mark = _next(rule, totals.get(key, 0), tell, before.get(key), now)
         if mark:
             marks[key] = mark
     return marks
@@ -148,19 +149,25 @@ def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[fl
     return number / by if by else None
 
 
-def _note(
-    rule: Rule, facts: Facts, derived: Derived, device: str, number: Number
+def _tell(
+    rule: Rule, facts: Facts, derived: Derived, device: str, shown: Number
 ) -> str:
-    """Words beside the number: those derived with it, or `17 of 18`."""
+    """The sentence, with words beside the number: those derived with it, or `17 of 18`."""
     if not rule.over:
-        return derived.notes.get((rule.metric, device), "")
-    return f"{number:g} of {facts.values.get(rule.over, {}).get(device, 0):g}"
+        note = derived.notes.get((rule.metric, device), "")
+    else:
+        part, whole = (
+            facts.values.get(name, {}).get(device, 0)
+            for name in (rule.metric, rule.over)
+        )
+        note = f"{part:g} of {whole:g}"
+    return rule.say(device, shown, note)
 
 
 def _next(
     rule: Rule,
     number: Optional[float],
-    words: tuple[str, str],
+    tell: Callable[[Number], str],
     mark: Optional[Mark],
     now: float,
 ) -> Optional[Mark]:
@@ -169,7 +176,7 @@ def _next(
     if number is not None and rule.holds(number, before):
         began = mark.began if mark else now
         on = before or now - began >= rule.hold
-        return Mark(began, now, on, rule.say(words[0], number, words[1]) if on else "")
+        return Mark(began, now, on, tell(number) if on else "")
     if mark and before and now - mark.held < rule.linger:
         return mark
     return None

@@ -65,6 +65,7 @@ _SWITCH = {
     ),
 }
 _AMD = re.compile(r"amd|radeon|instinct|^card", re.IGNORECASE)
+_INSTANCE = re.compile(r"\d+:\d+")
 _COUNTED = {"gpu": "gpu.mem_total", "rdma": "rdma.up"}
 """Kind of device -> the metric that each of them has."""
 
@@ -262,8 +263,13 @@ def _labels(node: NodeState, metric: str, device: str) -> Labels:
 
 def _gpu_labels(node: NodeState, device: str) -> Labels:
     have: Mapping[str, str] = node.hello.inventory if node.hello else {}
+    instance = ""
+    if _INSTANCE.fullmatch(device):
+        # A part of a divided GPU carries the names of the whole, as DCGM has it.
+        device, _, instance = device.partition(":")
     labels = {
         "gpu": device,
+        "GPU_I_ID": instance,
         "UUID": have.get(f"gpu.{device}.uuid", ""),
         "pci_bus_id": have.get(f"gpu.{device}.pci", ""),
         "device": "" if _is_amd(node, device) else f"nvidia{device}",

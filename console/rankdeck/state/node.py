@@ -271,7 +271,7 @@ class NodeState:
         if not (raw.keys() == before.keys() and intake.plain(raw)):
             raw = self._bounded(metric, raw)
         self.values[metric] = raw
-        if metric in _LINKS:
+        if metric in _LINKS and raw != before:
             self._note_links(metric, raw)
         then = self._stamps[metric][0]
         self._stamps[metric] = (at, then)
