@@ -273,3 +273,33 @@ async def test_a_log_that_begins_anew_while_one_reads_further_up_is_shown_again(
         await pilot.pause(0.3)
         log.add(Chunk(JOB, "node01", 0, "out", 0, 1.0, b"from the beginning\n"))
         await shows(app, pilot, "from the beginning")
+
+
+COLLAPSED = """
+ 5                   Traceback: OSError
+ 0-4,6-8,10-15       barrier reached
+                     missing: 5,9
+ all ranks
+ all 16              hello from 0..15
+ all 16        x12   step  11 loss 2.11
+"""
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 15)])
+async def test_collapsed_looks_as_it_did_when_somebody_looked(
+    size: tuple[int, int],
+) -> None:
+    stage = sample.fleet(4)[0]
+    stage.start(JOB, 4, 4)
+    for rank in range(16):
+        steps = "".join(f"step {n:3} loss 2.{n}\n" for n in range(12))
+        stage.write(JOB, rank, f"hello from {rank}\n{steps}", at=1_000.0)
+        if rank == 5:
+            stage.write(JOB, rank, "Traceback: OSError\n", "err", at=1_001.0)
+        elif rank != 9:
+            stage.write(JOB, rank, "barrier reached\n", at=1_002.0)
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("c")
+        await shows(app, pilot, COLLAPSED)
