@@ -13,7 +13,7 @@ from rankdeck.ui.instants import wrong_then
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
-from tests.ui.support.stage import Stage
+from tests.ui.support.stage import Stage, cluster_of
 from tests.ui.test_screens import console, lacks, shows, text_of, type_in
 
 
@@ -190,3 +190,15 @@ async def test_order_and_filter_in_the_past_use_what_was_shown_then() -> None:
 def test_a_map_has_no_empty_lines(count, width, most, lines) -> None:
     cells = CellMap(lambda marks: marks[0])
     assert cells.lines_for(count, width, most) == lines
+
+
+async def test_a_cluster_without_gpus_has_no_columns_for_them() -> None:
+    stage = Stage(cluster_of(2))
+    values = {"cpu.used": {"": 12.0}, "cpu.temp": {"": 51.0}, "cpu.load1": {"": 0.4}}
+    for node in stage.cluster.nodes:
+        stage.fleet.apply(node.name, Sample(1, 1_000.0, values))
+    async with console(stage, (160, 30)) as (app, pilot):
+        await shows(app, pilot, "LOAD")
+        await lacks(app, pilot, "GMEM")
+        await lacks(app, pilot, "RDMA")
+        await shows(app, pilot, "51°")

@@ -55,6 +55,10 @@ class RankdeckApp(FrameDiff):
         )
         self.palette = self._first_palette(settings)
         super().__init__()
+        for palette in self.palettes.values():
+            self.register_theme(palette.theme())
+        # Set later, all style sheets would be read again before the first picture.
+        self.set_reactive(RankdeckApp.theme, self.palette.name)
         self.set_alphabet(ascii_only=settings.ascii)
         self.animation_level = "none"
         self.session = session
@@ -95,9 +99,6 @@ class RankdeckApp(FrameDiff):
     # ---- life
 
     def on_mount(self) -> None:
-        for palette in self.palettes.values():
-            self.register_theme(palette.theme())
-        self.theme = self.palette.name
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self._count()
         self.push_screen(self.home("fleet"))

@@ -60,6 +60,8 @@ NUMBERS: tuple[NodeColumn, ...] = (
         "LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: words.plain(value, 1)
     ),
 )
+ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
+"""Shown even where no node has them; a node without GPUs has the CPU's temperature."""
 BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}

@@ -64,6 +64,8 @@ class FleetScreen(DeckScreen):
         self._fleet: object = None
         self._instant: Instant = Now({}, {})
         self._simulated: tuple[str, ...] = ()
+        self._told: frozenset[str] = frozenset()
+        """Metrics of the usual columns that some node has, or should have."""
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
@@ -109,9 +111,10 @@ class FleetScreen(DeckScreen):
         )
 
     def _numbers(self) -> Sequence[columns.NodeColumn]:
-        """The columns of the view; the usual ones where it names none."""
+        """The columns of the view; where it names none, the usual ones that some node has."""
         chosen = [columns.find(name) for name in self.view.columns]
-        return [c for c in chosen if c] or columns.NUMBERS
+        told = [c for c in columns.NUMBERS if c.metric in self._told]
+        return [c for c in chosen if c] or told or columns.NUMBERS
 
     def _cell(self, column: columns.NodeColumn, row: str, width: int) -> Runs:
         if isinstance(self._instant, Then):
@@ -158,6 +161,7 @@ class FleetScreen(DeckScreen):
         if self._look_back() or self._ticks % SORT_EVERY == 0:
             self._arrange()
             self._note_simulated()
+            self._note_told()
         self._ticks += 1
         self.table.touch(changed)
         self._show_map()
@@ -182,6 +186,22 @@ class FleetScreen(DeckScreen):
     def _note_simulated(self) -> None:
         found = {prefix for node in self._states.values() for prefix in node.simulated}
         self._simulated = tuple(sorted(found))
+
+    def _note_told(self) -> None:
+        nodes = self._states.values()
+        if not any(node.was_heard for node in nodes):
+            return
+        told = frozenset(
+            column.metric
+            for column in columns.NUMBERS
+            if column.metric in columns.ALWAYS
+            or any(
+                column.metric in n.values or column.metric in n.failed for n in nodes
+            )
+        )
+        if told != self._told:
+            self._told = told
+            self.on_resize()
 
     def _arrange(self) -> None:
         shown = [
