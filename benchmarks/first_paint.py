@@ -43,7 +43,7 @@ def _run(folder: Path) -> list[Result]:
     }
     env = environment(HOME=str(folder), **own)
     commands = {
-        "ours": ((sys.executable, "-m", "rankdeck", "-c", str(file)), "5 Events"),
+        "ours": ((sys.executable, "-m", "rankdeck", "-c", str(file)), "1 Fleet"),
         "Textual's smallest": ((sys.executable, "-c", SMALLEST), "hello there"),
         "top": (("top",), "Tasks:"),
     }

@@ -18,7 +18,7 @@ BUDGETS = {1000: 3.0, 5000: 4.0}
 BYTES = 8192.0
 RESIDENT = 80.0
 """MiB with 1,000 nodes."""
-BEGUN = {"deck": "5 Events", "table": "node0"}
+BEGUN = {"deck": "1 Fleet", "table": "node0"}
 
 
 @dataclass(frozen=True)
