@@ -3,19 +3,25 @@
 import asyncio
 import json
 import sys
+import time
+from functools import partial
 
 import pytest
 from tests.support.certificates import Authority
 from tests.support.gnmi_target import Target
 from tests.support.polling import until
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import console, shows, text_of
 
 from rankdeck.cli.status import switch_shapes
+from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import Exporter
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.switches import PATIENCE, Switches
 from rankdeck.telemetry import gnmi
 from rankdeck.telemetry.gnmi import NO_EXTRA, collect
+from rankdeck_agent.wire import Hello, Sample
 
 pytestmark = pytest.mark.slow
 PORTS = {"Ethernet1": "n1:mlx5_0/1", "Ethernet2": "n2:mlx5_0/1"}
@@ -190,3 +196,35 @@ def test_status_and_prometheus_have_the_ports() -> None:
         f'rankdeck_switch_port_discards_total{{{labels},node_port="1",direction="out"}} 3\n'
         in text
     )
+
+
+async def test_a_port_named_in_the_cluster_file_stands_on_the_screen_of_its_node(
+    target, tmp_path
+) -> None:
+    target.start()
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "cluster: lab\nnodes: [{name: n1}]\n"
+        f"switches: [{{name: leaf1, address: 127.0.0.1, port: {target.port}, tls: false, ports: {{Ethernet1: 'n1:mlx5_0/1'}}}}]\n"
+    )
+    stage = Stage(read_cluster(file))
+    now = time.time()
+    stage.fleet.apply("n1", Hello("n1", True, now))
+    stage.fleet.apply("n1", Sample(1, now, {"rdma.up": {"mlx5_0/1": 1}}))
+
+    async with asyncio.TaskGroup() as tasks, console(stage) as (app, pilot):
+        following = tasks.create_task(collect(stage.cluster, stage.switches))
+        target.tell("Ethernet1", "oper-status", string_val="UP")
+        target.tell("Ethernet1", "counters/in-discards", uint_val=7)
+        await pilot.press("enter")
+        await shows(app, pilot, "leaf1")
+        await shows(app, pilot, "Ethernet1")
+        target.tell("Ethernet1", "oper-status", string_val="DOWN")
+        line = partial(line_with, app, "Ethernet1")
+        await until(lambda: "down" in line().lower(), what=f"down in {line()!r}")
+        following.cancel()
+
+
+def line_with(app, word):
+    """The line of the screen that has the word."""
+    return next((line for line in text_of(app).splitlines() if word in line), "")
