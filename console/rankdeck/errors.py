@@ -1,11 +1,22 @@
 """Every error the user can meet, each one sentence that says who, where and what now."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 
 class RankdeckError(Exception):
     """Anything we tell the user about instead of a traceback."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group of groups; a single error is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        # isinstance leaves its kind unknown
+        for part in cast("BaseExceptionGroup[Any]", error).exceptions:
+            yield from leaves(part)
+    else:
+        yield error
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,14 @@ class ConfigError(RankdeckError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class UnknownFileError(ConfigError):
+    """A cluster or job that no file has the name of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(())
+        self.args = (text,)
 
 
 class NodeError(RankdeckError):

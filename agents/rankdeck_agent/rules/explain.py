@@ -7,7 +7,7 @@ from typing import Optional
 from rankdeck_agent.rules.coverage import Covered, by_number
 from rankdeck_agent.rules.derive import Derived
 from rankdeck_agent.rules.facts import Facts, Memory
-from rankdeck_agent.rules.happenings import kind_of
+from rankdeck_agent.rules.happenings import KINDS, OTHER, kind_of
 from rankdeck_agent.rules.levels import Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 
@@ -36,6 +36,16 @@ class Finding:
 def part_of(check: str) -> int:
     """The number of the check that a reason belongs to."""
     return _PART_OF.get(check) or kind_of(check).part_of
+
+
+def check_names() -> tuple[str, ...]:
+    """What reasons can be called by; an event may add to its name."""
+    return tuple(dict.fromkeys((*_PART_OF, *KINDS)))
+
+
+def is_check(name: str) -> bool:
+    """Whether a reason can have this name."""
+    return name in _PART_OF or kind_of(name) is not OTHER
 
 
 def explain(
@@ -80,13 +90,18 @@ def _evidence(
             continue
         said.add(rule.metric)
         device, value = worst
-        where = f" {device}" if device else ""
+        where = f"[{device}]" if device else ""
         sign = "≤" if rule.below else "≥"
         span = f" {rule.span}" if rule.span else ""
         yield (
-            f"{rule.metric}{where} {rule.write(value)}{span} "
-            f"({rule.level.word} {sign} {rule.write(rule.enter)})"
+            f"{rule.metric}{where} {_amount(rule, value)}{span} "
+            f"({rule.level.word} {sign} {_amount(rule, rule.enter)})"
         )
+
+
+def _amount(rule: Rule, number: float) -> str:
+    """As the rule writes it; a share in percent, fine enough to tell 99.9 from 100."""
+    return f"{number * 100:.3g}% of {rule.over}" if rule.over else rule.write(number)
 
 
 def _worst(
@@ -123,5 +138,6 @@ def _share(rule: Rule, facts: Facts, device: str, number: float) -> Optional[flo
 def coverage_words(evaluated: int, checks: int) -> str:
     """`19 of 21 checks judged, 4 do not apply`."""
     lacking = len(CHECKS) - checks
-    tail = f", {lacking} do not apply" if lacking else ""
+    verb = "does" if lacking == 1 else "do"
+    tail = f", {lacking} {verb} not apply" if lacking else ""
     return f"{evaluated} of {checks} checks judged{tail}"

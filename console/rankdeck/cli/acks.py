@@ -5,17 +5,23 @@ import getpass
 import time
 
 from rankdeck.cli import choose, codes, output
-from rankdeck.cli.health import named
+from rankdeck.config.document import suggest
 from rankdeck.config.paths import state_folder
 from rankdeck.model.notice import Ack, seconds_of
 from rankdeck.model.text import clean
 from rankdeck.state.history import History
+from rankdeck_agent.rules.explain import check_names, is_check
 
 WORDS = 200
 
 
 def ack(options: argparse.Namespace, _open_console: object) -> int:
     """List a reason without counting it, until it gets worse or the time is over."""
+    if not is_check(options.check) and not options.off:
+        hint = suggest(options.check, check_names())
+        raise codes.UsageError(
+            f"no check `{options.check}`{hint}; `rankdeck health` names them"
+        )
     return _keep(options, options.check, options.device)
 
 
@@ -26,7 +32,7 @@ def silence(options: argparse.Namespace, _open_console: object) -> int:
 
 def _keep(options: argparse.Namespace, check: str, device: str) -> int:
     cluster = choose.cluster(options.cluster)
-    nodes = named(cluster, options.nodes)
+    nodes = choose.nodes(cluster, options.nodes)
     now = time.time()
     until = 0.0 if options.off else now + _seconds(options.limit)
     who, why = getpass.getuser(), clean(options.why, WORDS)

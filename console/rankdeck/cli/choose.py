@@ -8,6 +8,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.paths import config_folder, find_cluster
 from rankdeck.demo.cluster import status as demo_status
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.nodeset import expand, fold
 
 VARIABLE = "RANKDECK_CLUSTER"
 
@@ -18,6 +19,24 @@ def cluster(given: str) -> Cluster:
     if name == "demo":
         return read_cluster(_demo_file())
     return read_cluster(find_cluster(name) if name else _only_cluster())
+
+
+def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
+    """The nodes of this set, each once and all in the cluster; all of them for ""; raises UsageError."""
+    known = tuple(node.name for node in cluster.nodes)
+    if not text:
+        return known
+    try:
+        names = tuple(dict.fromkeys(expand(text)))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    strangers = [name for name in names if name not in known]
+    if strangers or not names:
+        missing = fold(strangers) or text[:60]
+        raise UsageError(
+            f"no node `{missing}` in cluster `{cluster.name}`; there are: {fold(known)}"
+        )
+    return names
 
 
 def _demo_file() -> Path:

@@ -5,14 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from rankdeck.cli import choose, codes, output
+from rankdeck.cli import choose, output
 from rankdeck.cli.opening import until_done
 from rankdeck.cli.shapes import Shape, health_shape
 from rankdeck.cli.status import heard, judged, wait_of, watch_of
-from rankdeck.errors import RankdeckError
+from rankdeck.errors import RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level, Reason
-from rankdeck.model.nodeset import expand
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.explain import coverage_words
 
@@ -29,35 +28,12 @@ def health(options: argparse.Namespace, _open_console: object) -> int:
     """Judge the nodes; the code is 0 ok, 1 warn, 2 bad, 3 unknown or trouble of our own."""
     try:
         cluster = choose.cluster(options.cluster)
-        names = named(cluster, options.nodes)
+        names = choose.nodes(cluster, options.nodes)
         return until_done(_health(cluster, names, options))
     except* RankdeckError as group:
         for error in leaves(group):
             output.progress(f"rankdeck: {error}")
     return NAGIOS[Level.UNKNOWN][0]
-
-
-def leaves(group: BaseExceptionGroup[RankdeckError]) -> list[RankdeckError]:
-    """The errors in a group of groups."""
-    found: list[RankdeckError] = []
-    for error in group.exceptions:
-        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
-
-
-def named(cluster: Cluster, nodeset: str) -> tuple[str, ...]:
-    """The nodes of a node set, else all of the cluster; raises UsageError."""
-    known = tuple(node.name for node in cluster.nodes)
-    if not nodeset:
-        return known
-    try:
-        wanted = expand(nodeset)
-    except ValueError as error:
-        raise codes.UsageError(str(error)) from error
-    missing = sorted(set(wanted) - set(known))
-    if missing or not wanted:
-        raise codes.UsageError(f"no node {', '.join(missing)} in {cluster.name}")
-    return wanted
 
 
 async def _health(

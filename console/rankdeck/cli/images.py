@@ -18,7 +18,7 @@ from rankdeck.images.atlas import (
 )
 from rankdeck.images.copy import Progress, progress_words
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.nodeset import fold
 from rankdeck.model.units import size
 from rankdeck.session import Session
 
@@ -30,7 +30,7 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
     if words[:1] == ["push"]:
         if len(words) != 3:
             raise codes.UsageError("write `rankdeck images push FILE NODESET`")
-        file, nodes = Path(words[1]), _nodes(cluster, words[2])
+        file, nodes = Path(words[1]), choose.nodes(cluster, words[2])
         if not file.is_file():
             raise codes.UsageError(f"no file {file}")
         if options.runtime in STORES:
@@ -38,19 +38,7 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
         return until_done(_push(cluster, file, nodes, options))
     if len(words) > 1:
         raise codes.UsageError("write `rankdeck images [NODESET]`")
-    return until_done(_show(cluster, _nodes(cluster, "".join(words)), options))
-
-
-def _nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
-    """The nodes of this set, which must be in the cluster; all of them for ""."""
-    known = tuple(node.name for node in cluster.nodes)
-    try:
-        names = expand(text) if text else known
-    except ValueError as error:
-        raise codes.UsageError(str(error)) from error
-    if strangers := [name for name in names if name not in known]:
-        raise codes.UsageError(f"no node {fold(strangers)} in `{cluster.name}`; there are: {fold(known)}")  # fmt: skip
-    return names
+    return until_done(_show(cluster, choose.nodes(cluster, "".join(words)), options))
 
 
 # ---- show ------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from rankdeck.config.accounts import (
     write_accounts,
 )
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.model.nodeset import expand
 from rankdeck.remote.install import Outcome
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config, open_link
@@ -28,7 +27,7 @@ LISTEN = 8.0
 def install(options: argparse.Namespace, _open_console: object) -> int:
     """Put the agent on the nodes as a service that publishes to the site's broker."""
     cluster = choose.cluster(options.cluster)
-    nodes = _nodes(cluster, options.nodes)
+    nodes = choose.nodes(cluster, options.nodes)
     broker = _broker(cluster)
     for note in _accounts(broker, nodes, dry=options.dry_run):
         output.progress(note)
@@ -39,14 +38,14 @@ def install(options: argparse.Namespace, _open_console: object) -> int:
 def uninstall(options: argparse.Namespace, _open_console: object) -> int:
     """Stop the service and take away all of it."""
     cluster = choose.cluster(options.cluster)
-    nodes = _nodes(cluster, options.nodes)
+    nodes = choose.nodes(cluster, options.nodes)
     return until_done(_do(cluster, "uninstall", nodes, {}, options))
 
 
 def status(options: argparse.Namespace, _open_console: object) -> int:
     """Say of each node whether the service runs, which version, and when it was heard."""
     cluster = choose.cluster(options.cluster)
-    return until_done(_status(cluster, _nodes(cluster, options.nodes), options))
+    return until_done(_status(cluster, choose.nodes(cluster, options.nodes), options))
 
 
 async def _do(
@@ -152,21 +151,6 @@ def _state_row(outcome: Outcome, age: float | None) -> tuple[str, ...]:
 
 
 # ---- what is asked for ------------------------------------------------------------------
-
-
-def _nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
-    """The nodes of the set, all of them in the cluster; raises UsageError."""
-    known = tuple(node.name for node in cluster.nodes)
-    if not text:
-        return known
-    try:
-        wanted = expand(text)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    strange = [name for name in wanted if name not in known]
-    if strange or not wanted:
-        raise UsageError(f"no node {', '.join(strange[:5])} in {cluster.name}")
-    return wanted
 
 
 def _broker(cluster: Cluster) -> Broker:

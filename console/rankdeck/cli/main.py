@@ -3,10 +3,10 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import rankdeck_agent
 from rankdeck.cli import output
@@ -17,6 +17,7 @@ from rankdeck.errors import (
     RankdeckError,
     UnknownJobError,
     UnknownPluginError,
+    leaves,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ def run(argv: Sequence[str], open_console: OpenConsole) -> int:
         output.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (RankdeckError, BrokenPipeError, BaseExceptionGroup) as error:
+    except (RankdeckError, OSError, BaseExceptionGroup) as error:
         return _explain(error)
     return code
 
 
 def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
-    if argv and argv[0] == "agent" and not _keeps_agents(argv[1:]):
+    if argv and argv[0] == "agent" and _is_for_nodes(argv[1:]):
         return _become_agent(argv[1:])
     options = make_parser().parse_args(argv)
     if options.version:
@@ -66,36 +67,30 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
 def _explain(error: BaseException) -> int:
     """Say each trouble once on stderr; what is not one of ours is raised again."""
     code = BAD_INPUT
-    for leaf in dict.fromkeys(_leaves(error)):
+    for leaf in dict.fromkeys(leaves(error)):
         if isinstance(leaf, BrokenPipeError):
             output.close_quietly()
             return NOBODY_READS
         if isinstance(leaf, KeyboardInterrupt):
             return INTERRUPTED
+        if isinstance(leaf, OSError) and output.broken():
+            output.close_quietly()
+            output.progress(f"rankdeck: cannot write to stdout: {leaf.strerror}")
+            return TROUBLE
         if not isinstance(leaf, RankdeckError):
             raise error
         output.progress(
-            str(leaf) if isinstance(leaf, ConfigError) else f"rankdeck: {leaf}"
+            str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}"
         )
         if not isinstance(leaf, _BAD_INPUT):
             code = TROUBLE
     return code
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        group = cast(
-            "BaseExceptionGroup[Any]", error
-        )  # isinstance leaves its kind unknown
-        for part in group.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
-
-
-def _keeps_agents(arguments: Sequence[str]) -> bool:
-    """Whether `rankdeck agent …` is about services on nodes and not the agent itself."""
-    return bool(arguments) and arguments[0] in {verb.name for verb in AGENT_VERBS}
+def _is_for_nodes(arguments: Sequence[str]) -> bool:
+    """Whether `rankdeck agent …` is the agent itself and not about services on nodes."""
+    ours = {verb.name for verb in AGENT_VERBS} | {"-h", "--help"}
+    return bool(arguments) and arguments[0] not in ours
 
 
 def _become_agent(arguments: Sequence[str]) -> int:

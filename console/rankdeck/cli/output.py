@@ -64,6 +64,15 @@ def progress(text: str) -> None:
         print(clean(line), file=sys.stderr, flush=True)
 
 
+def broken() -> bool:
+    """Whether what was said cannot be written: a full disk, a terminal that is gone."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
 def close_quietly() -> None:
     """Nobody reads stdout any more: nothing further goes there, not even at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,8 +1,12 @@
 """The verbs and their options, as one table; importing this imports nothing heavy."""
 
 import argparse
+import difflib
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+from rankdeck.cli.codes import UsageError
 
 EXIT_CODES = """exit codes:
   0    all is well
@@ -302,6 +306,8 @@ VERBS = (
         },
     ),
 )
+AGENT_MORE = """Anything else is the agent itself, on this machine: `rankdeck agent sample` is
+`rankdeck-agent sample`; `rankdeck-agent --help` lists what it does."""
 AGENT_HELP = "keep agents on nodes: install, uninstall, status; else the node's side"
 _NODES = _option(
     "e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default=""
@@ -335,9 +341,25 @@ AGENT_VERBS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Complains in one sentence, like everything else here."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
+        if wrong:
+            message = f"no verb `{wrong[1][:60]}`" + _meant(wrong[1])
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def _meant(word: str) -> str:
+    names = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
+    close = difflib.get_close_matches(word, [*names, "agent"], n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    """The parser of the whole command line; raises UsageError."""
+    parser = _Parser(
         prog="rankdeck",
         description="The console of a GPU or HPC cluster. Without a verb: open it.",
         epilog=EXIT_CODES,
@@ -350,7 +372,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_common(parser, default=True)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     _add_verbs(verbs, VERBS)
-    agent = verbs.add_parser("agent", help=AGENT_HELP, allow_abbrev=False)
+    agent = verbs.add_parser(
+        "agent", help=AGENT_HELP, description=AGENT_HELP, epilog=AGENT_MORE,
+        allow_abbrev=False,
+    )  # fmt: skip
     _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS)
     return parser
 

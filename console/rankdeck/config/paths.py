@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankdeck.config.document import suggest
-from rankdeck.errors import ConfigError, Problem
+from rankdeck.errors import UnknownFileError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SUFFIXES = (".yaml", ".yml")
@@ -60,12 +60,12 @@ def cluster_names() -> tuple[str, ...]:
 
 
 def find_cluster(name_or_path: str) -> Path:
-    """The file of a cluster given by path or by name; raises ConfigError."""
+    """The file of a cluster given by path or by name; raises UnknownFileError."""
     return _find("cluster", name_or_path, cluster_folders())
 
 
 def find_job(name_or_path: str, cluster_file: str = "") -> Path:
-    """The file of a job given by path or by name; raises ConfigError."""
+    """The file of a job given by path or by name; raises UnknownFileError."""
     return _find("job", name_or_path, job_folders(cluster_file))
 
 
@@ -76,7 +76,7 @@ def _names(folders: Sequence[Path]) -> tuple[str, ...]:
 
 def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     given = Path(name_or_path).expanduser()
-    if given.suffix in _SUFFIXES or len(given.parts) > 1:
+    if given.suffix in _SUFFIXES or len(given.parts) > 1 or given.is_file():
         return given
     for folder in folders:
         for suffix in _SUFFIXES:
@@ -84,8 +84,9 @@ def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
                 return folder / f"{name_or_path}{suffix}"
     known = _names(folders)
     hint = suggest(name_or_path, known) or f"; there are: {', '.join(known) or 'none'}"
-    text = f"no {kind} `{name_or_path[:60]}` in {folders[0]} or among the samples{hint}"
-    raise ConfigError([Problem(name_or_path[:60], 1, 1, kind, text)])
+    raise UnknownFileError(
+        f"no {kind} `{name_or_path[:60]}` in {folders[0]} or among the samples{hint}"
+    )
 
 
 def _yaml_files(folder: Path) -> list[Path]:

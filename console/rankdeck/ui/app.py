@@ -11,7 +11,7 @@ from textual.app import SystemCommand
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
-from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.images.copy import Progress, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
@@ -139,7 +139,7 @@ class RankdeckApp(FrameDiff):
                 jobdeeds.show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
-            self.trouble = clean("; ".join(str(error) for error in _leaves(group)))
+            self.trouble = clean("; ".join(str(error) for error in leaves(group)))
             self.say(self.trouble, "bad")
             await self._leaving.wait()
         self.exit(1 if self.trouble else 0)
@@ -366,13 +366,6 @@ class RankdeckApp(FrameDiff):
             yield SystemCommand(
                 f"Theme {name}", "Change the colours", partial(self.choose_theme, name)
             )
-
-
-def _leaves(group: BaseExceptionGroup[RankdeckError]) -> list[RankdeckError]:
-    found: list[RankdeckError] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 def run(
