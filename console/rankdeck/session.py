@@ -165,6 +165,8 @@ class Session:
         report = await self._backend.cancel(
             job.plan, job.plan.grace if grace is None else grace
         )
+        if job.state.final and not report.left and not report.unverified:
+            report = replace(report, state=job.state)
         self.jobs.cancelled(job_id, report)
         self._chronicle.save(self.jobs.job(job_id), time.time())
         return report

@@ -21,7 +21,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def rankdeck(
-    home: Path, *arguments: str, **more: str
+    home: Path, *arguments: str, stdout: int = subprocess.PIPE, **more: str
 ) -> subprocess.CompletedProcess[str]:
     env = {
         "PYTHONPATH": f"{ROOT}/console:{ROOT}/agents",
@@ -32,7 +32,8 @@ def rankdeck(
         [sys.executable, "-m", "rankdeck", *arguments],
         cwd=home,
         env=env | more,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=50,
         check=False,
@@ -62,6 +63,43 @@ def test_an_unknown_option_is_bad_input(home: Path) -> None:
 
     assert done.returncode == 2
     assert "--jsn" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["rnu"], "no verb `rnu`; did you mean `run`?"),
+        (["run"], "required: JOB; see `rankdeck run --help`"),
+        (["-c", "two", "nodes"], "no cluster `two`"),
+        (["-c", "two.yaml", "ack", "n1", "disk.ful"], "did you mean `disk.full`?"),
+        (["-c", "two.yaml", "health", "n9"], "no node `n9` in cluster `two`"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence(home: Path, given: list[str], said: str) -> None:
+    done = rankdeck(home, *given)
+
+    assert done.returncode == (3 if "health" in given else 2)
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_any_file_that_is_there_is_read_whatever_its_name(home: Path) -> None:
+    (home / "note").write_text("jbo: x\n")
+
+    done = rankdeck(home, "-c", "two.yaml", "run", "note", "--dry-run")
+
+    assert done.returncode == 2
+    assert "note:1:1" in done.stderr
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence(home: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = rankdeck(home, "nodes", "-c", "two.yaml", stdout=full.fileno())
+
+    assert done.returncode == 1
+    assert (
+        done.stderr == "rankdeck: stdout cannot be written: No space left on device\n"
+    )
 
 
 def test_without_a_cluster_it_says_how_to_name_one(home: Path) -> None:

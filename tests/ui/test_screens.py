@@ -179,6 +179,19 @@ async def test_a_command_can_be_completed_with_tab(stage: Stage) -> None:
         await shows(app, pilot, "node03")
 
 
+@pytest.mark.parametrize("key", ["q", "escape"])
+async def test_every_main_screen_leads_back_to_the_fleet(
+    stage: Stage, key: str
+) -> None:
+    async with console(stage) as (app, pilot):
+        for number, name in enumerate(("jobs", "launch", "messages", "events"), 2):
+            await pilot.press(str(number))
+            await until(pilot, lambda n=name: app.screen is app.home(n), name)
+            await pilot.press(key)
+            await until(pilot, lambda: app.screen is app.home("fleet"), f"not {name}")
+        assert app.is_running
+
+
 async def test_an_unknown_command_is_a_sentence(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("colon")

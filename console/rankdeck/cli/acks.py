@@ -20,7 +20,7 @@ def ack(options: argparse.Namespace, _open_console: object) -> int:
     if not is_check(options.check) and not options.off:
         hint = suggest(options.check, check_names())
         raise codes.UsageError(
-            f"no check `{options.check}`{hint}; `rankdeck health` names them"
+            f"no check `{options.check}`{hint or '; `rankdeck health` names them'}"
         )
     return _keep(options, options.check, options.device)
 

@@ -13,3 +13,7 @@ NOBODY_READS = 141
 
 class UsageError(RankdeckError):
     """An option or name on the command line that cannot be meant."""
+
+
+class OutputError(RankdeckError):
+    """What was asked for cannot be written."""

@@ -44,7 +44,7 @@ def run(argv: Sequence[str], open_console: OpenConsole) -> int:
         output.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (RankdeckError, OSError, BaseExceptionGroup) as error:
+    except (RankdeckError, BrokenPipeError, BaseExceptionGroup) as error:
         return _explain(error)
     return code
 
@@ -73,10 +73,6 @@ def _explain(error: BaseException) -> int:
             return NOBODY_READS
         if isinstance(leaf, KeyboardInterrupt):
             return INTERRUPTED
-        if isinstance(leaf, OSError) and output.broken():
-            output.close_quietly()
-            output.progress(f"rankdeck: cannot write to stdout: {leaf.strerror}")
-            return TROUBLE
         if not isinstance(leaf, RankdeckError):
             raise error
         output.progress(

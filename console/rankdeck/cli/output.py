@@ -4,8 +4,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from rankdeck.cli.codes import OutputError
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
 _SEQUENCE = re.compile(
@@ -31,17 +34,17 @@ def clean(text: str, *, colours: bool = False) -> str:
 def say(text: str = "") -> None:
     """Lines of our own on stdout."""
     for line in text.split("\n"):
-        print(clean(line))
+        _put(clean(line))
 
 
 def say_line(prefix: str, text: str) -> None:
     """One line of a rank, with its colours where stdout is a terminal."""
-    print(prefix + clean(text, colours=_colourful()))
+    _put(prefix + clean(text, colours=_colourful()))
 
 
 def say_object(value: Mapping[str, Any]) -> None:
     """One JSON object on a line of its own."""
-    print(json.dumps(value, allow_nan=False))
+    _put(json.dumps(value, allow_nan=False))
 
 
 def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -50,27 +53,20 @@ def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print("  ".join(cells).rstrip())
+        _put("  ".join(cells).rstrip())
 
 
 def flush() -> None:
     """Let a reader at the other end of a pipe see what was said."""
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed by the caller: `>&-`
+        with _reported():
+            sys.stdout.flush()
 
 
 def progress(text: str) -> None:
     """What is going on, on stderr."""
     for line in text.split("\n"):
         print(clean(line), file=sys.stderr, flush=True)
-
-
-def broken() -> bool:
-    """Whether what was said cannot be written: a full disk, a terminal that is gone."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
 
 
 def close_quietly() -> None:
@@ -82,8 +78,25 @@ def close_quietly() -> None:
 
 def is_terminal() -> bool:
     """Whether somebody looks at stdout."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _colourful() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return is_terminal() and "NO_COLOR" not in os.environ
+
+
+def _put(line: str) -> None:
+    with _reported():
+        print(line)
+
+
+@contextmanager
+def _reported() -> Generator[None]:
+    """A full disk is told; a reader that went away is no trouble of ours."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        close_quietly()
+        raise OutputError(f"stdout cannot be written: {error.strerror}") from error

@@ -346,9 +346,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
+        hint = _meant(wrong[1]) if wrong else ""
         if wrong:
-            message = f"no verb `{wrong[1][:60]}`" + _meant(wrong[1])
-        raise UsageError(f"{message}; see `{self.prog} --help`")
+            message = f"no verb `{wrong[1][:60]}`"
+        raise UsageError(message + (hint or f"; see `{self.prog} --help`"))
 
 
 def _meant(word: str) -> str:

@@ -38,4 +38,7 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _archive(name: str) -> Path:
-    return Path(name).expanduser().absolute()
+    path = Path(name).expanduser().absolute()
+    if not path.parent.is_dir():
+        raise codes.UsageError(f"{path}: cannot be written: there is no such folder")
+    return path

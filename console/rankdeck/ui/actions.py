@@ -125,7 +125,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("goto_events", "5", "events", EVERYWHERE, "What happened on the nodes"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
-    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages", "events", "lens"), "Go back; undo filter or search"),
+    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages", "events", "lens"), "Undo filter or search; else go back"),
     Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen quit. Jobs go on"),
     Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Paint the whole screen anew"),
 )  # fmt: skip

@@ -223,7 +223,7 @@ class RankdeckApp(FrameDiff):
         return self._homes[name]
 
     def goto(self, name: str) -> None:
-        """One of the four main screens, with nothing on top of it."""
+        """One of the main screens, with nothing on top of it."""
         while len(self.screen_stack) > 2:
             self.pop_screen()
         if self.screen is not self.home(name):

@@ -128,13 +128,24 @@ class DeckScreen(Screen[None], inherit_bindings=False):
 
     # ---- everywhere
 
+    def take_back(self) -> bool:
+        """Undo what hides a part of this screen; whether there was something."""
+        return False
+
     def action_back(self) -> None:
         self.say("")
-        if len(self.deck.screen_stack) > 2:
-            self.deck.pop_screen()
+        if not self.take_back():
+            self._return()
 
     def action_leave(self) -> None:
+        if not self._return():
+            self.deck.leave()
+
+    def _return(self) -> bool:
+        """To the screen before, and from the main screens to the fleet; False where there is none."""
         if len(self.deck.screen_stack) > 2:
             self.deck.pop_screen()
-        else:
-            self.deck.leave()
+            return True
+        home = self.deck_name == "fleet"
+        self.deck.goto("fleet")
+        return not home

@@ -90,8 +90,10 @@ class EventsScreen(DeckScreen):
         )
 
     def typed(self, text: str) -> None:
-        if self.prompt.mode != "/":
-            return
+        if self.prompt.mode == "/":
+            self._narrow(text)
+
+    def _narrow(self, text: str) -> None:
         try:
             self._query = query.parse(text)
         except query.QueryError as error:
@@ -103,13 +105,14 @@ class EventsScreen(DeckScreen):
 
     def answered(self, text: str | None) -> None:
         if self.prompt.mode == "/":
-            self.typed(text or "")
+            self._narrow(text or "")
         elif text and (one := self._rows.get(self.table.cursor)):
             acknowledging.answer(self, text, [(one.node, one.check, one.device)])
 
-    def action_back(self) -> None:
-        self.say("")
-        self.typed("")
+    def take_back(self) -> bool:
+        filtered = bool(self._filter)
+        self._narrow("")
+        return filtered
 
 
 def _subject(one: Occurrence) -> query.Subject:

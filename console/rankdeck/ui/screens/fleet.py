@@ -318,9 +318,10 @@ class FleetScreen(DeckScreen):
             except query.QueryError as error:
                 self.say(query.pointed(error, self.size.width - 2), "bad")
 
-    def action_back(self) -> None:
-        self.say("")
+    def take_back(self) -> bool:
+        filtered = bool(self._filter)
         self.typed("")
+        return filtered
 
     def _rearrange(self) -> None:
         self._arrange()

@@ -198,8 +198,10 @@ class JobsScreen(DeckScreen):
     def answered(self, text: str | None) -> None:
         self.typed(text or "")
 
-    def action_back(self) -> None:
+    def take_back(self) -> bool:
+        filtered = bool(self._filter)
         self.typed("")
+        return filtered
 
 
 def _subject(job: Job) -> query.Subject:

@@ -287,14 +287,14 @@ class LaunchScreen(DeckScreen):
     def answered(self, text: str | None) -> None:
         self.typed(text or "")
 
-    def action_back(self) -> None:
-        """First out of the form, then out of a clone, then out of the filter."""
-        self.say("")
-        if self.form.has_focus:
-            self.files.focus()
+    def take_back(self) -> bool:
+        """Out of the form or the plan, out of a clone, out of the filter: all at once."""
+        shown = not self.files.has_focus or bool(self._cloned or self._filter)
+        self.files.focus()
         if self._cloned:
             self._cloned, self._read = "", None
         self.typed("")
+        return shown
 
     def action_part(self) -> None:
         """Files, form, plan: the next of them has the keys."""

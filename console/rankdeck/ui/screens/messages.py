@@ -78,6 +78,7 @@ class MessagesScreen(DeckScreen):
     def answered(self, text: str | None) -> None:
         self.typed(text or "")
 
-    def action_back(self) -> None:
-        self.say("")
+    def take_back(self) -> bool:
+        filtered = bool(self._filter)
         self.typed("")
+        return filtered
