@@ -253,6 +253,17 @@ async def test_a_job_shows_a_pane_per_rank(stage: Stage, size: tuple[int, int]) 
     assert 1 <= len(ranks) <= 16
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_way_to_help_is_always_among_the_keys(
+    stage: Stage, size: tuple[int, int]
+) -> None:
+    sample.training_job(stage)
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "enter zoom")
+        await shows(app, pilot, ": command  ? help")
+
+
 async def test_pages_show_the_other_ranks_and_only_those_are_fetched(
     stage: Stage,
 ) -> None:

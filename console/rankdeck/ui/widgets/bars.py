@@ -108,23 +108,27 @@ class KeyBar(Canvas):
                     f"{self._role}@bar",
                 )
             ]
-        runs: list[Run] = []
+        return [run for action in self._fitting(width) for run in _key_of(action)]
+
+    def _fitting(self, width: int) -> list[actions.Action]:
+        """As many as there is room for; the way to all others is always among them."""
+        everywhere = [one for one in self._actions if one.screens == actions.EVERYWHERE]
+        room = width - sum(length(_key_of(one)) for one in everywhere)
+        fitting: list[actions.Action] = []
         for action in self._actions:
-            pair = [
-                (f" {action.shown_key} ", "key@bar"),
-                (f"{action.label} ", "dim@bar"),
-            ]
-            if length(runs) + length(pair) <= width:
-                runs += pair
-        return runs
+            room -= 0 if action in everywhere else length(_key_of(action))
+            if action in everywhere or room >= 0:
+                fitting.append(action)
+        return fitting
 
     def on_click(self, event: events.Click) -> None:
         at = 0
-        runs = self.line(0, self.size.width)
-        for action, key, label in zip(
-            self._actions, runs[::2], runs[1::2], strict=False
-        ):
-            at += len(key[0]) + len(label[0])
+        for action in self._fitting(self.size.width):
+            at += length(_key_of(action))
             if event.x < at and not self._note:
                 self.screen.call_later(self.screen.run_action, action.target)
                 return
+
+
+def _key_of(action: actions.Action) -> Runs:
+    return [(f" {action.shown_key} ", "key@bar"), (f"{action.label} ", "dim@bar")]
