@@ -17,7 +17,7 @@ from secrets import token_hex
 from typing import Any
 
 from rankdeck import plugins
-from rankdeck.backends.base import Backend, Follower
+from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import inspect_job
 from rankdeck.backends.plans import new_job_id, render
@@ -28,16 +28,14 @@ from rankdeck.backends.report import TAIL, Source, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import Carrier
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import (
     CancelReport,
-    Followed,
-    Job,
     JobSpec,
     Plan,
-    State,
 )
 from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
@@ -46,28 +44,18 @@ from rankdeck.remote.attach import Agents
 from rankdeck.remote.install import Installer
 from rankdeck.remote.questions import Questions
 from rankdeck.remote.ssh import Connections
-from rankdeck.rules.abort import countdown_for
 from rankdeck.rules.lens import Inspection
 from rankdeck.state.chronicle import Chronicle, node_health
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
-from rankdeck.state.stalls import notice_stalls
 from rankdeck.state.switches import Switches
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.link import Link, open_link
 from rankdeck.telemetry.setup import Telemetry
 
-log = logging.getLogger(__name__)
-TICK = 0.25
 SAVE_PERIOD = 1.0
-LOOK_PERIOD = 0.02
-START_LIMIT = 75.0
-"""Longer than a launch agent waits for its daemon."""
-CATCH_UP_LIMIT = 12.0
-BACKLOG = 1 << 20
-"""Bytes of earlier output fetched when a rank comes on screen."""
 
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 
@@ -92,10 +80,7 @@ class Session:
         self._connections: Connections
         self._agents: Agents
         self.images: Carrier
-        self._followers: dict[str, Follower] = {}
-        self._pumps: dict[str, asyncio.Task[None]] = {}
-        self._listeners: dict[str, Callable[[Followed], None]] = {}
-        self._held: set[str] = set()
+        self.following = Following(self.jobs, self.fleet, self._chronicle, self._start)
         self._background: list[asyncio.Task[None]] = []
 
     # ---- jobs
@@ -152,7 +137,7 @@ class Session:
         plan = await self._backend.launch(plan)
         job = self.jobs.add(plan, time.time())
         self._chronicle.save(job, time.time())
-        self._follow(job)
+        self.following.follow(job)
         return job.id
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
@@ -160,8 +145,7 @@ class Session:
         job = self.jobs.job(job_id)
         if job.clock is not None:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
-        self.jobs.set_countdown(job_id, None)
-        self._held.add(job_id)
+        self.following.hold(job_id)
         report = await self._backend.cancel(
             job.plan, job.plan.grace if grace is None else grace
         )
@@ -192,88 +176,26 @@ class Session:
         shown = await read_replay(self._backend, job, fresh, kept)
         self.jobs.add(shown.plan, shown.created)
         self.jobs.set_clock(fresh, shown.created)
-        self._pumps[fresh] = self._start(play(self.jobs, shown, speed))
+        self.following.play(fresh, play(self.jobs, shown, speed))
         return fresh
 
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no gang abort."""
-        self._held.add(job_id)
-        self.jobs.set_countdown(job_id, None)
+        self.following.hold(job_id)
 
     def watch(
         self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG
     ) -> None:
-        """From now on fetch the full text of these ranks and only the tails of the others.
-
-        `backlog` limits how much earlier output is fetched; None fetches all of it.
-        """
-        job = self.jobs.job(job_id)
-        if job.clock is not None:
-            return
-        if job_id not in self._followers:
-            self._follow(job)
-        self._followers[job_id].watch(self.jobs.resume_offsets(job_id, ranks, backlog))
+        """From now on fetch the full text of these ranks; see `Following.watch`."""
+        self.following.watch(job_id, ranks, backlog)
 
     def output(self, job_id: str, rank: int) -> Ranges:
         """What a rank wrote, by offset: read and searched on its node."""
         return Ranges(self._connections, self._agents, self.jobs.job(job_id), rank)
 
-    def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
-        """Call `hear` with everything that comes of this job, after it was taken in."""
-        self._listeners[job_id] = hear
-
-    async def finished(self, job_id: str) -> Job:
-        """The job once its nodes have told everything."""
-        if pump := self._pumps.get(job_id):
-            await asyncio.wait((pump,))
-        return self.jobs.job(job_id)
-
-    async def started(self, job_id: str, limit: float = START_LIMIT) -> None:
-        """Wait until every rank has begun, the job is over, or `limit` seconds went by.
-
-        An MPI launcher needs a console until then: it starts the daemons.
-        """
-        await self._until(lambda: self._has_started(job_id), limit)
-
-    def _has_started(self, job_id: str) -> bool:
-        pending = any(r.state is State.PENDING for r in self.jobs.job(job_id).ranks)
-        return not pending or job_id not in self._followers
-
-    async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:
-        """Wait until what is known of the jobs is what their nodes know now."""
-        await self._until(
-            lambda: all(follower.current for follower in self._followers.values()),
-            limit,
-        )
-
     async def settle(self, limit: float) -> None:
         """Wait until every node was heard or has failed, at most `limit` seconds."""
-        await self._until(self.fleet.settled, limit)
-
-    async def _until(self, condition: Callable[[], bool], limit: float) -> None:
-        deadline = time.monotonic() + limit
-        # State is plain data without listeners: nobody could set an Event.
-        while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_PERIOD)
-
-    def _follow(self, job: Job) -> None:
-        seen, _ = self.jobs.positions(job.id)
-        follower = self._backend.follow(job.plan, seen)
-        self._followers[job.id] = follower
-        self._pumps[job.id] = self._start(self._pump(job.id, follower))
-
-    async def _pump(self, job_id: str, follower: Follower) -> None:
-        try:
-            async for event in follower:
-                self.jobs.apply(event)
-                self._chronicle.take(event)
-                if hear := self._listeners.get(job_id):
-                    hear(event)
-        except RankdeckError as error:
-            self.jobs.note(job_id, str(error))
-        finally:
-            self._followers.pop(job_id, None)
-            self._chronicle.save(self.jobs.job(job_id), time.time())
+        await until(self.fleet.settled, limit)
 
     def installer(self, *, system: bool, dry: bool = False) -> Installer:
         """Puts agents on nodes as a service, or takes them away."""
@@ -296,9 +218,9 @@ class Session:
         for job in reversed(self._history.load(self.cluster.name)):
             self.jobs.restore(job)
             if not job.state.final:
-                self._follow(job)
+                self.following.follow(job)
         self._nodes_log.recall(self.fleet, time.time())
-        self._start(self._judge())
+        self.following.begin(self._backend, self.cancel)
         self._start(self._save())
         if link is not None:
             self._start(collect(self.cluster, self.switches))
@@ -318,42 +240,10 @@ class Session:
         self._background.append(self._tasks.create_task(work))
         return self._background[-1]
 
-    async def _judge(self) -> None:
-        """Begin and carry out gang aborts."""
-        while True:
-            await asyncio.sleep(TICK)
-            now = time.time()
-            for job in self.jobs.all():
-                if job.id not in self._followers or job.id in self._held:
-                    continue
-                if job.countdown is None:
-                    if countdown := countdown_for(job, now):
-                        log.warning(
-                            "%s; stopping the others",
-                            countdown.why,
-                            extra={"source": job.id},
-                        )
-                        self.jobs.set_countdown(job.id, countdown)
-                elif now >= job.countdown.deadline:
-                    self._held.add(job.id)
-                    self._start(self._abort(job.id))
-
-    async def _abort(self, job_id: str) -> None:
-        try:
-            await self.cancel(job_id)
-        except RankdeckError as error:
-            self.jobs.note(job_id, f"could not stop the others: {error}")
-
-    def notice_stalls(self) -> None:
-        """Judge now who should be heard and is not, in every job that is followed."""
-        notice_stalls(self.jobs, self.fleet, tuple(self._followers), time.time())
-
     async def _save(self) -> None:
         while True:
             await asyncio.sleep(SAVE_PERIOD)
-            self.notice_stalls()
-            for job_id in tuple(self._followers):
-                self._chronicle.save(self.jobs.job(job_id), time.time())
+            self.following.save(time.time())
             self._nodes_log.exchange(self.fleet, time.time())
             self.fleet.set_busy(self.jobs.busy())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.cli.parser import VERBS
+from rankdeck.cli.verbs import AGENT_VERBS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -35,3 +35,23 @@ def test_every_verb_is_described() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
 
     assert [verb.name for verb in VERBS if f"`{verb.name}" not in text] == []
+
+
+def test_every_option_is_described_and_every_described_one_exists() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    known = {name for verb in (*VERBS, *AGENT_VERBS) for name in verb.arguments}
+    options = {name for name in known if name.startswith("--")}
+    described = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+
+    assert sorted(options - described) == []
+    assert sorted(described - options - {"--json", "--version"}) == []
+
+
+def test_every_package_of_the_console_has_a_place_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("## Packages")[2].partition("\n## ")[0]
+    folder = ROOT / "console" / "rankdeck"
+    there = {path.parent.name for path in folder.glob("*/__init__.py")}
+    there |= {path.stem for path in folder.glob("[a-z]*.py")}
+
+    assert [name for name in sorted(there) if f"`{name}`" not in table] == []

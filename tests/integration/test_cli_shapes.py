@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rankdeck.cli import shapes
+from rankdeck.cli.jobwords import how_it_ended, proof, summary
 from rankdeck.cli.output import clean
-from rankdeck.cli.report import how_it_ended, proof, summary
 from rankdeck.cli.verdict import of_job
 from rankdeck.model.job import (
     CancelReport,

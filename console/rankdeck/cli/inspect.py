@@ -17,7 +17,7 @@ def inspect(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        await session.caught_up()
+        await session.following.caught_up()
         job = session.jobs.find(options.job)
         output.progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
         found = await session.inspect(job.id)

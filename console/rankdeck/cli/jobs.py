@@ -4,8 +4,8 @@ import argparse
 import time
 
 from rankdeck.cli import choose, codes, output
+from rankdeck.cli.jobwords import clean_report, failure, proof
 from rankdeck.cli.opening import opened, until_done
-from rankdeck.cli.report import clean_report, failure, proof
 from rankdeck.cli.shapes import job_shape, report_shape
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
@@ -21,8 +21,8 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        await session.caught_up()
-        session.notice_stalls()
+        await session.following.caught_up()
+        session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),

@@ -18,7 +18,7 @@ def logs(options: argparse.Namespace, _open_console: object) -> int:
 async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     view = _view(options)
     async with opened(cluster) as session:
-        await session.caught_up()
+        await session.following.caught_up()
         job = session.jobs.find(options.job)
         ranks = _ranks(job, options.rank)
         if view:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import rankdeck_agent
 from rankdeck.cli import output
 from rankdeck.cli.codes import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
-from rankdeck.cli.parser import AGENT_VERBS, make_parser
+from rankdeck.cli.parser import make_parser
+from rankdeck.cli.verbs import AGENT_VERBS
 from rankdeck.errors import (
     ConfigError,
     RankdeckError,

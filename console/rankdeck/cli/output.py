@@ -2,33 +2,21 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rankdeck.cli.codes import OutputError
+from rankdeck.model.text import strip_controls
 
-_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
-_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC
-    r"|\x1b[ -/]*[0-~]?"
-)
-_CONTROL = re.compile(
-    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
 _RESET = "\x1b[0m"
 
 
 def clean(text: str, *, colours: bool = False) -> str:
     """The text without anything a terminal would obey, colour codes excepted on request."""
-    if not colours:
-        return _CONTROL.sub("\ufffd", _SEQUENCE.sub("", text))
-    parts = _COLOUR.split(text)
-    parts[::2] = [clean(part) for part in parts[::2]]
-    return "".join(parts) + (_RESET if len(parts) > 1 else "")
+    safe = strip_controls(text, colour=colours)
+    return safe + _RESET if "\x1b" in safe else safe
 
 
 def say(text: str = "") -> None:

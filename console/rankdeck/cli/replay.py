@@ -3,9 +3,9 @@
 import argparse
 
 from rankdeck.cli import choose, codes, output, stream
+from rankdeck.cli.jobwords import summary
 from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.opening import opened, until_done
-from rankdeck.cli.report import summary
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster
 
@@ -24,7 +24,7 @@ def replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
 
 async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        await session.caught_up()
+        await session.following.caught_up()
         job_id = await session.replay(session.jobs.find(options.job).id, options.speed)
         job = session.jobs.job(job_id)
         show = stream.show_nothing if options.json else stream.show_text

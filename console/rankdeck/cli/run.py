@@ -7,10 +7,10 @@ from pathlib import Path
 from rankdeck.cli import choose, codes, output, stream
 from rankdeck.cli.images import Printer
 from rankdeck.cli.interrupts import Interrupts
+from rankdeck.cli.jobwords import proof, sentence, summary
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.overrides import override
 from rankdeck.cli.preflight import looked, passes
-from rankdeck.cli.report import proof, sentence, summary
 from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.cli.verdict import of_job
 from rankdeck.config.jobs import read_job
@@ -87,7 +87,7 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
         job_id = await session.launch(spec, Printer(_image_name(spec)))
         output.progress(sentence(session.jobs.job(job_id)))
         if options.detach:
-            await session.started(job_id)
+            await session.following.started(job_id)
             code = codes.OK
         else:
             code = await attend(session, job_id, as_json=options.json)

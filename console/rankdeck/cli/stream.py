@@ -36,7 +36,7 @@ class Printer:
         self._nodes = {rank.rank: rank.node for rank in job.ranks}
         self._seen = dict.fromkeys(ranks, 0)
         self._show, self._stream = show, stream
-        session.listen(job.id, self._hear)
+        session.following.listen(job.id, self._hear)
 
     def drain(self) -> None:
         """Print what has come since the last time."""
@@ -119,7 +119,7 @@ def line_shape(node: str, line: Line) -> dict[str, object]:
 async def print_until_finished(session: Session, job_id: str, printer: Printer) -> Job:
     """Print until everything about the job is known."""
     async with asyncio.TaskGroup() as tasks:
-        finished = tasks.create_task(session.finished(job_id))
+        finished = tasks.create_task(session.following.finished(job_id))
         while not finished.done():
             printer.drain()
             await asyncio.sleep(PERIOD)

@@ -1,0 +1,328 @@
+"""The verbs and their options, as one table; importing this imports nothing heavy."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Verb(NamedTuple):
+    """One verb: its sentence, the function `module:name` that does it, its arguments."""
+
+    name: str
+    help: str
+    target: str
+    arguments: Mapping[str, Mapping[str, Any]]
+
+
+def _option(text: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - argparse's own keywords
+    return {"help": text, **more}
+
+
+def _flag(text: str) -> dict[str, Any]:
+    return {"help": text, "action": "store_true"}
+
+
+_JOB = _option("id, name or beginning of an id", metavar="JOB")
+_RANKS = _option(
+    "only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed",
+    metavar="RANKS",
+    default="",
+)
+_WAIT = _option(
+    "wait at most this long for the nodes (default 10)",
+    metavar="SECONDS",
+    type=float,
+    default=10.0,
+)
+_WATCH = _option(
+    "listen at least this long before judging (default: two samples)",
+    metavar="SECONDS",
+    type=float,
+    default=0.0,
+)
+_ON = _option("nodes to use, e.g. n[01-04]", metavar="NODESET", default="")
+_SET = _option(
+    "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated",
+    metavar="KEY=VALUE",
+    action="append",
+    default=[],
+)
+_FOR = {
+    "--for": _option("how long, e.g. 30m, 4h, 2d (default 4h)", metavar="SPAN", dest="limit", default="4h"),
+    "--why": _option("a sentence for the others", metavar="TEXT", default=""),
+    "--off": _flag("take it back"),
+}  # fmt: skip
+_NODESET = _option("e.g. n[01-04]", metavar="NODESET")
+
+VERBS = (
+    Verb(
+        "check",
+        "say everything that is wrong with cluster and job files",
+        "rankdeck.cli.check:check",
+        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+    ),
+    Verb(
+        "status",
+        "say how every node is",
+        "rankdeck.cli.status:status",
+        {"--wait": _WAIT, "--watch": _WATCH},
+    ),
+    Verb(
+        "health",
+        "judge nodes; exit codes as monitoring plug-ins have them",
+        "rankdeck.cli.health:health",
+        {
+            "nodes": {**_NODESET, "nargs": "?", "default": ""},
+            "--wait": _WAIT,
+            "--watch": _WATCH,
+        },
+    ),
+    Verb(
+        "ack",
+        "list a reason of nodes without counting it, until it gets worse or the time is over",
+        "rankdeck.cli.acks:ack",
+        {
+            "nodes": _NODESET,
+            "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
+            "--device": _option("only this device", metavar="DEVICE", default=""),
+            **_FOR,
+        },
+    ),
+    Verb(
+        "silence",
+        "count no reason of these nodes for a while: maintenance",
+        "rankdeck.cli.acks:silence",
+        {"nodes": _NODESET, **_FOR},
+    ),
+    Verb(
+        "expect",
+        "learn from the nodes what the cluster file should expect of them",
+        "rankdeck.cli.expect:expect",
+        {
+            "--write": _option(
+                "put it into the cluster file, or into FILE",
+                metavar="FILE",
+                nargs="?",
+                const="",
+            ),
+            "--wait": _WAIT,
+        },
+    ),
+    Verb(
+        "nodes",
+        "list the nodes of the cluster file; asks none of them",
+        "rankdeck.cli.status:nodes",
+        {"--live": _flag("ask the nodes what they are"), "--wait": _WAIT},
+    ),
+    Verb(
+        "run",
+        "launch a job and show what its ranks write",
+        "rankdeck.cli.run:run",
+        {
+            "file": _option("a job file, or the name of one", metavar="JOB"),
+            "--dry-run": _flag("print the exact files and commands, do nothing"),
+            "--detach": _flag("come back once it is started"),
+            "--export": _option(
+                "write a shell script that does the same without Rankdeck; - is stdout",
+                metavar="FILE",
+                default="",
+            ),
+            "--no-preflight": _flag("start it without looking first"),
+            "--on": _ON,
+            "--set": _SET,
+        },
+    ),
+    Verb(
+        "export-script",
+        "a job as a shell script that needs no Rankdeck",
+        "rankdeck.cli.run:export_script",
+        {
+            "file": _option("a job file, or the name of one", metavar="JOB"),
+            "--output": _option(
+                "the script (default: stdout)", metavar="FILE", default=""
+            ),
+            "--on": _ON,
+            "--set": _SET,
+        },
+    ),
+    Verb(
+        "preflight",
+        "say what would go wrong with a job before it starts",
+        "rankdeck.cli.preflight:preflight",
+        {
+            "file": _option("a job file, or the name of one", metavar="JOB"),
+            "--on": _ON,
+            "--set": _SET,
+            "--fix": _flag("print the job file with every change that was proposed"),
+        },
+    ),
+    Verb(
+        "images",
+        "say which image lies on which node; `images push FILE NODESET` copies one there",
+        "rankdeck.cli.images:images",
+        {
+            "words": _option(
+                "nodes to ask (default: all); or push FILE NODESET",
+                metavar="WORD",
+                nargs="*",
+            ),
+            "--image": _option(
+                "this image instead of those of the job files",
+                metavar="PATH",
+                default="",
+            ),
+            "--to": _option(
+                "where to put it (default: its name, in the home folder)",
+                metavar="PATH",
+                default="",
+            ),
+            "--replace": _flag("put it in the place of another image of that name"),
+            "--runtime": _option(
+                "what runs it; podman and docker have a store: push loads an archive into that",
+                metavar="NAME",
+                default="",
+            ),
+        },
+    ),
+    Verb(
+        "jobs",
+        "list jobs, newest first",
+        "rankdeck.cli.jobs:jobs",
+        {"--all": _flag("also those that ended more than a day ago")},
+    ),
+    Verb(
+        "logs",
+        "print what the ranks of a job wrote",
+        "rankdeck.cli.logs:logs",
+        {
+            "job": _JOB,
+            "--rank": _RANKS,
+            "--follow": _flag("go on until the job ends"),
+            "--stream": _option("only this stream", choices=("out", "err"), default=""),
+            "--collapse": _flag(
+                "equal lines once, with the ranks that wrote them and those that did not"
+            ),
+            "--merge": _flag("in the order of time; what ranks wrote together once"),
+            "--diff": _option(
+                "where two ranks differ, or without RANKS: who leaves the majority where",
+                metavar="RANKS",
+                nargs="?",
+                const="",
+            ),
+        },
+    ),
+    Verb(
+        "cancel",
+        "end every process of a job, and prove it",
+        "rankdeck.cli.jobs:cancel",
+        {
+            "job": _JOB,
+            "--grace": _option(
+                "seconds from TERM to KILL (default: the job's)",
+                metavar="SECONDS",
+                type=float,
+            ),
+        },
+    ),
+    Verb(
+        "inspect",
+        "say where every rank of a job is now, and who is elsewhere",
+        "rankdeck.cli.inspect:inspect",
+        {"job": _JOB},
+    ),
+    Verb(
+        "report",
+        "write all about a job into one archive, to attach to a ticket",
+        "rankdeck.cli.report:report",
+        {
+            "job": _JOB,
+            "--output": _option(
+                "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
+            ),
+            "--full": _flag("all of every log, not only its last megabyte"),
+        },
+    ),
+    Verb(
+        "replay",
+        "show a job again as it happened",
+        "rankdeck.cli.replay:replay",
+        {
+            "job": _JOB,
+            "--speed": _option(
+                "times as fast as it was (default 10)",
+                metavar="N",
+                type=float,
+                default=10.0,
+            ),
+        },
+    ),
+    Verb(
+        "attach",
+        "open the console, on JOB if one is named; not on a terminal: show what it writes until it ends",
+        "rankdeck.cli.attach:attach",
+        {"job": {**_JOB, "nargs": "?", "default": ""}},
+    ),
+    Verb(
+        "export",
+        "serve the numbers of all nodes to Prometheus, until Ctrl-C",
+        "rankdeck.cli.export:export",
+        {
+            "--listen": _option(
+                "address and port (default 127.0.0.1:9464)",
+                metavar="HOST:PORT",
+                default="127.0.0.1:9464",
+            ),
+            "--simulated": _flag('also numbers that are made up, with simulated="1"'),
+        },
+    ),
+    Verb(
+        "demo",
+        "an embedded cluster of three virtual nodes; alone: start it and open the console",
+        "rankdeck.cli.demo:demo",
+        {
+            "action": _option(
+                "start, stop or describe it",
+                nargs="?",
+                choices=("up", "down", "status"),
+            ),
+            "--fault": _option(
+                "make numbers of a sick node up, e.g. gpu:hot@node2, rdma:flap; may be repeated",
+                metavar="WHAT:FAULT[@NODE]",
+                action="append",
+                default=[],
+            ),
+        },
+    ),
+)
+AGENT_MORE = """Anything else is the agent itself, on this machine: `rankdeck agent sample` is
+`rankdeck-agent sample`; `rankdeck-agent --help` lists what it does."""
+AGENT_HELP = "keep agents on nodes: install, uninstall, status; else the node's side"
+_NODES = _option(
+    "e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default=""
+)
+_SYSTEM = _flag("a service of the system (the default); needs root or sudo")
+_USER = {**_flag("a service of the login user"), "action": "store_false"}
+_SCOPE = {
+    "--system": {**_SYSTEM, "default": True},
+    "--user": {**_USER, "dest": "system"},
+}
+_DRY = {"--dry-run": _flag("print the exact files and commands, do nothing")}
+AGENT_VERBS = (
+    Verb(
+        "install",
+        "put the agent on nodes as a systemd service that publishes to the site's broker",
+        "rankdeck.cli.installed:install",
+        {"nodes": _NODES, **_SCOPE, **_DRY},
+    ),
+    Verb(
+        "uninstall",
+        "stop the service and take away all of it",
+        "rankdeck.cli.installed:uninstall",
+        {"nodes": _NODES, **_SCOPE, **_DRY},
+    ),
+    Verb(
+        "status",
+        "whether the service runs, which version, and when it was heard last",
+        "rankdeck.cli.installed:status",
+        {"nodes": _NODES, **_SCOPE},
+    ),
+)
