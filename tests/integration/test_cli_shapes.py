@@ -119,10 +119,10 @@ def test_a_signal_has_its_name() -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["\x1b]0;title\x07", "\x1b[2J", "\x1bPq\x1b\\", "\x9b2J", "\r", "\x07", "\u202e"],
+    ["\x1b]0;title\x07", "\x1b[2J", "\x1bPq\x1b\\", "\x9b", "\r", "\x07", "\u202e"],
 )
 def test_nothing_a_terminal_obeys_gets_through(hostile: str) -> None:
     said = clean(f"a{hostile}b\x1b[31mred", colours=True)
 
-    assert said.replace("\ufffd", "") == "ab\x1b[31mred\x1b[0m"
+    assert said == "ab\x1b[31mred\x1b[0m"
     assert "\x1b" not in clean(said)
