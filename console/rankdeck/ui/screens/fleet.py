@@ -319,7 +319,7 @@ class FleetScreen(DeckScreen):
                 self.say(query.pointed(error, self.size.width - 2), "bad")
 
     def take_back(self) -> bool:
-        filtered = bool(self._filter)
+        filtered = bool(self.view.filter)
         self.typed("")
         return filtered
 
