@@ -29,7 +29,8 @@ class Terminal:
         self._waiting: tuple[bytes, threading.Event] = (b"", threading.Event())
         self._seen = bytearray()
         self._lock = threading.Lock()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -44,6 +45,11 @@ class Terminal:
                 f"no `{text}` in the terminal: {bytes(self._seen[-500:])!r}"
             )
         return time.monotonic() - self.begun
+
+    def close(self) -> None:
+        """To be called once the program has ended: the number of the file may then be another's."""
+        self._reader.join(END)
+        os.close(self._master)
 
     def text(self, width: int = 120, height: int = 40) -> str:
         """The screen now, as lines of text."""
@@ -88,8 +94,9 @@ def terminal(
         start_new_session=True,
     )
     os.close(slave)
+    shown = Terminal(process, master)
     try:
-        yield Terminal(process, master)
+        yield shown
     finally:
         process.terminate()
         try:
@@ -97,4 +104,4 @@ def terminal(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(END)
-        os.close(master)
+        shown.close()
