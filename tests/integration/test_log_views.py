@@ -51,9 +51,9 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 @pytest.fixture(scope="module")
 def job(console: Console) -> str:
     file = console.file("long.yaml", LONG.format(lines=LINES))
-    (started,) = console.objects("run", file, "--detach", "--no-preflight")
-    console.wait_for(started["job"], "done")
-    return started["job"]
+    (ended,) = console.objects("run", file, "--no-preflight")
+    assert ended["state"] == "done"
+    return ended["job"]
 
 
 def test_equal_lines_of_all_ranks_are_one_row_and_the_odd_one_is_named(
