@@ -214,13 +214,13 @@ class Session:
         self.images = Carrier(connections, agents)
         make = plugins.find("backends", self.cluster.backend)
         self._backend = make(connections, agents)
+        self.following.begin(self._backend, self.cancel)
         self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
             self.jobs.restore(job)
             if not job.state.final:
                 self.following.follow(job)
         self._nodes_log.recall(self.fleet, time.time())
-        self.following.begin(self._backend, self.cancel)
         self._start(self._save())
         if link is not None:
             self._start(collect(self.cluster, self.switches))
