@@ -387,6 +387,7 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 # The stream adds frames that are not in the file:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
 #   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched
-#   now      at                            every 2 s: liveness and clock
+#   now      at, closing                every 2 s, after what there was: liveness, clock, and whether
+#                                       `closed` is held back until the output is sent
 # stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}},
 # each replacing the one before; end of file ends the follower, never the job.

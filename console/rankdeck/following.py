@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from rankdeck.backends.base import Backend, Follower
@@ -35,6 +36,15 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
         await asyncio.sleep(LOOK_PERIOD)
 
 
+@dataclass
+class Wanted:
+    """What is on screen of a job: `late` nodes have not said yet how much there is."""
+
+    ranks: tuple[int, ...]
+    backlog: int | None
+    late: set[str] = field(default_factory=set[str])
+
+
 class Following:
     """The owner of all followers; `start` runs a task as long as the session is open."""
 
@@ -50,6 +60,7 @@ class Following:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
+        self._wanted: dict[str, Wanted] = {}
 
     def begin(
         self, backend: Backend, cancel: Callable[[str], Awaitable[object]]
@@ -79,7 +90,26 @@ class Following:
             return
         if job_id not in self._followers:
             self.follow(job)
-        self._followers[job_id].watch(self.jobs.resume_offsets(job_id, ranks, backlog))
+        self._wanted[job_id] = Wanted(tuple(ranks), backlog)
+        self._ask(job_id)
+
+    def _ask(self, job_id: str) -> None:
+        """Ask for the end of what was written only where it is known: else all of it would come."""
+        follower, wanted = self._followers[job_id], self._wanted[job_id]
+        late: set[str] = set()
+        if wanted.backlog is not None:
+            nodes = (node.node for node in self.jobs.job(job_id).plan.nodes)
+            late = {node for node in nodes if not follower.told(node)}
+        where = {rank.rank: rank.node for rank in self.jobs.job(job_id).ranks}
+        ready = [rank for rank in wanted.ranks if where.get(rank) not in late]
+        follower.watch(self.jobs.resume_offsets(job_id, ready, wanted.backlog))
+        wanted.late = late
+
+    def _ask_again(self, job_id: str) -> None:
+        """Once a node has told: ask for its ranks too."""
+        wanted, follower = self._wanted.get(job_id), self._followers[job_id]
+        if wanted and any(follower.told(node) for node in wanted.late):
+            self._ask(job_id)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
         """Call `hear` with everything that comes of this job, after it was taken in."""
@@ -123,10 +153,12 @@ class Following:
                 self._chronicle.take(event)
                 if hear := self._listeners.get(job_id):
                     hear(event)
+                self._ask_again(job_id)
         except RankdeckError as error:
             self.jobs.note(job_id, str(error))
         finally:
             self._followers.pop(job_id, None)
+            self._wanted.pop(job_id, None)
             self._chronicle.save(self.jobs.job(job_id), time.time())
 
     async def _judge(self, cancel: Callable[[str], Awaitable[object]]) -> None:

@@ -70,11 +70,12 @@ class Follower:
     def round(self, now: float) -> list[bytes]:
         """The frames of one round."""
         frames = [_line(event) for event in self._new_events()]
-        if self._is_due("now", now, _NOW_PERIOD):
-            frames.append(_line({"kind": "now", "at": time.time()}))
         frames += self._data()
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
+        if self._is_due("now", now, _NOW_PERIOD):
+            closing = self._closed is not None
+            frames.append(_line({"kind": "now", "at": time.time(), "closing": closing}))
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
         if self.over and self._closed is not None:

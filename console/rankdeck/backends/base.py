@@ -23,6 +23,10 @@ class Follower(Protocol):
         """Whether every node that answers has told all that happened up to now."""
         ...
 
+    def told(self, node: str) -> bool:
+        """Whether this node has said how much its ranks have written."""
+        ...
+
     async def close(self) -> None: ...
 
 

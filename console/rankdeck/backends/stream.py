@@ -26,6 +26,8 @@ class NodeStream:
         self.closed = False
         self.caught_up = False
         """What was there when we connected has been told."""
+        self.told = False
+        """How much each rank has written was told once."""
         self.fresh_watch = False
         """The watch line has changed since it was last sent."""
         self.spawns: dict[str, Mapping[str, Any]] = {}
@@ -100,7 +102,9 @@ class NodeStream:
             return None
         kind = head["kind"]
         if kind == "now":
-            self.caught_up = True
+            self.told = True
+            # A job that is closing has its end still to tell.
+            self.caught_up = head.get("closing") is not True
             return None
         if kind == "data":
             return self._chunk(head, data, at - self.offset)
