@@ -242,6 +242,15 @@ abort: {enabled: true, countdown: 1}
     assert not left_of(job["job"])
 
 
+def test_the_end_of_a_job_with_much_output_is_known_at_once(console: Console) -> None:
+    wordy = "job: wordy\nlaunch: plain\nnodes: 2\nranks_per_node: 3\ncommand: [seq, '200000']\n"
+    started = console.objects("run", console.file("w.yaml", wordy), "--detach")[-1]
+
+    done = console.wait_for(started["job"], "done")
+
+    assert {rank["state"] for rank in done["ranks"]} == {"done"}
+
+
 @pytest.mark.parametrize(("options", "code"), [((), 2), (("--no-preflight",), 127)])
 def test_a_missing_program_is_one_sentence(
     console: Console, options: tuple[str, ...], code: int
