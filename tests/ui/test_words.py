@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.search import Search
 from rankdeck.model.job import Chunk
+from rankdeck.model.text import printable
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, commands, panes, query, verbs, words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import ASCII, UNICODE
 from rankdeck.ui.settings import lacks_unicode
 from rankdeck.ui.widgets.canvas import fit, in_ascii
@@ -51,7 +51,7 @@ def test_a_filter_that_cannot_be_read_says_what_to_write(
 
 @given(st.text())
 def test_no_control_character_survives_cleaning(text: str) -> None:
-    shown = clean(text)
+    shown = printable(text)
 
     assert shown.isprintable()
 
@@ -69,7 +69,7 @@ def test_no_control_character_survives_cleaning(text: str) -> None:
     ],
 )
 def test_escapes_are_taken_out_and_other_controls_shown(raw: str, shown: str) -> None:
-    assert clean(raw) == shown
+    assert printable(raw) == shown
 
 
 def test_the_start_of_a_command_is_enough() -> None:
@@ -192,12 +192,12 @@ def test_a_signal_behind_a_shell_is_named() -> None:
 def test_a_cell_is_exactly_as_wide_as_its_column(text: str, width: int) -> None:
     from rich.cells import cell_len
 
-    assert cell_len(fit(clean(text), width)) == width
+    assert cell_len(fit(printable(text), width)) == width
 
 
 @given(st.text())
 def test_ascii_mode_sends_ascii(text: str) -> None:
-    assert in_ascii(clean(text)).isascii()
+    assert in_ascii(printable(text)).isascii()
 
 
 def test_every_command_in_the_table_does_something() -> None:

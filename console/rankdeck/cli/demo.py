@@ -17,6 +17,8 @@ def demo(
         output.progress(
             "demo: ended" if embedded.down() else "demo: nothing was running"
         )
+        if not options.json:
+            return codes.OK
     elif options.action != "status":
         output.progress("demo: starting three virtual nodes …")
         file = embedded.up(options.fault)

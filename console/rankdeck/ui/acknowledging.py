@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rankdeck.model.health import Level
 from rankdeck.model.notice import Ack, seconds_of
-from rankdeck.ui.clean import clean
+from rankdeck.model.text import printable
 from rankdeck.ui.screens.base import DeckScreen
 
 MODE = "acknowledge"
@@ -38,7 +38,7 @@ def answer(
         level = max(found, default=Level.BAD)
         who = getpass.getuser()
         session.acknowledge(
-            Ack(node, check, until, who, clean(why.strip()), device, level)
+            Ack(node, check, until, who, printable(why.strip()), device, level)
         )
-    what = ", ".join(dict.fromkeys(clean(check) for _, check, _ in reasons))
+    what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
     screen.say(f"{what}: known for {span}", "ok")

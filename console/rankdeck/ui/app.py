@@ -16,6 +16,7 @@ from rankdeck.images.copy import Progress, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
+from rankdeck.model.text import printable
 from rankdeck.ui import (
     actions,
     clipboard,
@@ -25,7 +26,6 @@ from rankdeck.ui import (
     themes,
     verbs,
 )
-from rankdeck.ui.clean import clean
 from rankdeck.ui.display import FrameDiff
 from rankdeck.ui.fleetviews import ViewError
 from rankdeck.ui.opening import Opening
@@ -139,7 +139,7 @@ class RankdeckApp(FrameDiff):
                 jobdeeds.show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
-            self.trouble = clean("; ".join(str(error) for error in leaves(group)))
+            self.trouble = printable("; ".join(str(error) for error in leaves(group)))
             self.say(self.trouble, "bad")
             await self._leaving.wait()
         self.exit(1 if self.trouble else 0)
@@ -282,19 +282,21 @@ class RankdeckApp(FrameDiff):
 
     def launch(self, spec: JobSpec) -> None:
         """Start a job and show it."""
-        self.say(f"starting {clean(spec.name)}…")
+        self.say(f"starting {printable(spec.name)}…")
         self.run_worker(
             self._launch(spec), name="launch", group="launch", exclusive=True
         )
 
     async def _launch(self, spec: JobSpec) -> None:
         def tell(progress: Progress) -> None:
-            self.say(f"{clean(spec.name)}: image {clean(progress_words(progress))}")
+            self.say(
+                f"{printable(spec.name)}: image {printable(progress_words(progress))}"
+            )
 
         try:
             job_id = await self.session.launch(spec, tell)
         except RankdeckError as error:
-            self.say(clean(str(error)), "bad")
+            self.say(printable(str(error)), "bad")
             return
         self.say("")
         self.open_job(job_id)
@@ -307,12 +309,12 @@ class RankdeckApp(FrameDiff):
             self.say(str(error), "warn")
             return
         if job.state.final:
-            self.say(f"{clean(job.id)} has ended already", "warn")
+            self.say(f"{printable(job.id)} has ended already", "warn")
             return
 
         def answer(yes: bool | None) -> None:
             if yes:
-                self.say(f"ending {clean(job_id)}…", "warn")
+                self.say(f"ending {printable(job_id)}…", "warn")
                 self.run_worker(self._cancel(job_id), name=f"cancel {job_id}")
 
         self.push_screen(cancel_question(job), answer)
@@ -321,7 +323,7 @@ class RankdeckApp(FrameDiff):
         try:
             report = await self.session.cancel(job_id)
         except RankdeckError as error:
-            self.say(clean(str(error)), "bad")
+            self.say(printable(str(error)), "bad")
             return
         self.say("")
         self.push_screen(report_note(report))
@@ -337,7 +339,7 @@ class RankdeckApp(FrameDiff):
         try:
             verbs.run(self, text)
         except (commands.CommandError, ViewError, RankdeckError) as error:
-            self.say(clean(str(error)), "warn")
+            self.say(printable(str(error)), "warn")
 
     def choose_theme(self, name: str) -> None:
         """Change the colours."""

@@ -3,9 +3,9 @@
 import time
 
 from rankdeck.model.health import Level, Reason
+from rankdeck.model.text import printable
 from rankdeck.state.node import NodeState
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit
 from rankdeck_agent.rules.explain import Finding, coverage_words
@@ -24,7 +24,7 @@ def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
     mark = glyphs.level(reason.level)
     known = reason.acknowledged_until is not None
-    pieces = [piece.strip() for piece in clean(reason.text, 600).split(" · ")]
+    pieces = [piece.strip() for piece in printable(reason.text, 600).split(" · ")]
     age = node.held_s(reason)
     since = f"  {words.age(age)}" if age is not None else ""
     seen = cut(pieces[0], width - 12 - len(since), glyphs.more)
@@ -42,7 +42,7 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
         ]
     if reason.acknowledged_until is not None:
         left = words.age(reason.acknowledged_until - time.time())
-        said = cut(clean(reason.acknowledged_by), width - 34, glyphs.more)
+        said = cut(printable(reason.acknowledged_by), width - 34, glyphs.more)
         lines.append(
             [("           known  ", "dim"), (f"for {left} more, {said}", "accent")]
         )
@@ -71,7 +71,7 @@ def _finding(one: Finding, width: int, glyphs: Glyphs) -> Runs:
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
     room = width - 62
-    evidence = cut(clean(one.evidence, 600), room, glyphs.more) if room > 10 else ""
+    evidence = cut(printable(one.evidence, 600), room, glyphs.more) if room > 10 else ""
     return [
         (f"   {mark.glyph} {one.state:<8}", mark.role),
         (f"{one.number:>3}  {fit(one.title, 46, glyphs.more)}", role),

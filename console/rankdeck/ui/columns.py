@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from rankdeck.model.health import Level
+from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import query, readings, words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.gauges import bar
@@ -131,4 +131,4 @@ def heat(value: float | None) -> str:
 
 def name_cell(name: str, level: Level) -> Runs:
     """The node's name, stronger where something is wrong."""
-    return [(clean(name), "title" if level >= Level.WARN else "text")]
+    return [(printable(name), "title" if level >= Level.WARN else "text")]

@@ -5,10 +5,10 @@ from typing import Protocol
 
 from rankdeck.model.health import Level
 from rankdeck.model.notice import Occurrence
+from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.past import SUMMARY, Frame
 from rankdeck.ui import readings
-from rankdeck.ui.clean import clean
 from rankdeck.ui.columns import NodeColumn, find
 from rankdeck.ui.query import Subject
 
@@ -68,7 +68,7 @@ class Then:
         if not wrong:
             return ""
         more = f" (+{len(wrong) - 1})" if len(wrong) > 1 else ""
-        return clean(wrong[0].text, 600).split(" · ")[0] + more
+        return printable(wrong[0].text, 600).split(" · ")[0] + more
 
     def subject(self, name: str) -> Subject:
         word = self.level(name).word

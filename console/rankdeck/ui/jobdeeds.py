@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.errors import RankdeckError
-from rankdeck.ui.clean import clean
+from rankdeck.model.text import printable
 from rankdeck.ui.screens import catalog
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def replay(deck: "RankdeckApp", job_id: str = "", speed: float = SPEED) -> None:
     """Read a job back from its nodes and show it as it happened."""
     if not (job_id := job_id or shown(deck)):
         return
-    deck.say(f"reading {clean(job_id)} back from its nodes …", "dim")
+    deck.say(f"reading {printable(job_id)} back from its nodes …", "dim")
     work = _replay(deck, job_id, speed)
     deck.run_worker(work, name="replay", group="replay", exclusive=True)
 
@@ -64,7 +64,7 @@ async def _replay(deck: "RankdeckApp", job_id: str, speed: float) -> None:
     try:
         fresh = await deck.session.replay(job_id, speed)
     except RankdeckError as error:
-        deck.say(clean(str(error)), "bad")
+        deck.say(printable(str(error)), "bad")
         return
     deck.say("")
     deck.open_job(fresh)
@@ -77,7 +77,7 @@ def show_first(deck: "RankdeckApp") -> None:
     try:
         job_id = deck.session.jobs.find(deck.first_job).id
     except RankdeckError as error:
-        deck.say(clean(str(error)), "warn")
+        deck.say(printable(str(error)), "warn")
         return
     if deck.first_replay:
         replay(deck, job_id, deck.first_replay)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.past import SUMMARY, Frame
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.columns import NUMBERS
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, cut
@@ -44,7 +44,10 @@ def page(
     level = frame.level(place)
     mark = glyphs.level(level)
     lines.append(
-        [(f" {clean(node.name)}  ", "title"), (f"{mark.glyph} {level.word}", mark.role)]
+        [
+            (f" {printable(node.name)}  ", "title"),
+            (f"{mark.glyph} {level.word}", mark.role),
+        ]
     )
     return [
         *lines,
@@ -85,7 +88,7 @@ def _before(
         if one.node != node.name or one.at > moment or len(lines) > EVENTS:
             continue
         mark = glyphs.level(one.level)
-        text = cut(clean(one.text, 600).split(" · ")[0], width - 26, glyphs.more)
+        text = cut(printable(one.text, 600).split(" · ")[0], width - 26, glyphs.more)
         lines.append(
             [
                 (f"   {words.clock(one.at)}  ", "dim"),

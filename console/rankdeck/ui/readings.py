@@ -3,9 +3,9 @@
 import time
 
 from rankdeck.model.health import Level
+from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.query import Subject
 
 
@@ -56,7 +56,7 @@ def why(node: NodeState) -> str:
 
     worst, *others = reasons
     more = f" (+{len(others)})" if others else ""
-    text = clean(worst.text).split(" · ")[0]
+    text = printable(worst.text).split(" · ")[0]
     return f"{text}{more}"
 
 

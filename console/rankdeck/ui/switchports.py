@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rankdeck.model.health import Level
+from rankdeck.model.text import printable
 from rankdeck.state.switches import SwitchPort
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, fit
 
@@ -25,8 +25,8 @@ def _row(port: SwitchPort, glyphs: Glyphs) -> Runs:
     mark = glyphs.level(_LEVELS[port.up])
     runs: list[Run] = [
         (f"   {mark.glyph} ", mark.role),
-        (fit(clean(port.device), 14, glyphs.more), "text"),
-        (f" {fit(clean(f'{port.switch} {port.port}'), 22, glyphs.more)}", "text"),
+        (fit(printable(port.device), 14, glyphs.more), "text"),
+        (f" {fit(printable(f'{port.switch} {port.port}'), 22, glyphs.more)}", "text"),
         (f" {_STATES[port.up]:<9}", mark.role if not port.up else "dim"),
     ]
     for label, counter in (("in", "in-octets"), ("out", "out-octets")):

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from rankdeck.model.text import printable
 from rankdeck.ui import columns, commands, fleetviews, jobdeeds
-from rankdeck.ui.clean import clean
 from rankdeck.ui.fleetviews import FleetView
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def choices(deck: "RankdeckApp", argument: str) -> list[str]:
 
 def _node(deck: "RankdeckApp", name: str) -> None:
     if name not in {node.name for node in deck.session.cluster.nodes}:
-        raise commands.CommandError(f"no node `{clean(name)}` in this cluster")
+        raise commands.CommandError(f"no node `{printable(name)}` in this cluster")
     deck.open_node(name)
 
 
@@ -83,12 +83,12 @@ def _view(deck: "RankdeckApp", text: str) -> None:
     if word == "save":
         views.save(name.strip() or screen.view_name, screen.view)
         screen.look(screen.view, name.strip() or screen.view_name)
-        screen.say(f"kept as {clean(screen.view_name)}", "ok")
+        screen.say(f"kept as {printable(screen.view_name)}", "ok")
     elif word == "delete":
         views.delete(name.strip())
         if screen.view_name == name.strip():
             screen.look(screen.view, "")
-        screen.say(f"{clean(name)} is forgotten", "ok")
+        screen.say(f"{printable(name)} is forgotten", "ok")
     else:
         screen.look(views.find(text) if text else FleetView(), text)
 
@@ -112,7 +112,7 @@ def _sort(deck: "RankdeckApp", text: str) -> None:
 def _theme(deck: "RankdeckApp", name: str) -> None:
     if name not in deck.palettes:
         there = ", ".join(sorted(deck.palettes))
-        raise commands.CommandError(f"no theme `{clean(name)}`; there are {there}")
+        raise commands.CommandError(f"no theme `{printable(name)}`; there are {there}")
     deck.choose_theme(name)
 
 

@@ -337,6 +337,13 @@ def test_a_mount_that_refuses_is_failed_with_its_reason(tmp_path):
     assert reading.failed[f"disk.used/{path}"] == "No such file or directory"
 
 
+def release(gate):
+    """Let go whoever waits at the gate, and whoever comes after."""
+    writer = os.open(gate, os.O_RDWR | os.O_NONBLOCK)
+    gate.unlink()
+    os.close(writer)
+
+
 def test_a_mount_that_hangs_is_asked_once_and_its_wait_is_told(tmp_path):
     gate, asked = tmp_path / "gate", tmp_path / "asked"
     os.mkfifo(gate)
@@ -348,6 +355,7 @@ def test_a_mount_that_hangs_is_asked_once_and_its_wait_is_told(tmp_path):
     with gate.open("w"):
         pass
     back = settle(mounts, "/nfs", 61.0, lambda r: "disk.used" in r.values)
+    release(gate)
 
     assert [w.values["disk.stuck"]["/nfs"] for w in waits] == [3.0, 8.0, 60.0]
     assert "disk.used" in waits[0].pending

@@ -6,8 +6,8 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.notice import Occurrence
+from rankdeck.model.text import printable
 from rankdeck.ui import acknowledging, past, query, words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -38,11 +38,11 @@ class EventsScreen(DeckScreen):
     def _columns(self) -> tuple[Column, ...]:
         return (
             Column("TIME", 8, lambda row, _: [(words.clock(self._rows[row].at), "dim")], keep=9),
-            Column("NODE", 14, lambda row, _: [(clean(self._rows[row].node), "text")], keep=8),
+            Column("NODE", 14, lambda row, _: [(printable(self._rows[row].node), "text")], keep=8),
             Column("STATE", 9, lambda row, _: self._level(row), keep=10),
             Column("KIND", 5, lambda row, _: [(self._rows[row].kind, "dim")], keep=4),
-            Column("CHECK", 16, lambda row, _: [(clean(self._rows[row].check), "accent")], keep=6),
-            Column("DEVICE", 12, lambda row, _: [(clean(self._rows[row].device), "dim")], keep=3),
+            Column("CHECK", 16, lambda row, _: [(printable(self._rows[row].check), "accent")], keep=6),
+            Column("DEVICE", 12, lambda row, _: [(printable(self._rows[row].device), "dim")], keep=3),
             Column("WHAT", 12, lambda row, _: self._what(row), keep=7, grow=True),
         )  # fmt: skip
 
@@ -52,7 +52,7 @@ class EventsScreen(DeckScreen):
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _what(self, row: str) -> Runs:
-        return [(clean(self._rows[row].text, 600).split(" · ")[0], "text")]
+        return [(printable(self._rows[row].text, 600).split(" · ")[0], "text")]
 
     def tick(self) -> None:
         journal = self.deck.session.fleet.journal

@@ -6,9 +6,9 @@ from rankdeck.model import units
 from rankdeck.model.insight import Explained, Phase, Progress, Stall
 from rankdeck.model.job import FirstFailure, Job
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.text import printable
 from rankdeck.rules.phases import phases
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.readings import since
 from rankdeck.ui.screens.jobs import duration, rank_counts
@@ -72,10 +72,10 @@ def head_lines(
     if job.countdown is not None:
         left = max(-since(job.countdown.deadline), 0.0)
         lines.append([
-            (f" stopping the other ranks in {left:.0f} s ", "warn"), (f" {clean(job.countdown.why)}  ", "text"), ("k", "key"), (" keeps them running", "dim"),
+            (f" stopping the other ranks in {left:.0f} s ", "warn"), (f" {printable(job.countdown.why)}  ", "text"), ("k", "key"), (" keeps them running", "dim"),
         ])  # fmt: skip
     if job.troubles:
-        lines.append([(f" {clean(job.troubles[-1])}", "warn")])
+        lines.append([(f" {printable(job.troubles[-1])}", "warn")])
     return lines
 
 
@@ -85,11 +85,11 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
     )
     return [
         *shown,
-        (f" {clean(job.id)}  ", "title"),
+        (f" {printable(job.id)}  ", "title"),
         (f"{mark.glyph} {job.state}", mark.role),
         (f"  {words.lasted(duration(job))}  ", "text"),
         (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
-        (f"{clean(fold(job.nodes))}  ", "dim"),
+        (f"{printable(fold(job.nodes))}  ", "dim"),
     ]
 
 
@@ -130,7 +130,7 @@ def _progress_line(progress: Progress) -> list[Run]:
         runs += [("━" * full, "ok"), ("─" * (BAR - full), "border")]
         runs.append((f" {progress.share:.0%} ", "text"))
     for name, value in list(progress.values.items())[:4]:
-        runs.append((f" {clean(name)} ", "dim"))
+        runs.append((f" {printable(name)} ", "dim"))
         runs.append((f"{value:,.6g}", "text"))
         if len(numbers := progress.series.get(name, ())) > 2:
             runs.append((f" {_spark(numbers[-SPARK:])}", "accent"))
@@ -147,7 +147,7 @@ def _spark(numbers: Sequence[float]) -> str:
 def _stall_lines(stall: Stall, *, roomy: bool) -> list[Runs]:
     head: list[Run] = [
         (" stalled ", "warn"),
-        (f" {clean(stall.text)}  ", "text"),
+        (f" {printable(stall.text)}  ", "text"),
         ("i", "key"),
         (" looks where every rank is", "dim"),
     ]
@@ -158,9 +158,9 @@ def _meaning(explained: Sequence[Explained], room: int) -> list[Runs]:
     return [
         [
             ("   means ", "dim"),
-            (clean(one.means), "text"),
+            (printable(one.means), "text"),
             ("  try ", "dim"),
-            (clean(one.remedy), "accent"),
+            (printable(one.remedy), "accent"),
         ]
         for one in explained[:room]
     ]
@@ -172,7 +172,7 @@ def _failure_lines(failure: FirstFailure, room: int) -> list[Runs]:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     head: list[Run] = [
         (" first failure ", "bad"),
-        (f" {who} on {clean(failure.node)}, {how}, ", "text"),
+        (f" {who} on {printable(failure.node)}, {how}, ", "text"),
         (f"{words.clock(failure.at, millis=True)}{give}", "text"),
     ]
     if failure.tied:
@@ -183,5 +183,9 @@ def _failure_lines(failure: FirstFailure, room: int) -> list[Runs]:
     last = [line for line in failure.lines if line.strip()]
     return [
         head,
-        *([("   ", "dim"), (clean(line), "stderr")] for line in last[-room:] if room),
+        *(
+            [("   ", "dim"), (printable(line), "stderr")]
+            for line in last[-room:]
+            if room
+        ),
     ]

@@ -8,7 +8,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.logs.filter import Wanted
 from rankdeck.logs.merge import EVENT
 from rankdeck.model.job import Job
-from rankdeck.ui.clean import clean
+from rankdeck.model.text import printable
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.reading import MergedView, OneView
@@ -123,7 +123,7 @@ class Reading(DeckScreen):
         try:
             await work
         except RankdeckError as error:
-            self.say(clean(str(error)), "warn")
+            self.say(printable(str(error)), "warn")
 
     async def _find(self, text: str, *, back: bool) -> None:
         self.say(await self.one.find(text, back=back), "dim")
@@ -256,7 +256,7 @@ class Reading(DeckScreen):
             folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
             state = "${RANKDECK_STATE:-~/.local/state/rankdeck}"
             path = f"{state}/jobs/{self.job_id}/{node}/{folder}"
-            self.deck.copy(path, f"{clean(node)}:{path}")
+            self.deck.copy(path, f"{printable(node)}:{path}")
 
     def action_save(self) -> None:
         rank = self.now.rank
@@ -278,9 +278,9 @@ class Reading(DeckScreen):
         try:
             await asyncio.to_thread(_write_new, path, lines)
         except OSError as error:
-            self.say(f"not saved: {clean(str(error))}", "warn")
+            self.say(f"not saved: {printable(str(error))}", "warn")
         else:
-            self.say(f"saved {len(lines):,} {what} to {clean(str(path))}", "ok")
+            self.say(f"saved {len(lines):,} {what} to {printable(str(path))}", "ok")
 
 
 def _write_new(path: Path, lines: list[str]) -> None:

@@ -7,8 +7,8 @@ from textual.widget import Widget
 
 from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import printable
 from rankdeck.ui import query, words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.readings import since
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
@@ -36,7 +36,7 @@ def failure_text(job: Job) -> str:
     if failure is None:
         return ""
     who = "launcher" if failure.rank is None else f"rank {failure.rank}"
-    return f"{who} on {clean(failure.node)}: {words.ending(failure.exit_code, failure.signal)}"
+    return f"{who} on {printable(failure.node)}: {words.ending(failure.exit_code, failure.signal)}"
 
 
 def duration(job: Job) -> float:
@@ -78,7 +78,7 @@ class JobsScreen(DeckScreen):
             Column(
                 "JOB",
                 28,
-                lambda row, _: [(clean(self._jobs[row].id), "title")],
+                lambda row, _: [(printable(self._jobs[row].id), "title")],
                 keep=11,
             ),
             Column("STATE", 11, lambda row, _: self._state(row), keep=10),
@@ -106,7 +106,7 @@ class JobsScreen(DeckScreen):
             Column(
                 "NODES",
                 18,
-                lambda row, _: [(clean(fold(self._jobs[row].nodes)), "text")],
+                lambda row, _: [(printable(fold(self._jobs[row].nodes)), "text")],
                 keep=6,
             ),
             Column(
@@ -133,7 +133,7 @@ class JobsScreen(DeckScreen):
         if failure := failure_text(job):
             return [*runs, (failure, "bad")]
         if job.stalled:
-            return [*runs, (f"stalled: {clean(job.stalled[0].text)}", "warn")]
+            return [*runs, (f"stalled: {printable(job.stalled[0].text)}", "warn")]
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (rank_counts(job), "dim")]

@@ -11,9 +11,9 @@ from rankdeck.config.changes import filled, form_of
 from rankdeck.errors import RankdeckError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
+from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.compare import plan_difference, without_files
-from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.form import Form
@@ -70,7 +70,10 @@ class LaunchScreen(DeckScreen):
 
     def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]
-        return [(clean(path.stem), "title"), (f"  {clean(path.parent.name)}", "dim")]
+        return [
+            (printable(path.stem), "title"),
+            (f"  {printable(path.parent.name)}", "dim"),
+        ]
 
     # ---- which job
 
@@ -144,7 +147,10 @@ class LaunchScreen(DeckScreen):
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
             return [*head, *self._difference(plan, text)]
-        return [*head, *([(clean(line), _role(line))] for line in without_files(text))]
+        return [
+            *head,
+            *([(printable(line), _role(line))] for line in without_files(text)),
+        ]
 
     def _origin(self) -> list[Runs]:
         if not self._cloned:
@@ -152,7 +158,7 @@ class LaunchScreen(DeckScreen):
         return [
             [
                 ("again  ", "key"),
-                (clean(self._cloned), "title"),
+                (printable(self._cloned), "title"),
                 ("  esc goes back to the files", "dim"),
             ]
         ]
@@ -171,10 +177,10 @@ class LaunchScreen(DeckScreen):
             lines.append(
                 [
                     (
-                        f"{mark.glyph} {clean(node.name)} {node.health.level.word}  ",
+                        f"{mark.glyph} {printable(node.name)} {node.health.level.word}  ",
                         mark.role,
                     ),
-                    (clean(why), "text"),
+                    (printable(why), "text"),
                 ]
             )
         if more := len(ill) - _MOST_WARNED:
@@ -197,13 +203,16 @@ class LaunchScreen(DeckScreen):
         lines = plan_difference(old, before.id, text, plan.job)
         head: Runs = [
             ("against  ", "key"),
-            (clean(before.id), "title"),
+            (printable(before.id), "title"),
             (f"  {before.state}", "dim"),
         ]
         if not lines:
             return [head, [("the same, to the letter", "ok")]]
         roles = {"+": "ok", "-": "bad", "@": "accent"}
-        return [head, *([(clean(line), roles.get(line[:1], "dim"))] for line in lines)]
+        return [
+            head,
+            *([(printable(line), roles.get(line[:1], "dim"))] for line in lines),
+        ]
 
     # ---- keys
 
@@ -249,7 +258,7 @@ class LaunchScreen(DeckScreen):
         try:
             await self.deck.session.preflight(spec, tell)
         except RankdeckError as error:
-            self.say(clean(str(error)), "bad")
+            self.say(printable(str(error)), "bad")
             return
         bad = sum(one.level is Level.BAD for one in self._findings)
         self.say(
@@ -264,16 +273,19 @@ class LaunchScreen(DeckScreen):
         lines: list[Runs] = []
         for one in sorted(ill, key=lambda one: -one.level):
             mark = self.deck.glyphs.level(one.level)
-            where = f"{clean(one.node)}: " if one.node else ""
-            head = (f"{mark.glyph} {clean(one.check)}  ", mark.role)
-            lines.append([head, (f"{where}{clean(one.text)}", "text")])
+            where = f"{printable(one.node)}: " if one.node else ""
+            head = (f"{mark.glyph} {printable(one.check)}  ", mark.role)
+            lines.append([head, (f"{where}{printable(one.text)}", "text")])
             if one.fix:
-                lines.append([("    try ", "dim"), (clean(one.fix), "accent")])
+                lines.append([("    try ", "dim"), (printable(one.fix), "accent")])
         well = dict.fromkeys(o.check for o in self._findings if o.level is Level.OK)
         if well:
             mark = self.deck.glyphs.level(Level.OK)
             lines.append(
-                [(f"{mark.glyph} well  ", mark.role), (clean(" ".join(well)), "dim")]
+                [
+                    (f"{mark.glyph} well  ", mark.role),
+                    (printable(" ".join(well)), "dim"),
+                ]
             )
         return lines
 
@@ -304,7 +316,7 @@ class LaunchScreen(DeckScreen):
 
 
 def _complaint(error: Exception) -> list[Runs]:
-    return [[(clean(line), "bad")] for line in str(error).splitlines()]
+    return [[(printable(line), "bad")] for line in str(error).splitlines()]
 
 
 def _changed(path: Path) -> float:

@@ -7,9 +7,9 @@ from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.text import printable
 from rankdeck.rules.lens import Frame, Group, Inspection, Look
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.text import TextPage
@@ -55,7 +55,7 @@ class LensScreen(DeckScreen):
         """Look anew."""
         if not self._lines:
             self._lines = [
-                [(f" looking at every rank of {clean(self.job_id)} …", "dim")]
+                [(f" looking at every rank of {printable(self.job_id)} …", "dim")]
             ]
         self.say("looking …", "dim")
         self.run_worker(self._look(), name="inspect", exclusive=True)
@@ -64,7 +64,7 @@ class LensScreen(DeckScreen):
         try:
             found = await self.deck.session.inspect(self.job_id)
         except RankdeckError as error:
-            self.say(clean(str(error)), "bad")
+            self.say(printable(str(error)), "bad")
             return
         self._lines = lens_lines(found)
         self.say("")
@@ -74,21 +74,27 @@ class LensScreen(DeckScreen):
 def lens_lines(found: Inspection) -> list[Runs]:
     """The answer, then each place with its ranks and its stack, the odd ones first."""
     lines: list[Runs] = [
-        [(f" {clean(found.job)} ", "title"), (f" at {words.clock(found.at)}", "dim")],
-        [(" answer  ", "warn" if found.odd else "ok"), (clean(found.answer), "title")],
+        [
+            (f" {printable(found.job)} ", "title"),
+            (f" at {words.clock(found.at)}", "dim"),
+        ],
+        [
+            (" answer  ", "warn" if found.odd else "ok"),
+            (printable(found.answer), "title"),
+        ],
         [],
     ]
     odd = [one for one in found.groups if set(one.ranks) <= set(found.odd)]
     for one in [*odd, *(g for g in found.groups if g not in odd)]:
         lines += _group_lines(one, odd=one in odd)
     lines += [
-        [(" not looked at  ", "warn"), (f"{clean(n)}: {clean(why)}", "text")]
+        [(" not looked at  ", "warn"), (f"{printable(n)}: {printable(why)}", "text")]
         for n, why in found.missing.items()
     ]
-    lines += [[(f" {clean(note)}", "dim")] for note in found.notes]
+    lines += [[(f" {printable(note)}", "dim")] for note in found.notes]
     if found.ras:
         lines += [[], [(" NCCL RAS", "title")]]
-        lines += [[(f"   {clean(line)}", "text")] for line in found.ras]
+        lines += [[(f"   {printable(line)}", "text")] for line in found.ras]
     return lines
 
 
@@ -96,7 +102,7 @@ def _group_lines(one: Group, *, odd: bool) -> list[Runs]:
     many = words.many(len(one.looks), "rank")
     head: list[Run] = [
         (f" {many} ", "warn" if odd else "text"),
-        (clean(one.place), "title"),
+        (printable(one.place), "title"),
         (f"  {fold_ranks(one.ranks)}", "dim"),
     ]
     lines: list[Runs] = [head]
@@ -111,19 +117,19 @@ def _frame_line(frame: Frame) -> Runs:
     name, file, line = frame
     return [
         ("     ", "dim"),
-        (f"{clean(name)}  ", "accent"),
-        (f"{clean(file)}:{line}", "dim"),
+        (f"{printable(name)}  ", "accent"),
+        (f"{printable(file)}:{line}", "dim"),
     ]
 
 
 def _look_line(look: Look) -> Runs:
     silent = "" if look.silent is None else f"silent {words.age(look.silent)}, "
     cpu = "" if look.cpu is None else f"CPU {look.cpu:.0%}, "
-    waits = f" in {clean(look.wchan)}" if look.wchan not in ("", "0") else ""
+    waits = f" in {printable(look.wchan)}" if look.wchan not in ("", "0") else ""
     state = STATES.get(look.state, look.state)
     return [
         (f"     rank {look.rank} ", "text"),
-        (f"{clean(look.node)} pid {look.pid}  ", "dim"),
+        (f"{printable(look.node)} pid {look.pid}  ", "dim"),
         (f"{silent}{cpu}{state}{waits}  ", "text"),
-        (clean(look.last), "stderr"),
+        (printable(look.last), "stderr"),
     ]

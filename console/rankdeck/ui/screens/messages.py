@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.model.text import printable
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs, fit
 from rankdeck.ui.widgets.text import TextPage
@@ -51,17 +51,17 @@ class MessagesScreen(DeckScreen):
         signs = PLAIN if self.deck.ascii else SIGNS
         lines: list[Runs] = []
         for record in messages.records:
-            text = clean(f"{record.source}  {record.text}")
+            text = printable(f"{record.source}  {record.text}")
             if self._filter.lower() not in text.lower():
                 continue
             sign, role = signs.get(record.level, ("  info ", "dim"))
-            source = fit(clean(record.source), 14, self.deck.glyphs.more)
+            source = fit(printable(record.source), 14, self.deck.glyphs.more)
             lines.append(
                 [
                     (f" {words.clock(record.at)}  ", "dim"),
                     (sign, role),
                     (f"  {source}  ", "accent"),
-                    (clean(record.text), "text"),
+                    (printable(record.text), "text"),
                 ]
             )
         self.page.show(lines or [[(" nothing to report", "dim")]])

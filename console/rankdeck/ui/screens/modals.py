@@ -11,8 +11,8 @@ from textual.screen import ModalScreen
 from rankdeck.errors import HostKeyError
 from rankdeck.model.job import CancelReport, Job
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import printable
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.readings import since
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.text import TextPage
@@ -41,7 +41,7 @@ class Question(ModalScreen[bool], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="question") as box:
-            box.border_title = clean(str(self.title))
+            box.border_title = printable(str(self.title))
             yield self.page
 
     def on_mount(self) -> None:
@@ -61,9 +61,9 @@ def cancel_question(job: Job) -> Question:
     """Whether to end this job."""
     running = sum(not rank.state.final for rank in job.ranks)
     lines: list[Runs] = [
-        [("job    ", "dim"), (clean(job.id), "title")],
+        [("job    ", "dim"), (printable(job.id), "title")],
         [("ranks  ", "dim"), (f"{running} of {len(job.ranks)} not ended", "text")],
-        [("nodes  ", "dim"), (clean(fold(job.nodes)), "text")],
+        [("nodes  ", "dim"), (printable(fold(job.nodes)), "text")],
         [("age    ", "dim"), (words.lasted(since(job.created)), "text")],
         [],
         [
@@ -88,7 +88,7 @@ def cancel_question(job: Job) -> Question:
 
 def report_note(report: CancelReport) -> Question:
     """What cancel has proved."""
-    lines: list[Runs] = [[("job  ", "dim"), (clean(report.job), "title")], []]
+    lines: list[Runs] = [[("job  ", "dim"), (printable(report.job), "title")], []]
     if not report.left and not report.unverified:
         lines.append(
             [("nothing left", "ok"), (": no process of the job on any node", "text")]
@@ -96,13 +96,17 @@ def report_note(report: CancelReport) -> Question:
     lines += [
         [
             ("left  ", "bad"),
-            (f"{clean(left.node)} pid {left.pid}  ", "text"),
-            (clean(left.command), "dim"),
+            (f"{printable(left.node)} pid {left.pid}  ", "text"),
+            (printable(left.command), "dim"),
         ]
         for left in report.left
     ]
     lines += [
-        [("not verified  ", "warn"), (f"{clean(node)}: ", "text"), (clean(why), "dim")]
+        [
+            ("not verified  ", "warn"),
+            (f"{printable(node)}: ", "text"),
+            (printable(why), "dim"),
+        ]
         for node, why in report.unverified.items()
     ]
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
@@ -117,13 +121,13 @@ class HostKeyQuestion(Question):
 
     def __init__(self, error: HostKeyError) -> None:
         lines: list[Runs] = [
-            [("node         ", "dim"), (clean(error.node), "title")],
+            [("node         ", "dim"), (printable(error.node), "title")],
             [
                 ("fingerprint  ", "dim"),
-                (clean(error.fingerprint) or "not told", "accent"),
+                (printable(error.fingerprint) or "not told", "accent"),
             ],
             [],
-            [(clean(error.why), "text")],
+            [(printable(error.why), "text")],
         ]
         changed = not error.line
         if changed:

@@ -6,11 +6,11 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.health import Level
+from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.intake import number_in
 from rankdeck.state.switches import SwitchPort
 from rankdeck.ui import acknowledging, checks, past, readings, words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.switchports import switch_lines
@@ -51,7 +51,7 @@ class NodeScreen(DeckScreen):
         )
         if node is None:
             self.page.show(
-                [[(f" no node {clean(self.node_name)} in this cluster", "warn")]]
+                [[(f" no node {printable(self.node_name)} in this cluster", "warn")]]
             )
         elif self.deck.moment is not None:
             width = self.size.width - 2
@@ -87,7 +87,7 @@ class NodeScreen(DeckScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = clean(f"{one.device}: {one.text}" if one.device else one.text)
+            text = printable(f"{one.device}: {one.text}" if one.device else one.text)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -139,7 +139,7 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     heard = node.heard_s()
     said = "nothing heard yet" if heard is None else f"heard {words.age(heard)} ago"
     first: list[Run] = [
-        (f" {clean(node.name)}  ", "title"),
+        (f" {printable(node.name)}  ", "title"),
         (f"{mark.glyph} {health.level.word}", mark.role),
         (f"   {said}", "dim"),
         (f"   up {words.age(node.uptime)}" if node.uptime else "", "dim"),
@@ -147,12 +147,12 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     ]
     lines: list[Runs] = [first]
     if node.failed_to_attach:
-        lines.append([(f" agent: {clean(str(node.attach))}", "dim")])
+        lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
     if node.simulated:
         lines.append(
             [
                 (
-                    f" SIMULATED: {', '.join(map(clean, node.simulated))}: these numbers are made up",
+                    f" SIMULATED: {', '.join(map(printable, node.simulated))}: these numbers are made up",
                     "simulated",
                 )
             ]
@@ -224,7 +224,7 @@ def _gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         memory = f"{words.size(used)}/{words.size(there)}" if there else ""
         power = node.value("gpu.power", device)
         lines.append([
-            (f"   {fit(clean(device), 5)} ", "text"),
+            (f"   {fit(printable(device), 5)} ", "text"),
             *bar(node.value("gpu.used", device), wide, glyphs, high=200), _number(words.percent(node.value("gpu.used", device)), 5), (" ", "text"),
             *bar(filled, wide, glyphs, high=98), _number(memory, 12), ("  ", "text"),
             _number(words.celsius(node.value("gpu.temp", device)), 5),
@@ -232,7 +232,7 @@ def _gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
             _number(words.plain(node.value("gpu.ecc_uncorrected", device)), 5),
         ])  # fmt: skip
     model = (
-        clean(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
+        printable(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
         if node.hello
         else ""
     )
@@ -254,7 +254,7 @@ def _traffic(
         )
         runs: list[Run] = [
             (f"   {sign.glyph} ", sign.role),
-            (fit(clean(device), 14, glyphs.more), "text"),
+            (fit(printable(device), 14, glyphs.more), "text"),
         ]
         for way in ("rx", "tx"):
             metric = f"{prefix}.{way}"
@@ -280,7 +280,7 @@ def _mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     for device in devices:
         used = node.value("disk.used", device)
         runs: list[Run] = [
-            (f"   {fit(clean(device), 20, glyphs.more)} ", "text"),
+            (f"   {fit(printable(device), 20, glyphs.more)} ", "text"),
             *bar(used, wide, glyphs),
         ]
         runs += [
@@ -299,7 +299,7 @@ def _mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 def _failed(node: NodeState) -> list[Runs]:
     """What could not be read, and why: never a zero."""
     rows: list[Runs] = [
-        [(f"   {fit(clean(name), 24)} ", "warn"), (clean(why), "text")]
+        [(f"   {fit(printable(name), 24)} ", "warn"), (printable(why), "text")]
         for name, why in node.failed.items()
     ]
     return [*_title(node, "Could not be read", "-"), *rows] if rows else []
@@ -309,7 +309,9 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(readings.LEVEL_OF_WORD.get(event.level, Level.UNKNOWN))
-        text = clean(f"{event.device}: {event.text}" if event.device else event.text)
+        text = printable(
+            f"{event.device}: {event.text}" if event.device else event.text
+        )
         lines.append(
             [
                 (f"   {words.clock(event.at)}  ", "dim"),
@@ -327,7 +329,7 @@ def _inventory(node: NodeState) -> list[Runs]:
     if booted := number_in(rows.get("boot.at", "")):
         rows["boot.at"] = words.day(booted)
     lines: list[Runs] = [
-        [(f"   {fit(clean(name), 24)} ", "dim"), (clean(text), "text")]
+        [(f"   {fit(printable(name), 24)} ", "dim"), (printable(text), "text")]
         for name, text in sorted(rows.items())
     ]
     return [*_title(node, "Inventory", "-"), *lines]

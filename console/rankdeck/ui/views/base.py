@@ -8,10 +8,10 @@ from textual.widget import Widget
 
 from rankdeck.logs.order import silence
 from rankdeck.model.job import Job, RankState, State
+from rankdeck.model.text import printable
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import words
-from rankdeck.ui.clean import clean
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.views.choice import Choice
 from rankdeck.ui.widgets.canvas import Run
@@ -76,7 +76,7 @@ class Scene:
         title = [
             (f"{mark.glyph} ", mark.role),
             (f"{one.rank}", "title"),
-            (f" {clean(one.node)} ", "text"),
+            (f" {printable(one.node)} ", "text"),
             (said, mark.role),
         ]
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)

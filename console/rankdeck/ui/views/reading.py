@@ -10,8 +10,8 @@ from rankdeck.logs.merge import EVENT, MergedLog
 from rankdeck.model.job import Job, LogPlace
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.notice import Occurrence
+from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
-from rankdeck.ui.clean import clean
 from rankdeck.ui.port import OutputPort
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.views.deep import PART, Deep, before, fetch
@@ -54,7 +54,7 @@ class OneView:
 
     def _title(self, job: Job) -> list[Run]:
         if self.rank == LAUNCHER:
-            node = clean(job.nodes[0]) if job.nodes else ""
+            node = printable(job.nodes[0]) if job.nodes else ""
             return [("launcher", "title"), (f"  {node}", "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
         title = self._scene.title(job, found) if found else []
@@ -250,5 +250,8 @@ class Told:
 
 def _cleaned(one: Occurrence) -> Occurrence:
     return replace(
-        one, node=clean(one.node), device=clean(one.device), text=clean(one.text)
+        one,
+        node=printable(one.node),
+        device=printable(one.device),
+        text=printable(one.text),
     )
