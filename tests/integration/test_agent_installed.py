@@ -257,7 +257,7 @@ async def test_missing_accounts_are_made_and_the_operator_is_told(
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [("n[1-", "not a node set"), ("x9", "no node x9"), ("n3", "no node n3")],
+    [("n[1-", "not a node set"), ("x9", "no node `x9`"), ("n3", "no node `n3`")],
 )
 async def test_a_wrong_node_set_is_bad_input(
     site, monkeypatch, capsys, given, why

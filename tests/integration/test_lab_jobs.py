@@ -164,7 +164,7 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
         "job: cut\nlaunch: plain\nnodes: 2\nranks_per_node: 1\nabort: {enabled: false}\n"
         "command: [sh, -c, 'i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done']\n"
     )
-    with operator.start("run", file, "--json") as watcher:
+    with operator.start("run", file, "--json", "--no-preflight") as watcher:
         wait_until(
             lambda: operator.lab.processes("n2", "line $i") > 0, 40, "the job on n2"
         )
@@ -180,7 +180,9 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
 
 
 def test_a_crashed_node_stops_the_others(operator: Operator) -> None:
-    with operator.start("run", operator.job_file(SLEEPERS), "--json") as watcher:
+    with operator.start(
+        "run", operator.job_file(SLEEPERS), "--json", "--no-preflight"
+    ) as watcher:
         wait_until(
             lambda: operator.lab.processes("n3", "sleep 600") > 0, 40, "the job on n3"
         )
@@ -189,6 +191,7 @@ def test_a_crashed_node_stops_the_others(operator: Operator) -> None:
             out, err = watcher.communicate(timeout=LIMIT)
         finally:
             operator.lab.boot("n3")
+    assert out, err
     job = json.loads(out.splitlines()[-1])
 
     assert watcher.returncode != 0

@@ -21,6 +21,9 @@ from rankdeck_agent.wire import NodePlan
 
 START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
+"""Seconds beyond the grace in which a node that cannot be reached is tried again."""
+CANCEL_LIMIT = 30.0
+"""Seconds beyond the grace for a node at work: a container runtime may take its time."""
 _RETRY = 1.0
 
 
@@ -112,8 +115,8 @@ class SshBackend:
         deadline = time.monotonic() + grace + CANCEL_SLACK
         while True:
             try:
-                limit = max(1.0, deadline - time.monotonic())
-                return _left(node, await self._agent(node, argv, b"", limit))
+                answer = await self._agent(node, argv, b"", grace + CANCEL_LIMIT)
+                return _left(node, answer)
             except UnreachableError:
                 if time.monotonic() + _RETRY >= deadline:
                     raise
