@@ -36,11 +36,12 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.setup
 demo: setup
 	$(BIN)/rankdeck demo
 
-# Real programs for the slow tests: where they cannot be had, those tests skip by name.
+# Real programs for the slow tests: where they cannot be had, those tests skip by name. A test that fails
+# runs once more, and the last line counts such reruns: launchers and container runtimes have races of their own.
 test: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
-	$(PYTEST) $(EXTRA_PYTEST)
+	$(PYTEST) --reruns 1 $(EXTRA_PYTEST)
 
 fast: dev
 	$(PYTEST) -m "not slow" $(EXTRA_PYTEST)
