@@ -96,14 +96,13 @@ class Following:
     def _ask(self, job_id: str) -> None:
         """Ask for the end of what was written only where it is known: else all of it would come."""
         follower, wanted = self._followers[job_id], self._wanted[job_id]
-        late: set[str] = set()
-        if wanted.backlog is not None:
-            nodes = (node.node for node in self.jobs.job(job_id).plan.nodes)
-            late = {node for node in nodes if not follower.told(node)}
-        where = {rank.rank: rank.node for rank in self.jobs.job(job_id).ranks}
-        ready = [rank for rank in wanted.ranks if where.get(rank) not in late]
+        plan = self.jobs.job(job_id).plan
+        untold = [node for node in plan.nodes if not follower.told(node.node)]
+        late = [] if wanted.backlog is None else untold
+        unknown = {rank for node in late for rank in node.ranks}
+        ready = [rank for rank in wanted.ranks if rank not in unknown]
         follower.watch(self.jobs.resume_offsets(job_id, ready, wanted.backlog))
-        wanted.late = late
+        wanted.late = {node.node for node in late}
 
     def _ask_again(self, job_id: str) -> None:
         """Once a node has told: ask for its ranks too."""

@@ -6,18 +6,17 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rankdeck.backends.base import Follower
 from rankdeck.backends.submitted import (
+    Submitted,
     document_plan,
     gpus_per_node,
-    not_yet,
     options,
     ranks_per_node,
 )
 from rankdeck.backends.tokens import shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Launch, Plan
+from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 
 Object = dict[str, Any]
@@ -29,7 +28,7 @@ DEFAULT_PORT = "29500"
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
-class KubernetesBackend:
+class KubernetesBackend(Submitted):
     """Writes the manifest; applying it is the user's."""
 
     name: ClassVar[str] = "kubernetes"
@@ -40,15 +39,6 @@ class KubernetesBackend:
         middle = "worker-" if spec.launch is Launch.MPI else ""
         pods = [f"{name}-{middle}{i}" for i in range(spec.nodes)]
         return document_plan(cluster, spec, job, pods, manifest(cluster, spec, job))
-
-    async def launch(self, plan: Plan) -> Plan:
-        raise not_yet("launching", self.name)
-
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        raise not_yet("following", self.name)
-
-    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
-        raise not_yet("cancelling", self.name)
 
 
 def job_name(job: str) -> str:

@@ -3,19 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from rankdeck.backends.base import Follower
 from rankdeck.backends.layout import find_runtime
 from rankdeck.backends.submitted import (
+    Submitted,
     document_plan,
     gpus_per_node,
-    not_yet,
     options,
     ranks_per_node,
 )
 from rankdeck.backends.tokens import file_lines, shell_line, shell_word
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Launch, Plan
+from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck_agent.wire import RUN_TOKEN, NodeFile
 
 RUN = '"$RANKDECK_RUN"'
@@ -37,7 +36,7 @@ _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the ports that Linux gives out by itself."""
 
 
-class SlurmBackend:
+class SlurmBackend(Submitted):
     """Writes the script; submitting it is the user's."""
 
     name: ClassVar[str] = "slurm"
@@ -46,15 +45,6 @@ class SlurmBackend:
         """The sbatch script as the plan's text."""
         names = [f"{job}-node{i}" for i in range(spec.nodes)]
         return document_plan(cluster, spec, job, names, script(cluster, spec, job))
-
-    async def launch(self, plan: Plan) -> Plan:
-        raise not_yet("launching", self.name)
-
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        raise not_yet("following", self.name)
-
-    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
-        raise not_yet("cancelling", self.name)
 
 
 def script(cluster: Cluster, spec: JobSpec, job: str) -> str:

@@ -2,14 +2,13 @@
 
 import time
 
-from textual.widget import Widget
-
 from rankdeck.logs.collapse import Collapse, Folded, folded
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.ui import words
 from rankdeck.ui.views.base import Scene
+from rankdeck.ui.views.rows import Rows
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.foldlist import Entry, FoldList, column
 
@@ -22,27 +21,18 @@ SHOWN = 500
 WIDEST = 24
 
 
-class CollapsedView:
+class CollapsedView(Rows):
     """Each kind of line once, with the ranks that wrote it; what few ranks wrote comes first."""
 
     name = "collapsed"
 
     def __init__(self, scene: Scene, table: FoldList) -> None:
-        self._scene, self._table = scene, table
+        super().__init__(scene, table)
         self._collapse = Collapse({})
         self._opened: set[int] = set()
         self.by_time = False
         self._judged = 0.0
         self.busy = False
-
-    @property
-    def widget(self) -> Widget:
-        return self._table
-
-    @property
-    def rank(self) -> int | None:
-        entry = self._table.entry
-        return entry.ranks[0] if entry else None
 
     def enter(self, job: Job) -> None:
         ranks = [one.rank for one in self._scene.ranks(job)]
@@ -134,17 +124,6 @@ class CollapsedView:
         if isinstance(entry.key, int):
             self._opened ^= {entry.key}
             self.refresh(job)
-
-    def wanted(self) -> tuple[int, ...]:
-        """The ranks of the entry under the cursor."""
-        return self._table.entry.ranks if self._table.entry else ()
-
-    def note(self, job: Job) -> str:
-        del job
-        return self._scene.choice.said
-
-    def texts(self) -> tuple[list[str], str]:
-        return self._table.texts(), "rows"
 
 
 def _who(row: Folded) -> str:

@@ -2,8 +2,6 @@
 
 import time
 
-from textual.widget import Widget
-
 from rankdeck.logs.diff import (
     Branch,
     Comparison,
@@ -18,6 +16,7 @@ from rankdeck.state.lines import Line
 from rankdeck.ui import words
 from rankdeck.ui.sgr import painted
 from rankdeck.ui.views.base import Scene
+from rankdeck.ui.views.rows import Rows
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.foldlist import Entry, FoldList
 
@@ -31,13 +30,13 @@ SHOWN = 500
 """Entries in the list: more nobody reads."""
 
 
-class DiffView:
+class DiffView(Rows):
     """Ranks by where they leave the majority; or two ranks beside each other."""
 
     name = "diff"
 
     def __init__(self, scene: Scene, table: FoldList) -> None:
-        self._scene, self._table = scene, table
+        super().__init__(scene, table)
         self.pair: tuple[int, int] | None = None
         """Two ranks to compare; None: all of them with the majority."""
         self._judged = 0.0
@@ -46,15 +45,6 @@ class DiffView:
         self._compared: tuple[int, ...] = ()
         self._comparison = Comparison(())
         self._judging: Steps[tuple[int, tuple[Branch, ...]]] | None = None
-
-    @property
-    def widget(self) -> Widget:
-        return self._table
-
-    @property
-    def rank(self) -> int | None:
-        entry = self._table.entry
-        return entry.ranks[0] if entry else None
 
     def enter(self, job: Job) -> None:
         self._table.restart()
@@ -195,19 +185,8 @@ class DiffView:
                 )
         self._table.show(title, entries)
 
-    def wanted(self) -> tuple[int, ...]:
-        """The ranks of the entry under the cursor."""
-        return self._table.entry.ranks if self._table.entry else ()
-
     def open(self, entry: Entry, job: Job) -> None:
         """Nothing more is folded in here."""
-
-    def note(self, job: Job) -> str:
-        del job
-        return self._scene.choice.said
-
-    def texts(self) -> tuple[list[str], str]:
-        return self._table.texts(), "rows"
 
 
 def _side(who: str, line: Line | None) -> Runs:
