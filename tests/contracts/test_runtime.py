@@ -31,7 +31,7 @@ RECORD = (
 )
 RANK = {
     "OMPI_COMM_WORLD_RANK": "3", "PMIX_SERVER_URI2": "a;tcp4://10.0.0.1:5", "MASTER_ADDR": "n1",
-    "NCCL_IB_HCA": "=mlx5_0", "RANKDECK_JOB": "j-1", "RANKDECK_RUN": "/r", "PYTHONUNBUFFERED": "1",
+    "NCCL_IB_HCA": "=mlx5_0", "RANKDECK_JOB": "j-1", "PYTHONUNBUFFERED": "1",
 }  # fmt: skip
 """Some of what a rank finds in its environment on the host."""
 
@@ -56,6 +56,7 @@ def told(tmp_path: Path):
             **RANK,
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
             "OPAL_PREFIX": "/opt/mpi",
+            "RANKDECK_RUN": str(tmp_path),
         }
         done = subprocess.run(
             wrap(name, launch, **options), env=env, capture_output=True, text=True, check=True
@@ -96,8 +97,13 @@ def test_what_the_launcher_tells_a_rank_goes_in_by_name(told, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["podman", "docker"])
-def test_a_container_carries_the_job_as_a_label(told, name: str) -> None:
-    assert "--label=rankdeck.job=j-1" in told(name, Launch.PLAIN)
+def test_a_container_carries_its_job_and_folder_as_labels(
+    told, name: str, tmp_path: Path
+) -> None:
+    said = told(name, Launch.PLAIN)
+
+    assert {"--label=rankdeck.job=j-1", f"--label=rankdeck.run={tmp_path}"} <= set(said)
+    assert (tmp_path / f"container.{name}").exists()
 
 
 @pytest.mark.parametrize("name", REAL)

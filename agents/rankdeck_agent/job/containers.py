@@ -1,6 +1,5 @@
 """Containers of a job that a runtime still remembers once their processes are gone."""
 
-import re
 import subprocess
 from typing import Any
 
@@ -8,46 +7,43 @@ from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.text import plain
 
 _LIMIT = 5.0
-_TRIES = 3
+_TRIES = 4
 _REMOVE = {
-    "podman": ("podman", "rm", "--force", "--ignore", "--time", "0"),
-    "docker": ("docker", "rm", "--force"),
+    "podman": ("rm", "--force", "--ignore", "--time", "0"),
+    "docker": ("rm", "--force"),
 }
-_ID = re.compile(r"[0-9a-f]{12,64}")
 
 
 def remove(folder: RunFolder) -> list[dict[str, Any]]:
-    """Remove every container that the job made; what could not be removed, as `left` has it.
+    """Remove every container that the job made here; what could not be removed, as `left` has it.
 
-    A runtime writes each container's id to `container.<runtime>.<pid>` in the run folder.
+    A rank that starts a container leaves the file `container.<runtime>` in the run folder, and
+    the folder's path is the container's label. A file with the container's id would not do:
+    Podman deletes it first when it removes a container, and may be ended before the rest.
     """
-    left: list[dict[str, Any]] = []
-    for runtime, command in _REMOVE.items():
-        ids = [
-            text
-            for path in sorted(folder.path.glob(f"container.{runtime}.*"))
-            if _ID.fullmatch(text := path.read_text(errors="replace").strip()[:64])
-        ]
-        if ids and (why := _insist((*command, *ids))):
-            left.append({"pid": 0, "command": f"{runtime} containers: {why}"})
-    return left
+    used = [name for name in _REMOVE if (folder / f"container.{name}").exists()]
+    kept = [(name, why) for name in used if (why := _clear(name, folder))]
+    return [{"pid": 0, "command": f"{name} containers: {why}"} for name, why in kept]
 
 
-def _insist(argv: tuple[str, ...]) -> str:
-    """Why the command failed each time, or "".
+def _clear(runtime: str, folder: RunFolder) -> str:
+    """Why containers are left, or "".
 
     Podman's first answer about a container whose conmon was killed is an error; then it knows.
     """
-    why = ""
+    label = f"label=rankdeck.run={folder.path}"
+    why, ids = "", [""]
     for _ in range(_TRIES):
-        why = _run(argv)
-        if not why:
+        why, ids = _run((runtime, "ps", "--all", "--quiet", "--filter", label))
+        if not why and not ids:
             break
-    return why
+        if ids:
+            why, _ = _run((runtime, *_REMOVE[runtime], *ids))
+    return why or " ".join(ids)
 
 
-def _run(argv: tuple[str, ...]) -> str:
-    """Why the command failed, or ""."""
+def _run(argv: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Why the command failed, or "", and the words it wrote."""
     try:
         done = subprocess.run(
             argv,
@@ -57,6 +53,8 @@ def _run(argv: tuple[str, ...]) -> str:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return plain(str(error), 200)
+        return plain(str(error), 200), []
+    if done.returncode == 0:
+        return "", done.stdout.decode("utf-8", "replace").split()
     said = done.stderr.decode("utf-8", "replace").strip()
-    return plain(said, 200) or f"exit {done.returncode}" if done.returncode else ""
+    return plain(said, 200) or f"exit {done.returncode}", []

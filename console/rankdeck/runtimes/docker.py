@@ -21,8 +21,9 @@ _START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" '
     '--ulimit=memlock=-1 --cap-add=IPC_LOCK "$@"; fi; '
     f"{FORWARD}; "
+    ': >"$RANKDECK_RUN/container.docker"; '
     'exec docker run "--user=$(id -u):$(id -g)" "--label=rankdeck.job=$RANKDECK_JOB" '
-    '"--cidfile=$RANKDECK_RUN/container.docker.$$" "$@"'
+    '"--label=rankdeck.run=$RANKDECK_RUN" "$@"'
 )
 _ALWAYS = ("--rm", "--net=host", "--pid=host", "--ipc=host")
 _GPU = {"nvidia": ("--gpus=all",), "amd": (*AMD_DEVICES, "--group-add=video")}

@@ -16,8 +16,9 @@ from rankdeck.runtimes.common import (
 _START = (
     f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
     'if [ "$(id -u)" != 0 ]; then set -- --userns=keep-id "$@"; fi; '
+    ': >"$RANKDECK_RUN/container.podman"; '
     'exec podman run "--label=rankdeck.job=$RANKDECK_JOB" '
-    '"--cidfile=$RANKDECK_RUN/container.podman.$$" "$@"'
+    '"--label=rankdeck.run=$RANKDECK_RUN" "$@"'
 )
 _ALWAYS = (
     "--rm", "--env-host", "--net=host", "--pid=host", "--ipc=host", "--ulimit=host",
