@@ -16,6 +16,9 @@ from rankdeck_agent.job.remains import close_for, supervisor_pid
 
 _POLL = 0.05
 _PROOF = 2.0
+_CARE = 5.0
+_CARETAKERS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
+"""What takes a container away once its program is dead; Podman needs long where it was killed too."""
 _UNKILLABLE = " (state D: waits for a driver or a file system and cannot be killed; the node may need a reboot)"
 
 
@@ -104,7 +107,7 @@ def _to_ask(
 
 def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
     """KILL, launchers last: a launcher killed first would leave its ranks to nobody."""
-    rows = hunt.look()
+    rows = _without_caretakers(hunt.look())
     daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
     for group in (
         ranks & set(rows),
@@ -113,7 +116,16 @@ def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
     ):
         _signal(rows, group, signal.SIGKILL)
     _signal(rows, launchers & set(rows), signal.SIGKILL)
+    hunt.wait(_CARE, _kill_programs)
     cgroup.kill(hunt.folder)
+
+
+def _kill_programs(rows: dict[int, Process]) -> None:
+    _signal(rows, _without_caretakers(rows), signal.SIGKILL)
+
+
+def _without_caretakers(rows: dict[int, Process]) -> dict[int, Process]:
+    return {pid: row for pid, row in rows.items() if row.name not in _CARETAKERS}
 
 
 def _signal(rows: dict[int, Process], pids: Iterable[int], number: int) -> None:

@@ -1,13 +1,16 @@
 """Containers of a job that a runtime still remembers once their processes are gone."""
 
+import fcntl
 import subprocess
+import time
 from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.text import plain
 
-_LIMIT = 5.0
-_TRIES = 4
+_LIMIT = 20.0
+"""Seconds in all: Podman alone waits 5 for a container whose conmon was killed."""
+_PAUSE = 0.2
 _REMOVE = {
     "podman": ("rm", "--force", "--ignore", "--time", "0"),
     "docker": ("rm", "--force"),
@@ -27,29 +30,33 @@ def remove(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def _clear(runtime: str, folder: RunFolder) -> str:
-    """Why containers are left, or "".
+    """Why containers are left, or ""; one at a time, for two `podman rm` hinder each other.
 
     Podman's first answer about a container whose conmon was killed is an error; then it knows.
     """
-    label = f"label=rankdeck.run={folder.path}"
-    why, ids = "", [""]
-    for _ in range(_TRIES):
-        why, ids = _run((runtime, "ps", "--all", "--quiet", "--filter", label))
-        if not why and not ids:
-            break
-        if ids:
-            why, _ = _run((runtime, *_REMOVE[runtime], *ids))
-    return why or " ".join(ids)
+    deadline = time.monotonic() + _LIMIT
+    look = ("ps", "--all", "--quiet", "--filter", f"label=rankdeck.run={folder.path}")
+    with (folder / f"container.{runtime}").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            why, ids = _run((runtime, *look), deadline)
+            if not why and not ids:
+                return ""
+            if ids:
+                why, _ = _run((runtime, *_REMOVE[runtime], *ids), deadline)
+            if time.monotonic() >= deadline:
+                return why or " ".join(ids)
+            time.sleep(_PAUSE)
 
 
-def _run(argv: tuple[str, ...]) -> tuple[str, list[str]]:
+def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
     """Why the command failed, or "", and the words it wrote."""
     try:
         done = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_LIMIT,
+            timeout=max(1.0, deadline - time.monotonic()),
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:

@@ -21,6 +21,7 @@ class Process:
     pgid: int
     state: str
     start: int
+    name: str = ""
 
     @property
     def gone(self) -> bool:
@@ -37,7 +38,10 @@ def process(pid: int) -> Optional[Process]:
     fields = text[text.rfind(")") + 2 :].split()
     if len(fields) < 20:
         return None
-    return Process(pid, int(fields[1]), int(fields[2]), fields[0], int(fields[19]))
+    name = text[text.find("(") + 1 : text.rfind(")")]
+    return Process(
+        pid, int(fields[1]), int(fields[2]), fields[0], int(fields[19]), name
+    )
 
 
 def everything() -> dict[int, Process]:
