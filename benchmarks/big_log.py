@@ -43,7 +43,7 @@ async def _measure(folder: Path, lab: Cluster) -> list[Result]:
     file.write_text(JOB)
     async with open_session(lab, telemetry=False) as session:
         job = await session.launch(read_job(file))
-        await asyncio.wait_for(session.finished(job), LIMIT)
+        await asyncio.wait_for(session.following.finished(job), LIMIT)
         out, size = await asyncio.to_thread(_grow, folder, job)
         # As the node tells of output that nobody watches.
         session.jobs.log(job, 0).expect_end("out", size)

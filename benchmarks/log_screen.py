@@ -67,7 +67,7 @@ async def pour(stage: Stage, file: Path, take: Callable[[Followed], None]) -> No
     """Feed at the wanted rate and write down what that cost."""
     feed = Feed(stage)
     loop = asyncio.get_running_loop()
-    begin, beats, cpu, first = loop.time(), 0, 0.0, 0
+    begin, beats, cpu, first, start = loop.time(), 0, 0.0, 0, 0.0
     while (gone := loop.time() - begin) < WARM + SECONDS:
         if gone >= WARM and not first:
             first, cpu, start = beats, time.process_time(), gone

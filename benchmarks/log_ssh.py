@@ -81,9 +81,9 @@ async def _follow(folder: Path, lab: Cluster) -> tuple[float, int, str]:
     async with open_session(lab, telemetry=False) as session:
         job = await session.launch(read_job(file))
         session.watch(job, range(RANKS), None)
-        await session.started(job)
+        await session.following.started(job)
         before, begin = time.process_time(), time.monotonic()
-        await asyncio.wait_for(session.finished(job), LIMIT)
+        await asyncio.wait_for(session.following.finished(job), LIMIT)
         spent, wall = time.process_time() - before, time.monotonic() - begin
         return spent / max(wall, SECONDS), _lost(session, job), job
 

@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -81,7 +81,7 @@ def alternate(
 @contextmanager
 def running(
     argv: Sequence[str], stdin: bytes = b"", **more: str
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Generator[subprocess.Popen[bytes]]:
     """A process with its standard input held open, ended afterwards."""
     process = subprocess.Popen(
         argv,
@@ -125,7 +125,7 @@ def wait_for_port(port: int, limit: float = 10.0) -> None:
 
 
 @contextmanager
-def scraped(port: int, period: float = 1.0) -> Iterator[None]:
+def scraped(port: int, period: float = 1.0) -> Generator[None]:
     """Asks http://127.0.0.1:PORT/metrics once a period, as Prometheus would."""
     ended = threading.Event()
 

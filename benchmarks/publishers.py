@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-from rankdeck_agent.wire import Sample, encode, topic
+from rankdeck_agent.wire import Sample, Values, encode, topic
 
 CLUSTER = "bench"
 DEVICES = [str(number) for number in range(8)]
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _sample(beat: int) -> Sample:
-    values = {
+    values: Values = {
         m: {d: 1_000_000 + beat + 7 * i for i, d in enumerate(DEVICES)}
         for m in PER_DEVICE
     }

@@ -21,7 +21,7 @@ def run() -> list[Result]:
 
 
 def _run(file: str) -> list[Result]:
-    commands = {
+    commands: dict[str, tuple[str, ...]] = {
         "help": (sys.executable, "-m", "rankdeck", "--help"),
         "check": (
             sys.executable,
