@@ -164,7 +164,7 @@ async def test_order_and_filter_in_the_past_use_what_was_shown_then() -> None:
         stage.fleet.apply(name, Sample(50, 1_050.0, {"cpu.used": {"": used}}))
     async with console(stage) as (app, pilot):
         await shows(app, pilot, "90%")
-        await pilot.press("p")
+        await pilot.press("P")
         await shows(app, pilot, "PAUSED")
         for name in busy:
             stage.fleet.apply(name, Sample(51, 1_051.0, {"cpu.used": {"": 1.0}}))

@@ -162,11 +162,11 @@ async def test_the_picture_can_be_held_and_taken_back_in_time(size) -> None:
     stage = sick()
     async with console(stage, size) as (app, pilot):
         await shows(app, pilot, "✗ bad")
-        await pilot.press("p")
+        await pilot.press("P")
         await shows(app, pilot, "PAUSED at")
         await pilot.press("comma")
         await shows(app, pilot, "PAUSED at")
-        await pilot.press("p")
+        await pilot.press("P")
         await lacks(app, pilot, "PAUSED")
         await shows(app, pilot, "12 of 12 nodes")
 

@@ -104,7 +104,7 @@ async def test_the_failed_rank_comes_first_when_asked(stage: Stage) -> None:
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "● 0 node01")
-        await pilot.press("o")
+        await pilot.press("s")
         await shows(app, pilot, "ordered by unusual")
         await until(pilot, lambda: stage.watched[-1][1][0] == 5, "5 is not first")
 

@@ -92,10 +92,10 @@ async def test_the_plan_is_compared_with_the_last_run(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("3")
         await shows(app, pilot, "mpirun")
-        await pilot.press("d")
+        await pilot.press("D")
         await shows(app, pilot, "no earlier run of this name")
         stage.start("hello-7")
-        await pilot.press("d", "d")
+        await pilot.press("D", "D")
         await shows(app, pilot, "the same, to the letter")
 
 
@@ -119,7 +119,7 @@ async def test_a_job_is_started_again_as_it_was(stage: Stage) -> None:
         time.time(),
     )
     async with console(stage) as (app, pilot):
-        await pilot.press("2", "c")
+        await pilot.press("2", "C")
         await shows(app, pilot, "again  old-9")
         await shows(app, pilot, "mpirun -np 8 sleep 7")
         await pilot.press("escape")
@@ -213,7 +213,7 @@ async def test_preflight_is_shown_beside_the_plan(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("3")
         await shows(app, pilot, "mpirun")
-        await pilot.press("p")
+        await pilot.press("T")
         await shows(app, pilot, "program  node02: `true` is not there")
         await shows(app, pilot, "try install it on node02")
         await shows(app, pilot, "well  port")
@@ -224,7 +224,7 @@ async def test_a_replay_is_opened_and_says_that_it_is_one(stage: Stage) -> None:
     stage.start("old-1")
     stage.jobs.set_clock("old-1", stage.jobs.job("old-1").created + 9)
     async with console(stage) as (app, pilot):
-        await pilot.press("2", "p")
+        await pilot.press("2", "R")
         await shows(app, pilot, "REPLAY")
         await shows(app, pilot, "0:09")
     assert stage.replayed == [("old-1", 4.0)]

@@ -367,7 +367,7 @@ async def test_the_first_failure_is_pinned_and_e_goes_there(stage: Stage) -> Non
         await shows(app, pilot, "following")
 
 
-async def test_k_keeps_the_others_running(stage: Stage) -> None:
+async def test_capital_k_keeps_the_others_running(stage: Stage) -> None:
     stage.start(JOB, 2, 2)
     stage.jobs.set_countdown(
         JOB, Countdown(why="rank 1 failed", deadline=time.time() + 30)
@@ -375,7 +375,7 @@ async def test_k_keeps_the_others_running(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "stopping the other ranks in")
-        await pilot.press("k")
+        await pilot.press("K")
         await shows(app, pilot, "the other ranks keep running")
 
     assert stage.held == [JOB]

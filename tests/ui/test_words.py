@@ -9,7 +9,7 @@ from rankdeck.logs.search import Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.text import printable
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import actions, commands, panes, query, verbs, words
+from rankdeck.ui import commands, panes, query, verbs, words
 from rankdeck.ui.glyphs import ASCII, UNICODE
 from rankdeck.ui.settings import lacks_unicode
 from rankdeck.ui.widgets.canvas import fit, in_ascii
@@ -84,16 +84,6 @@ def test_completion_gives_names_and_then_values() -> None:
 
     assert commands.complete("no", nodes) == ["node "]
     assert commands.complete("node 02", nodes) == ["node gpu-02"]
-
-
-def test_every_action_has_its_own_key_on_each_screen() -> None:
-    for screen in actions.EVERYWHERE:
-        keys = [
-            key
-            for action in actions.for_screen(screen)
-            for key in action.keys.split(",")
-        ]
-        assert len(keys) == len(set(keys)), screen
 
 
 @pytest.mark.parametrize("count", range(1, 17))

@@ -1,4 +1,7 @@
-"""Every action of the console in one table: keys, footer, palette and help come from it."""
+"""Every action of the console in one table: keys, footer, palette and help come from it.
+
+A letter means the same on every screen; `tests/ui/test_keys.py` holds the table to it.
+"""
 
 from dataclasses import dataclass
 
@@ -16,6 +19,9 @@ EVERYWHERE = (
     "help",
     "lens",
 )
+LOGS = ("one", "merged")
+"""Views of the job screen that are logs to read."""
+TABLES = ("collapsed", "diff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class Action:
     screens: tuple[str, ...]
     help: str
     footer: bool = False
+    views: tuple[str, ...] = ()
+    """Views of the job screen whose footer has it; () for all."""
 
     @property
     def target(self) -> str:
@@ -37,8 +45,12 @@ class Action:
 
     @property
     def shown_key(self) -> str:
-        key = self.keys.split(",")[0]
-        return KEY_NAMES.get(key, key)
+        return shown(self.keys.split(",")[0])
+
+    @property
+    def shown_keys(self) -> str:
+        """All of its keys, as a person reads them."""
+        return " ".join(map(shown, self.keys.split(",")))
 
 
 OF_THE_APP = frozenset(
@@ -56,64 +68,63 @@ OF_THE_APP = frozenset(
     }
 )
 KEY_NAMES = {
-    "slash": "/", "colon": ":", "question_mark": "?", "escape": "esc", "enter": "enter", "space": "space",
-    "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "upper_w": "W",
-    "upper_n": "N", "upper_g": "G", "upper_m": "M", "upper_s": "S", "pagedown": "pgdn", "pageup": "pgup",
+    "slash": "/", "colon": ":", "question_mark": "?", "escape": "esc",
+    "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-",
+    "pagedown": "pgdn", "pageup": "pgup", "asterisk": "*",
     "comma": ",", "full_stop": ".", "less_than_sign": "<", "greater_than_sign": ">",
-    "down": "down", "up": "up", "circumflex_accent": "^", "ampersand": "&", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
+    "ampersand": "&", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
 }  # fmt: skip
 
+WALL = ("wall",)
+NOWHERE = ("",)
+"""In no footer of the job screen: there is no room."""
 ACTIONS: tuple[Action, ...] = (
     Action("open", "enter", "open", ("fleet", "jobs", "events"), "Open what is under the cursor", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
-    Action("zoom", "enter,z", "zoom", ("job",), "One rank on the whole screen, or back to the wall", True),
+    Action("zoom", "enter,z", "zoom", ("job",), "One rank on the whole screen, or back to the wall; collapsed: a line of every rank", True, (*WALL, *TABLES)),
     Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
-    Action("search", "slash", "search", ("job",), "Find text in the log of one rank", True),
-    Action("sort", "s", "sort", ("fleet", "jobs"), "Sort by the next column", True),
-    Action("reverse", "S", "reverse", ("fleet", "jobs"), "Turn the order round"),
-    Action("metric", "m", "map", ("fleet",), "What the map shows: state, or a metric", True),
-    Action("next_match", "n", "next", ("job",), "Next match of the search"),
+    Action("search", "slash", "search", ("job",), "Find text in the log of one rank", True, (*WALL, *LOGS)),
+    Action("next_match", "n", "next", ("job",), "Next match of the search", True, LOGS),
     Action("previous_match", "N", "previous", ("job",), "Previous match of the search"),
-    Action("wall", "w", "wall", ("job",), "The newest lines of each rank, in tiles", True),
-    Action("merged", "M", "merged", ("job",), "All chosen ranks in one log, by time", True),
+    Action("failure", "e", "error", ("job",), "In a log the next error that is no repeat; else the rank that failed first", True),
+    Action("previous_error", "E", "error before", ("job",), "The error before"),
+    Action("filter_in", "ampersand", "only", ("job",), "Only lines with this text; empty shows all again", True, LOGS),
+    Action("filter_out", "exclamation_mark", "without", ("job",), "Leave out lines with this text", True, LOGS),
+    Action("follow", "f", "follow", ("job",), "Go to the newest line and stay there", True, LOGS),
+    Action("stamps", "t", "time", ("job",), "Timestamps: off, time of day, since the start, since the line before", True, LOGS),
+    Action("ranks", "r", "ranks", ("job",), "Show only some: 0-7,96,node=gpu[01-04],state=failed; in a list: those of the line", True, (*WALL, *TABLES)),
+    Action("wall", "w", "wall", ("job",), "The newest lines of each rank, in tiles", True, (*LOGS, *TABLES)),
     Action("collapsed", "c", "collapsed", ("job",), "Equal lines once, with the ranks that wrote them", True),
-    Action("diff", "D", "diff", ("job",), "Who leaves the majority where; from one rank: against another", True),
-    Action("ranks", "r", "ranks", ("job",), "Show only some: 0-7,96,node=gpu[01-04],state=failed; in a list: those of the line", True),
-    Action("follow", "f,end", "follow", ("job",), "Go to the newest line and stay there", True),
-    Action("filter_in", "ampersand", "only", ("job",), "Only lines with this text; empty shows all again"),
-    Action("filter_out", "exclamation_mark", "without", ("job",), "Leave out lines with this text"),
-    Action("context", "C", "context", ("job",), "Lines around each one that the filter keeps: 0, 1, 3, 10"),
-    Action("failure", "e", "error", ("job",), "In a log the next error that is no repeat; else the rank that failed first"),
-    Action("previous_error", "E", "error", ("job",), "The error before"),
-    Action("stamps", "t", "time", ("job",), "Timestamps: off, time of day, since the start, since the line before", True),
-    Action("order", "o", "order", ("job",), "Order of the ranks: number, unusual first, node, slowest first; in collapsed: by time"),
+    Action("merged", "M", "merged", ("job",), "All chosen ranks in one log, by time", True),
+    Action("diff", "D", "diff", ("job", "launch"), "Ranks: who leaves the majority where; from one rank, against another. Launch: the plan against the last run", True),
+    Action("inspect", "i", "inspect", ("job", "jobs", "lens"), "Where every rank is now, and who is elsewhere", True),
+    Action("sort", "s", "sort", ("fleet", "jobs", "job"), "The next order. Ranks: number, unusual first, node, slowest first; collapsed: by time", True, (*WALL, "collapsed")),
+    Action("reverse", "S", "reverse", ("fleet", "jobs"), "Turn the order round"),
+    Action("next_page", "right_square_bracket", "page", ("job",), "Next page of ranks; in a log the next rank", True, (*WALL, "one")),
+    Action("previous_page", "left_square_bracket", "page", ("job",), "Previous page of ranks; in a log the rank before"),
+    Action("more", "plus", "more", ("job",), "More ranks on a page; in a filtered log more lines around each one that is kept"),
+    Action("fewer", "minus", "fewer", ("job",), "Fewer, larger panes; in a filtered log fewer lines around"),
     Action("pin", "p", "pin", ("job",), "Keep this rank on every page, or no longer"),
-    Action("fold", "F", "fold", ("job",), "Merged: equal lines of many ranks as one, or each"),
-    Action("events", "v", "events", ("job",), "Merged: what the nodes said in between, or not"),
-    Action("at_node", "at", "node", ("job",), "The node of this line, at its time; escape comes back"),
-    Action("mark", "m", "mark", ("job",), "Mark this line, or no longer"),
-    Action("next_mark", "apostrophe", "next mark", ("job",), "Go to the next marked line"),
-    Action("wrap", "W", "wrap", ("job",), "Wrap long lines"),
-    Action("lofi", "L", "plain", ("job",), "Nothing but the lines, mouse off: copy with the terminal's own means"),
-    Action("save", "a", "save", ("job",), "Save what is shown to a file"),
-    Action("copy_path", "Y", "copy path", ("job",), "Copy where the log lies on its node"),
-    Action("previous_page", "left_square_bracket", "page", ("job",), "Previous page of ranks"),
-    Action("next_page", "right_square_bracket", "page", ("job",), "Next page of ranks", True),
-    Action("more_panes", "plus", "more panes", ("job",), "More ranks on a page"),
-    Action("fewer_panes", "minus", "fewer panes", ("job",), "Fewer, larger panes"),
     Action("launcher", "l", "launcher", ("job",), "What the launcher itself wrote"),
-    Action("inspect", "i", "inspect", ("job", "jobs"), "Where every rank is now, and who is elsewhere", True),
-    Action("again", "r", "again", ("lens",), "Look anew", True),
-    Action("clone", "c", "again", ("jobs",), "Start it again: its form and plan, to change", True),
-    Action("replay", "p", "replay", ("jobs",), "Show it again as it happened, four times as fast", True),
-    Action("part", "tab", "form", ("launch",), "Go on to the form, to the plan, to the files", True),
-    Action("preflight", "p", "preflight", ("launch",), "Ask the nodes what would go wrong", True),
-    Action("difference", "d", "diff", ("launch",), "The plan against the last run of the same name", True),
-    Action("keep", "k", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
-    Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
+    Action("fold", "F", "fold", ("job",), "Merged: equal lines of many ranks as one, or each", True, ("merged",)),
+    Action("events", "v", "events", ("job",), "Merged: what the nodes said in between, or not", True, ("merged",)),
+    Action("at_node", "at", "node", ("job",), "The node of this line, at its time; escape comes back", True, LOGS),
+    Action("mark", "asterisk", "mark", ("job",), "Mark this line, or no longer"),
+    Action("next_mark", "apostrophe", "next mark", ("job",), "Go to the next marked line"),
+    Action("wrap", "W", "wrap", ("job",), "Wrap long lines", True, LOGS),
+    Action("lofi", "L", "plain", ("job",), "Nothing but the lines, mouse off: copy with the terminal's own means"),
+    Action("save", "O", "save", ("job",), "Output to a file: what is shown"),
     Action("copy", "y", "copy", ("fleet", "job"), "Copy the names or lines that are shown"),
+    Action("copy_path", "Y", "copy path", ("job",), "Copy where the log lies on its node"),
+    Action("metric", "m", "map", ("fleet",), "What the map shows: state, or a metric", True),
+    Action("part", "tab", "form", ("launch",), "Go on to the form, to the plan, to the files", True),
+    Action("preflight", "T", "preflight", ("launch",), "Test: ask the nodes what would go wrong", True),
+    Action("clone", "C", "again", ("jobs", "job"), "Start it again: its form and plan, to change", True, NOWHERE),
+    Action("replay", "R", "replay", ("jobs", "job"), "Show it again as it happened, four times as fast", True, NOWHERE),
+    Action("keep", "K", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
+    Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
     Action("acknowledge", "a", "known", ("node", "events"), "Acknowledge for a while: listed, but not counted", True),
-    Action("pause", "p", "pause", ("fleet", "node"), "Hold the picture; again: back to now", True),
+    Action("pause", "P", "pause", ("fleet", "node"), "Hold the picture; again: back to now", True),
     Action("step(-1)", "comma", "earlier", ("fleet", "node"), "One step back in time"),
     Action("step(1)", "full_stop", "later", ("fleet", "node"), "One step forward in time"),
     Action("step(-10)", "less_than_sign", "earlier", ("fleet", "node"), "Ten steps back in time"),
@@ -125,21 +136,24 @@ ACTIONS: tuple[Action, ...] = (
     Action("goto_events", "5", "events", EVERYWHERE, "What happened on the nodes"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
-    Action("back", "escape", "back", ("node", "job", "help", "fleet", "jobs", "launch", "messages", "events", "lens"), "Undo filter or search; else go back"),
+    Action("back", "escape", "back", EVERYWHERE, "Undo filter or search; else go back"),
     Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen quit. Jobs go on"),
     Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Paint the whole screen anew"),
 )  # fmt: skip
 
 MOVES: tuple[tuple[str, str], ...] = (
-    ("j k / arrows", "line by line; on the job screen from pane to pane"),
+    ("j k / arrows", "line by line; on the wall from tile to tile"),
     ("g G / home end", "first, last"),
-    ("pgup pgdn / space b", "a page"),
-    ("h l / arrows", "sideways in a log"),
+    ("pgup pgdn / b space", "a page"),
+    ("left right", "sideways in a log"),
+    ("tab shift+tab", "the next tile of the wall, the next part of a screen"),
+    ("ctrl+p", "all that can be done here, by name"),
     (
         "mouse",
         "click chooses, click again opens, wheel scrolls; shift-drag selects text",
     ),
 )
+"""Keys that move in lists, logs and the wall: `ui/moves`."""
 
 FILTERS: tuple[tuple[str, str], ...] = (
     ("gpu-01", "names or words that contain it"),
@@ -157,6 +171,16 @@ FILTERS: tuple[tuple[str, str], ...] = (
 def for_screen(screen: str) -> tuple[Action, ...]:
     """The actions of one screen, in the order of the table."""
     return tuple(action for action in ACTIONS if screen in action.screens)
+
+
+def shown(key: str) -> str:
+    """A key as a person reads it."""
+    return KEY_NAMES.get(key, key)
+
+
+def key(action_id: str) -> str:
+    """The key of this action, to name it in a sentence."""
+    return next(one.shown_key for one in ACTIONS if one.id == action_id)
 
 
 def bindings(screen: str) -> list[Binding]:

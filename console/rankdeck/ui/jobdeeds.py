@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rankdeck.ui.screens.job import JobScreen
     from rankdeck.ui.screens.jobs import JobsScreen
     from rankdeck.ui.screens.launch import LaunchScreen
+    from rankdeck.ui.screens.lens import LensScreen
 
 SPEED = 4.0
 """Times as fast as it was."""
@@ -39,8 +40,11 @@ def launch_screen(deck: "RankdeckApp") -> "LaunchScreen":
 
 
 def inspect(deck: "RankdeckApp") -> None:
-    """Where its ranks are now."""
-    if job_id := shown(deck):
+    """Where its ranks are now; on that screen, look anew."""
+    screen = deck.deck_screen
+    if screen is not None and screen.deck_name == "lens":
+        cast("LensScreen", screen).look()
+    elif job_id := shown(deck):
         deck.push_screen(catalog.make("lens", job_id))
 
 

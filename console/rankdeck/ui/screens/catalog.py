@@ -20,7 +20,12 @@ SCREENS = {
 """Class by name; its module is called as the screen is."""
 
 
+def kind(name: str) -> "type[DeckScreen]":
+    """The class of the screen of that name."""
+    module = import_module(f"rankdeck.ui.screens.{name}")
+    return cast("type[DeckScreen]", getattr(module, SCREENS[name]))
+
+
 def make(name: str, *arguments: Any) -> "DeckScreen":  # noqa: ANN401 - as its class says
     """A new screen of that name."""
-    module = import_module(f"rankdeck.ui.screens.{name}")
-    return cast("DeckScreen", getattr(module, SCREENS[name])(*arguments))
+    return kind(name)(*arguments)

@@ -47,7 +47,7 @@ def help_lines(about: str, glyphs: Glyphs) -> list[Runs]:
     ]
     order = sorted(TITLES, key=lambda name: name != about)
     lines = _section(
-        "Everywhere", [(action.shown_key, action.help) for action in everywhere]
+        "Everywhere", [(action.shown_keys, action.help) for action in everywhere]
     )
     for name in order:
         own = [
@@ -55,7 +55,7 @@ def help_lines(about: str, glyphs: Glyphs) -> list[Runs]:
         ]
         if own:
             lines += _section(
-                TITLES[name], [(_keys(action), action.help) for action in own]
+                TITLES[name], [(action.shown_keys, action.help) for action in own]
             )
     lines += _section("Moving", actions.MOVES)
     lines += _section(
@@ -63,10 +63,6 @@ def help_lines(about: str, glyphs: Glyphs) -> list[Runs]:
     )
     lines += _section("Filters", actions.FILTERS)
     return lines + _signs(glyphs)
-
-
-def _keys(action: actions.Action) -> str:
-    return " ".join(actions.KEY_NAMES.get(key, key) for key in action.keys.split(","))
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[Runs]:

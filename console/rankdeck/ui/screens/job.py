@@ -74,6 +74,7 @@ class JobScreen(Reading, DeckScreen):
         before = last_run(job, self.deck.session.jobs.all())
         lines = head_lines(job, mark, self.size.height, before)
         self.head.show(lines, self.now.note(job))
+        self.key_bar.about(self.now.name)
         self._show_strip(job)
         self.now.show(job)
         self._work_on()
@@ -268,7 +269,7 @@ class JobScreen(Reading, DeckScreen):
                 self.diff.pair = (self.one.rank, others[0])
         self.bring(self.diff)
 
-    def action_order(self) -> None:
+    def action_sort(self) -> None:
         if self.now is self.collapsed:
             self.collapsed.by_time = not self.collapsed.by_time
             self.bring(self.collapsed)
@@ -302,14 +303,17 @@ class JobScreen(Reading, DeckScreen):
             self.wall.turn(self.job, pages)
             self.refresh_now()
 
-    def action_more_panes(self) -> None:
-        self._resize_page(1)
+    def action_more(self) -> None:
+        self._size(1)
 
-    def action_fewer_panes(self) -> None:
-        self._resize_page(-1)
+    def action_fewer(self) -> None:
+        self._size(-1)
 
-    def _resize_page(self, step: int) -> None:
-        if self.job is not None and self.now is self.wall:
+    def _size(self, step: int) -> None:
+        """More or less at once: tiles on the wall, lines around those that a filter keeps."""
+        if self.view.display:
+            self.surround(step)
+        elif self.job is not None and self.now is self.wall:
             self.wall.resize(self.job, step)
             self.refresh_now()
 
@@ -322,7 +326,3 @@ class JobScreen(Reading, DeckScreen):
         if self.job is not None and self.job.countdown is not None:
             self.deck.session.hold(self.job_id)
             self.say("the other ranks keep running", "ok")
-        elif self.view.display:
-            self.view.scroll_lines(-1)
-        elif self.table.display:
-            self.table.move(-1)

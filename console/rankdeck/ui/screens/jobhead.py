@@ -8,7 +8,7 @@ from rankdeck.model.job import FirstFailure, Job
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.rules.phases import phases
-from rankdeck.ui import words
+from rankdeck.ui import actions, words
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.readings import since
 from rankdeck.ui.screens.jobs import duration, rank_counts
@@ -72,7 +72,7 @@ def head_lines(
     if job.countdown is not None:
         left = max(-since(job.countdown.deadline), 0.0)
         lines.append([
-            (f" stopping the other ranks in {left:.0f} s ", "warn"), (f" {printable(job.countdown.why)}  ", "text"), ("k", "key"), (" keeps them running", "dim"),
+            (f" stopping the other ranks in {left:.0f} s ", "warn"), (f" {printable(job.countdown.why)}  ", "text"), (actions.key("keep"), "key"), (" keeps them running", "dim"),
         ])  # fmt: skip
     if job.troubles:
         lines.append([(f" {printable(job.troubles[-1])}", "warn")])
@@ -148,7 +148,7 @@ def _stall_lines(stall: Stall, *, roomy: bool) -> list[Runs]:
     head: list[Run] = [
         (" stalled ", "warn"),
         (f" {printable(stall.text)}  ", "text"),
-        ("i", "key"),
+        (actions.key("inspect"), "key"),
         (" looks where every rank is", "dim"),
     ]
     return [head, *_meaning(stall.explained, room=1 if roomy else 0)]

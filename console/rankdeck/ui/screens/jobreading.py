@@ -9,6 +9,7 @@ from rankdeck.logs.filter import Wanted
 from rankdeck.logs.merge import EVENT
 from rankdeck.model.job import Job
 from rankdeck.model.text import printable
+from rankdeck.ui import actions
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.reading import MergedView, OneView
@@ -19,7 +20,7 @@ from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
 
 AROUND = (0, 1, 3, 10)
-NO_LOG = "open a rank (enter) or the merged log (M) first"
+NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
 
 
 class Reading(DeckScreen):
@@ -105,7 +106,9 @@ class Reading(DeckScreen):
             return
         if not self.view.jump(back=back):
             nothing = (
-                "no match" if self.view.search else "nothing searched yet; press /"
+                "no match"
+                if self.view.search
+                else f"nothing searched yet; press {actions.key('search')}"
             )
             self.say(nothing, "dim")
 
@@ -136,7 +139,7 @@ class Reading(DeckScreen):
         if self._has_log():
             marked = self.view.mark()
             said = {
-                True: "marked; ' goes to it",
+                True: f"marked; {actions.key('next_mark')} goes to it",
                 False: "no longer marked",
                 None: "no line",
             }
@@ -144,7 +147,7 @@ class Reading(DeckScreen):
 
     def action_next_mark(self) -> None:
         if self._has_log() and not self.view.next_mark():
-            self.say("no line is marked; m marks one", "dim")
+            self.say(f"no line is marked; {actions.key('mark')} marks one", "dim")
 
     # ---- which lines
 
@@ -166,9 +169,17 @@ class Reading(DeckScreen):
         without = (*wanted.without, text) if text else ()
         self.view.want(Wanted(wanted.within, without, wanted.around))
 
-    def action_context(self) -> None:
+    def surround(self, step: int) -> None:
+        """More or fewer lines around each one that the filter keeps."""
         wanted = self.view.wanted
-        around = AROUND[(AROUND.index(wanted.around) + 1) % len(AROUND)]
+        if not wanted:
+            self.say(
+                f"choose lines first: {actions.key('filter_in')} keeps some, {actions.key('filter_out')} leaves some out",
+                "dim",
+            )
+            return
+        place = AROUND.index(wanted.around) + step
+        around = AROUND[min(max(place, 0), len(AROUND) - 1)]
         self.view.want(Wanted(wanted.within, wanted.without, around))
         self.say(f"{around} lines around each one that the filter keeps", "dim")
 

@@ -238,7 +238,7 @@ class LaunchScreen(DeckScreen):
             return
         self.deck.launch(self._spec)
 
-    def action_difference(self) -> None:
+    def action_diff(self) -> None:
         self._compares = not self._compares
         self._show_plan(restart=True)
 

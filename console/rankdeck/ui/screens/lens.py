@@ -46,12 +46,12 @@ class LensScreen(DeckScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.action_again()
+        self.look()
 
     def tick(self) -> None:
         self.page.show(self._lines)
 
-    def action_again(self) -> None:
+    def look(self) -> None:
         """Look anew."""
         if not self._lines:
             self._lines = [

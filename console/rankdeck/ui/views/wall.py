@@ -4,7 +4,7 @@ from textual.widget import Widget
 
 from rankdeck.model.job import Job, RankState
 from rankdeck.model.text import printable
-from rankdeck.ui import panes
+from rankdeck.ui import actions, panes
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Canvas
 from rankdeck.ui.widgets.logwall import LogWall, Pane, tail
@@ -49,7 +49,11 @@ class WallView:
     def note(self, job: Job) -> str:
         ranks = self._scene.ranks(job)
         pages = self._scene.choice.pages(len(ranks), self._size(len(ranks)))
-        page = f"page {self._scene.choice.page + 1}/{pages}  [ ]" if pages > 1 else ""
+        page = (
+            f"page {self._scene.choice.page + 1}/{pages}  {actions.key('previous_page')} {actions.key('next_page')}"
+            if pages > 1
+            else ""
+        )
         return "  ".join(part for part in (self._scene.choice.said, page) if part)
 
     def texts(self) -> tuple[list[str], str]:

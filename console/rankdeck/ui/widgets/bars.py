@@ -87,9 +87,10 @@ class KeyBar(Canvas):
 
     def __init__(self, screen_name: str) -> None:
         super().__init__()
-        self._actions = tuple(
+        self._all = tuple(
             action for action in actions.for_screen(screen_name) if action.footer
         )
+        self._actions = self._all
         self._note = ""
         self._role = "text"
 
@@ -97,6 +98,13 @@ class KeyBar(Canvas):
         """Show this sentence instead of the keys; "" brings them back."""
         if (text, role) != (self._note, self._role):
             self._note, self._role = text, role
+            self.refresh()
+
+    def about(self, view: str) -> None:
+        """The keys that matter in this view of the job screen."""
+        fitting = tuple(one for one in self._all if not one.views or view in one.views)
+        if fitting != self._actions:
+            self._actions = fitting
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:

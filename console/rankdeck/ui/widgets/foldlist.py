@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
+from rankdeck.ui import moves
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
 from rankdeck.ui.widgets.text import cropped, shifted
 
@@ -106,12 +107,8 @@ class FoldList(Canvas, can_focus=True):
         self._top = min(self._top, max(len(self._rows) - self.body, 0))
 
     def on_key(self, event: events.Key) -> None:
-        page, everything = max(self.body // 2, 1), 1 << 30
-        steps = {
-            "down": 1, "j": 1, "up": -1, "pagedown": page, "space": page, "pageup": -page, "b": -page,
-            "home": -everything, "g": -everything, "G": everything, "upper_g": everything,
-        }.get(event.key)  # fmt: skip
-        aside = {"right": 8, "left": -8, "h": -8}.get(event.key)
+        steps = moves.steps(event.key, max(self.body // 2, 1))
+        aside = moves.aside(event.key, 8)
         if steps is not None:
             event.stop()
             self.move(steps)

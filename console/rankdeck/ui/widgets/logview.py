@@ -10,13 +10,14 @@ from rankdeck.logs.search import Search, troubles
 from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
+from rankdeck.ui import actions, moves
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 from rankdeck.ui.widgets.layout import Layout, Stamp, stamp
 from rankdeck.ui.widgets.logrows import Key, LogRows, key_of
 from rankdeck.ui.widgets.logwall import titled
 
 ASIDE = 16
-EVERYTHING = 1 << 40
+EVERYTHING = moves.FAR
 
 
 class LogView(Canvas, can_focus=True):
@@ -181,20 +182,17 @@ class LogView(Canvas, can_focus=True):
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:
-        steps = {
-            "down": 1, "j": 1, "up": -1, "pagedown": self.body - 1, "space": self.body - 1,
-            "pageup": 1 - self.body, "b": 1 - self.body, "home": -EVERYTHING, "g": -EVERYTHING,
-        }.get(event.key)  # fmt: skip
-        aside = {"right": ASIDE, "left": -ASIDE, "h": -ASIDE}.get(event.key)
+        steps = moves.steps(event.key, max(self.body - 1, 1))
+        aside = moves.aside(event.key, ASIDE)
         if steps is not None:
             event.stop()
-            self.scroll_lines(steps)
+            if steps >= EVERYTHING:
+                self.start_following()
+            else:
+                self.scroll_lines(steps)
         elif aside is not None:
             event.stop()
             self.scroll_aside(aside)
-        elif event.key in ("G", "upper_g"):
-            event.stop()
-            self.start_following()
 
     def on_mouse_scroll_down(self) -> None:
         self.scroll_lines(3)
@@ -366,4 +364,4 @@ class LogView(Canvas, can_focus=True):
         fresh = source.total - self._left_at
         if fresh and self.live:
             runs.append((f" +{fresh:,} new ", "warn"))
-        return [*runs, (" stopped, f follows ", "dim")]
+        return [*runs, (f" stopped, {actions.key('follow')} follows ", "dim")]

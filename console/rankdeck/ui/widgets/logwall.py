@@ -8,6 +8,7 @@ from textual import events
 from textual.message import Message
 
 from rankdeck.state.lines import Line, RankLog
+from rankdeck.ui import moves
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.panes import Box, boxes
 from rankdeck.ui.sgr import painted
@@ -84,12 +85,10 @@ class LogWall(Canvas, can_focus=True):
         self.refresh()
 
     def on_key(self, event: events.Key) -> None:
-        moves = {
-            "left": (-1, 0), "h": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1),
-        }  # fmt: skip
-        if event.key in moves:
+        beside = moves.beside(event.key)
+        if beside is not None:
             event.stop()
-            self._neighbour(*moves[event.key])
+            self._neighbour(*beside)
         elif event.key in ("tab", "shift+tab") and self._panes:
             event.stop()
             event.prevent_default()

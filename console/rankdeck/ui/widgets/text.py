@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual import events
 
+from rankdeck.ui import moves
 from rankdeck.ui.widgets.canvas import Canvas, Runs, fit, length
 
 MARGIN = 1
@@ -59,12 +60,8 @@ class TextPage(Canvas, can_focus=True):
         return runs
 
     def on_key(self, event: events.Key) -> None:
-        page, everything = max(self.size.height - 1, 1), len(self._lines)
-        steps = {
-            "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "space": page, "pageup": -page, "b": -page,
-            "home": -everything, "g": -everything, "end": everything, "G": everything, "upper_g": everything,
-        }.get(event.key)  # fmt: skip
-        aside = {"right": 8, "l": 8, "left": -8, "h": -8}.get(event.key)
+        steps = moves.steps(event.key, max(self.size.height - 1, 1))
+        aside = moves.aside(event.key, 8)
         if steps is not None:
             event.stop()
             self.scroll_lines(steps)

@@ -8,6 +8,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 
+from rankdeck.ui import moves
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
 
 GAP = 2
@@ -118,11 +119,7 @@ class VTable(Canvas, can_focus=True):
         self.top = max(min(self.top, len(self.rows) - height), 0)
 
     def on_key(self, event: events.Key) -> None:
-        steps = {
-            "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": self.body, "pageup": -self.body,
-            "space": self.body, "b": -self.body, "home": -len(self.rows), "g": -len(self.rows),
-            "end": len(self.rows), "G": len(self.rows),
-        }.get(event.key if event.key != "upper_g" else "G")  # fmt: skip
+        steps = moves.steps(event.key, self.body)
         if steps is not None:
             event.stop()
             self.move(steps)

@@ -1,0 +1,69 @@
+"""One meaning for each key: the table of actions is held to it, and Help to the table."""
+
+import pytest
+
+from rankdeck.ui import actions, glyphs, moves
+from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.screens import catalog
+from rankdeck.ui.screens.help import help_lines
+
+SAME_IN_SPIRIT = {"enter": "goes on with what is chosen", "slash": "looks for words"}
+"""No letters: keys whose action each screen has its own word for."""
+PAGE, CELLS = 10, 8
+NAMED = [
+    key
+    for action in actions.ACTIONS
+    for key in action.keys.split(",")
+]  # fmt: skip
+
+
+def is_move(key: str) -> bool:
+    return (
+        moves.steps(key, PAGE) is not None
+        or moves.aside(key, CELLS) is not None
+        or moves.beside(key) is not None
+    )
+
+
+@pytest.mark.parametrize("key", sorted(set(NAMED)))
+def test_a_key_means_the_same_on_every_screen(key: str) -> None:
+    meanings = {one.id for one in actions.ACTIONS if key in one.keys.split(",")}
+
+    assert len(meanings) == 1 or key in SAME_IN_SPIRIT
+    assert not is_move(key)
+
+
+def test_an_action_stands_in_the_table_once() -> None:
+    ids = [action.id for action in actions.ACTIONS]
+
+    assert sorted(set(ids)) == sorted(ids)
+
+
+@pytest.mark.parametrize("screen", actions.EVERYWHERE)
+def test_on_each_screen_a_key_does_one_thing(screen: str) -> None:
+    keys = [key for a in actions.for_screen(screen) for key in a.keys.split(",")]
+
+    assert sorted(set(keys)) == sorted(keys)
+
+
+@pytest.mark.parametrize("about", actions.EVERYWHERE)
+def test_help_has_every_key_of_every_screen(about: str) -> None:
+    lines = ["".join(text for text, _ in line) for line in help_lines(about, glyphs.UNICODE)]  # fmt: skip
+    for action in actions.ACTIONS:
+        told = [line for line in lines if action.help in line]
+        assert any(action.shown_keys in line for line in told), action
+
+
+def test_help_has_every_key_that_moves() -> None:
+    told = " ".join(key for key, _ in actions.MOVES).split()
+    every = [*map(chr, range(33, 127)), "space", "pageup", "pagedown", "home", "end"]
+    for key in filter(is_move, every):
+        assert actions.shown(key) in told
+
+
+@pytest.mark.parametrize("screen", actions.EVERYWHERE)
+def test_every_action_can_be_done_on_its_screens(screen: str) -> None:
+    for action in actions.for_screen(screen):
+        of_the_app = action.id in actions.OF_THE_APP
+        place = RankdeckApp if of_the_app else catalog.kind(screen)
+        assert hasattr(place, f"action_{action.id.partition('(')[0]}"), action
