@@ -144,6 +144,25 @@ def test_the_only_cluster_file_is_meant(home: Path) -> None:
     assert "n2" in rankdeck(home, "nodes").stdout
 
 
+@pytest.mark.parametrize("backend", ["slurm", "kubernetes"])
+def test_a_scheduler_gets_a_document_and_a_launch_is_refused(
+    home: Path, backend: str
+) -> None:
+    (home / "site.yaml").write_text(
+        f"cluster: site\nbackend: {backend}\nnodes: [{{name: 'n[1-2]', slots: 2}}]\n"
+    )
+    with (home / "hello.yaml").open("a") as file:
+        file.write("container: {image: app:1}\n")
+    run = ("run", "hello.yaml", "-c", "site.yaml")
+    document = rankdeck(home, *run, "--dry-run")
+    refused = rankdeck(home, *run, "--no-preflight")
+
+    assert document.returncode == 0, document.stderr
+    assert document.stdout.startswith(("#!/bin/bash\n#SBATCH", "apiVersion: "))
+    assert refused.returncode != 0
+    assert "--dry-run" in refused.stderr.splitlines()[-1]
+
+
 def test_a_dry_run_prints_every_command_and_starts_nothing(home: Path) -> None:
     done = rankdeck(
         home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", "env.A=b"

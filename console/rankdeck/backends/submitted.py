@@ -15,6 +15,9 @@ class Submitted:
 
     name: ClassVar[str]
 
+    def __init__(self, *_links: object) -> None:
+        """Needs no connection and no agent; the session offers them to every backend."""
+
     async def launch(self, plan: Plan) -> Plan:
         raise _not_yet("launching", self.name)
 
