@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import AsyncGenerator
 
 from rankdeck.ui.app import run
@@ -10,19 +11,23 @@ from rankdeck.ui.settings import UiSettings
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 
-LINES_PER_TICK = 20
+LINES = 20
+"""That a rank writes at once, ten times a second."""
+PARTS = 100
+"""Of a second: neither agents nor ranks all speak at once."""
 
 
 async def live(stage: Stage, simulation: sample.Simulation, job: str) -> None:
-    """A second after the other, and a line here and there in between."""
-    at = 40
+    """A second after the other, and lines here and there in between."""
+    at, due = 40, time.monotonic()
     while True:
-        for part in range(10):
-            simulation.step(part, 10)
-            await asyncio.sleep(0.1)
-            for rank in range(16):
-                sample.chat(stage, job, rank, at, LINES_PER_TICK)
-            at += LINES_PER_TICK
+        for part in range(PARTS):
+            simulation.step(part, PARTS)
+            for rank in range(part % 10, 16, 10):
+                sample.chat(stage, job, rank, at, LINES)
+            at += LINES * (part % 10 == 9)
+            due = max(due + 1 / PARTS, time.monotonic() - 1)
+            await asyncio.sleep(max(due - time.monotonic(), 0))
 
 
 def main() -> int:

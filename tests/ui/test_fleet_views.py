@@ -9,12 +9,14 @@ import pytest
 from rankdeck.model.health import Level
 from rankdeck.model.notice import Occurrence
 from rankdeck.ui.fleetviews import FleetView, ViewError, Views, checked
+from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.instants import wrong_then
+from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
-from tests.ui.test_screens import console, lacks, shows, text_of, type_in
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 
 async def command(pilot, text: str) -> None:
@@ -164,6 +166,7 @@ async def test_order_and_filter_in_the_past_use_what_was_shown_then() -> None:
         stage.fleet.apply(name, Sample(50, 1_050.0, {"cpu.used": {"": used}}))
     async with console(stage) as (app, pilot):
         await shows(app, pilot, "90%")
+        await until(pilot, stage.fleet.past.span, "no picture of the past yet")
         await pilot.press("P")
         await shows(app, pilot, "PAUSED")
         for name in busy:
@@ -190,6 +193,32 @@ async def test_order_and_filter_in_the_past_use_what_was_shown_then() -> None:
 def test_a_map_has_no_empty_lines(count, width, most, lines) -> None:
     cells = CellMap(lambda marks: marks[0])
     assert cells.lines_for(count, width, most) == lines
+
+
+async def test_on_the_map_only_lines_with_another_mark_are_painted_again() -> None:
+    painted: list[int] = []
+
+    class Watched(CellMap):
+        def line(self, y: int, width: int) -> Runs:
+            painted.append(y)
+            return super().line(y, width)
+
+    stage, _ = sample.fleet(3)
+    async with console(stage, (120, 30)) as (app, pilot):
+        cells = Watched(lambda marks: marks[0])
+        cells.styles.height = 4
+        await app.screen.mount(cells)
+        fine, sick = Mark("o", "ok"), Mark("x", "bad")
+        cells.show([fine] * 400, 0)
+        await until(pilot, lambda: {0, 1, 2, 3} <= {*painted}, "never painted")
+        painted.clear()
+        cells.choose(150)
+        await until(pilot, lambda: painted, "not painted again")
+        assert {*painted} == {0, 1}, "where it was, and where it is"
+        painted.clear()
+        cells.show([*[fine] * 350, sick, *[fine] * 49], 150)
+        await until(pilot, lambda: painted, "not painted again")
+        assert {*painted} == {3}
 
 
 async def test_a_cluster_without_gpus_has_no_columns_for_them() -> None:

@@ -10,7 +10,7 @@ from rankdeck.ui import query
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
-from tests.ui.test_screens import console, lacks, shows, text_of, type_in
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 SIZES = [(200, 50), (80, 24)]
 
@@ -162,6 +162,7 @@ async def test_the_picture_can_be_held_and_taken_back_in_time(size) -> None:
     stage = sick()
     async with console(stage, size) as (app, pilot):
         await shows(app, pilot, "✗ bad")
+        await until(pilot, stage.fleet.past.span, "no picture of the past yet")
         await pilot.press("P")
         await shows(app, pilot, "PAUSED at")
         await pilot.press("comma")

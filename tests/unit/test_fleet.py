@@ -272,3 +272,51 @@ def test_silence_is_reported_even_where_somebody_asked_for_health_before() -> No
 
     assert fleet.take_changes() == {"n1"}
     assert fleet.take_changes() == frozenset()
+
+
+def test_in_shares_every_node_has_its_turn_and_is_told_once() -> None:
+    names = [f"n{place}" for place in range(7)]
+    fleet, clock = made(*names)
+    for name in names:
+        fleet.apply(name, sample(mem__used=5))
+    told = [fleet.take_changes(0.3) for _ in range(3)]
+
+    assert [len(part) for part in told] == [3, 3, 1]
+    assert frozenset().union(*told) == set(names)
+    clock.now += 3.1
+    assert [len(fleet.take_changes(0.3)) for _ in range(3)] == [3, 3, 1]
+    assert all(fleet.node(name).health.level is Level.UNKNOWN for name in names)
+    assert not any(fleet.take_changes(0.3) for _ in range(3))
+
+
+def test_a_picture_taken_in_shares_has_all_nodes_in_their_places() -> None:
+    names = [f"n{place}" for place in range(7)]
+    fleet, _ = made(*names)
+    for place, name in enumerate(names):
+        fleet.apply(name, sample(cpu__used=place))
+    fleet.take_changes(0.3)
+    assert fleet.past.span() is None, "a picture of a part of the nodes is none"
+    fleet.take_changes(0.3)
+    fleet.take_changes(0.3)
+
+    span = fleet.past.span()
+    assert span is not None
+    frame = fleet.past.frame(span[1])
+    assert frame is not None
+    assert [frame.number(p, "cpu.used") for p in range(7)] == list(range(7))
+
+
+def test_a_metric_that_stops_is_dropped_in_shares_too() -> None:
+    fleet, clock = made("n1", "n2")
+    for second in range(3):
+        for name in ("n1", "n2"):
+            fleet.apply(name, sample(float(second), mem__used=5, cpu__temp=40))
+    for _ in range(2):
+        fleet.take_changes(0.5)
+    clock.now += 60
+    for name in ("n1", "n2"):
+        fleet.apply(name, sample(60.0, mem__used=5))
+    for _ in range(2):
+        fleet.take_changes(0.5)
+
+    assert [fleet.node(n).value("cpu.temp") for n in ("n1", "n2")] == [None, None]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from math import ceil
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Reason
@@ -10,7 +11,7 @@ from rankdeck.model.text import clean
 from rankdeck.rules.drift import Peer, drift
 from rankdeck.state.journal import Journal
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck.state.past import Past
+from rankdeck.state.past import Past, Picture
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import Event, Hello, Message, Sample
 
@@ -43,6 +44,11 @@ class Fleet:
         self._silent: set[str] = set()
         self._changed = set(self._nodes)
         self._swept = clock()
+        self._order = tuple(self._nodes.values())
+        self._turn = 0
+        """Place of the node at which the next call of `take_changes` goes on."""
+        self._sweeping = False
+        self._picture: Picture | None = None
 
     def node(self, name: str) -> NodeState:
         """The node of that name; raises KeyError."""
@@ -146,21 +152,54 @@ class Fleet:
             state.take_as_lasting()
             self._changed.add(name)
 
-    def take_changes(self) -> frozenset[str]:
-        """Nodes that changed since the last call, those that fell silent included."""
-        self._sweep()
-        for name, state in self._nodes.items():
-            # Whoever asks for health judges: only this tells what was seen here.
-            if state.silent != (name in self._silent):
-                self._silent ^= {name}
-                self._changed.add(name)
-        changed, self._changed = frozenset(self._changed), set[str]()
+    def take_changes(self, share: float = 1.0) -> frozenset[str]:
+        """Nodes that changed since the last call, those that fell silent included.
+
+        Below 1, `share` is the part of all nodes that this call looks at; the next call takes the next part.
+        """
         wall = self._wall()
-        for name in changed:
-            # Rules that must hold for a while are judged at every change, seen or not.
-            self._write_down(self._nodes[name], wall)
-        self.past.take(wall, tuple(self._nodes.values()))
-        return changed
+        if self._turn == 0:
+            self._begin_round(wall)
+        end = self._turn + max(ceil(len(self._order) * share), 1)
+        part = self._order[self._turn : end]
+        # Rules that must hold for a while are judged at every change, seen or not.
+        changed = [state for state in part if self._has_changed(state)]
+        for state in changed:
+            self._write_down(state, wall)
+        if self._picture:
+            for state in part:
+                self._picture.add(state)
+        self._turn = end if end < len(self._order) else 0
+        if self._turn == 0:
+            self._end_round()
+        return frozenset(state.name for state in changed)
+
+    def _begin_round(self, wall: float) -> None:
+        """Decide what this round over all nodes does besides judging."""
+        now = self._clock()
+        self._sweeping = now - self._swept >= SWEEP
+        self._picture = Picture(wall) if self.past.due(wall) else None
+        if self._sweeping:
+            self._swept = now
+            if self._peers_changed:
+                self.compare_peers()
+
+    def _end_round(self) -> None:
+        if self._picture:
+            self.past.keep(self._picture)
+        self._picture = None
+
+    def _has_changed(self, state: NodeState) -> bool:
+        """Whether there is news of a node; it counts as told."""
+        name = state.name
+        stale = self._sweeping and state.drop_stale()
+        # Whoever asks for health judges: only this tells what was seen here.
+        turned = state.silent != (name in self._silent)
+        if turned:
+            self._silent ^= {name}
+        told = name in self._changed
+        self._changed.discard(name)
+        return stale or turned or told
 
     def _write_down(self, state: NodeState, wall: float) -> None:
         """Judge, and note in the journal which reasons came and went."""
@@ -169,17 +208,6 @@ class Fleet:
             return
         self._reasons[state.name] = reasons
         self.journal.judged(state.name, before, reasons, wall)
-
-    def _sweep(self) -> None:
-        now = self._clock()
-        if now - self._swept < SWEEP:
-            return
-        self._swept = now
-        self._changed.update(
-            n for n, state in self._nodes.items() if state.drop_stale()
-        )
-        if self._peers_changed:
-            self.compare_peers()
 
 
 def _expected(cluster: Cluster, node: Node) -> Expected:

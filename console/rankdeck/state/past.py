@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isnan, nan
 
@@ -65,6 +65,24 @@ class Frame:
         return None if isnan(found) else found
 
 
+class Picture:
+    """A frame that is still being taken: node after node, in the order of the cluster file."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+        self._levels = bytearray()
+        self._numbers = array("f")
+
+    def add(self, node: NodeState) -> None:
+        self._levels.append(node.health.level)
+        for number in SUMMARY.values():
+            value = number(node)
+            self._numbers.append(nan if value is None else value)
+
+    def frame(self) -> Frame:
+        return Frame(self._at, bytes(self._levels), self._numbers)
+
+
 class Past:
     """Frames, oldest first; written by Fleet."""
 
@@ -74,17 +92,13 @@ class Past:
         self.period = SPAN / frames
         self._frames: deque[Frame] = deque(maxlen=frames)
 
-    def take(self, at: float, nodes: Sequence[NodeState]) -> None:
-        """Remember the nodes as they are, if the time has come."""
-        if self._frames and 0 <= at - self._frames[-1].at < self.period:
-            return
-        levels = bytes(node.health.level for node in nodes)
-        numbers = array("f")
-        for node in nodes:
-            for number in SUMMARY.values():
-                value = number(node)
-                numbers.append(nan if value is None else value)
-        self._frames.append(Frame(at, levels, numbers))
+    def due(self, at: float) -> bool:
+        """Whether it is time for another picture."""
+        return not self._frames or not 0 <= at - self._frames[-1].at < self.period
+
+    def keep(self, picture: "Picture") -> None:
+        """Remember a picture that has all nodes."""
+        self._frames.append(picture.frame())
 
     def span(self) -> tuple[float, float] | None:
         """The first and the last instant that is remembered."""

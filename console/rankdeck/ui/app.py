@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
+from textual import events
 from textual.app import SystemCommand
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -30,6 +31,7 @@ from rankdeck.ui.display import FrameDiff
 from rankdeck.ui.fleetviews import ViewError
 from rankdeck.ui.opening import Opening
 from rankdeck.ui.port import OpenSession, SessionPort
+from rankdeck.ui.quiet import Quiet, hold_off
 from rankdeck.ui.screens import catalog
 from rankdeck.ui.screens.base import PAINT, DeckScreen
 from rankdeck.ui.screens.modals import HostKeyQuestion, cancel_question, report_note
@@ -37,6 +39,8 @@ from rankdeck.ui.settings import UiSettings
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
+LOOK = 0.05
+"""Seconds between two looks at what no screen looks at; the turn of each node comes once per paint."""
 
 
 class RankdeckApp(FrameDiff):
@@ -71,7 +75,7 @@ class RankdeckApp(FrameDiff):
         self.moment: float | None = None
         """Epoch seconds that Fleet and Node show; None: now."""
         self.judged = 0
-        """Changes whenever a level may have changed."""
+        """Changes whenever a level has changed."""
         self._counted: object = None
         self._fresh: set[str] = set()
         self.frame_diff = settings.diff
@@ -81,6 +85,7 @@ class RankdeckApp(FrameDiff):
         self._asked: HostKeyError | None = None
         self._homes: dict[str, DeckScreen] = {}
         self._leaving = asyncio.Event()
+        self._quiet = Quiet()
 
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
@@ -102,11 +107,16 @@ class RankdeckApp(FrameDiff):
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self._count()
         self.push_screen(self.home("fleet"))
-        self.set_interval(PAINT, self._look)
+        self.set_interval(LOOK, self._look)
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         for fault in self._faults():
             self.call_after_refresh(self.say, fault, "warn")
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self._quiet.typed()
+        await super().on_event(event)
 
     def _resumed(self, app: object) -> None:
         del app
@@ -136,6 +146,7 @@ class RankdeckApp(FrameDiff):
             async with self._opener() as session:
                 self.session = session
                 self.opened = True
+                self._quiet.collect()
                 jobdeeds.show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
@@ -155,6 +166,7 @@ class RankdeckApp(FrameDiff):
     def _look(self) -> None:
         """What no screen looks at: counts, questions, a terminal that reads again."""
         self.pay_frame_debt()
+        self._quiet.look()
         self._count()
         question = self.session.pending_host_key
         if question is not None and question is not self._asked:
@@ -162,17 +174,22 @@ class RankdeckApp(FrameDiff):
             self.push_screen(HostKeyQuestion(question), self._answer_host_key)
 
     def _count(self) -> None:
-        """Judge again what changed: health costs too much to ask for at every paint."""
+        """Judge again what changed of a part of the nodes: a key must not wait for all of them."""
         fleet = self.session.fleet
-        changed = fleet.take_changes()
         if self._counted is not fleet:
-            self._counted, self.levels = fleet, {}
-            changed = frozenset(node.name for node in fleet.nodes())
+            self._counted = fleet
+            self.levels = {
+                node.name: node.health.level if node.was_heard else Level.UNKNOWN
+                for node in fleet.nodes()
+            }
+            self.summary = Counter(self.levels.values())
+        changed = fleet.take_changes(LOOK / PAINT)
         self._fresh |= changed
-        for name in changed:
-            self.levels[name] = fleet.node(name).health.level
-        self.judged += bool(changed)
-        self.summary = Counter(self.levels.values())
+        levels = {name: fleet.node(name).health.level for name in changed}
+        if any(self.levels[name] is not level for name, level in levels.items()):
+            self.levels.update(levels)
+            self.judged += 1
+            self.summary = Counter(self.levels.values())
 
     def take_fresh(self) -> frozenset[str]:
         """Nodes that changed since the last call; for the fleet screen."""
@@ -379,6 +396,7 @@ def run(
     replay: float = 0.0,
 ) -> int:
     """Run the console on this cluster, first on `job` or its replay; gives the exit status."""
+    hold_off()
     app = RankdeckApp(Opening(cluster), settings)
     app.first_job, app.first_replay = job, replay
     app.open_with(open_session)

@@ -58,12 +58,12 @@ class Simulation:
         if part == 0:
             self._seq += 1
             self._at += 1.0
-        for place, node in enumerate(self.stage.cluster.nodes):
-            if place % parts == part and node.name not in self._silent:
-                self.stage.fleet.apply(
-                    node.name,
-                    Sample(self._seq, self._at, self.values(place, node.name)),
-                )
+        nodes = self.stage.cluster.nodes
+        for place in range(part, len(nodes), parts):
+            name = nodes[place].name
+            if name not in self._silent:
+                numbers = self.values(place, name)
+                self.stage.fleet.apply(name, Sample(self._seq, self._at, numbers))
 
     def values(self, place: int, name: str) -> Values:
         """What a node reads now."""

@@ -89,6 +89,7 @@ class Stage:
         self.on_node: dict[int, Path] = {}
         """Rank -> the whole of its stdout."""
         self._seq: dict[tuple[str, str], int] = {}
+        self._node_of: dict[tuple[str, int], str] = {}
         self._offsets: dict[tuple[str, int, str], int] = {}
 
     # ---- what the console asks
@@ -143,7 +144,9 @@ class Stage:
         if spec.name == "refused":
             raise LaunchError("start", "node02: no Python 3.9 there")
         self.launched.append(spec.name)
-        return self.jobs.add(plan_of(f"{spec.name}-1", 2, 2), time.time()).id
+        plan = plan_of(f"{spec.name}-1", 2, 2)
+        self._place(plan)
+        return self.jobs.add(plan, time.time()).id
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         del grace
@@ -185,9 +188,15 @@ class Stage:
 
     # ---- filling
 
+    def _place(self, plan: Plan) -> None:
+        """Note which node each rank writes from."""
+        for node in plan.nodes:
+            self._node_of |= {(plan.job, rank): node.node for rank in node.ranks}
+
     def start(self, job_id: str, nodes: int = 2, per_node: int = 4) -> str:
         """A job with all its ranks running."""
         plan = plan_of(job_id, nodes, per_node)
+        self._place(plan)
         self.jobs.add(plan, time.time() - 83)
         for node in plan.nodes:
             self.tell(job_id, node.node, "ready", pid=1, boot="b")
@@ -219,12 +228,19 @@ class Stage:
         at: float | None = None,
     ) -> None:
         """Output of a rank."""
-        node = next(n.node for n in self.jobs.job(job_id).plan.nodes if rank in n.ranks)
         data = text.encode() if isinstance(text, str) else text
         offset = self._offsets.get((job_id, rank, stream), 0)
         self._offsets[job_id, rank, stream] = offset + len(data)
         self.jobs.apply(
-            Chunk(job_id, node, rank, stream, offset, at or time.time(), data)
+            Chunk(
+                job_id,
+                self._node_of[job_id, rank],
+                rank,
+                stream,
+                offset,
+                at or time.time(),
+                data,
+            )
         )
 
 

@@ -218,8 +218,10 @@ class FleetScreen(DeckScreen):
         metric = self.view.map
         column = columns.BY_TITLE.get(metric)
         judged = self.deck.judged if column is None else self._ticks // SORT_EVERY
-        seen = (judged, metric, self.table.cursor, self.deck.glyphs is UNICODE)
+        seen = (judged, metric, self.deck.glyphs is UNICODE)
+        chosen = self._places.get(self.table.cursor, -1)
         if seen == self._map_seen:
+            self.map.choose(chosen)
             return
         self._map_seen = seen
         levels = {level: self.deck.glyphs.level(level) for level in Level}
@@ -230,7 +232,7 @@ class FleetScreen(DeckScreen):
                 for name in self._states
             )
             marks = [Mark(m.glyph, heat) for m, heat in zip(marks, heats, strict=True)]
-        self.map.show(marks, self._places.get(self.table.cursor, -1))
+        self.map.show(marks, chosen)
 
     def _show_info(self) -> None:
         if self.deck.moment is not None:

@@ -1,8 +1,9 @@
 """The map: every node as one cell, its state as shape and colour."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
 
 from rankdeck.ui.glyphs import Mark
@@ -41,9 +42,27 @@ class CellMap(Canvas):
 
     def show(self, marks: Sequence[Mark], chosen: int = -1) -> None:
         """These marks, the chosen one reversed."""
-        if tuple(marks) != self._marks or chosen != self._chosen:
-            self._marks, self._chosen = tuple(marks), chosen
+        before, self._marks = self._marks, tuple(marks)
+        self.choose(chosen)
+        if len(before) != len(self._marks):
             self.refresh()
+        else:
+            pairs = enumerate(zip(before, self._marks, strict=True))
+            self._repaint(place for place, (old, new) in pairs if old != new)
+
+    def choose(self, place: int) -> None:
+        """Reverse this mark and no other."""
+        if place != self._chosen:
+            before, self._chosen = self._chosen, place
+            self._repaint(at for at in (before, place) if at >= 0)
+
+    def _repaint(self, places: Iterable[int]) -> None:
+        """Only the lines in which these marks are."""
+        width = self.size.width
+        in_line = self._per_line(width) * self._per_cell()
+        lines = {place // in_line for place in places}
+        if lines:
+            self.refresh(*(Region(0, y, width, 1) for y in lines))
 
     def _per_line(self, width: int) -> int:
         blocks = max((width - self._indent) // (BLOCK + 1), 1)

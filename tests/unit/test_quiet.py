@@ -1,0 +1,77 @@
+"""The full collections of garbage: when they come, and what they leave for later."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from rankdeck.ui import quiet
+from rankdeck.ui.quiet import Quiet
+
+
+class Times:
+    """A clock that is moved by hand, and the moments of collections."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.collected: list[float] = []
+        self.quiet = Quiet(lambda: self.collected.append(self.now), lambda: self.now)
+
+    def wait(self, seconds: float, *, typing: bool) -> None:
+        """Look four times a second, with a key before each look."""
+        for _ in range(int(seconds * 4)):
+            self.now += 0.25
+            if typing:
+                self.quiet.typed()
+            self.quiet.look()
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """The collector of this process, as it was afterwards."""
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_once_a_minute_while_nobody_types() -> None:
+    times = Times()
+    times.wait(190, typing=False)
+    assert [at - 1000 for at in times.collected] == [60, 120, 180]
+
+
+def test_not_while_somebody_types_but_at_the_first_quiet_moment() -> None:
+    times = Times()
+    times.wait(90, typing=True)
+    assert not times.collected
+    times.wait(10, typing=False)
+    assert [at - 1000 for at in times.collected] == [90 + quiet.QUIET]
+
+
+def test_somebody_who_never_rests_cannot_put_it_off_for_ever() -> None:
+    times = Times()
+    times.wait(quiet.LONGEST + 30, typing=True)
+    assert [at - 1000 for at in times.collected] == [quiet.LONGEST]
+
+
+def test_what_was_set_aside_is_freed_by_the_next_one(collector: None) -> None:
+    class Knot:
+        me: "Knot"
+
+    knot = Knot()
+    knot.me, seen = knot, weakref.ref(knot)
+    quiet.collect_and_set_aside()
+    assert gc.get_freeze_count() > 0
+    del knot
+    quiet.collect_and_set_aside()
+    assert seen() is None
+
+
+def test_no_full_collection_comes_on_its_own(collector: None) -> None:
+    quiet.hold_off()
+    before = gc.get_stats()[2]["collections"]
+    kept = [[[]] for _ in range(300_000)]
+    assert gc.get_stats()[2]["collections"] == before
+    assert len(kept) == 300_000
