@@ -36,9 +36,9 @@ class Metered(Fleet):
 
     judging = 0.0
 
-    def take_changes(self) -> frozenset[str]:
+    def take_changes(self, share: float = 1.0) -> frozenset[str]:
         begin = time.thread_time()
-        changed = super().take_changes()
+        changed = super().take_changes(share)
         self.judging += time.thread_time() - begin
         return changed
 
