@@ -13,10 +13,8 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
-from rankdeck.images.copy import Progress, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
-from rankdeck.model.job import JobSpec
 from rankdeck.model.text import printable
 from rankdeck.ui import (
     actions,
@@ -34,7 +32,7 @@ from rankdeck.ui.port import OpenSession, SessionPort
 from rankdeck.ui.quiet import Quiet, hold_off
 from rankdeck.ui.screens import catalog
 from rankdeck.ui.screens.base import PAINT, DeckScreen
-from rankdeck.ui.screens.modals import HostKeyQuestion, cancel_question, report_note
+from rankdeck.ui.screens.modals import HostKeyQuestion
 from rankdeck.ui.settings import UiSettings
 
 LEAVE_LIMIT = 5.0
@@ -294,56 +292,6 @@ class RankdeckApp(FrameDiff):
     def action_redraw(self) -> None:
         self.forget_frame()
         self.screen.refresh()
-
-    # ---- doing
-
-    def launch(self, spec: JobSpec) -> None:
-        """Start a job and show it."""
-        self.say(f"starting {printable(spec.name)}…")
-        self.run_worker(
-            self._launch(spec), name="launch", group="launch", exclusive=True
-        )
-
-    async def _launch(self, spec: JobSpec) -> None:
-        def tell(progress: Progress) -> None:
-            self.say(
-                f"{printable(spec.name)}: image {printable(progress_words(progress))}"
-            )
-
-        try:
-            job_id = await self.session.launch(spec, tell)
-        except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
-            return
-        self.say("")
-        self.open_job(job_id)
-
-    def ask_cancel(self, job_id: str) -> None:
-        """Ask, then end every process of the job."""
-        try:
-            job = self.session.jobs.job(job_id)
-        except RankdeckError as error:
-            self.say(str(error), "warn")
-            return
-        if job.state.final:
-            self.say(f"{printable(job.id)} has ended already", "warn")
-            return
-
-        def answer(yes: bool | None) -> None:
-            if yes:
-                self.say(f"ending {printable(job_id)}…", "warn")
-                self.run_worker(self._cancel(job_id), name=f"cancel {job_id}")
-
-        self.push_screen(cancel_question(job), answer)
-
-    async def _cancel(self, job_id: str) -> None:
-        try:
-            report = await self.session.cancel(job_id)
-        except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
-            return
-        self.say("")
-        self.push_screen(report_note(report))
 
     # ---- commands
 

@@ -1,10 +1,13 @@
-"""What can be done with the job on the screen: look into it, start it again, replay it."""
+"""What can be done with a job: start, cancel, look into it, start it again, replay it."""
 
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.errors import RankdeckError
+from rankdeck.images.copy import Progress, progress_words
+from rankdeck.model.job import JobSpec
 from rankdeck.model.text import printable
 from rankdeck.ui.screens import catalog
+from rankdeck.ui.screens.modals import cancel_question, report_note
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
@@ -37,6 +40,55 @@ def launch_screen(deck: "RankdeckApp") -> "LaunchScreen":
     """The form to start jobs from, brought up."""
     deck.goto("launch")
     return cast("LaunchScreen", deck.home("launch"))
+
+
+def launch(deck: "RankdeckApp", spec: JobSpec) -> None:
+    """Start a job and show it."""
+    deck.say(f"starting {printable(spec.name)}…")
+    deck.run_worker(_launch(deck, spec), name="launch", group="launch", exclusive=True)
+
+
+async def _launch(deck: "RankdeckApp", spec: JobSpec) -> None:
+    def tell(progress: Progress) -> None:
+        copied = printable(progress_words(progress))
+        deck.say(f"{printable(spec.name)}: image {copied}")
+
+    try:
+        job_id = await deck.session.launch(spec, tell)
+    except RankdeckError as error:
+        deck.say(printable(str(error)), "bad")
+        return
+    deck.say("")
+    deck.open_job(job_id)
+
+
+def ask_cancel(deck: "RankdeckApp", job_id: str) -> None:
+    """Ask, then end every process of the job."""
+    try:
+        job = deck.session.jobs.job(job_id)
+    except RankdeckError as error:
+        deck.say(str(error), "warn")
+        return
+    if job.state.final:
+        deck.say(f"{printable(job.id)} has ended already", "warn")
+        return
+
+    def answer(yes: bool | None) -> None:
+        if yes:
+            deck.say(f"ending {printable(job_id)}…", "warn")
+            deck.run_worker(_cancel(deck, job_id), name=f"cancel {job_id}")
+
+    deck.push_screen(cancel_question(job), answer)
+
+
+async def _cancel(deck: "RankdeckApp", job_id: str) -> None:
+    try:
+        report = await deck.session.cancel(job_id)
+    except RankdeckError as error:
+        deck.say(printable(str(error)), "bad")
+        return
+    deck.say("")
+    deck.push_screen(report_note(report))
 
 
 def inspect(deck: "RankdeckApp") -> None:

@@ -56,7 +56,7 @@ def _cancel(deck: "RankdeckApp", text: str) -> None:
     screen = jobdeeds.job_screen(deck)
     if not text and screen:
         text = screen.job_id
-    deck.ask_cancel(deck.session.jobs.find(text).id)
+    jobdeeds.ask_cancel(deck, deck.session.jobs.find(text).id)
 
 
 def _rank(deck: "RankdeckApp", text: str) -> None:

@@ -9,6 +9,7 @@ from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import Job
 from rankdeck.model.rankset import choose
 from rankdeck.rules.phases import last_run
+from rankdeck.ui import jobdeeds
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.screens.jobhead import JobHead, head_lines
 from rankdeck.ui.screens.jobreading import Reading
@@ -320,7 +321,7 @@ class JobScreen(Reading, DeckScreen):
     # ---- doing
 
     def action_cancel(self) -> None:
-        self.deck.ask_cancel(self.job_id)
+        jobdeeds.ask_cancel(self.deck, self.job_id)
 
     def action_keep(self) -> None:
         if self.job is not None and self.job.countdown is not None:

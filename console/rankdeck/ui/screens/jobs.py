@@ -8,7 +8,7 @@ from textual.widget import Widget
 from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.ui import query, words
+from rankdeck.ui import jobdeeds, query, words
 from rankdeck.ui.readings import since
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
@@ -170,7 +170,7 @@ class JobsScreen(DeckScreen):
 
     def action_cancel(self) -> None:
         if self.table.cursor:
-            self.deck.ask_cancel(self.table.cursor)
+            jobdeeds.ask_cancel(self.deck, self.table.cursor)
 
     def action_sort(self) -> None:
         self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]

@@ -14,6 +14,7 @@ from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.compare import plan_difference, without_files
+from rankdeck.ui import jobdeeds
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.form import Form
@@ -236,7 +237,7 @@ class LaunchScreen(DeckScreen):
                 "warn",
             )
             return
-        self.deck.launch(self._spec)
+        jobdeeds.launch(self.deck, self._spec)
 
     def action_diff(self) -> None:
         self._compares = not self._compares
