@@ -93,20 +93,23 @@ async def test_a_set_of_ranks_limits_the_wall_and_nonsense_is_said(
         await pilot.press("enter")
         await lacks(app, pilot, "● 0 node01")
         await shows(app, pilot, "● 4 node02")
-        assert stage.watched[-1][1] == (4, 5, 6, 7)
+        assert stage.watched[-1][1] == (5, 4, 6, 7)
         await pilot.press("r")
         await type_in(pilot, ",99")
         await pilot.press("enter")
         await shows(app, pilot, "there is no rank 99")
 
 
-async def test_the_failed_rank_comes_first_when_asked(stage: Stage) -> None:
+async def test_the_failed_rank_comes_first_until_another_order_is_wanted(
+    stage: Stage,
+) -> None:
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
-        await shows(app, pilot, "● 0 node01")
+        await shows(app, pilot, "━ ✗ 5 node02 exit 1  failed first")
+        assert stage.watched[-1][1][0] == 5
         await pilot.press("s")
-        await shows(app, pilot, "ordered by unusual")
-        await until(pilot, lambda: stage.watched[-1][1][0] == 5, "5 is not first")
+        await shows(app, pilot, "ordered by rank")
+        await until(pilot, lambda: stage.watched[-1][1][0] == 0, "0 is not first")
 
 
 async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
@@ -134,7 +137,8 @@ async def test_lines_are_filtered_in_and_out_and_escape_brings_all_back(
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
-        await pilot.press("enter", "ampersand")
+        app.screen.zoom(0)
+        await pilot.press("ampersand")
         await type_in(pilot, "step")
         await pilot.press("enter")
         await lacks(app, pilot, "hello from 0")
@@ -151,7 +155,7 @@ async def test_the_view_is_saved_as_it_is_shown(stage: Stage, tmp_path: Path) ->
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
-        await pilot.press("enter")
+        app.screen.zoom(0)
         await shows(app, pilot, "following")
         app.screen._save(str(tmp_path / "x.log"))
         await shows(app, pilot, "saved 7 lines of rank 0")
@@ -196,7 +200,8 @@ async def test_plain_shows_nothing_but_the_lines(
     async with console(stage, size) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
-        await pilot.press("enter", "L")
+        app.screen.zoom(0)
+        await pilot.press("L")
         await lacks(app, pilot, "following")
         assert text_of(app).splitlines()[0] == "hello from 0"
         await pilot.press("escape")
@@ -269,7 +274,8 @@ async def test_a_log_that_begins_anew_while_one_reads_further_up_is_shown_again(
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "later")
-        await pilot.press("enter", "up")
+        app.screen.zoom(0)
+        await pilot.press("up")
         await shows(app, pilot, "stopped, f follows")
         log.resume(None)
         await pilot.pause(0.3)

@@ -1,47 +1,56 @@
-"""In which order ranks are shown: as numbered, by node, the odd ones first, the slowest first."""
+"""In which order ranks are shown: the odd ones first, as numbered, by node, the slowest first."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rankdeck.logs.filter import TROUBLE
 from rankdeck.model.job import RankState, State
+from rankdeck.rules.standing import WORST, Standing
 
-ORDERS = ("rank", "unusual", "node", "slowest")
+ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0
 """Seconds behind the newest word of all ranks after which a running rank is unusual."""
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)\b\D{0,3}(\d+)", re.IGNORECASE)
-_WORST = {
-    State.FAILED: 0,
-    State.LOST: 1,
-    State.CANCELLED: 2,
-    State.PENDING: 4,
-    State.RUNNING: 5,
-    State.DONE: 6,
-}
+NO_STANDING: Mapping[int, Standing] = {}
+_USUAL = len(WORST) + 2
+_LOST, _ODD = _USUAL - 2, _USUAL - 1
 
 
 def ordered(
-    ranks: Sequence[RankState], order: str, lines: Callable[[int], int]
+    ranks: Sequence[RankState],
+    order: str,
+    lines: Callable[[int], int],
+    known: Mapping[int, Standing] = NO_STANDING,
 ) -> tuple[RankState, ...]:
     """The ranks in this order; `lines` gives how many lines a rank has written."""
     if order == "node":
         return tuple(sorted(ranks, key=lambda one: (one.node, one.rank)))
     if order == "unusual":
         latest = max((one.heard or 0.0 for one in ranks), default=0.0)
-        return tuple(sorted(ranks, key=lambda one: (oddness(one, latest), one.rank)))
+        return tuple(
+            sorted(
+                ranks,
+                key=lambda o: (oddness(o, latest, known.get(o.rank)), o.rank),
+            )
+        )
     if order == "slowest":
         return tuple(sorted(ranks, key=lambda o: (_step(o), lines(o.rank), o.rank)))
     return tuple(sorted(ranks, key=lambda one: one.rank))
 
 
-def oddness(one: RankState, latest: float) -> int:
-    """The smaller, the more a rank wants to be looked at."""
-    worst = _WORST[one.state]
-    if worst < 3:
-        return worst
-    if one.state is State.RUNNING and silence(one, latest) > QUIET:
-        return 3
-    return 3 if TROUBLE.search(one.last_line) else worst
+def oddness(one: RankState, latest: float, standing: Standing | None = None) -> int:
+    """The smaller, the more a rank wants to be looked at; all that are well are alike."""
+    if standing is Standing.VICTIM:
+        return _USUAL
+    if standing is not None:
+        return WORST.index(standing)
+    if one.state is State.LOST:
+        return _LOST
+    running = one.state is State.RUNNING
+    odd = running and (
+        silence(one, latest) > QUIET or TROUBLE.search(one.last_line) is not None
+    )
+    return _ODD if odd else _USUAL
 
 
 def silence(one: RankState, latest: float) -> float:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
+from rankdeck.rules.standing import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,14 @@ class Glyphs:
     def state(self, state: State) -> Mark:
         return Mark(self.states[state], STATE_ROLES[state])
 
+    def standing(self, standing: Standing) -> Mark:
+        """How a rank shows that wants to be looked at, or was only pulled down."""
+        glyph = {
+            Standing.STALLED: self.levels[Level.WARN],
+            Standing.VICTIM: self.down,
+        }.get(standing, self.states[State.FAILED])
+        return Mark(glyph, STANDING_ROLES[standing])
+
 
 LEVEL_ROLES = {
     Level.OK: "ok",
@@ -58,6 +67,13 @@ STATE_ROLES = {
     State.FAILED: "bad",
     State.CANCELLED: "warn",
     State.LOST: "unknown",
+}
+
+STANDING_ROLES = {
+    Standing.FIRST: "bad",
+    Standing.FAILED: "bad",
+    Standing.STALLED: "warn",
+    Standing.VICTIM: "unknown",
 }
 
 UNICODE = Glyphs(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 MOST = 16
-LEAST_WIDTH, LEAST_HEIGHT = 30, 4
+LEAST_WIDTH, LEAST_HEIGHT = 36, 4
 SIZES = (1, 2, 3, 4, 6, 8, 9, 12, 16, 20, 25, 30, 36, 49, 64)
 
 

@@ -1,6 +1,6 @@
 """One job: its ranks in a strip, and its output in five views that one key each brings up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -10,6 +10,7 @@ from rankdeck.model.job import Job
 from rankdeck.model.rankset import choose
 from rankdeck.rules.phases import last_run
 from rankdeck.ui import jobdeeds
+from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.screens.jobhead import JobHead, head_lines
 from rankdeck.ui.screens.jobreading import Reading
@@ -30,6 +31,9 @@ BETWEEN = 0.02
 WIDE_STRIP = 20
 """Lines of the screen from which on the strip may have three."""
 
+ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
+"""Of marks in the strip, the worst first."""
+
 
 class JobScreen(Reading, DeckScreen):
     """Wall, merged, collapsed, diff and one rank of a job."""
@@ -43,7 +47,7 @@ class JobScreen(Reading, DeckScreen):
         self.job: Job | None = None
         self.scene = Scene(self.deck, job_id)
         self.head = JobHead(id="head")
-        self.strip = CellMap(lambda marks: marks[0], id="strip")
+        self.strip = CellMap(_worst, id="strip")
         self.view = LogView(id="view")
         self.table = FoldList(id="table")
         self.wall = WallView(self.scene)
@@ -73,7 +77,7 @@ class JobScreen(Reading, DeckScreen):
         self.job = job
         mark = self.deck.glyphs.state(job.state)
         before = last_run(job, self.deck.session.jobs.all())
-        lines = head_lines(job, mark, self.size.height, before)
+        lines = head_lines(job, mark, self.size, before)
         self.head.show(lines, self.now.note(job))
         self.key_bar.about(self.now.name)
         self._show_strip(job)
@@ -96,7 +100,7 @@ class JobScreen(Reading, DeckScreen):
         self.scene.forget_watch()
 
     def _show_strip(self, job: Job) -> None:
-        marks = [self.deck.glyphs.state(rank.state) for rank in job.ranks]
+        marks = [self.scene.mark(job, rank) for rank in job.ranks]
         places = {rank.rank: place for place, rank in enumerate(job.ranks)}
         lines = min(
             self.strip.lines_for(len(marks), self.size.width),
@@ -327,3 +331,8 @@ class JobScreen(Reading, DeckScreen):
         if self.job is not None and self.job.countdown is not None:
             self.deck.session.hold(self.job_id)
             self.say("the other ranks keep running", "ok")
+
+
+def _worst(marks: Sequence[Mark]) -> Mark:
+    """Of ranks that share a cell, the one that wants to be looked at."""
+    return min(marks, key=lambda mark: ROLES.index(mark.role))

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
+from textual.geometry import Size
+
 from rankdeck.model import units
 from rankdeck.model.insight import Explained, Phase, Progress, Stall
-from rankdeck.model.job import FirstFailure, Job
+from rankdeck.model.job import Countdown, FirstFailure, Job
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.rules.phases import phases
@@ -12,8 +15,8 @@ from rankdeck.ui import actions, words
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.readings import since
 from rankdeck.ui.screens.jobs import duration, rank_counts
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
-from rankdeck.ui.widgets.text import cropped
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
+from rankdeck.ui.widgets.text import pressed
 
 MEDIUM = 24
 """Lines of a screen from which on there is room for more than the state."""
@@ -21,6 +24,8 @@ LARGE = 30
 """Lines from which on the parts of the run are shown too."""
 SLOWER = 1.5
 """Times the last run from which on a part is called slow."""
+WIDE = 100
+"""Columns from which on bars and lines have their full length."""
 BAR, SPARK = 20, 16
 CELLS = "▁▂▃▄▅▆▇█"
 
@@ -43,37 +48,34 @@ class JobHead(Canvas):
     def line(self, y: int, width: int) -> Runs:
         if y >= len(self.lines):
             return []
-        if y or not self._right:
-            return self.lines[y]
-        note = f"  {self._right} "
-        return [*cropped(self.lines[y], width - len(note)), (note, "key")]
+        note = f"  {self._right} " if self._right and y == 0 else ""
+        room = max(width - cell_len(note), 0)
+        return [*pressed(self.lines[y], room, self.glyphs.more), (note, "key")]
 
 
 def head_lines(
-    job: Job, mark: Mark, height: int, before: Job | None = None
+    job: Job, mark: Mark, size: Size, before: Job | None = None
 ) -> list[Runs]:
     """The lines over the ranks: first the state, then how far it is, then what went wrong.
 
-    `before` is an earlier run of the same name, to compare with.
+    `before` is an earlier run of the same name, to compare with. The parts of a line begin
+    with two spaces, the one that may go first stands last.
     """
     lines: list[Runs] = [_state_line(job, mark)]
-    roomy = height >= MEDIUM
-    if roomy and job.progress is not None and not job.state.final:
-        lines.append(_progress_line(job.progress))
-    if height >= LARGE:
+    large, roomy = size.height >= LARGE, size.height >= MEDIUM
+    ill = job.first_failure is not None or bool(job.stalled)
+    if (large or (roomy and not ill)) and job.progress and not job.state.final:
+        lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
+    if large:
         lines.append(_phase_line(job, before))
-    if job.first_failure is not None:
-        lines += _failure_lines(job.first_failure, room=2 if roomy else 0)
-        lines += _meaning(job.first_failure.explained, room=1 if roomy else 0)
-    for stall in job.stalled[:2]:
-        lines += _stall_lines(stall, roomy=roomy)
-    if roomy:
-        lines += _meaning(job.explained, room=1)
     if job.countdown is not None:
-        left = max(-since(job.countdown.deadline), 0.0)
-        lines.append([
-            (f" stopping the other ranks in {left:.0f} s ", "warn"), (f" {printable(job.countdown.why)}  ", "text"), (actions.key("keep"), "key"), (" keeps them running", "dim"),
-        ])  # fmt: skip
+        lines.append(_countdown_line(job.countdown))
+    if job.first_failure is not None:
+        lines += _failure_lines(job.first_failure, size)
+    for stall in job.stalled[:2]:
+        lines += _stall_lines(stall, size)
+    if roomy:
+        lines += _meaning(job.explained, size.width)
     if job.troubles:
         lines.append([(f" {printable(job.troubles[-1])}", "warn")])
     return lines
@@ -83,13 +85,25 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
     shown: list[Run] = (
         [(f" REPLAY {words.clock(job.clock)} ", "warn")] if job.clock else []
     )
+    mixed = any(rank.state is not job.state for rank in job.ranks)
+    counts = f": {rank_counts(job)}" if mixed else ""
     return [
         *shown,
-        (f" {printable(job.id)}  ", "title"),
-        (f"{mark.glyph} {job.state}", mark.role),
-        (f"  {words.lasted(duration(job))}  ", "text"),
-        (f"{words.many(len(job.ranks), 'rank')}: {rank_counts(job)}  ", "dim"),
-        (f"{printable(fold(job.nodes))}  ", "dim"),
+        (f" {printable(job.id)} ", "title"),
+        (f" {mark.glyph} {job.state}", mark.role),
+        (f"  {words.lasted(duration(job))}", "text"),
+        (f"  {words.many(len(job.ranks), 'rank')}{counts}", "dim"),
+        (f"  {printable(fold(job.nodes))}", "dim"),
+    ]
+
+
+def _countdown_line(countdown: Countdown) -> Runs:
+    left = max(-since(countdown.deadline), 0.0)
+    return [
+        (f" stopping the other ranks in {left:.0f} s", "warn"),
+        (f"  {actions.key('keep')}", "key"),
+        (" keeps them running", "dim"),
+        (f"  {printable(countdown.why)}", "text"),
     ]
 
 
@@ -119,21 +133,22 @@ def _length(phase: Phase) -> float | None:
     return None if phase.end is None else round(phase.end - phase.start, 1)
 
 
-def _progress_line(progress: Progress) -> list[Run]:
+def _progress_line(progress: Progress, *, wide: bool) -> list[Run]:
     """`step 120/1000 ▓▓▓░░░ 12%  loss 2.31 ▃▂▁  tokens_s 11,800`."""
+    bar, spark = (BAR, SPARK) if wide else (BAR // 2, SPARK // 2)
     runs: list[Run] = [(" ", "text")]
     if progress.step is not None:
         of = f"/{progress.steps:g}" if progress.steps else ""
         runs.append((f"step {progress.step:g}{of} ", "title"))
     if progress.share is not None:
-        full = round(progress.share * BAR)
-        runs += [("━" * full, "ok"), ("─" * (BAR - full), "border")]
-        runs.append((f" {progress.share:.0%} ", "text"))
+        full = round(progress.share * bar)
+        runs += [("━" * full, "ok"), ("─" * (bar - full), "border")]
+        runs.append((f" {progress.share:.0%}", "text"))
     for name, value in list(progress.values.items())[:4]:
-        runs.append((f" {printable(name)} ", "dim"))
+        runs.append((f"  {printable(name)} ", "dim"))
         runs.append((f"{value:,.6g}", "text"))
         if len(numbers := progress.series.get(name, ())) > 2:
-            runs.append((f" {_spark(numbers[-SPARK:])}", "accent"))
+            runs.append((f" {_spark(numbers[-spark:])}", "accent"))
     return runs
 
 
@@ -144,48 +159,56 @@ def _spark(numbers: Sequence[float]) -> str:
     return "".join(CELLS[round((n - low) / span * (len(CELLS) - 1))] for n in numbers)
 
 
-def _stall_lines(stall: Stall, *, roomy: bool) -> list[Runs]:
+def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
     head: list[Run] = [
         (" stalled ", "warn"),
-        (f" {printable(stall.text)}  ", "text"),
-        (actions.key("inspect"), "key"),
+        (f" {printable(stall.text)}", "text"),
+        (f"  {actions.key('inspect')}", "key"),
         (" looks where every rank is", "dim"),
     ]
-    return [head, *_meaning(stall.explained, room=1 if roomy else 0)]
+    roomy = size.height >= MEDIUM
+    return [head, *(_meaning(stall.explained, size.width) if roomy else [])]
 
 
-def _meaning(explained: Sequence[Explained], room: int) -> list[Runs]:
-    return [
-        [
-            ("   means ", "dim"),
-            (printable(one.means), "text"),
-            ("  try ", "dim"),
-            (printable(one.remedy), "accent"),
-        ]
-        for one in explained[:room]
-    ]
+def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
+    """What the first of them means and what to try; in two lines where one is too short."""
+    for one in explained[:1]:
+        means: list[Run] = [("   means ", "dim"), (printable(one.means), "text")]
+        remedy: list[Run] = [("  try ", "dim"), (printable(one.remedy), "accent")]
+        if length([*means, *remedy]) <= width:
+            return [[*means, *remedy]]
+        return [means, [("   try   ", "dim"), remedy[1]]]
+    return []
 
 
-def _failure_lines(failure: FirstFailure, room: int) -> list[Runs]:
+def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
     who = "the launcher" if failure.rank is None else f"rank {failure.rank}"
     how = words.ending(failure.exit_code, failure.signal)
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
+    roomy = size.height >= MEDIUM
     head: list[Run] = [
         (" first failure ", "bad"),
-        (f" {who} on {printable(failure.node)}, {how}, ", "text"),
-        (f"{words.clock(failure.at, millis=True)}{give}", "text"),
+        (f" {who} on {printable(failure.node)}, {how}", "text"),
     ]
+    if not roomy and failure.explained:
+        head.append((f"  {printable(failure.explained[0].means)}", "accent"))
+    head.append((f"  {words.clock(failure.at, millis=True)}{give}", "text"))
     if failure.tied:
-        head.append((f"  (at the same time: {fold_ranks(failure.tied)})", "dim"))
+        head.append((f"  at the same time: {fold_ranks(failure.tied)}", "dim"))
     if failure.victims:
         many = words.many(len(failure.victims), "rank")
         head.append((f"  pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
+    if not roomy:
+        return [head]
+    lines = _evidence(failure, 2 if size.height >= LARGE else 1)
+    said: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
+    return [head, *said, *_meaning(failure.explained, size.width)]
+
+
+def _evidence(failure: FirstFailure, room: int) -> list[str]:
+    """Its last lines, that which was understood always among them."""
     last = [line for line in failure.lines if line.strip()]
-    return [
-        head,
-        *(
-            [("   ", "dim"), (printable(line), "stderr")]
-            for line in last[-room:]
-            if room
-        ),
-    ]
+    telling = next((one.line for one in failure.explained if one.line.strip()), "")
+    if telling and telling not in last[-room:]:
+        return [telling, *last[-room + 1 :]] if room > 1 else [telling]
+    return last[-room:]

@@ -1,6 +1,6 @@
 """What the views of a job's output have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,10 +9,11 @@ from textual.widget import Widget
 from rankdeck.logs.order import silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.text import printable
+from rankdeck.rules.standing import Standing, standings
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import words
-from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.glyphs import Glyphs, Mark
 from rankdeck.ui.views.choice import Choice
 from rankdeck.ui.widgets.canvas import Run
 
@@ -25,6 +26,13 @@ ALL_BACKLOG = 16 << 20
 QUIET = 10.0
 """Seconds behind the others from which on a title says how long a rank has been silent."""
 
+EDGES: dict[Standing, str] = {
+    Standing.FIRST: "bad",
+    Standing.FAILED: "bad",
+    Standing.STALLED: "warn",
+}
+"""Frames that the eye shall find first."""
+
 
 @dataclass(slots=True)
 class Scene:
@@ -35,6 +43,7 @@ class Scene:
     choice: Choice = field(default_factory=Choice)
     stamps: str = "off"
     _watched: tuple[int, ...] = ()
+    _judged: tuple[Job, Mapping[int, Standing]] | None = None
 
     @property
     def jobs(self) -> Jobs:
@@ -68,24 +77,58 @@ class Scene:
         """Ask again, whatever is asked for next."""
         self._watched = ()
 
+    def standings(self, job: Job) -> Mapping[int, Standing]:
+        """Who wants to be looked at; found once for each state of the job."""
+        if self._judged is None or self._judged[0] is not job:
+            self._judged = job, standings(job)
+        return self._judged[1]
+
+    def mark(self, job: Job, one: RankState) -> Mark:
+        """The sign of a rank: of its standing, else of its state."""
+        standing = self.standings(job).get(one.rank)
+        if standing is None:
+            return self.glyphs.state(one.state)
+        return self.glyphs.standing(standing)
+
+    def edge(self, job: Job, one: RankState) -> str:
+        """The role of the frame around a rank; "" for the usual one."""
+        return EDGES.get(self.standings(job).get(one.rank, Standing.VICTIM), "")
+
     def title(self, job: Job, one: RankState) -> list[Run]:
         """A rank in a few words: state, number, node, how it ended or how long it is silent."""
-        mark = self.glyphs.state(one.state)
-        ending = words.ending(one.exit_code, one.signal)
-        said = ending if ending and one.state is not State.DONE else str(one.state)
+        mark = self.mark(job, one)
         title = [
             (f"{mark.glyph} ", mark.role),
             (f"{one.rank}", "title"),
             (f" {printable(one.node)} ", "text"),
-            (said, mark.role),
+            *self._said(job, one, mark.role),
         ]
-        latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
-        quiet = silence(one, latest) if one.state is State.RUNNING else 0.0
-        if quiet >= QUIET:
-            title.append((f"  silent {words.age(quiet)}", "warn"))
         if one.rank in self.choice.pins:
             title.append(("  pinned", "key"))
         return [*title, (f"  {words.many(self.lines(one.rank), 'line')}", "dim")]
+
+    def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
+        """How it ended, how long it is silent, else its state."""
+        standing = self.standings(job).get(one.rank)
+        ending = words.ending(one.exit_code, one.signal)
+        if ending and one.state is not State.DONE:
+            more = standing in (Standing.FIRST, Standing.VICTIM)
+            return [(ending, role), *([(f"  {standing}", role)] if more else [])]
+        if one.state is not State.RUNNING:
+            return [(str(one.state), role)]
+        if standing is Standing.STALLED:
+            begun = min(
+                s.since for s in job.stalled if one.rank in (*s.ranks, *s.first)
+            )
+            return [(f"stalled {words.age(max(self.now(job) - begun, 0.0))}", "warn")]
+        latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
+        if (quiet := silence(one, latest)) >= QUIET:
+            return [(f"silent {words.age(quiet)}", "warn")]
+        return [(str(one.state), role)]
+
+    def now(self, job: Job) -> float:
+        """The moment that is shown: now, or that of a replay."""
+        return self.deck.session.fleet.wall() if job.clock is None else job.clock
 
 
 class JobView(Protocol):

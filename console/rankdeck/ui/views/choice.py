@@ -6,6 +6,7 @@ from rankdeck.logs.order import ORDERS, ordered
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rankset import choose
+from rankdeck.rules.standing import standings
 
 
 class Choice:
@@ -49,14 +50,15 @@ class Choice:
         return pinned
 
     def ranks(self, job: Job, lines: Callable[[int], int]) -> tuple[RankState, ...]:
-        """The chosen ranks in their order. That changes only when a state does: tiles stay put."""
+        """The chosen ranks in their order. That changes only when a state or standing does: tiles stay put."""
         states: tuple[State, ...] = tuple(one.state for one in job.ranks)
-        key = (self.text, self.only, self.order, states)
+        known = standings(job)
+        key = (self.text, self.only, self.order, states, known)
         if key != self._key:
             self._key = key
             wanted = set(self.only or choose(self.text, job.ranks))
             chosen = [one for one in job.ranks if one.rank in wanted]
-            self._ordered = ordered(chosen, self.order, lines)
+            self._ordered = ordered(chosen, self.order, lines, known)
         now = {one.rank: one for one in job.ranks}
         return tuple(now[one.rank] for one in self._ordered)
 

@@ -41,7 +41,12 @@ class WallView:
         self._scene.watch([one.rank for one in shown])
         self.wall.show(
             [
-                Pane(one.rank, self._scene.title(job, one), self._scene.log(one.rank))
+                Pane(
+                    one.rank,
+                    self._scene.title(job, one),
+                    self._scene.log(one.rank),
+                    self._scene.edge(job, one),
+                )
                 for one in shown
             ]
         )

@@ -8,7 +8,7 @@ from textual.message import Message
 
 from rankdeck.ui import moves
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
-from rankdeck.ui.widgets.text import cropped, shifted
+from rankdeck.ui.widgets.text import fitted, pressed, shifted
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +141,15 @@ class FoldList(Canvas, can_focus=True):
 
     def line(self, y: int, width: int) -> Runs:
         if y == 0:
-            return cropped(self._title, width)
+            return pressed(self._title, width, self.glyphs.more)
         at = self._top + y - 1
         if at >= len(self._rows):
             return []
         place, row = self._rows[at]
         if place != self.at:
-            return shifted(row, self.left)
-        return [(t, _on(r)) for t, r in cropped(shifted(row, self.left), width)]
+            return fitted(shifted(row, self.left), width, self.glyphs.more)
+        here = fitted(shifted(row, self.left), width, self.glyphs.more)
+        return [(t, _on(r)) for t, r in here]
 
 
 def _on(role: str) -> str:

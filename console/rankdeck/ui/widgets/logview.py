@@ -15,6 +15,7 @@ from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 from rankdeck.ui.widgets.layout import Layout, Stamp, stamp
 from rankdeck.ui.widgets.logrows import Key, LogRows, key_of
 from rankdeck.ui.widgets.logwall import titled
+from rankdeck.ui.widgets.text import fitted
 
 ASIDE = 16
 EVERYTHING = moves.FAR
@@ -340,7 +341,9 @@ class LogView(Canvas, can_focus=True):
         row = y - (not self.plain)
         if row < 0:
             return self._heading(width)
-        return self._rows[row][1] if row < len(self._rows) else []
+        if row >= len(self._rows):
+            return []
+        return fitted(self._rows[row][1], width, self.glyphs.more)
 
     def _heading(self, width: int) -> Runs:
         status = self._status()
@@ -354,11 +357,13 @@ class LogView(Canvas, can_focus=True):
             return []
         runs: list[Run] = []
         if self.wanted:
-            left = f" {len(source.lines):,} of {len(self.log_source.lines if self.log_source else ()):,}"
-            runs.append((f" {cut(str(self.wanted), 24)}{left} ", "key"))
+            of = len(self.log_source.lines if self.log_source else ())
+            left = f"{len(source.lines):,} of {of:,} lines"
+            runs.append((f" {cut(str(self.wanted), 24)}  {left} ", "key"))
         if self.search:
             count = self.search.count(self._match)
-            runs.append((f" /{cut(self.search.text, 20)} {count} ", "match"))
+            found = "no match" if count == "0" else count
+            runs.append((f" /{cut(self.search.text, 20)} {found} ", "match"))
         if self.follow:
             return [*runs, (" following ", "ok")]
         fresh = source.total - self._left_at

@@ -24,6 +24,8 @@ class Pane:
     rank: int
     title: Runs
     log: RankLog
+    edge: str = ""
+    """The role of its frame; "" for that of all others."""
 
     @property
     def version(self) -> tuple[object, ...]:
@@ -140,13 +142,15 @@ class LogWall(Canvas, can_focus=True):
     def _pane_line(self, place: int, box: Box, y: int) -> list[Run]:
         pane, chosen = self._panes[place], place == self.at
         if y == 0:
-            return titled(pane.title, box.width, self.glyphs, chosen=chosen)
+            return titled(
+                pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge
+            )
         if y == 1 or place not in self._tails:
             self._tails[place] = tail(pane.log, box.height)
         # One line more than fits: the time since the line before needs it.
         lines = self._tails[place]
         spare = max(len(lines) - (box.height - 1), 0)
-        edge = "key" if chosen else "border"
+        edge = pane.edge or ("key" if chosen else "border")
         runs: list[Run] = [(self.glyphs.vertical, edge), (" ", "text")]
         room, at = box.width - 3, y - 1 + spare
         if at >= len(lines):
@@ -162,9 +166,11 @@ class LogWall(Canvas, can_focus=True):
         ]
 
 
-def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool) -> list[Run]:
+def titled(
+    title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = ""
+) -> list[Run]:
     """The upper edge of a pane with its title in it."""
-    edge = "key" if chosen else "border"
+    edge = edge or ("key" if chosen else "border")
     bar = glyphs.heavy if chosen else glyphs.horizontal
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
     left = width - 5

@@ -9,6 +9,8 @@ from rankdeck.ui import moves
 from rankdeck.ui.widgets.canvas import Canvas, Runs, fit, length
 
 MARGIN = 1
+WORTH = 20
+"""Cells from which on a part of a line is rather cut than left out."""
 
 
 class TextPage(Canvas, can_focus=True):
@@ -56,8 +58,11 @@ class TextPage(Canvas, can_focus=True):
         left = len(self._lines) - self.top - self.size.height
         if y == self.size.height - 1 and left > 0:
             note = f" {self.glyphs.down} {left:,} more "
-            return [*cropped(runs, width - len(note)), (note, "key@bar")]
-        return runs
+            return [
+                *fitted(runs, width - len(note), self.glyphs.more),
+                (note, "key@bar"),
+            ]
+        return fitted(runs, width, self.glyphs.more)
 
     def on_key(self, event: events.Key) -> None:
         steps = moves.steps(event.key, max(self.size.height - 1, 1))
@@ -94,6 +99,38 @@ def cropped(runs: Runs, width: int) -> list[tuple[str, str]]:
         kept.append((text[:width], role))
         width -= len(text[:width])
     return [*kept, (" " * width, "text")]
+
+
+def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
+    """The runs in exactly `width` cells: parts that begin with two spaces go, the last first.
+
+    A sign says that something went.
+    """
+    if length(runs) <= width:
+        return fitted(runs, width, more)
+    kept: list[tuple[str, str]] = []
+    room = width
+    for part in _parts(runs):
+        cells = length(part)
+        if kept and cells > room - 2:
+            if room >= WORTH:
+                kept += part
+            else:
+                kept.append((f" {more}", "dim"))
+            break
+        kept += part
+        room -= cells
+    return fitted(kept, width, more)
+
+
+def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
+    """The runs, a new part wherever one begins with two spaces."""
+    parts: list[list[tuple[str, str]]] = []
+    for run in runs:
+        if run[0].startswith("  ") or not parts:
+            parts.append([])
+        parts[-1].append(run)
+    return parts
 
 
 def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:

@@ -1,0 +1,103 @@
+"""The job screen as it looked when somebody looked: who is in trouble stands first, at every size."""
+
+import re
+
+import pytest
+
+from tests.ui.support import scenes
+from tests.ui.support.scenes import JOB
+from tests.ui.test_screens import console, shows, text_of
+
+SIZES = [(200, 50), (100, 30), (80, 24), (60, 15)]
+WANDERING = (
+    (re.compile(r"\d\d:\d\d:\d\d\.\d\d\d"), "HH:MM:SS.mmm"),
+    (re.compile(r"\b1:[23]\d\b"), "1:2s"),
+    (re.compile(r"stalled \d\ds"), "stalled SSs"),
+)
+FAILED = {
+    (80, 24): """
+ train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/2  [ ]
+ first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms  pulled down 11 ra…
+   torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.
+   means the GPU's memory is full
+   try   a smaller batch; `nvidia-smi` shows who else is on that GPU
+ ↓↓↓●↓✗↓●↓↓ ↓●↓↓↓●
+╭━ ✗ 5 node02 exit 1  failed first ━━━━ ╭─ ↓ 0 node01 SIGTERM  pulled down ────
+""",
+    (60, 15): """
+ train-1121-143005-3f2a  ● running  1:2s …    page 1/8  [ ]
+ first failure  rank 5 on node02, exit 1  the GPU's memory …
+ ↓↓↓●↓✗↓●↓↓ ↓●↓↓↓●
+╭━ ✗ 5 node02 exit 1  failed first  34 lines ━━━━━━━━━━━━━━
+""",
+}
+STUCK = {
+    (80, 24): """
+ train-1121-143005-3f2a  ● running  1:2s  16 ranks  node[01-04]   page 1/2  [ ]
+ stalled  rank 6 is silent for 20 s; the 15 others go on  i looks where every r…
+   means one rank stands still  try look where it is, then at its node
+ ●●●●●●▲●●● ●●●●●●
+╭━ ▲ 6 node02 stalled SSs  30 lines ━━━ ╭─ ● 0 node01 running  32 lines ───────
+""",
+    (60, 15): """
+ train-1121-143005-3f2a  ● running  1:2s …    page 1/8  [ ]
+ stalled  rank 6 is silent for 20 s; the 15 others go on …
+ ●●●●●●▲●●● ●●●●●●
+╭━ ▲ 6 node02 stalled SSs  30 lines ━━━━━━━━━━━━━━━━━━━━━━━
+""",
+}
+
+
+def steady(screen: str) -> str:
+    """The screen without what is another at every look."""
+    for pattern, sign in WANDERING:
+        screen = pattern.sub(sign, screen)
+    return screen
+
+
+@pytest.mark.parametrize("size", FAILED)
+async def test_the_rank_that_failed_first_stands_first(size: tuple[int, int]) -> None:
+    async with console(scenes.failing(), size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ✗ 5 node02 exit 1")
+
+        assert FAILED[size].strip("\n") in steady(text_of(app))
+
+
+@pytest.mark.parametrize("size", STUCK)
+async def test_the_rank_that_stands_still_stands_first(size: tuple[int, int]) -> None:
+    async with console(scenes.hanging(), size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ▲ 6 node02 stalled")
+
+        assert STUCK[size].strip("\n") in steady(text_of(app))
+
+
+async def test_of_512_ranks_the_one_that_stands_still_is_on_the_first_page() -> None:
+    async with console(scenes.hanging(200, 64, 8), (60, 15)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ▲ 200 node26 stalled")
+        strip = next(line for line in text_of(app).splitlines() if "▲" in line)
+
+        assert strip.count("▲") == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("key", ["w", "c", "D", "M", "e", "i"])
+async def test_no_line_of_any_view_is_wider_than_the_screen_or_cut_without_a_sign(
+    size: tuple[int, int], key: str
+) -> None:
+    long = "x" * 300
+    stage = scenes.failing()
+    stage.write(JOB, 5, f"RuntimeError: {long}\n", "err")
+    async with console(stage, size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "failed first")
+        await pilot.press(key)
+        await pilot.pause(0.3)
+        lines = text_of(app).splitlines()
+
+    assert len(lines) == size[1]
+    for line in lines:
+        assert len(line) <= size[0]
+        assert not line.endswith("xxx"), line
