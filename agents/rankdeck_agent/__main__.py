@@ -92,6 +92,11 @@ def _kernel_log(given: list[str]) -> int:
 
 
 def _job(given: list[str]) -> int:
+    if given[1:2] in (["follow"], ["browse"]):
+        # Somebody waits to see a log: nothing is loaded that only starts or ends jobs.
+        from rankdeck_agent.job.looking import main as look
+
+        return look(given[1:])
     from rankdeck_agent.job.commands import main as job
 
     return job(given[1:])

@@ -9,16 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-TOPIC_PREFIX = "rankdeck/1"
-JOB_VARIABLE = "RANKDECK_JOB"
-"""In the environment of every process of a job: how cancel finds them."""
-NODE_VARIABLE = "RANKDECK_NODE"
-RUN_VARIABLE = "RANKDECK_RUN"
-"""The run folder of this job on this node; `${RANKDECK_RUN}` in a plan stands for it."""
-RUN_TOKEN = "${RANKDECK_RUN}"
-LAUNCHER = -1
-"""The rank number under which the launcher's own output travels."""
+from rankdeck_agent.names import JOB_VARIABLE as JOB_VARIABLE
+from rankdeck_agent.names import LAUNCHER as LAUNCHER
+from rankdeck_agent.names import NODE_VARIABLE as NODE_VARIABLE
+from rankdeck_agent.names import RUN_TOKEN as RUN_TOKEN
+from rankdeck_agent.names import RUN_VARIABLE as RUN_VARIABLE
 
+TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]
 Values = dict[str, dict[str, Number]]
 """metric -> device -> number; the device is "" where there is only one."""
@@ -389,5 +386,7 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched
 #   now      at, closing                every 2 s, after what there was: liveness, clock, and whether
 #                                       `closed` is held back until the output is sent
-# stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}},
-# each replacing the one before; end of file ends the follower, never the job.
+#   from     watch, r, s, o, at            where an offset that counts from the end is
+# stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}, "number": n},
+# each replacing the one before; an offset below 0 counts from the end, and a `from` frame with n says
+# where that is. End of file ends the follower, never the job.

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from rankdeck.backends.base import Backend, Follower
@@ -36,15 +35,6 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
         await asyncio.sleep(LOOK_PERIOD)
 
 
-@dataclass
-class Wanted:
-    """What is on screen of a job: `late` nodes have not said yet how much there is."""
-
-    ranks: tuple[int, ...]
-    backlog: int | None
-    late: set[str] = field(default_factory=set[str])
-
-
 class Following:
     """The owner of all followers; `start` runs a task as long as the session is open."""
 
@@ -60,7 +50,6 @@ class Following:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
-        self._wanted: dict[str, Wanted] = {}
 
     def begin(
         self, backend: Backend, cancel: Callable[[str], Awaitable[object]]
@@ -90,25 +79,8 @@ class Following:
             return
         if job_id not in self._followers:
             self.follow(job)
-        self._wanted[job_id] = Wanted(tuple(ranks), backlog)
-        self._ask(job_id)
-
-    def _ask(self, job_id: str) -> None:
-        """Ask for the end of what was written only where it is known: else all of it would come."""
-        follower, wanted = self._followers[job_id], self._wanted[job_id]
-        plan = self.jobs.job(job_id).plan
-        untold = [node for node in plan.nodes if not follower.told(node.node)]
-        late = [] if wanted.backlog is None else untold
-        unknown = {rank for node in late for rank in node.ranks}
-        ready = [rank for rank in wanted.ranks if rank not in unknown]
-        follower.watch(self.jobs.resume_offsets(job_id, ready, wanted.backlog))
-        wanted.late = {node.node for node in late}
-
-    def _ask_again(self, job_id: str) -> None:
-        """Once a node has told: ask for its ranks too."""
-        wanted, follower = self._wanted.get(job_id), self._followers[job_id]
-        if wanted and any(follower.told(node) for node in wanted.late):
-            self._ask(job_id)
+        offsets = self.jobs.resume_offsets(job_id, ranks, backlog)
+        self._followers[job_id].watch(offsets)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
         """Call `hear` with everything that comes of this job, after it was taken in."""
@@ -152,12 +124,10 @@ class Following:
                 self._chronicle.take(event)
                 if hear := self._listeners.get(job_id):
                     hear(event)
-                self._ask_again(job_id)
         except RankdeckError as error:
             self.jobs.note(job_id, str(error))
         finally:
             self._followers.pop(job_id, None)
-            self._wanted.pop(job_id, None)
             self._chronicle.save(self.jobs.job(job_id), time.time())
 
     async def _judge(self, cancel: Callable[[str], Awaitable[object]]) -> None:

@@ -21,7 +21,7 @@ from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import inspect_job
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.ranges import Ranges
+from rankdeck.backends.ranges import Ranges, Reading
 from rankdeck.backends.recording import Recording
 from rankdeck.backends.replay import play, read_replay
 from rankdeck.backends.report import TAIL, Source, write_report
@@ -79,6 +79,7 @@ class Session:
         self._backend: Backend
         self._connections: Connections
         self._agents: Agents
+        self._reading: Reading
         self.images: Carrier
         self.following = Following(self.jobs, self.fleet, self._chronicle, self._start)
         self._background: list[asyncio.Task[None]] = []
@@ -191,7 +192,7 @@ class Session:
 
     def output(self, job_id: str, rank: int) -> Ranges:
         """What a rank wrote, by offset: read and searched on its node."""
-        return Ranges(self._connections, self._agents, self.jobs.job(job_id), rank)
+        return self._reading.of(self.jobs.job(job_id), rank)
 
     async def settle(self, limit: float) -> None:
         """Wait until every node was heard or has failed, at most `limit` seconds."""
@@ -211,6 +212,7 @@ class Session:
         """Take up the jobs of earlier sessions, and the telemetry of every node."""
         agents = Agents(connections, self.cluster.access.python)
         self._connections, self._agents = connections, agents
+        self._reading = Reading(connections, agents)
         self.images = Carrier(connections, agents)
         make = plugins.find("backends", self.cluster.backend)
         self._backend = make(connections, agents)

@@ -95,8 +95,32 @@ def test_a_rank_that_failed_unwatched_is_fetched():
 
     assert json.loads(one.watch_line())["watch"]["1"] == {
         "out": 100_000 - (16 << 10),
-        "err": 0,
+        "err": -(16 << 10),
     }
+
+
+def test_an_end_that_only_the_node_knows_is_where_it_says():
+    one = stream()
+    one.watch({0: {"out": -10, "err": -10}})
+    first = json.loads(one.watch_line())
+    assert one.feed(data(0, b"of an earlier watch")) == []
+    one.feed(head(kind="from", watch=first["number"], r=0, s="out", o=90, at=1))
+
+    assert [c.offset for c in one.feed(data(90, b"the end"))] == [90]
+    assert json.loads(one.watch_line())["watch"]["0"] == {"out": 97, "err": -10}
+
+
+def test_an_end_that_was_asked_for_before_the_newest_watch_is_not_taken():
+    one = stream()
+    one.watch({0: {"out": -10, "err": 0}})
+    first = json.loads(one.watch_line())
+    one.watch({0: {"out": -10, "err": 0}, 1: {"out": 0, "err": 0}})
+    second = json.loads(one.watch_line())
+    one.feed(head(kind="from", watch=first["number"], r=0, s="out", o=90, at=1))
+    assert one.feed(data(90, b"early")) == []
+    one.feed(head(kind="from", watch=second["number"], r=0, s="out", o=95, at=1))
+
+    assert [c.data for c in one.feed(data(95, b"newest"))] == [b"newest"]
 
 
 def test_a_request_answered_long_ago_is_not_carried_out_again():

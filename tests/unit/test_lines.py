@@ -184,8 +184,9 @@ def test_resuming_skips_what_is_beyond_the_backlog() -> None:
     log = RankLog(0)
     log.tell(Tail("j", "n1", 0, "out", 5000, 70, "x", 9.0))
 
-    assert log.resume(1000) == {"out": 4000, "err": 0}
-    assert [(gap.start, gap.end) for gap in log.gaps] == [(0, 4000)]
+    assert log.resume(1000) == {"out": -1000, "err": -1000}
+    log.add(chunk(4500, b"end\n"))
+    assert [(gap.start, gap.end) for gap in log.gaps] == [(0, 4500)]
 
 
 def test_asking_for_everything_reads_again_from_the_start() -> None:
@@ -207,9 +208,8 @@ def test_resuming_twice_changes_nothing() -> None:
     log = RankLog(0)
     log.add(chunk(0, b"one\ntwo"))
 
-    assert (
-        log.resume(1000) == log.resume(1000) == log.resume(None) == {"out": 7, "err": 0}
-    )
+    assert log.resume(1000) == log.resume(1000) == {"out": 7, "err": -1000}
+    assert log.resume(None) == {"out": 7, "err": 0}
 
 
 def test_bad_chunks_are_ignored() -> None:

@@ -9,8 +9,9 @@ from typing import Any, Callable
 
 from rankdeck_agent.job import cgroup, containers, processes
 from rankdeck_agent.job.control import tell
-from rankdeck_agent.job.folder import RunFolder, unlink_links
+from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, is_closed
+from rankdeck_agent.job.layout import unlink_links
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.remains import close_for, supervisor_pid
 

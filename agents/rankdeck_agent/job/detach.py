@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rankdeck_agent.job import folder as folders
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, RunFolder
 from rankdeck_agent.job.journal import post_mortem
+from rankdeck_agent.job.layout import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.text import table
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
@@ -26,7 +26,7 @@ def run() -> int:
     """Start the job whose plan is on stdin; say in one line of JSON whether it stands."""
     try:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
-        folder = folders.make(plan)
+        folder = make(plan)
     except (WireError, FolderError, OSError) as error:
         return _say({"ok": False, "error": str(error)})
     said = _start_apart(plan, folder)
@@ -55,7 +55,7 @@ def _say(answer: dict[str, Any]) -> int:
 
 def _write_off(folder: RunFolder, why: str) -> None:
     post_mortem(folder / "events", {}, why)
-    folders.unlink_links(folder)
+    unlink_links(folder)
 
 
 def _start_apart(plan: NodePlan, folder: RunFolder) -> str:

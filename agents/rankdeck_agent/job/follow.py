@@ -1,15 +1,14 @@
 """`job follow`: everything that happens on this node, framed for the console. Reads files only."""
 
 import json
-import os
-import select
 import time
 from collections.abc import Mapping
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.job.journal import EventReader
-from rankdeck_agent.job.logs import LogReader, Piece, TailReader
+from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
+from rankdeck_agent.job.pipes import Input, send
 from rankdeck_agent.job.remains import close_for, supervisor_pid
 from rankdeck_agent.job.text import table
 
@@ -21,7 +20,6 @@ _FIRST_WATCH = 1.0
 _ROUND = 1 << 20
 """Bytes of output in one round, so that events never wait long behind a backlog."""
 _COUNT_ROUND = 8 << 20
-_LONGEST_INPUT = 1 << 20
 
 Key = tuple[int, str]
 
@@ -35,6 +33,8 @@ class Follower:
         self._events = EventReader(folder / "events")
         self._ranks = folder.ranks()
         self._watched: dict[Key, LogReader] = {}
+        self._placed: list[bytes] = []
+        """Frames that say where the end is that was asked for."""
         self._tails: dict[Key, TailReader] = {}
         self._due = {"tail": 0.0, "now": 0.0, "alive": 0.0}
         self._closed: Optional[Mapping[str, Any]] = None
@@ -46,30 +46,41 @@ class Follower:
 
     def watch(self, line: bytes) -> None:
         """Take one line of stdin; what is no watch line changes nothing."""
-        asked = (table(line.decode("utf-8", "replace")) or {}).get("watch")
+        told = table(line.decode("utf-8", "replace")) or {}
+        asked = told.get("watch")
         if not isinstance(asked, dict):
             return
+        self._placed = []
         fresh: dict[Key, LogReader] = {}
         for rank in self._ranks:
             offsets = cast("dict[str, Any]", asked).get(str(rank))
             if isinstance(offsets, dict):
-                fresh.update(self._readers(rank, cast("dict[str, Any]", offsets)))
+                wanted = cast("dict[str, Any]", offsets)
+                fresh.update(self._readers(rank, wanted, told.get("number")))
         self._watched = fresh
         self._first_watch_by = 0.0
 
-    def _readers(self, rank: int, offsets: dict[str, Any]) -> dict[Key, LogReader]:
+    def _readers(
+        self, rank: int, offsets: dict[str, Any], number: object
+    ) -> dict[Key, LogReader]:
         found: dict[Key, LogReader] = {}
         for stream in STREAMS:
             offset = offsets.get(stream)
-            if isinstance(offset, int) and offset >= 0:
-                found[rank, stream] = LogReader(
-                    self._folder.place(rank) / stream, offset
-                )
+            if not isinstance(offset, int):
+                continue
+            log = self._folder.place(rank) / stream
+            if offset < 0:
+                offset = max(size_of(log) + offset, 0)
+                head = {"kind": "from", "watch": number, "r": rank, "s": stream}
+                self._placed.append(_line({**head, "o": offset, "at": time.time()}))
+            found[rank, stream] = LogReader(log, offset)
         return found
 
     def round(self, now: float) -> list[bytes]:
         """The frames of one round."""
         frames = [_line(event) for event in self._new_events()]
+        frames += self._placed
+        self._placed = []
         frames += self._data()
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
@@ -116,7 +127,7 @@ class Follower:
         share = _ROUND // max(1, len(self._watched))
         for (rank, stream), reader in self._watched.items():
             for piece in reader.read(share):
-                frames += data_frame(rank, stream, piece)
+                frames += _data_frame(rank, stream, piece)
         return frames
 
     def _tail_frames(self) -> list[bytes]:
@@ -156,7 +167,7 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
-def data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
+def _data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
     """The frame of some bytes: its head, and the bytes."""
     at = time.time() if piece.at is None else piece.at
     head = {
@@ -182,34 +193,14 @@ def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
     return _line({**row, "at": tail.at})
 
 
-class _Input:
-    """stdin, a line at a time, without waiting."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.ended = False
-        self._rest = b""
-
-    def lines(self, limit: float) -> list[bytes]:
-        """What comes within `limit` seconds."""
-        ready, _, _ = select.select([self.fd], [], [], limit)
-        if not ready:
-            return []
-        data = os.read(self.fd, 1 << 16)
-        self.ended = not data
-        *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest if len(rest) < _LONGEST_INPUT else b""
-        return lines
-
-
 def follow(folder: RunFolder, after: int) -> int:
     """Stream to stdout until the job has closed here, or stdin ends."""
     follower = Follower(folder, after)
-    source = _Input(0)
+    source = Input(0)
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
-        if not _send(b"".join(frames)) or follower.done:
+        if not send(b"".join(frames)) or follower.done:
             return 0
         for line in source.lines(0 if follower.behind else _FLUSH):
             follower.watch(line)
@@ -217,14 +208,3 @@ def follow(folder: RunFolder, after: int) -> int:
         if not follower.behind and spent < _FLUSH:
             time.sleep(_FLUSH - spent)
     return 0
-
-
-def _send(data: bytes) -> bool:
-    """Write all of it; False where nobody reads any more."""
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(1, view) :]
-    except BrokenPipeError:
-        return False
-    return True

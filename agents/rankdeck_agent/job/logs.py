@@ -3,12 +3,14 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Optional
+from typing import IO, BinaryIO, Optional
 
 from rankdeck_agent.job.text import plain
 
 CHUNK = 1 << 16
 _TAIL = 4096
+_LONGEST = 1 << 16
+"""Bytes in which the end of a line is looked for."""
 
 
 class TimeIndex:
@@ -106,7 +108,7 @@ class LogReader:
     @property
     def behind(self) -> bool:
         """Whether there is more on disk."""
-        return _size(self._log) > self.offset
+        return size_of(self._log) > self.offset
 
     def read(self, limit: int) -> Iterator[Piece]:
         """Up to about `limit` bytes from where the last call stopped."""
@@ -147,7 +149,7 @@ class TailReader:
 
     def look(self, budget: int) -> bool:
         """Whether it grew, counting at most `budget` bytes more."""
-        size = _size(self._log)
+        size = size_of(self._log)
         if size == self.end and self._counted >= size:
             return False
         with self._log.open("rb") as file:
@@ -177,8 +179,26 @@ def _last_line(data: bytes) -> str:
     return ""
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Bytes in a file, 0 where there is none."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def line_start(file: IO[bytes], offset: int) -> int:
+    """Where the first line begins that begins at `offset` or after it."""
+    if offset <= 0:
+        return 0
+    file.seek(offset - 1)
+    found = file.read(_LONGEST).find(b"\n")
+    return offset if found < 0 else offset + found
+
+
+def start_of_line(file: IO[bytes], offset: int) -> int:
+    """Where the line begins that has the byte at `offset`; that byte in a line without end."""
+    begin = max(offset - _LONGEST, 0)
+    file.seek(begin)
+    newline = file.read(offset - begin).rfind(b"\n")
+    return begin + newline + 1 if newline >= 0 or begin == 0 else offset

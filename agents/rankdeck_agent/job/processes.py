@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.job.text import plain
-from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE
+from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 
 _PROC = Path("/proc")
 

@@ -3,7 +3,7 @@
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import post_mortem
-from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.names import LAUNCHER
 
 
 def supervisor_pid(folder: RunFolder) -> int:

@@ -11,8 +11,9 @@ from rankdeck_agent.job import cgroup, containers, processes
 from rankdeck_agent.job.cancel import cancel
 from rankdeck_agent.job.control import Control
 from rankdeck_agent.job.daemons import Daemons
-from rankdeck_agent.job.folder import RunFolder, unlink_links
+from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import Journal, outcome
+from rankdeck_agent.job.layout import unlink_links
 from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start
 from rankdeck_agent.job.streams import DiskFullError, Stream, pipe_stream, rank_streams
 from rankdeck_agent.job.tally import Tally

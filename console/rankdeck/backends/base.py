@@ -15,16 +15,12 @@ class Follower(Protocol):
         ...
 
     def watch(self, offsets: Mapping[int, Mapping[str, int]]) -> None:
-        """From now on send full text of these ranks, each stream from its offset on."""
+        """From now on send full text of these ranks, each stream from its offset on; below 0: from the end."""
         ...
 
     @property
     def current(self) -> bool:
         """Whether every node that answers has told all that happened up to now."""
-        ...
-
-    def told(self, node: str) -> bool:
-        """Whether this node has said how much its ranks have written."""
         ...
 
     async def close(self) -> None: ...

@@ -73,11 +73,6 @@ class SshFollower:
             for name, stream in self._streams.items()
         )
 
-    def told(self, node: str) -> bool:
-        """Whether this node has said how much its ranks have written."""
-        stream = self._streams.get(node)
-        return stream is None or stream.told
-
     async def close(self) -> None:
         """End the look; the job goes on."""
         self._open = False

@@ -26,14 +26,15 @@ class NodeStream:
         self.closed = False
         self.caught_up = False
         """What was there when we connected has been told."""
-        self.told = False
-        """How much each rank has written was told once."""
         self.fresh_watch = False
         """The watch line has changed since it was last sent."""
         self.spawns: dict[str, Mapping[str, Any]] = {}
         """Requests that nobody has answered, as far as told."""
         self._known = frozenset((*plan.ranks, LAUNCHER))
         self._positions: dict[tuple[int, str], int] = {}
+        """The next byte wanted; below 0: counted from an end that only the node knows yet."""
+        self._number = 0
+        """Of the watch line that was sent last."""
         self._ends: dict[tuple[int, str], int] = {}
         self._failed: set[int] = set()
         self._parser = FrameParser()
@@ -43,7 +44,7 @@ class NodeStream:
     # ---- watching
 
     def watch(self, offsets: Offsets) -> None:
-        """Read these ranks from there on; the launcher and what failed stay watched."""
+        """Read these ranks from there on (from the end where below 0); the launcher and what failed stay watched."""
         kept = {
             key: at
             for key, at in self._positions.items()
@@ -52,7 +53,7 @@ class NodeStream:
         for rank, streams in offsets.items():
             if rank in self._known and rank != LAUNCHER:
                 for stream in STREAMS:
-                    kept[rank, stream] = max(0, int(streams.get(stream, 0)))
+                    kept[rank, stream] = int(streams.get(stream, 0))
         self.fresh_watch = self.fresh_watch or kept != self._positions
         self._positions = kept
 
@@ -61,7 +62,8 @@ class NodeStream:
 
     def _watch_rank(self, rank: int, before: int) -> None:
         for stream in STREAMS:
-            at = max(0, self._ends.get((rank, stream), 0) - before)
+            end = self._ends.get((rank, stream), 0)
+            at = max(0, end - before) if end else -before
             self._positions.setdefault((rank, stream), at)
         self.fresh_watch = True
 
@@ -71,7 +73,8 @@ class NodeStream:
         for (rank, stream), at in self._positions.items():
             table.setdefault(str(rank), {})[stream] = at
         self.fresh_watch = False
-        return json.dumps({"watch": table}).encode() + b"\n"
+        self._number += 1
+        return json.dumps({"watch": table, "number": self._number}).encode() + b"\n"
 
     @property
     def unread(self) -> bool:
@@ -102,12 +105,14 @@ class NodeStream:
             return None
         kind = head["kind"]
         if kind == "now":
-            self.told = True
             # A job that is closing has its end still to tell.
             self.caught_up = head.get("closing") is not True
             return None
         if kind == "data":
             return self._chunk(head, data, at - self.offset)
+        if kind == "from":
+            self._begin(head)
+            return None
         if kind == "tail":
             return self._tail(head, at - self.offset)
         return self._event(head, at - self.offset)
@@ -120,6 +125,15 @@ class NodeStream:
             return None
         return rank, stream, offset
 
+    def _begin(self, head: Mapping[str, Any]) -> None:
+        """The node says where the end begins that was asked for, unless that was asked anew since."""
+        key = self._key(head)
+        if key is None or head.get("watch") != self._number:
+            return
+        rank, stream, offset = key
+        if self._positions.get((rank, stream), 0) < 0:
+            self._positions[rank, stream] = offset
+
     def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Chunk | None:
         """Only what continues where we are: more is of a watch that was replaced."""
         key = self._key(head)
@@ -127,7 +141,7 @@ class NodeStream:
             return None
         rank, stream, offset = key
         wanted = self._positions.get((rank, stream))
-        if wanted is None or offset > wanted:
+        if wanted is None or wanted < 0 or offset > wanted:
             return None
         data, offset = data[wanted - offset :], wanted
         if not data:

@@ -307,12 +307,20 @@ class FoundLine:
     """A line with a text, in the whole of a stream."""
 
     at: int | None
-    """Its offset; None where there is none on that side."""
-    before: int
+    """Its offset; None where there is none on that side, or it is still looked for."""
+    before: int | None
+    """Lines with the text before it; None: not counted yet."""
     count: int
-    """Lines with the text before it, and in all."""
-    whole: bool
-    """False where counting took too long: there are more."""
+    """Lines with the text, as far as counted."""
+    share: float
+    """How much of the stream is counted, from 0 to 1."""
+    looking: bool
+    """Whether the line may still be found."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing more will be said."""
+        return self.share >= 1 and not self.looking
 
 
 Followed = NodeEvent | Chunk | Tail

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.text import clean
@@ -13,6 +13,7 @@ from rankdeck.remote.shell import Channel, Shell
 
 _LONGEST = 8 << 20
 Row = dict[str, Any]
+Answer = TypeVar("Answer")
 
 
 class Dialogue:
@@ -49,30 +50,37 @@ class Dialogue:
 
     async def hear(self, limit: float) -> Row:
         """The next answer; raises NodeError after `limit` seconds or when the program ends."""
-        try:
-            async with asyncio.timeout(limit), asyncio.TaskGroup() as tasks:
-                ending = tasks.create_task(_ended(self.channel))
-                hearing = tasks.create_task(self._answers.get())
-                await asyncio.wait(
-                    (hearing, ending), return_when=asyncio.FIRST_COMPLETED
-                )
-                hearing.cancel()
-                ending.cancel()
-        except TimeoutError as error:
-            why = f"no answer within {limit:.0f} s"
-            raise UnreachableError(self._node, why) from error
-        if not hearing.cancelled():
-            return hearing.result()
-        # Both may have come at once: the last words count, then the end.
-        if not self._answers.empty():
-            return self._answers.get_nowait()
-        raise AgentError(self._node, self._why())
+        answer = await next_of(self._node, self.channel, self._answers, limit)
+        if answer is None:
+            raise AgentError(self._node, self._why())
+        return answer
 
     def _why(self) -> str:
         if self._taken > _LONGEST:
             return f"sent more than {_LONGEST >> 20} MB as an answer"
         said = clean(self.channel.complaint.removeprefix("rankdeck: "))
         return said or "the agent ended without an answer"
+
+
+async def next_of(
+    node: str, channel: Channel, answers: asyncio.Queue[Answer], limit: float
+) -> Answer | None:
+    """What comes next into the queue, None where the program has ended; raises UnreachableError."""
+    if not answers.empty():
+        return answers.get_nowait()
+    try:
+        async with asyncio.timeout(limit), asyncio.TaskGroup() as tasks:
+            ending = tasks.create_task(_ended(channel))
+            hearing = tasks.create_task(answers.get())
+            await asyncio.wait((hearing, ending), return_when=asyncio.FIRST_COMPLETED)
+            hearing.cancel()
+            ending.cancel()
+    except TimeoutError as error:
+        raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
+    if not hearing.cancelled():
+        return hearing.result()
+    # Both may have come at once: the last words count, then the end.
+    return None if answers.empty() else answers.get_nowait()
 
 
 async def _ended(channel: Channel) -> None:

@@ -103,6 +103,11 @@ class _Stream:
     """Lines that exist on the node, by its own count."""
 
 
+def _resume(stream: _Stream, wanted: int, backlog: int | None) -> int:
+    missed = wanted > stream.position or not stream.end
+    return stream.position if backlog is None or not missed else -backlog
+
+
 def share(ranks: int) -> int:
     """Bytes of memory for each rank of a job with so many."""
     return min(KEEP_BYTES, KEEP_ALL // max(ranks, 1))
@@ -229,7 +234,8 @@ class RankLog:
     def resume(self, backlog: int | None) -> dict[str, int]:
         """Where to read each stream from, for at least `backlog` bytes of what came before.
 
-        None wants everything. Reads again from the start where what is here has a hole.
+        None wants everything. Below 0 is from the end: only the node knows where that is now.
+        Reads again from the start where what is here has a hole.
         """
         wanted = {
             s.name: 0 if backlog is None else max(0, s.end - backlog)
@@ -237,10 +243,9 @@ class RankLog:
         }
         if any(s.start > wanted[s.name] for s in self._streams.values()):
             self._restart(wanted)
-        for stream in self._streams.values():
-            if wanted[stream.name] > stream.position:
-                self._skip(stream, wanted[stream.name])
-        return self.positions()
+        return {
+            s.name: _resume(s, wanted[s.name], backlog) for s in self._streams.values()
+        }
 
     def _restart(self, wanted: dict[str, int]) -> None:
         self.rewinds += 1

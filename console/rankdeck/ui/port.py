@@ -1,6 +1,6 @@
 """What the console needs from an open cluster; `rankdeck.session` is the real one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
@@ -25,8 +25,14 @@ class OutputPort(Protocol):
         """Whole lines from about that offset on."""
         ...
 
-    async def find(self, place: LogPlace, text: str, *, back: bool) -> FoundLine:
-        """The next line with `text`, or the one before."""
+    def find(
+        self, place: LogPlace, text: str, *, back: bool
+    ) -> AsyncGenerator[FoundLine]:
+        """The next line with `text`, or the one before: how far that is, until all is counted."""
+        ...
+
+    async def open(self) -> None:
+        """Make ready on the node, so that the first answer comes at once."""
         ...
 
 

@@ -43,7 +43,8 @@ class Node:
             *self.prefix,
             sys.executable,
             "-m",
-            "rankdeck_agent.job.commands",
+            "rankdeck_agent",
+            "job",
             *words,
         ]
         pipe = subprocess.PIPE

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 
-from rankdeck.errors import ConfigError, HostKeyError, LaunchError, Problem
+from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, Problem
 from rankdeck.images.copy import Progress
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import (
@@ -28,7 +28,8 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
 from rankdeck.state.switches import Switches
-from rankdeck_agent.job import ranges
+from rankdeck_agent.job.browse import read
+from rankdeck_agent.job.search import Search
 from rankdeck_agent.wire import NodePlan
 
 
@@ -184,6 +185,8 @@ class Stage:
         self.watched.append((job_id, tuple(ranks)))
 
     def output(self, job_id: str, rank: int) -> "OnNode":
+        if rank not in self.on_node:
+            raise AgentError("node01", f"rank {rank} has no output")
         return OnNode(job_id, self.on_node[rank])
 
     # ---- filling
@@ -249,9 +252,10 @@ class OnNode:
 
     def __init__(self, job: str, path: Path) -> None:
         self._job, self._path = job, path
+        self.opened = 0
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        pieces, end = ranges.read(self._path, place.offset, size)
+        pieces, end = read(self._path, place.offset, size)
         chunks = [
             Chunk(
                 self._job, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data
@@ -260,6 +264,13 @@ class OnNode:
         ]
         return LogPart(place.stream, tuple(chunks), end)
 
-    async def find(self, place: LogPlace, text: str, *, back: bool) -> FoundLine:
-        found = ranges.find(self._path, text, place.offset, back)
-        return FoundLine(found["at"], found["before"], found["count"], found["whole"])
+    async def find(
+        self, place: LogPlace, text: str, *, back: bool
+    ) -> AsyncGenerator[FoundLine]:
+        for one in Search(self._path, text).steps(place.offset, back):
+            if one is not None:
+                share = one.counted / max(one.end, 1)
+                yield FoundLine(one.at, one.before, one.lines, share, one.looking)
+
+    async def open(self) -> None:
+        self.opened += 1

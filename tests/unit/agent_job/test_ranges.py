@@ -1,12 +1,14 @@
 """Parts of a log read and searched by offset: the same answers as reading all of it."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent.job import ranges
+from rankdeck_agent.job import browse, search
 from rankdeck_agent.job.folder import FolderError, RunFolder
 
 LOGS = st.lists(
@@ -31,28 +33,99 @@ def starts(data: bytes, needle: bytes, *, lower: bool) -> list[int]:
     return found
 
 
+def ask(found: search.Search, offset: int, *, back: bool) -> search.Report:
+    """The last report, which has everything."""
+    return [one for one in found.steps(offset, back) if one is not None][-1]
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    LOGS, st.integers(0, 400), st.sampled_from(["error", "ERROR"]), st.integers(40, 64)
+    LOGS,
+    LOGS,
+    st.integers(0, 400),
+    st.sampled_from(["error", "ERROR", "xx"]),
+    st.integers(5, 64),
 )
-def test_a_text_is_found_where_it_is(
-    log: Path, lines: list[bytes], offset: int, text: str, block: int
+def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
+    log: Path, lines: list[bytes], more: list[bytes], offset: int, text: str, block: int
 ) -> None:
-    data = b"\n".join(lines)
-    log.write_bytes(data)
-    hits = starts(data, text.encode(), lower=text == "error")
-    here = data.rfind(b"\n", 0, offset) + 1 if offset <= len(data) else len(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "_BLOCK", block)
-        after = ranges.find(log, text, here, back=False)
-        before = ranges.find(log, text, here, back=True)
+        patch.setattr(search, "BLOCK", block)
+        one = search.Search(log, text)
+        for data in (b"\n".join(lines), b"\n".join([*lines, *more])):
+            log.write_bytes(data)
+            hits = starts(data, text.encode(), lower=text == text.lower())
+            inside = offset <= len(data)
+            here = data.rfind(b"\n", 0, offset) + 1 if inside else len(data)
+            after, before = ask(one, here, back=False), ask(one, here, back=True)
 
-    assert after["at"] == next((at for at in hits if at >= here), None)
-    assert before["at"] == next((at for at in reversed(hits) if at < here), None)
-    for found in (after, before):
-        assert (found["count"], found["whole"]) == (len(hits), True)
-        if found["at"] is not None:
-            assert found["before"] == hits.index(found["at"])
+            assert after.at == next((at for at in hits if at >= here), None)
+            assert before.at == next((at for at in reversed(hits) if at < here), None)
+            for found in (after, before):
+                assert (found.lines, found.looking) == (len(hits), False)
+                assert found.counted == found.end == len(data)
+                if found.at is not None:
+                    assert found.before == hits.index(found.at)
+
+
+def test_a_line_near_by_is_told_before_the_rest_is_read(log: Path) -> None:
+    log.write_bytes(b"here\n" + b"x" * 40 * search.BLOCK + b"\nhere\n")
+    steps = search.Search(log, "here").steps(0, back=False)
+    first = next(one for one in steps if one is not None)
+
+    assert (first.at, first.before, first.counted) == (0, 0, search.BLOCK)
+
+
+def test_nothing_is_read_twice_for_the_next_match(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_bytes(b"here\n" + b"x" * 9 * search.BLOCK + b"\nhere\n")
+    one = search.Search(log, "here")
+    assert ask(one, 1, back=False).lines == 2
+    read: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(
+        os, "pread", lambda fd, size, at: read.append(size) or pread(fd, size, at)
+    )
+
+    assert ask(one, 1, back=False).at == 5 + 9 * search.BLOCK + 1
+    assert sum(read) <= 2 * search.BLOCK
+
+
+def test_a_read_is_answered_while_a_search_goes_on(log: Path) -> None:
+    log.write_bytes(b"here\n" + b"x" * 9 * search.BLOCK + b"\nhere\n")
+    one = browse.Browser(RunFolder(log.parent.parent, "j", "n1"))
+    assert one.take(b'{"id": 1, "find": [0, "out", 0, false, "here"]}') == []
+    first = json.loads(one.turn()[0])
+    head, text, end = one.take(b'{"id": 2, "read": [0, "out", 0, 3]}')
+
+    assert (first["id"], first["at"], one.busy) == (1, 0, True)
+    assert (json.loads(head)["id"], text) == (2, b"here\n")
+    assert json.loads(end) == {"kind": "end", "id": 2, "o": log.stat().st_size}
+    while one.busy:
+        first = json.loads(b"".join(one.turn()) or json.dumps(first))
+    assert (first["lines"], first["counted"]) == (2, first["end"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": 3, "find": [0, "out", 0, false, ""]}',
+        '{"id": 3, "find": [0, "../out", 0, false, "x"]}',
+        '{"id": 3, "read": [0]}',
+        '{"id": 3, "read": 7}',
+        '{"id": 3, "read": [9, "out", 0, 1]}',
+    ],
+)
+def test_a_question_without_sense_is_answered_by_a_sentence(
+    log: Path, line: str
+) -> None:
+    log.write_bytes(b"x\n")
+    (said,) = browse.Browser(RunFolder(log.parent.parent, "j", "n1")).take(
+        line.encode()
+    )
+
+    assert (json.loads(said)["kind"], json.loads(said)["id"]) == ("no", 3)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -64,7 +137,7 @@ def test_parts_laid_end_to_end_are_the_whole_log(
     log.write_bytes(data)
     offset, whole = 0, b""
     while offset < len(data):
-        pieces, end = ranges.read(log, offset, size)
+        pieces, end = browse.read(log, offset, size)
         assert pieces[0].offset == offset
         whole += b"".join(piece.data for piece in pieces)
         offset = pieces[-1].offset + len(pieces[-1].data)
@@ -76,7 +149,7 @@ def test_parts_laid_end_to_end_are_the_whole_log(
 def test_a_part_begins_with_a_whole_line_and_knows_when_it_was_read(log: Path) -> None:
     log.write_bytes(b"first line\nsecond line\nthird line\n")
     log.with_name("out.idx").write_text("0 100.5\n23 200.5\n")
-    pieces, end = ranges.read(log, -22, 100)
+    pieces, end = browse.read(log, -22, 100)
 
     assert end == 34
     assert [(p.offset, p.data, p.at) for p in pieces] == [(23, b"third line\n", 200.5)]
@@ -86,6 +159,6 @@ def test_a_log_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "j", "n1")
 
     with pytest.raises(FolderError, match="rank 7 has no 'out' on node n1"):
-        ranges.log_path(folder, 7, "out")
+        browse.log_path(folder, 7, "out")
     with pytest.raises(FolderError, match="has no"):
-        ranges.log_path(folder, 0, "../../plan.json")
+        browse.log_path(folder, 0, "../../plan.json")

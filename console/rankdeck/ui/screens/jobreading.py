@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import aclosing
 from pathlib import Path
 
 from rankdeck.errors import RankdeckError
@@ -129,7 +130,9 @@ class Reading(DeckScreen):
             self.say(printable(str(error)), "warn")
 
     async def _find(self, text: str, *, back: bool) -> None:
-        self.say(await self.one.find(text, back=back), "dim")
+        async with aclosing(self.one.find(text, back=back)) as found:
+            async for said in found:
+                self.say(said, "dim")
 
     def action_previous_error(self) -> None:
         if self._has_log() and not self.view.next_trouble(back=True):

@@ -1,13 +1,16 @@
 """Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from textual.widget import Widget
 
+from rankdeck.errors import RankdeckError
 from rankdeck.logs.merge import EVENT, MergedLog
-from rankdeck.model.job import Job, LogPlace
+from rankdeck.model.job import FoundLine, Job, LogPlace
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.notice import Occurrence
 from rankdeck.model.text import printable
@@ -37,6 +40,7 @@ class OneView:
         self.rank: int | None = None
         self.deep: Deep | None = None
         """A part of the log from the node, while one is shown instead of the newest lines."""
+        self._opened = False
 
     @property
     def widget(self) -> Widget:
@@ -46,11 +50,15 @@ class OneView:
         del job
         assert self.rank is not None
         self.deep = None
+        self._opened = False
         self._scene.watch((self.rank,))
         self.view.open(self._scene.log(self.rank))
 
     def show(self, job: Job) -> None:
         self.view.tick(self._title(job))
+        if not self._opened and not self.whole and job.clock is None:
+            self._opened = True
+            self.view.run_worker(self._open(), group="open", exclusive=True)
 
     def _title(self, job: Job) -> list[Run]:
         if self.rank == LAUNCHER:
@@ -112,33 +120,37 @@ class OneView:
         self.deep = await fetch(self._output(place.rank), place, size)
         self.view.open(self.deep.log, live=False)
 
-    async def find(self, text: str, *, back: bool) -> str:
-        """Go to the next line with the text in all of the log; says which match that is.
+    async def find(self, text: str, *, back: bool) -> AsyncGenerator[str]:
+        """Go to the next line with the text in all of the log; says how far that is, and which match.
 
         Raises NodeError.
         """
         line, rank = self.view.current_line, self.rank
         if line is None or rank is None:
-            return "no line"
+            return
         offset = line.offset if back else line.offset + 1
         place = LogPlace(rank, line.stream, offset)
-        found = await self._output(rank).find(place, text, back=back)
-        more = "" if found.whole else " or more"
-        if found.at is None:
-            side = "before" if back else "after"
-            return (
-                f"no match {side} this in {line.stream}; {found.count:,}{more} in all"
-            )
-        begin = LogPlace(rank, line.stream, max(found.at - PART // 2, 0))
-        await self._fetch(begin)
-        lines = self.view.shown.lines if self.view.shown else ()
-        for number, one in enumerate(
-            lines, self.view.shown.first if self.view.shown else 0
-        ):
-            if one.offset >= found.at:
-                self.view.go(number)
-                break
-        return f"match {found.before + 1:,} of {found.count:,}{more} in all of {line.stream}"
+        there = False
+        async with aclosing(self._output(rank).find(place, text, back=back)) as found:
+            async for one in found:
+                if one.at is not None and not there:
+                    there = True
+                    await self._go(LogPlace(rank, line.stream, one.at))
+                yield said(one, line.stream, back=back)
+
+    async def _go(self, place: LogPlace) -> None:
+        """Put the line that begins there on the screen."""
+        await self._fetch(replace(place, offset=max(place.offset - PART // 2, 0)))
+        source = self.view.shown
+        if source is not None:
+            at = bisect_left(source.lines, place.offset, key=lambda one: one.offset)
+            self.view.go(source.first + at)
+
+    async def _open(self) -> None:
+        """Have the node ready before anybody asks it: asked in earnest, it says what is wrong."""
+        if self.rank is not None:
+            with suppress(RankdeckError):
+                await self._output(self.rank).open()
 
     def next_rank(self, job: Job, steps: int) -> int | None:
         """The rank that many further in the order of the view."""
@@ -147,6 +159,21 @@ class OneView:
             return None
         at = ranks.index(self.rank) if self.rank in ranks else -steps
         return ranks[(at + steps) % len(ranks)]
+
+
+def said(found: FoundLine, stream: str, *, back: bool) -> str:
+    """Which match of how many it is, as far as that is known."""
+    share = f"{100 * found.share:.0f}%"
+    if found.looking:
+        return f"searching {stream} on the node, {share}"
+    so_far = "" if found.whole else f" in the {share} counted so far"
+    if found.at is None:
+        side = "before" if back else "after"
+        return f"no match {side} this in {stream}; {found.count:,} in all{so_far}"
+    if found.before is None:
+        return f"a match in {stream}; {found.count:,} in all{so_far}"
+    where = so_far or f" in all of {stream}"
+    return f"match {found.before + 1:,} of {found.count:,}{where}"
 
 
 class MergedView:

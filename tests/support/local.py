@@ -1,0 +1,94 @@
+"""Programs of a node run right here: the real agent on real pipes, and every byte it sends counted."""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from rankdeck.remote.shell import Clock, OnData, Result
+
+
+class LocalChannel:
+    """See `shell.Channel`."""
+
+    complaint = ""
+
+    def __init__(self, process: asyncio.subprocess.Process, reading) -> None:
+        self._process, self._reading = process, reading
+
+    def write(self, data: bytes) -> None:
+        if not self._process.stdin.is_closing():
+            self._process.stdin.write(data)
+
+    async def drain(self) -> None:
+        await self._process.stdin.drain()
+
+    def end(self) -> None:
+        self._process.stdin.close()
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    async def wait(self) -> int:
+        await asyncio.shield(self._reading)
+        return await self._process.wait()
+
+    async def close(self) -> None:
+        self.end()
+
+
+class LocalShell:
+    """See `shell.Shell`; made by `local_shell`."""
+
+    def __init__(self, home: Path, tasks: asyncio.TaskGroup) -> None:
+        self._env = {**os.environ, "HOME": str(home), "RANKDECK_STATE": str(home)}
+        self._tasks = tasks
+        self.sent = 0
+        """Bytes that came from programs."""
+        self.opened: list[str] = []
+        self.channels: list[LocalChannel] = []
+
+    async def open(self, node: str, argv, on_data: OnData) -> LocalChannel:
+        del node
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=pipe, stdout=pipe, env=self._env
+        )
+        self.opened.append(" ".join(argv[2:4]))
+
+        async def read() -> None:
+            while data := await process.stdout.read(1 << 16):
+                self.sent += len(data)
+                on_data(data)
+
+        channel = LocalChannel(process, self._tasks.create_task(read()))
+        self.channels.append(channel)
+        return channel
+
+    async def run(
+        self, node: str, argv, stdin: bytes = b"", limit: float = 30
+    ) -> Result:
+        pieces: list[bytes] = []
+        async with asyncio.timeout(limit):
+            channel = await self.open(node, argv, pieces.append)
+            channel.write(stdin)
+            channel.end()
+            return Result(await channel.wait(), b"".join(pieces), b"")
+
+    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
+        raise NotImplementedError
+
+    async def clock(self, node: str) -> Clock:
+        del node
+        return Clock(0.0, 0.0)
+
+
+@asynccontextmanager
+async def local_shell(home: Path):
+    """Everything that was started ends with the block: its stdin does."""
+    async with asyncio.TaskGroup() as tasks:
+        shell = LocalShell(home, tasks)
+        yield shell
+        for channel in shell.channels:
+            channel.end()

@@ -1,0 +1,184 @@
+"""A log far longer than a console wants: only what is looked at is asked of the node."""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rankdeck.backends.ranges import Reading
+from rankdeck.backends.ssh import SshBackend
+from rankdeck.following import Following, until
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import Abort, LogPlace, Plan
+from rankdeck.remote.attach import Agents
+from rankdeck.state.chronicle import Chronicle
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.history import History
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.layout import make, unlink_links
+from rankdeck_agent.wire import NodePlan
+from tests.support.local import local_shell
+
+SIZE = 128 << 20
+"""Bytes of the log; most of them are a hole in the file."""
+BACKLOG = 1 << 16
+SLACK = 1 << 16
+"""Bytes of frames and events beside the output."""
+EVENTS = (
+    '{"seq": 0, "at": 1.0, "kind": "ready", "pid": 1, "boot": "b"}',
+    '{"seq": 1, "at": 1.0, "kind": "started", "rank": 0, "pid": 1}',
+)
+FAILED = '{"seq": 2, "at": 9.0, "kind": "exited", "rank": 0, "code": 3, "signal": null}'
+CLOSED = '{"seq": 3, "at": 9.0, "kind": "closed"}'
+
+
+class Console:
+    """What opens on a job of an earlier console."""
+
+    def __init__(self, shell, history: History, plan: Plan, start) -> None:
+        fleet, agents = Fleet(CLUSTER), Agents(shell)
+        self.jobs, self.plan, self.shell = Jobs(), plan, shell
+        self.jobs.add(plan, 1.0)
+        self.following = Following(self.jobs, fleet, Chronicle(history, fleet), start)
+        self.following.begin(SshBackend(shell, agents), self._cancel)
+        self.reading = Reading(shell, agents)
+
+    async def _cancel(self, job_id: str) -> None:
+        raise AssertionError(f"{job_id} was to be cancelled")
+
+    @property
+    def log(self):
+        return self.jobs.log(self.plan.job, 0)
+
+    async def shows(self, text: str) -> None:
+        await until(lambda: self.log.last == text, 20.0)
+        assert self.log.last == text
+
+
+CLUSTER = Cluster(name="lab", nodes=(Node(name="n1"),))
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A job with one rank and a huge log, as it lies on its node."""
+    monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
+    plan = NodePlan(f"huge-{os.getpid()}", "n1", (0,))
+    folder = make(plan)
+    with (folder.place(0) / "out").open("wb") as file:
+        file.truncate(SIZE)
+        file.seek(0, 2)
+        file.write(b"\nthe end\n")
+    (folder / "events").write_text("\n".join(EVENTS) + "\n")
+    here = processes.process(os.getpid())
+    (folder / "supervisor.pid").write_text(f"{here.pid} {here.start}")
+    yield folder
+    unlink_links(folder)
+
+
+@asynccontextmanager
+async def opened(folder, home: Path):
+    plan = NodePlan(folder.job, "n1", (0,))
+    whole = Plan(
+        job=plan.job,
+        name="huge",
+        cluster="lab",
+        backend="ssh",
+        nodes=(plan,),
+        abort=Abort(),
+    )
+    tasks: list[asyncio.Task[None]] = []
+
+    def start(work) -> asyncio.Task[None]:
+        tasks.append(asyncio.create_task(work))
+        return tasks[-1]
+
+    async with local_shell(home) as shell:
+        with History(home / "history.db") as history:
+            try:
+                yield Console(shell, history, whole, start)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+
+async def test_a_new_console_asks_only_for_the_end_of_a_job_that_runs(
+    job, tmp_path: Path
+) -> None:
+    async with opened(job, tmp_path) as console:
+        console.following.watch(job.job, (0,), BACKLOG)
+        await console.shows("the end")
+        with (job.place(0) / "out").open("ab") as file:
+            file.write(b"and more\n")
+        await console.shows("and more")
+
+        assert console.shell.sent < BACKLOG + SLACK
+        # Before the only gap there is nothing: it is everything but the end.
+        (gap,) = console.log.gaps
+        assert (gap.start, gap.end) == (0, SIZE + 9 - BACKLOG)
+
+
+async def test_a_new_console_asks_only_for_the_end_of_a_job_that_is_over(
+    job, tmp_path: Path
+) -> None:
+    (job / "events").write_text("\n".join([*EVENTS, CLOSED]) + "\n")
+    async with opened(job, tmp_path) as console:
+        console.following.watch(job.job, (0,), BACKLOG)
+        await console.following.caught_up()
+
+        # Caught up is only who has heard the end, and what was asked for with it.
+        assert console.log.last == "the end"
+        assert await console.following.finished(job.job)
+        assert console.shell.sent < BACKLOG + SLACK
+        assert console.shell.opened.count("job follow") == 1
+
+
+async def test_of_a_rank_that_failed_unwatched_only_the_last_words_come(
+    job, tmp_path: Path
+) -> None:
+    (job / "events").write_text("\n".join([*EVENTS, FAILED, CLOSED]) + "\n")
+    async with opened(job, tmp_path) as console:
+        console.following.follow(console.jobs.job(job.job))
+        await console.following.finished(job.job)
+
+        assert console.log.lines[-1].text == "the end"
+        assert console.shell.sent < 2 * SLACK
+
+
+async def test_a_place_far_up_and_the_next_match_come_from_one_agent(
+    job, tmp_path: Path
+) -> None:
+    async with opened(job, tmp_path) as console:
+        output = console.reading.of(console.jobs.job(job.job), 0)
+        part = await output.read(LogPlace(0, "out", SIZE - 1), 100)
+        reports = [
+            one
+            async for one in output.find(
+                LogPlace(0, "out", part.end), "the end", back=True
+            )
+        ]
+
+        assert b"".join(chunk.data for chunk in part.chunks) == b"the end\n"
+        # It is told where it is before the half gigabyte above it has been read.
+        assert reports[0].at == SIZE + 1
+        assert reports[0].share < 0.1
+        assert (reports[-1].count, reports[-1].before, reports[-1].whole) == (1, 0, True)  # fmt: skip
+        assert console.shell.opened.count("job browse") == 1
+        assert console.shell.sent < SLACK
+
+
+async def test_an_agent_that_has_ended_meanwhile_is_started_again(
+    job, tmp_path: Path
+) -> None:
+    async with opened(job, tmp_path) as console:
+        output = console.reading.of(console.jobs.job(job.job), 0)
+        channel = await output._browsing.open()
+        channel.end()
+        await channel.wait()
+        part = await output.read(LogPlace(0, "out", -9), 100)
+
+        assert part.end == SIZE + 9
+        assert console.shell.opened.count("job browse") == 2
