@@ -5,8 +5,9 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Optional, Union
 
 from rankdeck_agent.names import JOB_VARIABLE as JOB_VARIABLE
@@ -266,6 +267,8 @@ _KINDS: dict[str, Any] = {"hello": Hello, "sample": Sample, "event": Event}
 
 
 _NUMBERS = frozenset({int, float})
+_TABLES = frozenset({dict})
+_JSON = json.JSONDecoder()
 
 
 class WireError(ValueError):
@@ -284,7 +287,7 @@ def decode(kind: str, payload: bytes) -> Message:
     if make is None:
         raise WireError(f"unknown kind of message {kind[:40]!r}")
     try:
-        raw = json.loads(payload)
+        raw = _JSON.decode(payload.decode())
         known = {k: v for k, v in raw.items() if k in make.__dataclass_fields__}
         message = make(**known)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -298,11 +301,10 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(values, dict):
         raise WireError("bad sample: values is not a table")
     tables: list[Any] = list(values.values())  # pyright: ignore[reportUnknownArgumentType]
-    if not all(isinstance(by_device, dict) for by_device in tables):
+    if not _TABLES.issuperset(map(type, tables)):
         raise WireError("bad sample: a metric is not a table")
-    if not all(
-        _NUMBERS.issuperset(map(type, by_device.values())) for by_device in tables
-    ):
+    numbers: Iterator[Any] = chain.from_iterable(table.values() for table in tables)
+    if not _NUMBERS.issuperset(map(type, numbers)):
         raise WireError("bad sample: a value is not a number")
 
 

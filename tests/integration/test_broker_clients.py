@@ -290,6 +290,15 @@ async def test_who_does_not_log_in_is_closed(monkeypatch) -> None:
         assert await closed(reader) == b""
 
 
+async def test_a_sweep_while_a_connection_begins_is_not_the_last(monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck.telemetry.broker.session.LOGIN_LIMIT", 0.2)
+    monkeypatch.setattr("rankdeck.telemetry.broker.broker.SWEEP", 0)
+    async with running() as broker:
+        reader, _writer = await asyncio.open_connection("127.0.0.1", broker.port)
+
+        assert await closed(reader) == b""
+
+
 async def test_a_port_in_use_is_one_sentence() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -2,7 +2,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
@@ -91,7 +91,7 @@ def test_counters_become_rates_by_the_clock_of_the_node() -> None:
     assert node.rate("net.rx", "eth0") == 1000
     assert node.total("net.rx") == 1000
     assert node.devices("net.rx") == ("eth0", "eth1")
-    assert [value for _, value in node.series("net.rx")] == [1000]
+    assert [value for _, value in node.series("net.rx", "eth0")] == [1000]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,7 @@ FIELDS = [
 ]  # fmt: skip
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(["hello", "sample", "event"]),
     st.dictionaries(st.sampled_from(FIELDS), JSON),

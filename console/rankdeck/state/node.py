@@ -9,31 +9,18 @@ from rankdeck.model.notice import Ack
 from rankdeck.model.text import clean
 from rankdeck.state import intake
 from rankdeck.state.judging import Judgement
-from rankdeck.state.series import Ring, rates
+from rankdeck.state.series import GAP, Chart, Reading, growth
 from rankdeck_agent.rules.explain import Finding
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import METRICS, Event, Hello, Sample
 
 Number = int | float
-POINTS = 240
-DEVICE_POINTS = 120
-CHARTED_DEVICES = 16
 EVENTS = 100
-GAP = 15.0
-"""Seconds without a reading after which a rate is not worth giving; 3 intervals if longer."""
-FIRST = 100.0
-"""The same, while a metric came only once: some come every half minute."""
 EPOCH = 1e9
 """A node's stamp below this is no wall time: its clock is not judged."""
 
-TOTALS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "cpu.used": max, "mem.used": max, "gpu.used": lambda v: sum(v) / len(v), "gpu.mem_used": sum, "gpu.temp": max,
-    "gpu.power": sum, "net.rx": sum, "net.tx": sum, "rdma.rx": sum, "rdma.tx": sum, "disk.read": sum, "disk.write": sum,
-}  # fmt: skip
-"""Charted metrics, and what is drawn for the node as a whole."""
-BY_DEVICE = frozenset(
-    {"gpu.used", "gpu.temp", "gpu.power", "net.rx", "net.tx", "rdma.rx", "rdma.tx"}
-)
+CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
+"""Metrics whose recent past is kept: those that a screen draws."""
 _COUNTERS = frozenset(
     name for name, metric in METRICS.items() if metric.kind == "counter"
 )
@@ -58,8 +45,6 @@ class NodeState:
         self.values: dict[str, Mapping[str, Number]] = {}
         self.absent: frozenset[str] = frozenset()
         self.failed: dict[str, str] = {}
-        self.rates: dict[str, dict[str, float]] = {}
-        """Counters per second, by the node's clock."""
         self.attach = "not attached yet"
         self.failed_to_attach = False
         self.up = True
@@ -76,9 +61,8 @@ class NodeState:
         self._clock = clock
         self._wall = wall
         self._heard: float | None = None
-        self._stamps: dict[str, tuple[float, float]] = {}
-        self._intervals: dict[str, float] = {}
-        self._rings: dict[tuple[str, str], Ring] = {}
+        self._readings: dict[str, Reading] = {}
+        self._charts: dict[str, Chart] = {}
         self._holes: tuple[object, object] = (None, None)
         self._overdue: dict[str, str] = {}
         self._stale = True
@@ -140,18 +124,24 @@ class NodeState:
 
     def rate(self, metric: str, device: str = "") -> float | None:
         """A counter per second; None after a reset, a gap, or one reading only."""
-        return self.rates.get(metric, {}).get(device)
+        reading = self._readings.get(metric)
+        return reading.rate(device) if reading and metric in _COUNTERS else None
+
+    @property
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Counters per second, by the node's clock."""
+        each = {m: self.current(m) for m in self._readings if m in _COUNTERS}
+        return {metric: dict(found) for metric, found in each.items() if found}
 
     def devices(self, metric: str) -> tuple[str, ...]:
         return tuple(self.values.get(metric, ()))
 
     def current(self, metric: str) -> Mapping[str, Number]:
         """Per device: values of a gauge, growth per second of a counter."""
-        return (
-            self.rates.get(metric, {})
-            if metric in _COUNTERS
-            else self.values.get(metric, {})
-        )
+        if metric not in _COUNTERS:
+            return self.values.get(metric, {})
+        reading = self._readings.get(metric)
+        return reading.rates() if reading else {}
 
     def worst(self, metric: str) -> Number | None:
         return max(self.current(metric).values(), default=None)
@@ -165,9 +155,13 @@ class NodeState:
         return sum(found.values()) if found else None
 
     def series(self, metric: str, device: str = "") -> Sequence[tuple[float, float]]:
-        """Points of a charted metric, oldest first; device "" is the node as a whole."""
-        ring = self._rings.get((metric, device))
-        return ring.points() if ring else ()
+        """Points of a charted metric, oldest first: readings of a gauge, growth of a counter."""
+        chart = self._charts.get(metric)
+        points = chart.points(device) if chart else []
+        if metric not in _COUNTERS:
+            return points
+        reading = self._readings.get(metric)
+        return growth(points, reading.patience if reading else GAP)
 
     # ---- to write (Fleet)
 
@@ -223,19 +217,26 @@ class NodeState:
         self.samples += 1
         self.skew = at - wall if at > EPOCH else None
         self._take_holes(sample)
+        sane = intake.sane(sample.values)
         for metric, raw in islice(sample.values.items(), intake.METRICS):
-            self._take_metric(metric, raw, at)
+            reading = self._readings.get(metric)
+            if reading is None:
+                self._take_first(metric, raw, at)
+                continue
+            if sane and (*raw,) == reading.names:
+                if metric in _LINKS and raw != reading.numbers:
+                    self._note_links(metric, raw)
+                reading.take(raw, at)
+                self.values[metric] = raw
+            else:
+                self._take_others(reading, metric, raw, at)
 
     def set_attach(self, text: str, *, failed: bool) -> None:
         self.attach, self.failed_to_attach, self._stale = text, failed, True
 
     def drop_stale(self) -> bool:
         """Forget metrics that stopped coming while the node goes on talking."""
-        late = [
-            m
-            for m, (at, _) in self._stamps.items()
-            if self.at - at > self._patience_for(m)
-        ]
+        late = [m for m, r in self._readings.items() if self.at - r.at > r.patience]
         for metric in late:
             self._forget(metric)
             if metric not in self.absent:
@@ -258,42 +259,30 @@ class NodeState:
 
     def _forget(self, metric: str) -> None:
         self.values.pop(metric, None)
-        self.rates.pop(metric, None)
-        self._stamps.pop(metric, None)
-
-    def _take_metric(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
-        before = self.values.get(metric)
-        if before is None:
-            if len(self.values) >= intake.METRICS or len(metric) > intake.NAME:
-                return
-            self._take_first(metric, raw, at)
-            return
-        if not (raw.keys() == before.keys() and intake.plain(raw)):
-            raw = self._bounded(metric, raw)
-        self.values[metric] = raw
-        if metric in _LINKS and raw != before:
-            self._note_links(metric, raw)
-        then = self._stamps[metric][0]
-        self._stamps[metric] = (at, then)
-        if metric in _COUNTERS:
-            self._take_rates(metric, before, at - then)
-        if metric in TOTALS:
-            self._chart(metric, at)
-        if at - then > 0:
-            self._intervals[metric] = at - then
+        self._readings.pop(metric, None)
 
     def _take_first(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
+        if len(self.values) >= intake.METRICS or len(metric) > intake.NAME:
+            return
         kept = self._bounded(metric, raw)
         if not kept or clean(metric, intake.NAME) != metric:
             return
         self.values[metric] = kept
-        self._stamps[metric] = (at, at)
+        chart = self._charts.setdefault(metric, Chart()) if metric in CHARTED else None
+        self._readings[metric] = Reading(kept, at, chart, counts=metric in _COUNTERS)
         if self._overdue.pop(metric, None):
             self.failed.pop(metric, None)
         if metric in _LINKS:
             self._note_links(metric, kept)
-        if metric in TOTALS:
-            self._chart(metric, at)
+
+    def _take_others(
+        self, reading: Reading, metric: str, raw: Mapping[str, Number], at: float
+    ) -> None:
+        """Numbers that are odd, or of other devices than before."""
+        kept = self.values[metric] = self._bounded(metric, raw)
+        if metric in _LINKS:
+            self._note_links(metric, kept)
+        reading.take_others(kept, at)
 
     def _bounded(self, metric: str, raw: Mapping[str, Number]) -> dict[str, Number]:
         """Clean numbers, fewer where the node has very many already."""
@@ -303,18 +292,6 @@ class NodeState:
         room = max(0, intake.NUMBERS - others)
         return dict(islice(intake.numbers(raw).items(), room))
 
-    def _take_rates(
-        self, metric: str, before: Mapping[str, Number], seconds: float
-    ) -> None:
-        if 0 < seconds <= self._patience_for(metric):
-            self.rates[metric] = rates(before, self.values[metric], seconds)
-        else:
-            self.rates.pop(metric, None)
-
-    def _patience_for(self, metric: str) -> float:
-        interval = self._intervals.get(metric)
-        return FIRST if interval is None else max(GAP, 3.0 * min(interval, 600.0))
-
     def _note_links(self, metric: str, raw: Mapping[str, Number]) -> None:
         new = {
             (metric, device)
@@ -323,28 +300,6 @@ class NodeState:
         }
         if new and len(self.seen_up) < intake.DEVICES:
             self.seen_up |= new
-
-    def _chart(self, metric: str, at: float) -> None:
-        now = self.current(metric)
-        if not now:
-            return
-        self._ring(metric, "", POINTS).add(at, TOTALS[metric](tuple(now.values())))
-        if metric in BY_DEVICE:
-            for device, value in islice(now.items(), CHARTED_DEVICES):
-                ring = self._rings.get((metric, device))
-                if ring is None and device and self._room_for(metric):
-                    ring = self._ring(metric, device, DEVICE_POINTS)
-                if ring is not None and device:
-                    ring.add(at, value)
-
-    def _room_for(self, metric: str) -> bool:
-        return sum(1 for name, _ in self._rings if name == metric) <= CHARTED_DEVICES
-
-    def _ring(self, metric: str, device: str, size: int) -> Ring:
-        ring = self._rings.get((metric, device))
-        if ring is None:
-            ring = self._rings[metric, device] = Ring(size)
-        return ring
 
     def _judge(self) -> None:
         self._judgement.judge(self, self._clock(), self._wall())

@@ -1,44 +1,109 @@
-"""The recent past of a number, in little memory."""
+"""The newest readings of a metric, and its recent past in little memory."""
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import isnan, nan
 
 Number = int | float
+Points = list[tuple[float, float]]
+SIZE = 64
+"""Points of a chart: more than any screen draws."""
+WIDEST = 16
+"""Devices of a chart."""
+GAP = 15.0
+"""Seconds without a reading after which a rate is not worth giving; 3 intervals if longer."""
+FIRST = 100.0
+"""The same, while a metric came only once: some come every half minute."""
+LONGEST = 600.0
 
 
-class Ring:
-    """The newest `size` points; grows to its size only as points come."""
+class Chart:
+    """The newest readings of a metric: one column of times, one row of numbers for all devices."""
 
-    __slots__ = ("_at", "_base", "_next", "_size", "_values")
+    __slots__ = ("_at", "_names", "_next", "_rows")
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
         self._next = 0
-        self._base = 0.0
-        self._at = array("f")
-        self._values = array("f")
+        self._at = array("d", (nan,)) * SIZE
+        self._rows = array("d")
 
-    def add(self, at: float, value: float) -> None:
-        if not self._at:
-            self._base = at
-        if len(self._at) < self._size:
-            self._at.append(at - self._base)
-            self._values.append(value)
-            return
-        self._at[self._next] = at - self._base
-        self._values[self._next] = value
-        self._next = (self._next + 1) % self._size
+    def add(self, at: float, names: tuple[str, ...], row: Sequence[Number]) -> None:
+        """Put a row in the place of the oldest; `names` says whose numbers they are."""
+        if names is not self._names and names[:WIDEST] != self._names:
+            self._arrange(names[:WIDEST])
+        place, wide = self._next, len(self._names)
+        self._at[place] = at
+        self._rows[place * wide : place * wide + wide] = array("d", row[:wide])
+        self._next = (place + 1) % SIZE
 
-    def __len__(self) -> int:
-        return len(self._at)
+    def points(self, device: str) -> Points:
+        """`(at, reading)`, oldest first, on the node's clock."""
+        if device not in self._names:
+            return []
+        column = self._rows[self._names.index(device) :: len(self._names)]
+        points = [*zip(self._at, column, strict=True)]
+        ordered = points[self._next :] + points[: self._next]
+        return [(at, value) for at, value in ordered if not isnan(at + value)]
 
-    def _order(self) -> Iterator[int]:
-        yield from range(self._next, len(self._at))
-        yield from range(self._next)
+    def _arrange(self, names: tuple[str, ...]) -> None:
+        """Columns for these devices; those that were there before keep theirs."""
+        rows = array("d", (nan,)) * (SIZE * len(names))
+        for column, name in enumerate(names):
+            if name in self._names:
+                old = self._rows[self._names.index(name) :: len(self._names)]
+                rows[column :: len(names)] = old
+        self._names, self._rows = names, rows
 
-    def points(self) -> Sequence[tuple[float, float]]:
-        """`(at, value)`, oldest first, on the node's clock."""
-        return [(self._base + self._at[i], self._values[i]) for i in self._order()]
+
+class Reading:
+    """The newest numbers of one metric, per device."""
+
+    __slots__ = ("_before", "_chart", "_counts", "_seconds", "at", "names", "numbers", "patience")  # fmt: skip
+
+    def __init__(
+        self, numbers: Mapping[str, Number], at: float, chart: Chart | None, *, counts: bool
+    ) -> None:  # fmt: skip
+        self.names = tuple(numbers)
+        self.numbers = numbers
+        self.at = at
+        self.patience = FIRST
+        """Seconds without another after which this is old."""
+        self._chart = chart
+        self._counts = counts
+        self._before = numbers
+        self._seconds = 0.0
+        if chart:
+            chart.add(at, self.names, [*numbers.values()])
+
+    def take(self, numbers: Mapping[str, Number], at: float) -> None:
+        """Newer numbers of the same devices in the same order."""
+        seconds = at - self.at
+        self._seconds = seconds if 0 < seconds <= self.patience else 0.0
+        if self._counts:
+            self._before = self.numbers
+        self.numbers, self.at = numbers, at
+        if seconds > 0:
+            self.patience = GAP if seconds <= GAP / 3 else 3 * min(seconds, LONGEST)
+        if self._chart:
+            self._chart.add(at, self.names, [*numbers.values()])
+
+    def take_others(self, numbers: Mapping[str, Number], at: float) -> None:
+        """Newer numbers, of other devices."""
+        self.names = tuple(numbers)
+        self.take(numbers, at)
+
+    def rates(self) -> dict[str, float]:
+        """Growth per second of a counter, per device."""
+        return rates(self._before, self.numbers, self._seconds)
+
+    def rate(self, device: str) -> float | None:
+        """Growth per second of one device."""
+        now, old = self.numbers.get(device), self._before.get(device)
+        if now is None or old is None or now < old or self._seconds <= 0:
+            return None
+        return (now - old) / self._seconds
 
 
 def rates(
@@ -53,3 +118,12 @@ def rates(
         if old is not None and value >= old:
             found[device] = (value - old) / seconds
     return found
+
+
+def growth(points: Points, longest: float) -> Points:
+    """Readings of a counter as growth per second; none over a reset, a gap or a step back in time."""
+    return [
+        (at, (value - old) / (at - then))
+        for (then, old), (at, value) in pairwise(points)
+        if 0 < at - then <= longest and value >= old
+    ]

@@ -5,6 +5,7 @@ import errno
 from collections.abc import Callable, Iterable
 
 from rankdeck.errors import BrokerError
+from rankdeck.telemetry.broker.drain import Drain
 from rankdeck.telemetry.broker.packets import Connect, Publish, Refusal
 from rankdeck.telemetry.broker.session import Session
 from rankdeck.telemetry.broker.topics import Account, matches, new_account
@@ -35,6 +36,7 @@ class PrivateBroker:
         self._retained: dict[str, Publish] = {}
         self._retained_by: dict[str, set[str]] = {}
         self._readers: set[Session] = set()
+        self._drain: Drain | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -52,6 +54,7 @@ class PrivateBroker:
             raise BrokerError(
                 f"the private broker cannot listen on {host}:{port}: {why}"
             ) from error
+        self._drain = Drain()
         self.port = self._server.sockets[0].getsockname()[1]
         self._timer = loop.call_later(SWEEP, self._sweep)
 
@@ -65,6 +68,9 @@ class PrivateBroker:
             self._server.close()
             await self._server.wait_closed()
             self._server = None
+        if self._drain:
+            self._drain.close()
+            self._drain = None
 
     def credential(self, node: str) -> tuple[str, str]:
         """Username and password with which the agent of `node` may publish as that node."""
@@ -126,6 +132,19 @@ class PrivateBroker:
                     Publish(name, message.payload, min(qos, message.qos), retain=True)
                 )
 
+    def listen(self, session: Session, *, on: bool) -> None:
+        """Read the session when it speaks, or no longer."""
+        if self._drain is None:
+            return
+        self._drain.remove(session.fd)
+        if on:
+            self._drain.add(session.fd, session.read)
+
+    def joined(self, session: Session) -> None:
+        """Read and sweep a connection that stands."""
+        self._sessions.add(session)
+        self.listen(session, on=True)
+
     def lost(self, session: Session) -> None:
         """Forget a connection that ended."""
         self._sessions.discard(session)
@@ -139,9 +158,7 @@ class PrivateBroker:
     def _connected(self) -> asyncio.Protocol:
         if len(self._sessions) >= CONNECTIONS:
             return _Full()
-        session = Session(self)
-        self._sessions.add(session)
-        return session
+        return Session(self)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import deque
 from typing import Protocol
 
@@ -21,6 +22,8 @@ LOGIN_PACKET_LIMIT = 1 << 16
 LOGIN_LIMIT = 10.0
 BURST = 500
 """Packets of one client between two sweeps; then it waits for the next."""
+CHUNK = 1 << 16
+"""Bytes of one client that are read at once."""
 SEND_BUFFER = 4 << 20
 IN_FLIGHT = 100
 QUEUE = 1000
@@ -40,7 +43,13 @@ class Hub(Protocol):
 
     def subscribed(self, session: "Session", topic_filter: str) -> None: ...
 
+    def joined(self, session: "Session") -> None: ...
+
     def lost(self, session: "Session") -> None: ...
+
+    def listen(self, session: "Session", *, on: bool) -> None:
+        """Call `read` of the session when there is something to read, or no longer."""
+        ...
 
 
 class Session(asyncio.Protocol):
@@ -50,6 +59,7 @@ class Session(asyncio.Protocol):
         self.client_id = ""
         self.account: Account | None = None
         self.filters: dict[str, int] = {}
+        self.fd = -1
         self.dropped = 0
         """Messages this client was too slow for."""
         self._hub = hub
@@ -73,8 +83,29 @@ class Session(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(SEND_BUFFER)
+        # The transport writes only: the broker reads all of its clients on one tick.
+        transport.pause_reading()
+        self.fd = transport.get_extra_info("socket").fileno()
+        self._hub.joined(self)
 
-    def data_received(self, data: bytes) -> None:
+    def read(self) -> None:
+        """Take what has come in."""
+        if self._transport.is_closing():
+            self._hub.listen(self, on=False)
+            return
+        try:
+            data = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._transport.abort()
+            return
+        if data:
+            self._take(data)
+        else:
+            self._transport.close()
+
+    def _take(self, data: bytes) -> None:
         self._heard = self._loop.time()
         try:
             if not self._begun and data[0] != Kind.CONNECT << 4:
@@ -93,6 +124,7 @@ class Session(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._hub.listen(self, on=False)
         self._hub.lost(self)
         self._publish_will()
 
@@ -107,7 +139,7 @@ class Session(asyncio.Protocol):
         """Close the client if it was silent for too long; let a busy one go on."""
         if self._burst >= BURST and not self._transport.is_closing():
             self._heard = now
-            self._transport.resume_reading()
+            self._hub.listen(self, on=True)
         self._burst = 0
         silent = self._patience and now - self._heard > self._patience
         if silent or self._transport.get_write_buffer_size() > 2 * SEND_BUFFER:
@@ -137,7 +169,7 @@ class Session(asyncio.Protocol):
         kind = first >> 4
         self._burst += 1
         if self._burst == BURST:
-            self._transport.pause_reading()
+            self._hub.listen(self, on=False)
         if kind == Kind.PUBLISH and self.account:
             self._on_publish(packets.read_publish(first, body))
         elif kind == Kind.CONNECT and not self.account:
