@@ -48,7 +48,7 @@ KINDS: Mapping[str, Kind] = {
     "kernel.files": Kind(21, HOUR, "no process can open another file"),
     "kernel.log": Kind(1, 10 * MINUTE, "not all lines were seen"),
     "node.reboot": Kind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
-    "agent": Kind(1, 10 * MINUTE, "its checks are not judged", "see the error"),
+    "agent": Kind(1, 10 * MINUTE, "its checks are not judged", "look at what the error names"),
 }  # fmt: skip
 """A check of an event -> its kind; the longest beginning that fits counts."""
 OTHER = Kind(21, 10 * MINUTE, "the node says so itself")

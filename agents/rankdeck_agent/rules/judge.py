@@ -106,13 +106,20 @@ def _besides(facts: Facts, judged: int) -> list[Reason]:
 
 def _unread(facts: Facts) -> Reason:
     """What should have been read and was not."""
-    named = [f"{key}: {why}" for key, why in list(facts.failed.items())[:AT_MOST_SHOWN]]
-    more = len(facts.failed) - len(named)
-    text = "cannot read " + ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    alike: dict[str, list[str]] = {}
+    for key, why in facts.failed.items():
+        alike.setdefault(why, []).append(key)
+    named = [
+        keys[0] + (f" and {len(keys) - 1} more" if keys[1:] else "") + f": {why}"
+        for why, keys in list(alike.items())[:AT_MOST_SHOWN]
+    ]
+    more = len(alike) - len(named)
+    text = "cannot read " + "; ".join(named)
+    text += f"; and {more} other errors" if more > 0 else ""
     return Reason(
         "agent.reads",
         Level.UNKNOWN,
-        f"{text} · its checks are not judged · see the error",
+        f"{text} · its checks are not judged · look at what the error names",
     )
 
 

@@ -15,7 +15,8 @@ USUAL = "4h "
 
 def ask(screen: DeckScreen) -> None:
     """Begin to ask; the answer comes to `answered`."""
-    screen.prompt.ask(MODE, USUAL, "how long, and why: 4h cable is ordered")
+    screen.prompt.ask(MODE, USUAL)
+    screen.say("how long, and why: 4h cable is ordered", "dim")
 
 
 def answer(

@@ -37,6 +37,11 @@ def size(value: float | None, step: int = 1024) -> str:
     return f"{value:.0f}{BYTES[-1]}"
 
 
+def count(value: float) -> str:
+    """How often: `7`, `1.2K`."""
+    return size(value, 1000).removesuffix("B")
+
+
 def rate(value: float | None) -> str:
     """Bytes per second, `12M/s`."""
     return "" if value is None else f"{size(value, 1000)}/s"

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.model.health import Level
 from rankdeck.model.notice import Occurrence
 from rankdeck.model.text import printable
 from rankdeck.ui import acknowledging, past, query, words
@@ -12,6 +13,8 @@ from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
+NOTHING_YET = "nothing has happened on the nodes since this console was opened"
+NO_MATCH = "no event matches the filter; esc shows all"
 SHOWN = 2000
 """Lines of the journal that the table has."""
 
@@ -26,7 +29,7 @@ class EventsScreen(DeckScreen):
         self._rows: dict[str, Occurrence] = {}
         self._seen: tuple[object, ...] = ()
         self._filter, self._query = "", query.parse("")
-        self.table = VTable(self._columns(), empty="nothing has happened")
+        self.table = VTable(self._columns(), empty=NOTHING_YET)
 
     def body(self) -> Iterable[Widget]:
         return (self.table,)
@@ -42,17 +45,21 @@ class EventsScreen(DeckScreen):
             Column("STATE", 9, lambda row, _: self._level(row), keep=10),
             Column("KIND", 5, lambda row, _: [(self._rows[row].kind, "dim")], keep=4),
             Column("CHECK", 16, lambda row, _: [(printable(self._rows[row].check), "accent")], keep=6),
-            Column("DEVICE", 12, lambda row, _: [(printable(self._rows[row].device), "dim")], keep=3),
-            Column("WHAT", 12, lambda row, _: self._what(row), keep=7, grow=True),
+            Column("WHAT", 12, lambda row, _: self._what(row), keep=7, grow=True, least=50),
         )  # fmt: skip
 
     def _level(self, row: str) -> Runs:
         level = self._rows[row].level
+        if level is Level.OK and self._rows[row].kind == "event":
+            return [(f"{self.deck.glyphs.dot} info", "dim")]
         mark = self.deck.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _what(self, row: str) -> Runs:
-        return [(printable(self._rows[row].text, 600).split(" · ")[0], "text")]
+        one = self._rows[row]
+        device = f"{printable(one.device)}: " if one.device else ""
+        text = printable(one.text, 600).split(" · ")[0]
+        return [(text if text.startswith(device) else f"{device}{text}", "text")]
 
     def tick(self) -> None:
         journal = self.deck.session.fleet.journal
@@ -100,6 +107,7 @@ class EventsScreen(DeckScreen):
             self.say(query.pointed(error, self.size.width - 2), "warn")
             return
         self._filter = text.strip()
+        self.table.empty = NO_MATCH if self._filter else NOTHING_YET
         self.say("")
         self.tick()
 

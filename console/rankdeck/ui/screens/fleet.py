@@ -14,8 +14,9 @@ from rankdeck.ui.fleetviews import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
 from rankdeck.ui.instants import Instant, Now, Then, order
 from rankdeck.ui.screens.base import DeckScreen
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
 from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.text import fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
@@ -34,15 +35,18 @@ class FleetLine(Canvas):
     """One line over the table: filter, order, what is simulated."""
 
     runs: Runs = ()
+    right: Runs = ()
+    """What stands at the right end, whatever has to be cut for it."""
 
-    def show(self, runs: Runs) -> None:
-        if list(runs) != list(self.runs):
-            self.runs = list(runs)
+    def show(self, runs: Runs, right: Runs = ()) -> None:
+        if (list(runs), right) != (self.runs, self.right):
+            self.runs, self.right = list(runs), right
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
-        del y, width
-        return self.runs
+        del y
+        room = max(width - length(self.right), 0)
+        return [*fitted(self.runs, room, self.glyphs.more), *self.right]
 
 
 class FleetScreen(DeckScreen):
@@ -94,7 +98,7 @@ class FleetScreen(DeckScreen):
         return (
             Column(
                 "NODE",
-                14 if not wide else 20,
+                self._name_width(wide=wide),
                 lambda row, _: columns.name_cell(row, self._instant.level(row)),
                 keep=11,
             ),
@@ -107,8 +111,19 @@ class FleetScreen(DeckScreen):
                 right=True,
                 keep=2,
             ),
-            Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True),
+            Column(
+                "WHY",
+                12,
+                lambda row, _: self._why(row),
+                keep=7,
+                grow=True,
+                least=40,
+            ),
         )
+
+    def _name_width(self, *, wide: bool) -> int:
+        longest = max(map(len, self._states), default=0)
+        return min(max(longest, 6), 28 if wide else 16)
 
     def _numbers(self) -> Sequence[columns.NodeColumn]:
         """The columns of the view; where it names none, the usual ones that some node has."""
@@ -255,9 +270,8 @@ class FleetScreen(DeckScreen):
         runs += [("   by ", "dim"), (titles, "text")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
-        if self._simulated:
-            runs.append((f"   SIMULATED: {', '.join(self._simulated)}", "simulated"))
-        self.info.show(runs)
+        made_up = f"  SIMULATED: {', '.join(self._simulated)} "
+        self.info.show(runs, ((made_up, "simulated"),) if self._simulated else ())
 
     # ---- actions
 

@@ -1,5 +1,6 @@
 """Keys, commands, filters and signs; made from the tables that the console works by."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.text import TextPage
 
+KEYS = 20
+"""Cells for keys; longer ones have a line of their own."""
 TITLES = {
     "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
     "events": "Events", "lens": "Inspect",
@@ -38,39 +41,47 @@ class HelpScreen(DeckScreen):
         return self.page
 
     def tick(self) -> None:
-        self.page.show(help_lines(self._about, self.deck.glyphs))
+        self.page.show(help_lines(self._about, self.deck.glyphs, self.size.width))
 
 
-def help_lines(about: str, glyphs: Glyphs) -> list[Runs]:
+def help_lines(about: str, glyphs: Glyphs, width: int) -> list[Runs]:
     """The whole page."""
     everywhere = [
         action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE
     ]
     order = sorted(TITLES, key=lambda name: name != about)
-    lines = _section(
-        "Everywhere", [(action.shown_keys, action.help) for action in everywhere]
-    )
+    lines: list[Runs] = []
     for name in order:
         own = [
             action for action in actions.for_screen(name) if action not in everywhere
         ]
         if own:
             lines += _section(
-                TITLES[name], [(action.shown_keys, action.help) for action in own]
+                TITLES[name],
+                [(action.shown_keys, action.help) for action in own],
+                width,
             )
-    lines += _section("Moving", actions.MOVES)
-    lines += _section(
-        "Commands", [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS]
-    )
-    lines += _section("Filters", actions.FILTERS)
+        if name == order[0]:
+            everybody = [(action.shown_keys, action.help) for action in everywhere]
+            lines += _section("Everywhere", everybody, width)
+    lines += _section("Moving", actions.MOVES, width)
+    typed = [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS]
+    lines += _section("Commands", typed, width)
+    lines += _section("Filters", actions.FILTERS, width)
     return lines + _signs(glyphs)
 
 
-def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[Runs]:
-    body: list[Runs] = [
-        [(f"   {key:<20}", "key"), (text, "text")] for key, text in rows
-    ]
-    return [[], [(f" {title}", "title")], *body]
+def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[Runs]:
+    lines: list[Runs] = [[], [(f" {title}", "title")]]
+    for key, text in rows:
+        beside = len(key) < KEYS
+        pieces = textwrap.wrap(text, max(width - KEYS - 4, 20))
+        if not beside:
+            lines.append([(f"   {key}", "key")])
+        for at, piece in enumerate(pieces):
+            shown = key if beside and not at else ""
+            lines.append([(f"   {shown:<{KEYS}}", "key"), (piece, "text")])
+    return lines
 
 
 def _signs(glyphs: Glyphs) -> list[Runs]:

@@ -15,6 +15,8 @@ from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
+NO_JOBS = "no jobs yet; press 3 to start one"
+NO_MATCH = "no job matches the filter; esc shows all"
 ORDER = {
     state: place
     for place, state in enumerate(
@@ -64,7 +66,7 @@ class JobsScreen(DeckScreen):
         self._jobs: dict[str, Job] = {}
         self._filter, self._query = "", query.parse("")
         self._sort, self._reversed = "AGE", False
-        self.table = VTable(self._columns(), empty="no jobs yet; press 3 to start one")
+        self.table = VTable(self._columns(), empty=NO_JOBS)
 
     def body(self) -> Iterable[Widget]:
         return (self.table,)
@@ -77,7 +79,7 @@ class JobsScreen(DeckScreen):
         return (
             Column(
                 "JOB",
-                28,
+                min(max(12, *map(len, self._jobs), 0), 28),
                 lambda row, _: [(printable(self._jobs[row].id), "title")],
                 keep=11,
             ),
@@ -115,6 +117,7 @@ class JobsScreen(DeckScreen):
                 lambda row, _: self._outcome(row),
                 keep=9,
                 grow=True,
+                least=30,
             ),
         )
 
@@ -141,7 +144,11 @@ class JobsScreen(DeckScreen):
     def tick(self) -> None:
         jobs = self.deck.session.jobs
         jobs.take_changes()
+        known = self._jobs
         self._jobs = {job.id: job for job in jobs.all()}
+        if self._jobs.keys() != known.keys():
+            self.table.columns = self._columns()
+            self.table.refresh()
         self._arrange()
         self.table.touch(frozenset(self._jobs))
 
@@ -192,6 +199,7 @@ class JobsScreen(DeckScreen):
             self.say(str(error), "warn")
             return
         self._filter = text.strip()
+        self.table.empty = NO_MATCH if self._filter else NO_JOBS
         self.say(f"filter: {self._filter}" if self._filter else "", "dim")
         self._arrange()
 

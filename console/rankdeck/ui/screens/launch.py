@@ -8,6 +8,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
 from rankdeck.config.changes import filled, form_of
+from rankdeck.config.paths import config_folder
 from rankdeck.errors import RankdeckError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
@@ -29,6 +30,7 @@ FIELDS = (
     ("env", "env"),
 )
 _MOST_WARNED = 4
+NO_MATCH = "no file matches the filter; esc shows all"
 
 
 class LaunchScreen(DeckScreen):
@@ -52,7 +54,7 @@ class LaunchScreen(DeckScreen):
         self._findings: list[Finding] = []
         self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
-            empty="no job files here",
+            empty="no job file",
             id="files",
         )
         self.form = Form(FIELDS, id="form")
@@ -110,7 +112,7 @@ class LaunchScreen(DeckScreen):
         path = self._paths.get(self.files.cursor)
         if path is None:
             self._read = self._base = self._spec = None
-            self.plan.show([])
+            self.plan.show(self._nothing())
             return
         stamp = (str(path), _changed(path))
         if stamp == self._read:
@@ -127,6 +129,16 @@ class LaunchScreen(DeckScreen):
         self._findings = []
         self.form.fill(form_of(self._base))
         self._show_plan(restart=restart)
+
+    def _nothing(self) -> list[Runs]:
+        """Why there is no plan, and where files would be."""
+        if self._filter:
+            return [[(NO_MATCH, "dim")]]
+        return [
+            [("no job files yet; put NAME.yaml into", "dim")],
+            [(f"  {printable(str(config_folder() / 'jobs'))}", "text")],
+            [(":launch FILE takes one from anywhere", "dim")],
+        ]
 
     # ---- what would be done
 

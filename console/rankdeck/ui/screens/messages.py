@@ -11,6 +11,7 @@ from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs, fit
 from rankdeck.ui.widgets.text import TextPage
 
+NO_MATCH = "no message matches the filter; esc shows all"
 SIGNS = {
     "error": ("✗ error", "bad"),
     "critical": ("✗ error", "bad"),
@@ -64,7 +65,8 @@ class MessagesScreen(DeckScreen):
                     (printable(record.text), "text"),
                 ]
             )
-        self.page.show(lines or [[(" nothing to report", "dim")]])
+        nothing = NO_MATCH if self._filter else "nothing to report"
+        self.page.show(lines or [[(f" {nothing}", "dim")]])
         if at_end:
             self.page.scroll_lines(len(lines))
 

@@ -10,16 +10,16 @@ from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.intake import number_in
 from rankdeck.state.switches import SwitchPort
-from rankdeck.ui import acknowledging, checks, past, readings, words
+from rankdeck.ui import acknowledging, checks, devices, past, readings, words
+from rankdeck.ui.devices import names, number, title
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.switchports import switch_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, fit
+from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit
 from rankdeck.ui.widgets.gauges import bar, sparkline
 from rankdeck.ui.widgets.text import TextPage
 from rankdeck_agent.rules.explain import coverage_words
 
-SPARK = 40
 EVENTS = 20
 NEAR = 300.0
 """Seconds around a moment within which events belong to it."""
@@ -114,19 +114,18 @@ def page(
     node: NodeState, width: int, glyphs: Glyphs, ports: Sequence[SwitchPort] = ()
 ) -> list[Runs]:
     """The lines of the node's page."""
-    gauges = [*_cpu(node, width, glyphs), *_gpus(node, width, glyphs)]
-    traffic = [
-        *_traffic(node, "rdma", "RDMA", width, glyphs),
-        *switch_lines(ports, glyphs),
-        *_traffic(node, "net", "Network", width, glyphs),
-    ]
+    head = [*_head(node, glyphs), *checks.reasons(node, width, glyphs)]
+    if not node.was_heard:
+        return [*head, *_unheard(node), *switch_lines(ports, glyphs)]
     return [
-        *_head(node, glyphs),
-        *checks.reasons(node, width, glyphs),
-        *gauges,
-        *traffic,
-        *_mounts(node, width, glyphs),
-        *_failed(node),
+        *head,
+        *_cpu(node, width, glyphs),
+        *devices.gpus(node, width, glyphs),
+        *devices.traffic(node, "rdma", "RDMA", width, glyphs),
+        *switch_lines(ports, glyphs),
+        *devices.traffic(node, "net", "Network", width, glyphs),
+        *devices.mounts(node, width, glyphs),
+        *_failed(node, width, glyphs),
         *_events(node, glyphs),
         *checks.findings(node, width, glyphs),
         *_inventory(node),
@@ -160,17 +159,6 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     return lines
 
 
-def _title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
-    runs: list[Run] = [(f" {text}", "title"), (f"  {after}", "dim")]
-    if readings.is_simulated(node, metric):
-        runs.append(("  SIMULATED", "simulated"))
-    return [[], runs]
-
-
-def _number(text: str, width: int) -> Run:
-    return ((text or words.NOTHING).rjust(width), "text" if text else "dim")
-
-
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     wide = max(min(width - 40, 40), 10)
     total, free = node.value("mem.total"), node.value("mem.available")
@@ -180,18 +168,20 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         else ""
     )
     cores = [
-        node.value("cpu.core_used", device)
-        for device in _devices(node, "cpu.core_used")
+        node.value("cpu.core_used", device) for device in names(node, "cpu.core_used")
     ]
     rows: list[Runs] = [
-        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), _number(words.percent(node.value("cpu.used")), 5),
+        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), number(words.percent(node.value("cpu.used")), 5),
          (f"   load {words.plain(node.value('cpu.load1'), 1) or words.NOTHING}   {words.celsius(node.value('cpu.temp'))}", "dim")],
-        [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), _number(words.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
+        [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(words.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
     history = sparkline(_values(node.series("cpu.used", "")), wide, glyphs, 100)
-    rows.append([("           ", "dim"), (history, "accent")])
+    rows.insert(1, [("   so far  ", "dim"), (history, "accent")])
+    model = printable(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
+    made_of = [model, f"{len(cores)} cores" if cores else ""]
+    after = ", ".join(filter(None, made_of))
     return [
-        *_title(node, "Processor and memory", "cpu"),
+        *title(node, "Processor and memory", "cpu", after),
         *rows,
         *_cores(cores, width, glyphs),
     ]
@@ -208,101 +198,30 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
     ]
 
 
-def _gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    devices = _devices(node, "gpu.used") or _devices(node, "gpu.mem_total")
-    if not devices:
-        return []
-    wide = max(min((width - 52) // 2, 24), 6)
-    head = f"   {'':<6}{'used':<{wide + 6}}{'memory':<{wide + 14}}{'temp':>5}{'power':>7}{'ECC':>5}"
-    lines: list[Runs] = [[(head, "dim")]]
-    for device in devices:
-        used, there = (
-            node.value("gpu.mem_used", device),
-            node.value("gpu.mem_total", device),
-        )
-        filled = used / there * 100 if used is not None and there else None
-        memory = f"{words.size(used)}/{words.size(there)}" if there else ""
-        power = node.value("gpu.power", device)
-        lines.append([
-            (f"   {fit(printable(device), 5)} ", "text"),
-            *bar(node.value("gpu.used", device), wide, glyphs, high=200), _number(words.percent(node.value("gpu.used", device)), 5), (" ", "text"),
-            *bar(filled, wide, glyphs, high=98), _number(memory, 12), ("  ", "text"),
-            _number(words.celsius(node.value("gpu.temp", device)), 5),
-            _number("" if power is None else f"{power:.0f}W", 7),
-            _number(words.plain(node.value("gpu.ecc_uncorrected", device)), 5),
-        ])  # fmt: skip
-    model = (
-        printable(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
-        if node.hello
-        else ""
-    )
-    return [*_title(node, "GPUs", "gpu", model), *lines]
-
-
-def _traffic(
-    node: NodeState, prefix: str, title: str, width: int, glyphs: Glyphs
-) -> list[Runs]:
-    devices = _devices(node, f"{prefix}.rx")
-    if not devices:
-        return []
-    wide = max(min((width - 52) // 2, SPARK), 6)
-    lines: list[Runs] = []
-    for device in devices:
-        up = node.value(f"{prefix}.up", device)
-        sign = glyphs.level(
-            Level.OK if up else Level.BAD if up is not None else Level.UNKNOWN
-        )
-        runs: list[Run] = [
-            (f"   {sign.glyph} ", sign.role),
-            (fit(printable(device), 14, glyphs.more), "text"),
+def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """What could not be read, and why: never a zero. What fails alike is one line."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, why in node.failed.items():
+        metric, _, device = name.partition("/")
+        alike.setdefault((why, device), []).append(metric)
+    rows: list[Runs] = []
+    for (why, device), metrics in alike.items():
+        of = f"{printable(device)}: " if device else ""
+        said = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
+        rows += [
+            [("   ", "text"), (printable(why), "warn")],
+            [("     ", "text"), (said, "dim")],
         ]
-        for way in ("rx", "tx"):
-            metric = f"{prefix}.{way}"
-            spark = sparkline(_rates(node.series(metric, device)), wide, glyphs)
-            runs += [
-                (f" {way} ", "dim"),
-                (spark, "accent"),
-                _number(words.rate(node.rate(metric, device)), 8),
-            ]
-        speed = node.value("rdma.rate" if prefix == "rdma" else "net.speed", device)
-        lines.append(
-            [*runs, (f"  {words.bits(speed) if speed and speed > 0 else ''}", "dim")]
-        )
-    return [*_title(node, title, prefix), *lines]
+    return [*title(node, "Could not be read", "-"), *rows] if rows else []
 
 
-def _mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    devices = _devices(node, "disk.used")
-    if not devices:
-        return []
-    wide = max(min(width - 60, 30), 10)
-    lines: list[Runs] = []
-    for device in devices:
-        used = node.value("disk.used", device)
-        runs: list[Run] = [
-            (f"   {fit(printable(device), 20, glyphs.more)} ", "text"),
-            *bar(used, wide, glyphs),
-        ]
-        runs += [
-            _number(words.percent(used), 5),
-            (
-                f"  {words.size(node.value('disk.free', device)) or words.NOTHING} free",
-                "dim",
-            ),
-        ]
-        if node.value("disk.readonly", device):
-            runs.append(("  read-only", "warn"))
-        lines.append(runs)
-    return [*_title(node, "File systems", "disk"), *lines]
-
-
-def _failed(node: NodeState) -> list[Runs]:
-    """What could not be read, and why: never a zero."""
-    rows: list[Runs] = [
-        [(f"   {fit(printable(name), 24)} ", "warn"), (printable(why), "text")]
-        for name, why in node.failed.items()
-    ]
-    return [*_title(node, "Could not be read", "-"), *rows] if rows else []
+def _unheard(node: NodeState) -> list[Runs]:
+    """Nothing came from this node: who may know why."""
+    if node.failed_to_attach:
+        text = "no numbers; the console tries again by itself, and says what happened under Messages"
+    else:
+        text = "no numbers yet; the console is reaching for it"
+    return [[], [(f" {text}", "dim")]]
 
 
 def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
@@ -319,7 +238,7 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
                 (text, "text"),
             ]
         )
-    return [*_title(node, "Events", "-", "newest first"), *lines] if lines else []
+    return [*title(node, "Events", "-", "newest first"), *lines] if lines else []
 
 
 def _inventory(node: NodeState) -> list[Runs]:
@@ -332,20 +251,8 @@ def _inventory(node: NodeState) -> list[Runs]:
         [(f"   {fit(printable(name), 24)} ", "dim"), (printable(text), "text")]
         for name, text in sorted(rows.items())
     ]
-    return [*_title(node, "Inventory", "-"), *lines]
-
-
-def _devices(node: NodeState, metric: str) -> list[str]:
-    """Devices in counting order: 2 before 10."""
-    return sorted(
-        node.devices(metric),
-        key=lambda name: (len(name) if name.isdigit() else 0, name),
-    )
+    return [*title(node, "Inventory", "-"), *lines]
 
 
 def _values(series: Sequence[tuple[float, float]]) -> list[float | None]:
     return [value for _, value in series]
-
-
-def _rates(series: Sequence[tuple[float, float]]) -> list[float | None]:
-    return _values(series)

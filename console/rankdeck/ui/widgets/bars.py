@@ -1,8 +1,13 @@
 """The line on top (where am I, how is the cluster) and the one below (what can I press)."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
 from textual import events
 
 from rankdeck.model.health import Level
+from rankdeck.model.text import printable
 from rankdeck.ui import actions, words
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 
@@ -13,8 +18,29 @@ TABS = (
     ("messages", "4 Messages"),
     ("events", "5 Events"),
 )
-ROOMY = 80
+Shape = tuple[bool, bool, bool, bool]
+SHAPES: tuple[Shape, ...] = (
+    (True, True, True, True),
+    (True, True, True, False),
+    (False, True, True, False),
+    (False, True, False, False),
+    (False, False, True, False),
+    (False, False, False, False),
+)
+"""What the line has, most first: own name, titles of all tabs, words of the counts, their sum."""
+LEAST_NAME, MOST_NAME = 10, 24
+"""Cells of the cluster's name."""
 TAB_OF = {"node": "fleet", "job": "jobs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The pieces of the line in one shape, and the cells that are left for the name."""
+
+    own: Sequence[Run]
+    tabs: Sequence[Run]
+    counts: Sequence[Run]
+    room: int
 
 
 class TopBar(Canvas):
@@ -35,47 +61,57 @@ class TopBar(Canvas):
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
+        """Everything at both ends, in the first shape that fits."""
         del y
-        name = self.deck.session.cluster.name
-        left: list[Run] = [
-            (" rankdeck ", "title@bar"),
-            (f"{cut(name, 24)}  ", "accent@bar"),
-        ]
-        right = self._counts()
+        name = printable(self.deck.session.cluster.name)
+        parts = (self._parts(shape, width) for shape in SHAPES)
+        fits = (one for one in parts if one.room >= min(cell_len(name), LEAST_NAME))
+        chosen = next(fits, None) or self._parts(SHAPES[-1], width)
+        named = f" {cut(name, max(min(chosen.room, MOST_NAME), 0))} "
+        left = [*chosen.own, (named, "accent@bar"), *chosen.tabs]
+        return ends(left, chosen.counts, width)
+
+    def _parts(self, shape: Shape, width: int) -> Parts:
+        own: list[Run] = [(" rankdeck", "title@bar")] if shape[0] else []
+        tabs, counts = self._tabs(shape), self._counts(shape)
+        room = width - length(own) - length(tabs) - length(counts) - 3
+        return Parts(own, tabs, counts, room)
+
+    def _tabs(self, shape: Shape) -> list[Run]:
+        tabs: list[Run] = []
         for key, title in TABS:
             chosen = key == self._tab
-            text = f" {title} "
-            if length(left) + len(text) + length(right) + 2 > width and not chosen:
-                continue
-            left.append((text, "title@selection" if chosen else "dim@bar"))
-        return ends(left, right, width)
+            text = f" {title if shape[1] or chosen else title[0]} "
+            tabs.append((text, "title@selection" if chosen else "dim@bar"))
+        return tabs
 
-    def _counts(self) -> list[Run]:
+    def _counts(self, shape: Shape) -> list[Run]:
+        own, titles, said, summed = shape
         if self.deck.trouble:
-            return [
-                (
-                    f"{self.glyphs.level(Level.BAD).glyph} {cut(self.deck.trouble, 50)} ",
-                    "bad@bar",
-                )
-            ]
+            bad = self.glyphs.level(Level.BAD).glyph
+            room = 50 if own else 24 if titles else 12
+            return [(f"{bad} {cut(self.deck.trouble, room)} ", "bad@bar")]
         if not self.deck.opened:
             return [("opening… ", "dim@bar")]
         everything = words.many(sum(self.deck.summary.values()), "node")
-        roomy = self.size.width >= ROOMY
-        runs: list[Run] = [(f"{everything}  ", "text@bar")] if roomy else []
+        runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
         for level in sorted(Level, reverse=True):
             if number := self.deck.summary.get(level, 0):
                 mark = self.glyphs.level(level)
-                runs.append(
-                    (f"{mark.glyph} {number} {level.word}  ", f"{mark.role}@bar")
+                text = (
+                    f"{mark.glyph} {number} {level.word}  "
+                    if said
+                    else f"{mark.glyph}{number} "
                 )
+                runs.append((text, f"{mark.role}@bar"))
         return runs
 
     def on_click(self, event: events.Click) -> None:
         at = 0
         for text, _ in self.line(0, self.size.width):
             for key, title in TABS:
-                if text == f" {title} " and at <= event.x < at + len(text):
+                tab = text in (f" {title} ", f" {title[0]} ")
+                if tab and at <= event.x < at + len(text):
                     self.deck.goto(key)
             at += len(text)
 

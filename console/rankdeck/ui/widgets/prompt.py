@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+from rich.segment import Segment
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import Input
 
 REMEMBERED = 50
@@ -40,12 +43,28 @@ class Prompt(Input):
     def ask(self, mode: str, text: str = "", hint: str = "") -> None:
         """Begin to ask; the answer comes as Done."""
         self.mode, self.placeholder = mode, hint
+        self.styles.padding = (0, 1, 0, len(self._label))
         self.value = text
         self.cursor_position = len(text)
         self._choices = []
         self._back = 0
         self.display = True
         self.focus()
+
+    @property
+    def _label(self) -> str:
+        """What stands before the text: a sign as it was typed, or a word."""
+        return self.mode if len(self.mode) == 1 else f" {self.mode.strip()}: "
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The line with its label, for which the padding on the left has room."""
+        strips = super().render_lines(crop)
+        label = self._label[crop.x : crop.right]
+        if not label or not strips:
+            return strips
+        before = Strip([Segment(label, self.rich_style)])
+        rest = strips[0].crop(len(label), crop.width)
+        return [Strip.join([before, rest]), *strips[1:]]
 
     def end(self) -> None:
         """Hide again."""

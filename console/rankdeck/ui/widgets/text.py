@@ -92,15 +92,6 @@ def shifted(runs: Runs, left: int) -> Runs:
     return kept
 
 
-def cropped(runs: Runs, width: int) -> list[tuple[str, str]]:
-    """The runs in exactly `width` characters."""
-    kept: list[tuple[str, str]] = []
-    for text, role in runs:
-        kept.append((text[:width], role))
-        width -= len(text[:width])
-    return [*kept, (" " * width, "text")]
-
-
 def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells: parts that begin with two spaces go, the last first.
 
@@ -133,10 +124,20 @@ def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
     return parts
 
 
+def _said(runs: Runs) -> Runs:
+    """The runs without the blanks at their end, which nobody misses."""
+    said = list(runs)
+    while said and not said[-1][0].strip():
+        said.pop()
+    if said:
+        said[-1] = (said[-1][0].rstrip(), said[-1][1])
+    return said
+
+
 def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells, cut with a sign."""
     kept: list[tuple[str, str]] = []
-    for text, role in runs:
+    for text, role in _said(runs):
         cells = cell_len(text)
         if cells > width:
             return [*kept, (fit(text, width, more), role)]

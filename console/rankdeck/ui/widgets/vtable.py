@@ -26,6 +26,8 @@ class Column:
     keep: int = 5
     grow: bool = False
     """Takes the space that is left."""
+    least: int = 0
+    """Cells for which others go first, up to a third of the line; 0: its width."""
 
 
 class VTable(Canvas, can_focus=True):
@@ -190,13 +192,24 @@ class VTable(Canvas, can_focus=True):
 def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
     """The columns that fit and how wide each is; one that grows takes what is left."""
     shown = list(columns)
-    while len(shown) > 1 and 1 + sum(column.width + GAP for column in shown) > width:
-        shown.remove(min(reversed(shown), key=lambda column: column.keep))
-    spare = width - 1 - sum(column.width + GAP for column in shown)
+    # The last column needs no gap behind it.
+    room = width - 1 + GAP
+    most = width // 3
+    while len(shown) > 1 and sum(_wanted(c, most) + GAP for c in shown) > room:
+        shown.remove(_first_to_go(shown))
+    spare = room - sum(column.width + GAP for column in shown)
     return [
         (column, column.width + max(spare, 0) if column.grow else column.width)
         for column in shown
     ]
+
+
+def _wanted(column: Column, most: int) -> int:
+    return max(column.width, min(column.least, most))
+
+
+def _first_to_go(shown: Sequence[Column]) -> Column:
+    return min(reversed(shown), key=lambda column: column.keep)
 
 
 def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:

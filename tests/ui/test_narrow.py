@@ -1,0 +1,125 @@
+"""Small terminals: nothing drops out without a sign, and what says why keeps its room."""
+
+import pytest
+
+from rankdeck_agent.wire import Event, Hello, Sample
+from tests.ui.support import sample
+from tests.ui.support.stage import Stage, cluster_of
+from tests.ui.test_screens import console, shows, text_of, type_in
+
+WIDTHS = [(200, 50), (100, 30), (80, 24), (60, 15)]
+LONG = "the supply cannot keep up with what the board takes"
+
+
+def mixed() -> Stage:
+    """A node well, one bad, one warned of, one unheard: the longest counts there are."""
+    stage = Stage(cluster_of(12, "long-cluster"))
+    for place, node in enumerate(stage.cluster.nodes[:-2]):
+        stage.fleet.apply(node.name, Hello(node.name, True, 1000.0, "b", "0", 600.0))
+        full = {0: 99.0, 1: 85.0}.get(place, 20.0)
+        for seq in (1, 2, 3):
+            values = {"cpu.used": {"": 3.0}, "disk.used": {"/": full}}
+            stage.fleet.apply(node.name, Sample(seq, 1000.0 + 99 * seq, values))
+    return stage
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+@pytest.mark.parametrize("key", "12345")
+async def test_every_screen_has_all_tabs_and_the_state_of_the_fleet(size, key) -> None:
+    async with console(mixed(), size) as (app, pilot):
+        await pilot.press(key)
+        await shows(app, pilot, {"1": "Fleet", "4": "Messages", "5": "Events"}.get(key, key))  # fmt: skip
+        top = text_of(app).splitlines()[0]
+
+    for number in "12345":
+        assert f" {number} " in top
+    for sign in "✗◌●":
+        assert sign in top
+
+
+async def test_a_click_on_a_short_tab_goes_there() -> None:
+    async with console(mixed(), (60, 15)) as (app, pilot):
+        await shows(app, pilot, "1 Fleet")
+        place = text_of(app).splitlines()[0].index(" 5 ") + 1
+        await pilot.click(offset=(place, 0))
+        await shows(app, pilot, "5 Events")
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+async def test_why_has_a_third_of_the_line_before_further_numbers(size) -> None:
+    stage, _ = sample.fleet(3)
+    stage.fleet.troubled("node03", LONG)
+    async with console(stage, size) as (app, pilot):
+        await shows(app, pilot, "▲ warn")
+        row = next(one for one in text_of(app).splitlines() if "▲ warn" in one)
+        shown = row[row.index("the supply") :].rstrip()
+
+    assert shown == LONG or (shown.endswith("…") and len(shown) >= size[0] // 3 - 2)
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+async def test_an_event_names_its_device_and_what_happened(size) -> None:
+    stage, _ = sample.fleet(3)
+    told = Event(
+        1010.0, "bad", "kernel.xid", "Xid 79, GPU is off the bus", "0000:18:00"
+    )
+    stage.fleet.apply("node01", told)
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("5")
+        await shows(app, pilot, "0000:18:00: Xid")
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+async def test_a_failed_job_says_which_rank_at_every_width(size) -> None:
+    stage = Stage(cluster_of(3))
+    job = stage.start("hello-1121-120000-aaaa", 2, 2)
+    stage.tell(job, "node02", "exited", rank=2, code=1)
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "rank 2 on node02")
+        await shows(app, pilot, job)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("2", "no job matches the filter; esc shows all"),
+        ("3", "no file matches the filter; esc"),
+        ("4", "no message matches the filter; esc shows all"),
+        ("5", "no event matches the filter; esc shows all"),
+    ],
+)
+async def test_a_filter_that_matches_nothing_says_so(key: str, text: str) -> None:
+    stage = Stage(cluster_of(3))
+    stage.start("hello-1121-120000-aaaa", 2, 2)
+    async with console(stage, (100, 30)) as (app, pilot):
+        await pilot.press(key, "slash")
+        await type_in(pilot, "zebra")
+        await pilot.press("enter")
+        await shows(app, pilot, text)
+
+
+async def test_what_is_typed_stands_behind_its_sign() -> None:
+    async with console(mixed(), (80, 24)) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "jobs")
+        await shows(app, pilot, "\n:jobs")
+        await pilot.press("escape", "slash")
+        await type_in(pilot, "node01")
+        await shows(app, pilot, "\n/node01")
+        await pilot.press("enter", "enter", "a")
+        await shows(app, pilot, "\n acknowledge: 4h")
+        await shows(app, pilot, "how long, and why")
+
+
+async def test_long_lines_of_help_go_on_below() -> None:
+    async with console(mixed(), (60, 15)) as (app, pilot):
+        await pilot.press("question_mark")
+        seen = ""
+        for _ in range(16):
+            seen += text_of(app)
+            await pilot.press("pagedown")
+
+    words = " ".join(seen.split())
+    assert "alone: the usual one" in words
+    assert "shift-drag selects text" in words

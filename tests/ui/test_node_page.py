@@ -1,0 +1,93 @@
+"""The page of a node: every device keeps its line, and what is wrong stands beside it."""
+
+import re
+
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.ui.app import RankdeckApp
+from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
+from rankdeck_agent.wire import Hello, Sample
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import console, shows, text_of
+
+
+def machine(*, gpu: str = "", rdma: str = "") -> Stage:
+    """A node with four GPUs and two ports, sick in these ways."""
+    stage = Stage(Cluster(name="lab", nodes=(Node(name="gpu01", gpus=4, rdma=2),)))
+    gpus = SimulatedGpus("x", [gpu] if gpu else [])
+    ports = SimulatedRdma("x", [rdma] if rdma else [])
+    for second in range(40):
+        at = 1000.0 + second
+        one, two = gpus.collect(at), ports.collect(at)
+        if not second:
+            made_of = {"cpu.model": "EPYC", **one.inventory, **two.inventory}
+            stage.fleet.apply(
+                "gpu01", Hello("gpu01", True, at, "b", "0", 600.0, made_of)
+            )
+        values = {"cpu.core_used": {"0": 4.0, "1": 9.0}, **one.values, **two.values}
+        failed = {**one.failed, **two.failed}
+        stage.fleet.apply("gpu01", Sample(second + 1, at, values, (), failed))
+    return stage
+
+
+def row(app: RankdeckApp, name: str) -> str:
+    lines = text_of(app).splitlines()
+    return next(line for line in lines if re.match(rf"   \S {re.escape(name)} ", line))
+
+
+async def test_a_lost_gpu_keeps_its_line_and_the_errors_are_one() -> None:
+    async with console(machine(gpu="xid79"), (120, 60)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "4 × Simulated GPU")
+        assert "✗ 1" in row(app, "1")
+        assert row(app, "1").rstrip().endswith("lost")
+        assert "● 2" in row(app, "2")
+        await shows(app, pilot, "cannot read gpu.used/1 and")
+        page = text_of(app)
+
+    assert page.count("NVML: GPU is lost") == 2
+
+
+async def test_a_gpu_says_what_is_wrong_beside_its_numbers() -> None:
+    async with console(machine(gpu="ecc"), (160, 50)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "18/18")
+        sick = row(app, "1")
+        well = row(app, "0")
+
+    assert "2 uncorrected memory errors" in sick
+    assert "✗" in sick
+    assert "18/18" in well
+    assert "✗" not in well
+
+
+async def test_a_port_that_is_down_says_so_with_its_counters() -> None:
+    async with console(machine(rdma="down"), (120, 50)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, " down ")
+        sick = row(app, "mlx5_1/1")
+
+    assert "✗" in sick
+    assert "downs 1" in sick
+
+
+async def test_an_interface_that_nobody_needs_may_be_down() -> None:
+    stage = Stage(Cluster(name="pis", nodes=(Node(name="pi1"),)))
+    stage.fleet.apply("pi1", Hello("pi1", True, 1000.0, "b", "0", 600.0))
+    links = {"net.up": {"eth0": 1, "wlan0": 0}, "net.rx": {"eth0": 9, "wlan0": 0}}
+    stage.fleet.apply("pi1", Sample(1, 1000.0, {"cpu.used": {"": 9.0}, **links}))
+    async with console(stage, (80, 40)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "wlan0")
+        assert "· wlan0" in row(app, "wlan0")
+        assert "down" in row(app, "wlan0")
+        assert "● eth0" in row(app, "eth0")
+
+
+async def test_a_node_that_was_never_heard_shows_no_empty_gauges() -> None:
+    stage = Stage(Cluster(name="lab", nodes=(Node(name="n01"),)))
+    stage.fleet.troubled("n01", "cannot reach 10.0.0.1:22")
+    async with console(stage, (100, 30)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "cannot reach 10.0.0.1:22")
+        await shows(app, pilot, "tries again by itself")
+        assert "Memory" not in text_of(app)
