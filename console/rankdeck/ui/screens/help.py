@@ -44,7 +44,7 @@ class HelpScreen(DeckScreen):
         self.page.show(help_lines(self._about, self.deck.glyphs, self.size.width))
 
 
-def help_lines(about: str, glyphs: Glyphs, width: int) -> list[Runs]:
+def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:
     """The whole page."""
     everywhere = [
         action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE
