@@ -6,6 +6,8 @@ from rankdeck.ui import actions, glyphs, moves
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens import catalog
 from rankdeck.ui.screens.help import help_lines
+from tests.ui.support import scenes
+from tests.ui.test_screens import console, shows, until
 
 SAME_IN_SPIRIT = {"enter": "goes on with what is chosen", "slash": "looks for words"}
 """No letters: keys whose action each screen has its own word for."""
@@ -67,3 +69,47 @@ def test_every_action_can_be_done_on_its_screens(screen: str) -> None:
         of_the_app = action.id in actions.OF_THE_APP
         place = RankdeckApp if of_the_app else catalog.kind(screen)
         assert hasattr(place, f"action_{action.id.partition('(')[0]}"), action
+
+
+LEADS_AWAY = {"leave", "back", "help", "command", "redraw", "inspect", "clone", "replay", "cancel", "at_node"}  # fmt: skip
+
+
+@pytest.mark.parametrize("view", ["w", "c", "M"])
+async def test_every_key_of_the_job_screen_can_be_pressed_in_every_view(
+    view: str,
+) -> None:
+    async with console(scenes.failing(), (100, 30)) as (app, pilot):
+        app.open_job(scenes.JOB)
+        await shows(app, pilot, "failed first")
+        for action in actions.for_screen("job"):
+            if action.id.startswith("goto_") or action.id in LEADS_AWAY:
+                continue
+            await pilot.press("w", view, action.keys.split(",")[0])
+            if app.screen.prompt.display:
+                await pilot.press("escape")
+            await pilot.pause()
+            assert app.screen.deck_name == "job", action
+
+        await pilot.press("w")
+        await shows(app, pilot, "✗ 5 node02 exit 1")
+
+
+async def test_plus_and_minus_change_the_tiles_and_the_lines_around_a_filter() -> None:
+    stage = scenes.training()
+    async with console(stage, (100, 30)) as (app, pilot):
+        app.open_job(scenes.JOB)
+        await shows(app, pilot, "page 1/2")
+        assert len(stage.watched[-1][1]) == 12
+        await pilot.press("minus")
+        await until(pilot, lambda: len(stage.watched[-1][1]) == 9, "still 12 tiles")
+        await pilot.press("plus")
+        await until(pilot, lambda: len(stage.watched[-1][1]) == 12, "still 9 tiles")
+        await pilot.press("enter", "plus")
+        await shows(app, pilot, "choose lines first: & keeps some")
+        await pilot.press("ampersand", *"150", "enter")
+        await shows(app, pilot, "1 of 30 lines")
+        await pilot.press("plus")
+        await shows(app, pilot, "1 lines around each one")
+        await shows(app, pilot, "3 of 30 lines")
+        await pilot.press("minus")
+        await shows(app, pilot, "1 of 30 lines")

@@ -309,12 +309,12 @@ class JobScreen(Reading, DeckScreen):
             self.refresh_now()
 
     def action_more(self) -> None:
-        self._size(1)
+        self._change(1)
 
     def action_fewer(self) -> None:
-        self._size(-1)
+        self._change(-1)
 
-    def _size(self, step: int) -> None:
+    def _change(self, step: int) -> None:
         """More or less at once: tiles on the wall, lines around those that a filter keeps."""
         if self.view.display:
             self.surround(step)
