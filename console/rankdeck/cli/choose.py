@@ -2,13 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankdeck.cli.codes import UsageError
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.paths import config_folder, find_cluster
-from rankdeck.demo.cluster import status as demo_status
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand, fold
+
+if TYPE_CHECKING:
+    from rankdeck.demo.cluster import DemoStatus
 
 VARIABLE = "RANKDECK_CLUSTER"
 
@@ -39,8 +42,15 @@ def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
     return names
 
 
+def _demo() -> "DemoStatus":
+    """The embedded cluster; read from disk only where no other is there."""
+    from rankdeck.demo.cluster import status
+
+    return status()
+
+
 def _demo_file() -> Path:
-    demo = demo_status()
+    demo = _demo()
     if not demo.running:
         raise UsageError(
             "the demo cluster does not run; start it with `rankdeck demo up`"
@@ -59,7 +69,7 @@ def _only_cluster() -> Path:
         raise UsageError(
             f"which cluster? say -c NAME or set {VARIABLE}; there are: {names}"
         )
-    demo = demo_status()
+    demo = _demo()
     if demo.running:
         return demo.file
     raise UsageError(

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from rankdeck.model.insight import Explained, Progress, Stall
+from rankdeck.model.states import State
 from rankdeck_agent.wire import NodePlan
 
 
@@ -16,22 +17,6 @@ class Launch(StrEnum):
     TORCHRUN = "torchrun"
     TENSORFLOW = "tensorflow"
     PLAIN = "plain"
-
-
-class State(StrEnum):
-    """State of a rank or job."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-    """The node stopped answering; what became of it is not known."""
-
-    @property
-    def final(self) -> bool:
-        return self not in (State.PENDING, State.RUNNING, State.LOST)
 
 
 GPUS = ("nvidia", "amd")

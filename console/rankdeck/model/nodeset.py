@@ -1,12 +1,19 @@
 """Node sets as ClusterShell and Slurm write them: `n[01-16,20]`."""
 
+import re
 from collections.abc import Iterable
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+"""A name that stands for itself."""
 
 
 def expand(text: str) -> tuple[str, ...]:
     """The names `text` stands for, in order; raises ValueError."""
+    if PLAIN.fullmatch(text):
+        return (text,)
+    # Slow to read from disk, and many clusters name their nodes one by one.
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
     try:
         return tuple(str(name) for name in NodeSet(text))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     except NodeSetException as error:
@@ -15,6 +22,8 @@ def expand(text: str) -> tuple[str, ...]:
 
 def fold(names: Iterable[str]) -> str:
     """The shortest node set for these names."""
+    from ClusterShell.NodeSet import NodeSet
+
     return str(NodeSet.fromlist(list(names)))  # pyright: ignore[reportUnknownMemberType]
 
 

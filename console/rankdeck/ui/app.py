@@ -32,7 +32,6 @@ from rankdeck.ui.port import OpenSession, SessionPort
 from rankdeck.ui.quiet import Quiet, hold_off
 from rankdeck.ui.screens import catalog
 from rankdeck.ui.screens.base import PAINT, DeckScreen
-from rankdeck.ui.screens.modals import HostKeyQuestion
 from rankdeck.ui.settings import UiSettings
 
 LEAVE_LIMIT = 5.0
@@ -169,7 +168,12 @@ class RankdeckApp(FrameDiff):
         question = self.session.pending_host_key
         if question is not None and question is not self._asked:
             self._asked = question
-            self.push_screen(HostKeyQuestion(question), self._answer_host_key)
+            self._ask(question)
+
+    def _ask(self, question: HostKeyError) -> None:
+        from rankdeck.ui.screens.modals import HostKeyQuestion
+
+        self.push_screen(HostKeyQuestion(question), self._answer_host_key)
 
     def _count(self) -> None:
         """Judge again what changed of a part of the nodes: a key must not wait for all of them."""

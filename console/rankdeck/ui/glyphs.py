@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rankdeck.model.health import Level
-from rankdeck.model.job import State
+from rankdeck.model.states import State
 from rankdeck.rules.standing import Standing
 
 

@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.errors import RankdeckError
-from rankdeck.images.copy import Progress, progress_words
-from rankdeck.model.job import JobSpec
 from rankdeck.model.text import printable
 from rankdeck.ui.screens import catalog
-from rankdeck.ui.screens.modals import cancel_question, report_note
 
 if TYPE_CHECKING:
+    from rankdeck.images.copy import Progress
+    from rankdeck.model.job import JobSpec
     from rankdeck.ui.app import RankdeckApp
     from rankdeck.ui.screens.job import JobScreen
     from rankdeck.ui.screens.jobs import JobsScreen
@@ -42,14 +41,16 @@ def launch_screen(deck: "RankdeckApp") -> "LaunchScreen":
     return cast("LaunchScreen", deck.home("launch"))
 
 
-def launch(deck: "RankdeckApp", spec: JobSpec) -> None:
+def launch(deck: "RankdeckApp", spec: "JobSpec") -> None:
     """Start a job and show it."""
     deck.say(f"starting {printable(spec.name)}…")
     deck.run_worker(_launch(deck, spec), name="launch", group="launch", exclusive=True)
 
 
-async def _launch(deck: "RankdeckApp", spec: JobSpec) -> None:
-    def tell(progress: Progress) -> None:
+async def _launch(deck: "RankdeckApp", spec: "JobSpec") -> None:
+    from rankdeck.images.copy import progress_words
+
+    def tell(progress: "Progress") -> None:
         copied = printable(progress_words(progress))
         deck.say(f"{printable(spec.name)}: image {copied}")
 
@@ -64,6 +65,8 @@ async def _launch(deck: "RankdeckApp", spec: JobSpec) -> None:
 
 def ask_cancel(deck: "RankdeckApp", job_id: str) -> None:
     """Ask, then end every process of the job."""
+    from rankdeck.ui.screens.modals import cancel_question
+
     try:
         job = deck.session.jobs.job(job_id)
     except RankdeckError as error:
@@ -82,6 +85,8 @@ def ask_cancel(deck: "RankdeckApp", job_id: str) -> None:
 
 
 async def _cancel(deck: "RankdeckApp", job_id: str) -> None:
+    from rankdeck.ui.screens.modals import report_note
+
     try:
         report = await deck.session.cancel(job_id)
     except RankdeckError as error:

@@ -1,23 +1,28 @@
 """What the screens show while the cluster is being opened: its nodes, nothing heard yet."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankdeck.errors import HostKeyError, LaunchError
-from rankdeck.images.copy import Tell
-from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Plan
-from rankdeck.model.notice import Ack
-from rankdeck.preflight.findings import Finding
-from rankdeck.rules.lens import Inspection
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
-from rankdeck.state.switches import Switches
-from rankdeck.ui.port import OutputPort, SessionPort
+
+if TYPE_CHECKING:
+    from rankdeck.images.copy import Tell
+    from rankdeck.model.cluster import Cluster
+    from rankdeck.model.job import CancelReport, JobSpec, Plan
+    from rankdeck.model.notice import Ack
+    from rankdeck.preflight.findings import Finding
+    from rankdeck.rules.lens import Inspection
+    from rankdeck.state.jobs import Jobs
+    from rankdeck.state.switches import Switches
+    from rankdeck.ui.port import OutputPort, SessionPort
 
 
 class Opening:
@@ -28,9 +33,27 @@ class Opening:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.fleet = Fleet(cluster)
-        self.switches = Switches(cluster)
-        self.jobs = Jobs()
         self.messages = Messages()
+        self._jobs: Jobs | None = None
+        self._switches: Switches | None = None
+
+    # Read from disk only where a screen asks before the session is there.
+
+    @property
+    def jobs(self) -> Jobs:
+        if self._jobs is None:
+            from rankdeck.state.jobs import Jobs
+
+            self._jobs = Jobs()
+        return self._jobs
+
+    @property
+    def switches(self) -> Switches:
+        if self._switches is None:
+            from rankdeck.state.switches import Switches
+
+            self._switches = Switches(self.cluster)
+        return self._switches
 
     def answer_host_key(self, accept: bool) -> None:
         del accept

@@ -1,21 +1,31 @@
 """What the console needs from an open cluster; `rankdeck.session` is the real one."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rankdeck.errors import HostKeyError
-from rankdeck.images.copy import Tell
-from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, FoundLine, JobSpec, LogPart, LogPlace, Plan
-from rankdeck.model.notice import Ack
-from rankdeck.preflight.findings import Finding
-from rankdeck.rules.lens import Inspection
-from rankdeck.state.fleet import Fleet
-from rankdeck.state.jobs import Jobs
-from rankdeck.state.messages import Messages
-from rankdeck.state.switches import Switches
+if TYPE_CHECKING:
+    from rankdeck.errors import HostKeyError
+    from rankdeck.images.copy import Tell
+    from rankdeck.model.cluster import Cluster
+    from rankdeck.model.job import (
+        CancelReport,
+        FoundLine,
+        JobSpec,
+        LogPart,
+        LogPlace,
+        Plan,
+    )
+    from rankdeck.model.notice import Ack
+    from rankdeck.preflight.findings import Finding
+    from rankdeck.rules.lens import Inspection
+    from rankdeck.state.fleet import Fleet
+    from rankdeck.state.jobs import Jobs
+    from rankdeck.state.messages import Messages
+    from rankdeck.state.switches import Switches
 
 
 class OutputPort(Protocol):

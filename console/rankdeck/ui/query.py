@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from rankdeck.model.job import State
 from rankdeck.model.nodeset import expand
+from rankdeck.model.states import State
 from rankdeck_agent.wire import METRICS
 
 SHORT = {
