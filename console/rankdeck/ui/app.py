@@ -100,10 +100,13 @@ class RankdeckApp(FrameDiff):
 
     # ---- life
 
+    def get_default_screen(self) -> DeckScreen:
+        """The fleet lies below all others; Textual's own empty screen would be painted first."""
+        self._count()
+        return self.home("fleet")
+
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
-        self._count()
-        self.push_screen(self.home("fleet"))
         self.set_interval(LOOK, self._look)
         if self._opener is not None:
             self.call_after_refresh(self._begin)
@@ -241,12 +244,24 @@ class RankdeckApp(FrameDiff):
             self.install_screen(self._homes[name], name)  # pyright: ignore[reportUnknownMemberType]
         return self._homes[name]
 
+    @property
+    def at_home(self) -> bool:
+        """Whether a main screen is shown, with nothing on top of it."""
+        return self.screen in self._homes.values()
+
     def goto(self, name: str) -> None:
         """One of the main screens, with nothing on top of it."""
-        while len(self.screen_stack) > 2:
+        while not self.at_home:
             self.pop_screen()
-        if self.screen is not self.home(name):
-            self.switch_screen(self.home(name))  # pyright: ignore[reportUnknownMemberType]
+        home = self.home(name)
+        if self.screen is home:
+            return
+        if len(self.screen_stack) == 1:
+            self.push_screen(home)
+        elif home is self.screen_stack[0]:
+            self.pop_screen()
+        else:
+            self.switch_screen(home)  # pyright: ignore[reportUnknownMemberType]
 
     def open_node(self, name: str, at: float | None = None) -> None:
         """One node; `at` marks what happened there around that time (epoch seconds)."""

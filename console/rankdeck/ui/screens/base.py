@@ -143,7 +143,7 @@ class DeckScreen(Screen[None], inherit_bindings=False):
 
     def _return(self) -> bool:
         """To the screen before, and from the main screens to the fleet; False where there is none."""
-        if len(self.deck.screen_stack) > 2:
+        if not self.deck.at_home:
             self.deck.pop_screen()
             return True
         home = self.deck_name == "fleet"
