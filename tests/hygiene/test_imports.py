@@ -61,3 +61,29 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 
     assert "asyncssh" in loaded
     assert not loaded & {"textual", "rich"}
+
+
+FIRST_PICTURE = """
+import json, sys
+import rankdeck.__main__, rankdeck.cli.choose, rankdeck.config.settings
+import rankdeck.ui.app, rankdeck.ui.opening, rankdeck.ui.screens.fleet
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_the_first_picture_waits_for_nothing_of_jobs_nor_of_the_network() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_PICTURE],
+        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+    loaded = json.loads(done.stdout)
+
+    assert "rankdeck.ui.screens.fleet" in loaded
+    late = ("rankdeck.session", "rankdeck.remote", "rankdeck.backends", "rankdeck.images", "rankdeck.logs",
+            "rankdeck.preflight", "rankdeck.demo", "rankdeck.model.job", "rankdeck.state.jobs",
+            "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
+    assert [name for name in loaded if name.startswith(late)] == []

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from rankdeck.model.job import Job, State
+from rankdeck.model.states import State
+
+if TYPE_CHECKING:
+    from rankdeck.model.job import Job
 
 
 class Standing(StrEnum):
@@ -18,7 +22,7 @@ class Standing(StrEnum):
 WORST = tuple(Standing)
 
 
-def standings(job: Job) -> Mapping[int, Standing]:
+def standings(job: "Job") -> Mapping[int, Standing]:
     """Rank -> standing, for those that have one."""
     found = {
         one.rank: Standing.FAILED for one in job.ranks if one.state is State.FAILED
