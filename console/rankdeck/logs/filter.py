@@ -1,6 +1,7 @@
 """A log with only the lines one wants: in, out, and some around them."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ TROUBLE = re.compile(
     r"|out of memory|killed|not ok|\bxid\b",
     re.IGNORECASE,
 )
+
+
+SLICE = 1_000
+"""Lines looked at in one go: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +82,22 @@ class Filtered:
 
     def place(self, number: int) -> int:
         """The number, here, of the first line from that one of the source on."""
-        return self.first + sum(1 for one in self._numbers if one < number)
+        return self.first + bisect_left(self._numbers, number)
 
-    def update(self) -> None:
-        """Look at the lines that are new."""
+    @property
+    def behind(self) -> bool:
+        """Whether there are lines that were not looked at yet."""
+        return self._scanned != self.source.total
+
+    def update(self, most: int = SLICE) -> None:
+        """Look at so many of the lines that are new."""
         source = self.source
         if source.total < self._scanned:
             self._restart()
         start = max(self._scanned, source.first)
         lines = source.lines
-        for number, line in enumerate(lines[start - source.first :], start):
+        begin = start - source.first
+        for number, line in enumerate(lines[begin : begin + most], start):
             if self.fits(line):
                 self._keep_before(number, lines)
                 self._keep(number, line)
@@ -94,7 +105,7 @@ class Filtered:
             elif self._after:
                 self._after -= 1
                 self._keep(number, line)
-        self._scanned = source.total
+        self._scanned = min(start + most, source.total)
         self._drop(source.first)
 
     def _keep_before(self, number: int, lines: Sequence[Line]) -> None:
@@ -110,7 +121,5 @@ class Filtered:
         self.total += 1
 
     def _drop(self, first: int) -> None:
-        gone = 0
-        while gone < len(self._numbers) and self._numbers[gone] < first:
-            gone += 1
+        gone = bisect_left(self._numbers, first)
         del self._numbers[:gone], self.lines[:gone]

@@ -1,16 +1,16 @@
 """Several ranks' lines as one log, by the time they were read; equal ones folded."""
 
-from collections.abc import Callable, Iterable, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from operator import itemgetter
 
 from rankdeck.model.notice import Occurrence
 from rankdeck.state.lines import Gap, Line, RankLog
 
 KEEP = 20_000
-BEGIN = 500
-"""Lines of each rank that the merged log begins with."""
-MOST = 4_000
-"""Lines taken in at once; more than that nobody can read, and the nodes have them."""
+SLICE = 1_000
+"""Lines taken in at once: some milliseconds."""
 FOLD_WITHIN = 2.0
 """Seconds between equal lines that are shown as one."""
 EVENT = -2
@@ -43,11 +43,16 @@ class MergedLog:
             fold,
             keep,
         )
-        begin = min(BEGIN, self._share)
+        share = self._share
         self._seen = {
-            rank: max(log.first, log.total - begin) for rank, log in logs.items()
+            rank: max(log.first, log.total - share) for rank, log in logs.items()
         }
+        self._latest = dict.fromkeys(self._logs, 0.0)
+        """Rank -> the time of its newest line here: no line of it stands before that."""
+        self.late = any(self._seen.values())
+        """Whether there are earlier lines that it did not begin with."""
         self._told: frozenset[Occurrence] = frozenset()
+        self._events_waiting: list[tuple[float, Line]] = []
         self.lines: list[Line] = []
         self.total = 0
         self.changes = 0
@@ -61,7 +66,13 @@ class MergedLog:
 
     @property
     def _share(self) -> int:
-        return max(MOST // max(len(self._logs), 1), 20)
+        """Lines of each rank, and a mark, of which all together are as many as are kept."""
+        return max(self._keep // max(len(self._logs), 1) - 1, 20)
+
+    @property
+    def waiting(self) -> int:
+        """Lines that are here and were not taken in yet."""
+        return sum(log.total - self._seen[r] for r, log in self._logs.items())
 
     @property
     def first(self) -> int:
@@ -71,16 +82,21 @@ class MergedLog:
         """Which ranks wrote this line, and how often; empty where it is one line of one rank."""
         return self._counts.get(number, {})
 
-    def update(self) -> None:
-        """Take in what came since."""
-        fresh = self._fresh_events()
-        waiting = sum(log.total - self._seen[r] for r, log in self._logs.items())
-        most = self._share if waiting > MOST else MOST
-        for rank, log in self._logs.items():
-            if log.total != self._seen[rank]:
-                fresh += self._fresh(rank, log, most)
-        fresh.sort(key=itemgetter(0))
-        self.add(line for _, line in fresh)
+    def update(self, most: int = SLICE) -> bool:
+        """Take in at most so many of the lines that came since; True where more are waiting."""
+        self._told_now()
+        marks = self._leave_out()
+        ranks = [rank for rank, log in self._logs.items() if log.total != self._seen[rank]]  # fmt: skip
+        sources = [marks, self._events_waiting, *map(self._fresh, ranks)]
+        taken = list(islice(heapq.merge(*sources, key=itemgetter(0)), most))
+        for at, line in taken:
+            if line.stream == NODE and line.rank == EVENT:
+                self._events_waiting.remove((at, line))
+            elif line.stream != GAP:
+                self._seen[line.rank] += 1
+                self._latest[line.rank] = at
+        self.add(line for _, line in taken)
+        return self.waiting > 0 or bool(self._events_waiting)
 
     def add(self, lines: Iterable[Line]) -> None:
         """Take in lines that stand in the order of time."""
@@ -88,30 +104,41 @@ class MergedLog:
             self._add(line)
         self._trim()
 
-    def _fresh(self, rank: int, log: RankLog, most: int) -> list[tuple[float, Line]]:
-        seen = self._seen[rank] if self._seen[rank] <= log.total else log.first
-        start = max(seen, log.first, log.total - most)
-        lines = log.lines[start - log.first :]
-        self._seen[rank] = log.total
-        found: list[tuple[float, Line]] = []
-        if lines and start > seen:
-            text = f"{start - seen:,} lines came too fast to be shown; they are whole on the node"
-            found.append((lines[0].at, Line(lines[0].at, rank, GAP, 0, text)))
-        # A node whose clock goes back must not turn round what its rank wrote.
-        latest = 0.0
-        for line in lines:
-            latest = max(latest, line.at)
-            found.append((latest, line))
-        return found
+    def _leave_out(self) -> list[tuple[float, Line]]:
+        """Marks in the place of lines that came faster than they could be taken in."""
+        share, many = self._share, self.waiting > self._keep
+        marks: list[tuple[float, Line]] = []
+        for rank, log in self._logs.items():
+            if log.total < self._seen[rank]:
+                self._seen[rank], self._latest[rank] = log.first, 0.0
+            start = max(log.first, log.total - share if many else 0)
+            gone = start - self._seen[rank]
+            if gone > 0:
+                self._seen[rank] = start
+                at = max(self._latest[rank], log.lines[start - log.first].at if log.lines else 0.0)  # fmt: skip
+                text = f"{gone:,} lines came too fast to be shown; they are whole on the node"
+                marks.append((at, Line(at, rank, GAP, 0, text)))
+        return sorted(marks, key=itemgetter(0))
 
-    def _fresh_events(self) -> list[tuple[float, Line]]:
-        found: list[tuple[float, Line]] = []
+    def _fresh(self, rank: int) -> Iterator[tuple[float, Line]]:
+        """What is waiting of a rank: made into lines only as far as it is taken."""
+        log, latest = self._logs[rank], self._latest[rank]
+        lines = log.lines
+        for place in range(self._seen[rank] - log.first, len(lines)):
+            line = lines[place]
+            # A node whose clock goes back must not turn round what its rank wrote.
+            latest = max(latest, line.at)
+            yield latest, line
+
+    def _told_now(self) -> None:
         now = frozenset(self._events())
+        if now == self._told:
+            return
         for one in now - self._told:
             text = f"{one.node}: {one.device + ': ' if one.device else ''}{one.text}"
-            found.append((one.at, Line(one.at, EVENT, NODE, 0, text)))
+            self._events_waiting.append((one.at, Line(one.at, EVENT, NODE, 0, text)))
+        self._events_waiting.sort(key=itemgetter(0))
         self._told = now
-        return found
 
     def _add(self, line: Line) -> None:
         self.changes += 1

@@ -1,34 +1,54 @@
-"""Search in a log that grows: which lines match, kept up to date."""
+"""Which lines of a log that grows one looks for: found in slices, kept up to date."""
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 
 from rankdeck.logs.filter import TROUBLE
 from rankdeck.logs.masks import mask
 from rankdeck.logs.source import Source, Words
 from rankdeck.model.text import printable
+from rankdeck.state.lines import Line
+
+SLICE = 1_000
+"""Lines looked at in one go: some milliseconds."""
+Fits = Callable[[Line], bool]
 
 
-class Search(Words):
-    """Lines that contain `text`; capitals in it make it exact."""
+class Picked:
+    """The lines that fit; `begin` gives what judges them, anew for a log that begins anew."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, begin: Callable[[], Fits]) -> None:
+        self._begin = begin
+        self._restart()
+
+    def _restart(self) -> None:
+        self._fits = self._begin()
         self._matches: list[int] = []
         self._scanned = 0
 
-    def update(self, log: Source) -> bool:
-        """Look at the lines that are new; True where a match came or went."""
+    @property
+    def matches(self) -> tuple[int, ...]:
+        """The numbers of the lines, as far as looked at."""
+        return tuple(self._matches)
+
+    def behind(self, log: Source) -> bool:
+        """Whether there are lines that were not looked at yet."""
+        return self._scanned != log.total
+
+    def update(self, log: Source, most: int = SLICE) -> bool:
+        """Look at so many of the lines that are new; True where a match came or went."""
         if log.total < self._scanned:
-            self._matches, self._scanned = [], 0
+            self._restart()
         before = len(self._matches)
         gone = bisect_left(self._matches, log.first)
         del self._matches[:gone]
         start = max(self._scanned, log.first)
-        for number, line in enumerate(log.lines[start - log.first :], start):
-            if self.within(printable(line.text)):
+        begin = start - log.first
+        for number, line in enumerate(log.lines[begin : begin + most], start):
+            if self._fits(line):
                 self._matches.append(number)
-        self._scanned = log.total
+        self._scanned = min(start + most, log.total)
         return gone > 0 or len(self._matches) != before
 
     def after(self, number: int) -> int | None:
@@ -57,16 +77,31 @@ class Search(Words):
         return f"{bisect_left(self._matches, current) + 1:,}/{total}"
 
 
-def troubles(log: Source, pattern: re.Pattern[str] = TROUBLE) -> list[int]:
-    """Numbers of the lines that speak of trouble; one that only repeats an earlier one is left out."""
-    seen: set[bytes] = set()
-    found: list[int] = []
-    for number, line in enumerate(log.lines, log.first):
-        shown = printable(line.text)
-        if pattern.search(shown) is None:
-            continue
-        kind = mask(shown.encode("utf-8", "replace"))[0]
-        if kind not in seen:
-            seen.add(kind)
-            found.append(number)
-    return found
+class Search(Words, Picked):
+    """Lines that contain `text`; capitals in it make it exact."""
+
+    def __init__(self, text: str) -> None:
+        Words.__init__(self, text)
+        Picked.__init__(self, lambda: self._has)
+
+    def _has(self, line: Line) -> bool:
+        return self.within(printable(line.text))
+
+
+def troubles(pattern: re.Pattern[str] = TROUBLE) -> Picked:
+    """Lines that speak of trouble; one that only repeats an earlier one is left out."""
+
+    def begin() -> Fits:
+        seen: set[bytes] = set()
+
+        def fits(line: Line) -> bool:
+            shown = printable(line.text)
+            if pattern.search(shown) is None:
+                return False
+            known = len(seen)
+            seen.add(mask(shown.encode("utf-8", "replace"))[0])
+            return len(seen) > known
+
+        return fits
+
+    return Picked(begin)

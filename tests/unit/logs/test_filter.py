@@ -79,4 +79,23 @@ def test_troubles_are_named_once_each() -> None:
     texts = ["fine", "ERROR 1", "ERROR 2", "Traceback (most recent call last):", "ok"]
     log = log_of(0, [(1.0, text) for text in texts])
 
-    assert troubles(log) == [1, 3]
+    found = troubles()
+    found.update(log)
+    assert found.matches == (1, 3)
+
+
+def test_a_long_log_is_looked_at_in_slices_with_the_same_answer() -> None:
+    texts = [f"line {n} {'error' if n % 7 == 0 else ''}" for n in range(100)]
+    log = log_of(0, [(1.0, text) for text in texts])
+    found, filtered = Search("error"), Filtered(log, Wanted(("error",), (), 1))
+    seen: list[int] = []
+    while found.behind(log) or filtered.behind:
+        found.update(log, 9)
+        filtered.update(9)
+        seen.append(len(found.matches))
+
+    assert len(seen) == 12
+    assert found.matches == tuple(range(0, 100, 7))
+    whole = Filtered(log, Wanted(("error",), (), 1))
+    whole.update()
+    assert filtered.lines == whole.lines

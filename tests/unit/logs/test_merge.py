@@ -86,10 +86,25 @@ def test_what_a_node_says_stands_between_the_lines_once() -> None:
 
 def test_lines_that_came_too_fast_leave_a_mark() -> None:
     log = log_of(0, [])
-    merged = MergedLog({0: log})
+    merged = MergedLog({0: log}, keep=4_000, fold=False)
     write(log, [(1.0, f"line {n}") for n in range(9_999)])
-    merged.update()
+    while merged.update():
+        pass
 
     assert merged.lines[0].stream == GAP
-    assert merged.lines[0].text.startswith("5,999 lines came too fast")
-    assert len(merged.lines) == 4_001
+    assert merged.lines[0].text.startswith("6,000 lines came too fast")
+    assert [line.text for line in merged.lines[1:]] == [f"line {n}" for n in range(6_000, 9_999)]  # fmt: skip
+
+
+def test_lines_are_taken_in_by_and_by_and_none_is_left_out() -> None:
+    logs = {rank: log_of(rank, []) for rank in range(4)}
+    merged = MergedLog(logs, fold=False)
+    for rank, log in logs.items():
+        write(log, [(n + rank / 10, f"{rank} {n}") for n in range(3_000)])
+    turns = 1
+    while merged.update(100):
+        turns += 1
+        assert len(merged.lines) == 100 * (turns - 1)
+
+    assert turns == 120
+    assert [line.text for line in merged.lines] == [f"{r} {n}" for n in range(3_000) for r in range(4)]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.errors import UnknownJobError
+from rankdeck.logs.search import troubles
 from rankdeck.model.job import Job
 from rankdeck.model.rankset import choose
 from rankdeck.rules.phases import last_run
@@ -203,7 +204,14 @@ class JobScreen(Reading, DeckScreen):
         self.zoom(LAUNCHER)
 
     def action_failure(self) -> None:
-        if self.view.display and self.view.next_trouble(back=False):
+        if self.view.display:
+            self.view.look_for(troubles())
+            self.when_read(self._next_failure)
+        else:
+            self._next_failure()
+
+    def _next_failure(self) -> None:
+        if self.view.display and self.view.go_next(back=False):
             return
         failure = self.job.first_failure if self.job else None
         if failure is None:

@@ -1,13 +1,14 @@
 """What can be done with the lines of a job: search, filter, mark, stamp, save, copy."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
 
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.filter import Wanted
 from rankdeck.logs.merge import EVENT
+from rankdeck.logs.search import troubles
 from rankdeck.model.job import Job
 from rankdeck.model.text import printable
 from rankdeck.ui import actions
@@ -21,6 +22,8 @@ from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
 
 AROUND = (0, 1, 3, 10)
+MOST_SLICES = 1_000
+"""Of lines that a key waits for, while the log goes on growing."""
 NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
 
 
@@ -99,6 +102,27 @@ class Reading(DeckScreen):
         self._jump(back=True)
 
     def _jump(self, *, back: bool) -> None:
+        self.when_read(lambda: self._jump_now(back=back))
+
+    def when_read(self, act: Callable[[], None]) -> None:
+        """Do this once filter and search have looked at all the lines that are here."""
+        if self.view.busy:
+            work = self._read_on(act)
+            self.run_worker(work, group="reading", exclusive=True)
+        else:
+            act()
+
+    async def _read_on(self, act: Callable[[], None]) -> None:
+        source, now = self.view.log_source, self.now
+        for _ in range(MOST_SLICES):
+            if not self.view.busy:
+                break
+            self.view.work()
+            await asyncio.sleep(0)
+        if self.view.log_source is source and self.now is now:
+            act()
+
+    def _jump_now(self, *, back: bool) -> None:
         search = self.view.search
         if search and self.now is self.one and not self.one.whole:
             if not self.view.jump(back=back, around=False):
@@ -135,8 +159,15 @@ class Reading(DeckScreen):
                 self.say(said, "dim")
 
     def action_previous_error(self) -> None:
-        if self._has_log() and not self.view.next_trouble(back=True):
-            self.say("no line speaks of an error")
+        if self._has_log():
+            self.view.look_for(troubles())
+            self.when_read(
+                lambda: self._go_next("no line speaks of an error", back=True)
+            )
+
+    def _go_next(self, nothing: str, *, back: bool) -> None:
+        if not self.view.go_next(back=back):
+            self.say(nothing, "dim")
 
     def action_mark(self) -> None:
         if self._has_log():
@@ -149,8 +180,10 @@ class Reading(DeckScreen):
             self.say(said[marked], "dim")
 
     def action_next_mark(self) -> None:
-        if self._has_log() and not self.view.next_mark():
-            self.say(f"no line is marked; {actions.key('mark')} marks one", "dim")
+        if self._has_log():
+            nothing = f"no line is marked; {actions.key('mark')} marks one"
+            self.view.look_for(self.view.marked())
+            self.when_read(lambda: self._go_next(nothing, back=False))
 
     # ---- which lines
 

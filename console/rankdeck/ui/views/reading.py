@@ -1,6 +1,7 @@
 """Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
 
 import math
+import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
@@ -25,6 +26,8 @@ from rankdeck_agent.wire import LAUNCHER
 NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
 """Ranks of one node have one colour in front of their lines."""
 PREFIX = 18
+TURN = 0.01
+"""Seconds of work before keys and painting have their turn."""
 AFTER = 60.0
 """Seconds after the end of a job in which what its nodes say still belongs to it."""
 
@@ -33,7 +36,6 @@ class OneView:
     """One rank, or the launcher, on the whole screen."""
 
     name = "one"
-    busy = False
 
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
@@ -45,6 +47,10 @@ class OneView:
     @property
     def widget(self) -> Widget:
         return self.view
+
+    @property
+    def busy(self) -> bool:
+        return self.view.busy
 
     def enter(self, job: Job) -> None:
         del job
@@ -180,7 +186,6 @@ class MergedView:
     """All chosen ranks by time, with what their nodes said in between."""
 
     name = "merged"
-    busy = False
 
     def __init__(self, scene: Scene, view: LogView) -> None:
         self._scene, self.view = scene, view
@@ -191,6 +196,10 @@ class MergedView:
     @property
     def widget(self) -> Widget:
         return self.view
+
+    @property
+    def busy(self) -> bool:
+        return self._merged.waiting > 0 or self.view.busy
 
     @property
     def rank(self) -> int | None:
@@ -204,7 +213,6 @@ class MergedView:
         logs = {rank: self._scene.log(rank) for rank in self._ranks}
         nodes = tuple(dict.fromkeys(one.node for one in ranks))
         self._merged = MergedLog(logs, self._events_of(nodes, job), fold=self.fold)
-        self._merged.update()
         roles = {
             one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)]
             for one in ranks
@@ -234,13 +242,22 @@ class MergedView:
     def show(self, job: Job) -> None:
         if tuple(one.rank for one in self._scene.ranks(job)) != self._ranks:
             self.enter(job)
-        self._merged.update()
+        self._take_in()
         title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
+        if left := self._merged.waiting:
+            title.append((f"  {left:,} lines to come", "accent"))
+        elif self._merged.late or self._merged.first:
+            title.append(("  the newest lines; a rank has the others", "dim"))
         if not self.fold:
             title.append(("  not folded", "dim"))
         if not self.events:
             title.append(("  without node events", "dim"))
         self.view.tick(title, self._merged.changes)
+
+    def _take_in(self) -> None:
+        until = time.monotonic() + TURN
+        while self._merged.update() and time.monotonic() < until:
+            pass
 
     def note(self, job: Job) -> str:
         del job

@@ -6,7 +6,7 @@ from textual import events
 from textual.message import Message
 
 from rankdeck.logs.filter import Filtered, Wanted
-from rankdeck.logs.search import Search, troubles
+from rankdeck.logs.search import Picked, Search
 from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
@@ -49,6 +49,10 @@ class LogView(Canvas, can_focus=True):
         self.live = True
         """Whether the end of the log is the newest there is."""
         self._filtered: Filtered | None = None
+        self._picked: Picked | None = None
+        """What the last key goes to, beside the search."""
+        self._anchor: int | None = None
+        """The line of the log that stays on top until the filter has come so far."""
         self._top = 0
         """Number of the first line shown, while not following."""
         self._left_at = 0
@@ -70,6 +74,7 @@ class LogView(Canvas, can_focus=True):
         """Show this log from its end."""
         self.log_source, self.prefix, self.live = source, prefix, live
         self.follow, self.left, self._match = live, 0, None
+        self._picked = None
         self._filter()
         self.find(self.search.text if self.search else "")
         self.repaint()
@@ -84,13 +89,14 @@ class LogView(Canvas, can_focus=True):
         number = self._in_source(self.current)
         self.wanted = wanted
         self._filter()
-        self._match = None
+        self._match = self._picked = None
         if not self.follow and number is not None:
-            self._top = self._filtered.place(number) if self._filtered else number
+            self._anchor = self._top = number
+            self._settle()
         self.find(self.search.text if self.search else "")
 
     def _filter(self) -> None:
-        self._filtered = None
+        self._filtered = self._anchor = None
         if self.wanted and self.log_source is not None:
             self._filtered = Filtered(self.log_source, self.wanted)
             self._filtered.update()
@@ -101,14 +107,39 @@ class LogView(Canvas, can_focus=True):
         here = self._filtered
         return here.number(number) if here.first <= number < here.total else None
 
-    def tick(self, title: Runs, changes: int = 0) -> None:
-        """Look whether there is anything new to paint; `changes` tells of lines that changed."""
+    def _settle(self) -> None:
+        """Put the line on top that was there before the filter."""
+        if self._anchor is not None and self._filtered is not None:
+            self._top = self._filtered.place(self._anchor)
+            if not self._filtered.behind:
+                self._anchor = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are lines that filter or search have not looked at yet."""
+        source = self.shown
+        if source is None or (self._filtered is not None and self._filtered.behind):
+            return source is not None
+        return any(one.behind(source) for one in (self.search, self._picked) if one)
+
+    def work(self) -> bool:
+        """Look at some more lines; whether a match came or went."""
         if self._filtered is not None:
             self._filtered.update()
+            self._settle()
+        source = self.shown
+        if source is None:
+            return False
+        if self._picked is not None:
+            self._picked.update(source)
+        return self.search is not None and self.search.update(source)
+
+    def tick(self, title: Runs, changes: int = 0) -> None:
+        """Look whether there is anything new to paint; `changes` tells of lines that changed."""
+        searched = self.work()
         source = self.shown
         if source is None:
             return
-        searched = self.search is not None and self.search.update(source)
         partial = source.partial if self.follow else None
         seen = (tuple(title), source.total, source.first, partial, self.follow, changes)
         if seen != self._seen or searched:
@@ -151,7 +182,7 @@ class LogView(Canvas, can_focus=True):
 
     def scroll_lines(self, steps: int) -> None:
         """Up or down by lines; up stops following."""
-        source = self.shown
+        source, self._anchor = self.shown, None
         if source is None:
             return
         if self.follow:
@@ -258,32 +289,29 @@ class LogView(Canvas, can_focus=True):
         self.repaint()
         return key_of(line) in self.marks
 
-    def next_mark(self) -> bool:
-        """Go to the next marked line, from the beginning again at the end."""
-        source = self.shown
-        if source is None:
-            return False
-        lines = enumerate(source.lines, source.first)
-        numbers = [n for n, line in lines if key_of(line) in self.marks]
-        return self._go_next(numbers, back=False)
+    def look_for(self, picked: Picked) -> None:
+        """Look for these lines, for `go_next`."""
+        self._picked = picked
+        if self.shown is not None:
+            picked.update(self.shown)
 
-    def next_trouble(self, *, back: bool) -> bool:
-        """Go to the next line that speaks of trouble and does not repeat an earlier one."""
-        return self.shown is not None and self._go_next(troubles(self.shown), back=back)
+    def marked(self) -> Picked:
+        """The lines that are marked."""
+        return Picked(lambda: lambda line: key_of(line) in self.marks)
 
-    def _go_next(self, numbers: list[int], *, back: bool) -> bool:
-        if not numbers:
+    def go_next(self, *, back: bool) -> bool:
+        """Go to the next of the lines that were looked for, from the other end again at the end."""
+        here = self.current
+        if self._picked is None or here is None:
             return False
-        here = self.current if self.current is not None else -1
-        if back or (self.follow and self._match is None):
-            before = [
-                n for n in numbers if n < here + (self.follow and self._match is None)
-            ]
-            self.go(before[-1] if before else numbers[-1])
+        newest = self.follow and self._match is None
+        if back or newest:
+            number = self._picked.before(here + newest)
         else:
-            after = [n for n in numbers if n > here]
-            self.go(after[0] if after else numbers[0])
-        return True
+            number = self._picked.after(here)
+        if number is not None:
+            self.go(number)
+        return number is not None
 
     # ---- searching
 
