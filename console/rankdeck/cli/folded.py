@@ -137,6 +137,10 @@ async def print_difference(
             (line.at, line.stream, line.offset, line.text.encode("utf-8", "replace")),
         )
     )
+    if comparison.full:
+        output.progress(
+            f"only the first {comparison.most:,} lines of each are compared"
+        )
     if not which:
         _, found = answer(branches(comparison.sides))
         for branch in found:
@@ -148,7 +152,7 @@ async def print_difference(
         raise codes.UsageError(
             f"--diff {which}: two ranks, such as 3,17: {error}"
         ) from error
-    difference = compare(comparison.sides[left], comparison.sides[right])
+    difference = answer(compare(comparison.sides[left], comparison.sides[right]))
     if as_json:
         output.say_object(difference_shape(difference))
     else:

@@ -8,10 +8,10 @@ from typing import TypeVar
 from rankdeck.logs.masks import mask
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
-MOST = 4_000
-"""Lines of a rank that are compared, from the beginning of what is here."""
-MOST_ALL = 400_000
-"""Lines of all ranks together."""
+MOST_ALL = 200_000
+"""Lines of all ranks together that are compared, from the beginning of what is here."""
+STEP = 2_000
+"""Lines of one step: a millisecond or so."""
 SLICE = 4_000
 """Lines taken in at once: some 5 ms."""
 MOST_KNOWN = 20_000
@@ -81,14 +81,15 @@ class Comparison:
         self, ranks: Sequence[int], logs: Mapping[int, RankLog] | None = None
     ) -> None:
         self._ranks, self._logs = tuple(ranks), dict(logs or {})
-        self._most = min(MOST, MOST_ALL // max(len(ranks), 1))
+        self.most = MOST_ALL // max(len(ranks), 1)
+        """Lines of each rank at most; what comes after them is not compared."""
         self._known: dict[bytes, bytes] = {}
         self._restart()
 
     def _restart(self) -> None:
         self._seen = {rank: log.first for rank, log in self._logs.items()}
         self._rewinds = {rank: log.rewinds for rank, log in self._logs.items()}
-        self._room = dict.fromkeys(self._ranks, self._most)
+        self._room = dict.fromkeys(self._ranks, self.most)
         self.sides: dict[int, Side] = {
             rank: tuple(Kept(rank, stream) for stream in STREAMS)
             for rank in self._ranks
@@ -103,6 +104,11 @@ class Comparison:
             min(log.total - self._seen[rank], self._room[rank])
             for rank, log in self._logs.items()
         )
+
+    @property
+    def full(self) -> bool:
+        """Whether a rank has written more than is compared."""
+        return any(kept.cut for side in self.sides.values() for kept in side)
 
     def update(self, most: int = SLICE) -> bool:
         """Take in at most about that many lines; True where more are waiting."""
@@ -160,47 +166,57 @@ def answer(steps: Steps[Found]) -> Found:
             return end.value
 
 
-def compare(left: Side, right: Side) -> Difference:
+def compare(left: Side, right: Side) -> Steps[Difference]:
     """Where they part, and what only one of them says."""
-    pairs = list(zip(left, right, strict=True))
-    found = [first for a, b in pairs if (first := divergence(a, b)) is not None]
-    return Difference(
-        left[0].rank,
-        right[0].rank,
-        min(found, key=_moment, default=None),
-        _only(left, right),
-        _only(right, left),
-    )
+    found: list[Divergence] = []
+    for a, b in zip(left, right, strict=True):
+        there = yield from _places(b)
+        first = yield from divergence(a, b, there)
+        found += [first] if first is not None else []
+    only_left = yield from _only(left, right)
+    only_right = yield from _only(right, left)
+    first = min(found, key=_moment, default=None)
+    return Difference(left[0].rank, right[0].rank, first, only_left, only_right)
 
 
 def _moment(one: Divergence) -> float:
     return min(line.at for line in (one.left, one.right) if line is not None)
 
 
-def _only(these: Side, others: Side) -> tuple[Line, ...]:
-    known = {(one.stream, key) for one in others for key in one.masks}
+def _only(these: Side, others: Side) -> Steps[tuple[Line, ...]]:
     found: list[Line] = []
-    for one in these:
-        for entry, key in zip(one.entries, one.masks, strict=True):
-            if (one.stream, key) not in known:
-                known.add((one.stream, key))
-                found.append(line_of(one.rank, entry))
+    for one, other in zip(these, others, strict=True):
+        known: set[bytes] = set()
+        for begin in range(0, len(other.masks), STEP):
+            known.update(other.masks[begin : begin + STEP])
+            yield
+        for place, key in enumerate(one.masks):
+            if place % STEP == 0:
+                yield
+            if key not in known:
+                known.add(key)
+                found.append(line_of(one.rank, one.entries[place]))
     return tuple(found)
 
 
 Places = dict[bytes, int]
 
 
-def _places(kept: Kept) -> Places:
+def _places(kept: Kept) -> Steps[Places]:
     """Where each line stands first."""
-    return {entry[3]: place for place, entry in reversed(list(enumerate(kept.entries)))}
+    found: Places = {}
+    for place, entry in enumerate(kept.entries):
+        if place % STEP == 0:
+            yield
+        found.setdefault(entry[3], place)
+    return found
 
 
-def divergence(a: Kept, b: Kept, there: Places | None = None) -> Divergence | None:
+def divergence(a: Kept, b: Kept, there: Places) -> Steps[Divergence | None]:
     """The first line that is not the same; None where one goes only as far as there is to read."""
-    start_a, start_b = _begin(a, b, there)
+    start_a, start_b = yield from _begin(a, b, there)
     length = min(len(a.masks) - start_a, len(b.masks) - start_b)
-    place = _equal(a.masks, start_a, b.masks, start_b, length)
+    place = yield from _equal(a.masks, start_a, b.masks, start_b, length)
     at_a, at_b = start_a + place, start_b + place
     if place == length:
         ended = a if at_a == len(a.masks) else b
@@ -209,20 +225,23 @@ def divergence(a: Kept, b: Kept, there: Places | None = None) -> Divergence | No
     return Divergence(a.stream, place, a.line(at_a), b.line(at_b))
 
 
-def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> int:
+def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> Steps[int]:
     """How many are the same from there on."""
     for place in range(most):
+        if place % STEP == 0:
+            yield
         if a[i + place] != b[j + place]:
             return place
     return most
 
 
-def _begin(a: Kept, b: Kept, there: Places | None) -> tuple[int, int]:
+def _begin(a: Kept, b: Kept, there: Places) -> Steps[tuple[int, int]]:
     """Where the two can be laid side by side: the beginning, else the first line that both have."""
     if a.whole and b.whole:
         return 0, 0
-    there = _places(b) if there is None else there
     for place, entry in enumerate(a.entries):
+        if place % STEP == 0:
+            yield
         if entry[3] in there:
             return place, there[entry[3]]
     return 0, 0
@@ -240,13 +259,16 @@ class Branch:
 def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]:
     """The rank that most are like, and all ranks by where they leave it; the fewest first."""
     middle = yield from _typical(list(sides.values()))
-    there = [_places(kept) for kept in middle]
+    there: list[Places] = []
+    for kept in middle:
+        there += [(yield from _places(kept))]
     groups: dict[tuple[object, ...], list[int]] = {}
     firsts: dict[tuple[object, ...], Divergence | None] = {}
     for rank, side in sides.items():
-        yield
-        pairs = zip(side, middle, there, strict=False)
-        found = [f for a, b, t in pairs if (f := divergence(a, b, t)) is not None]
+        found: list[Divergence] = []
+        for a, b, known in zip(side, middle, there, strict=False):
+            parted = yield from divergence(a, b, known)
+            found += [parted] if parted is not None else []
         # What a rank says tells more than that it says nothing further.
         first = min(found, key=lambda f: (f.left is None, _moment(f)), default=None)
         key = _key(first)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from rankdeck.logs import diff
 from rankdeck.logs.diff import Branch, Comparison, Difference
 from rankdeck.model.job import Chunk
@@ -20,7 +22,7 @@ def taken(logs: Mapping[int, RankLog], slice_: int = 3) -> Comparison:
 
 def compare(left: RankLog, right: RankLog) -> Difference:
     sides = taken({left.rank: left, right.rank: right}).sides
-    return diff.compare(sides[left.rank], sides[right.rank])
+    return diff.answer(diff.compare(sides[left.rank], sides[right.rank]))
 
 
 def branches(logs: Mapping[int, RankLog]) -> tuple[int, tuple[Branch, ...]]:
@@ -139,3 +141,21 @@ def test_a_comparison_takes_in_no_more_than_it_is_told_to() -> None:
     assert comparison.update(10)
     assert comparison.total == 10
     assert comparison.waiting == 90
+
+
+def test_a_difference_far_down_is_found() -> None:
+    same = ["step"] * 9_000
+    logs = logs_of({0: [*same, "a"], 1: [*same, "b"]})
+
+    first = compare(logs[0], logs[1]).first
+    assert first is not None
+    assert first.place == 9_000
+
+
+def test_where_not_all_is_compared_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = logs_of({0: ["a"] * 50, 1: ["a"] * 50})
+    assert not taken(logs, 50).full
+    monkeypatch.setattr(diff, "MOST_ALL", 20)
+
+    comparison = taken(logs, 50)
+    assert (comparison.full, comparison.most, comparison.total) == (True, 10, 20)

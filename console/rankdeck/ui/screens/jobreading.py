@@ -18,6 +18,7 @@ from rankdeck.ui.views.reading import MergedView, OneView
 from rankdeck.ui.views.wall import WallView
 from rankdeck.ui.widgets.foldlist import FoldList
 from rankdeck.ui.widgets.layout import STAMPS, stamp
+from rankdeck.ui.widgets.logrows import marked
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
 
@@ -182,7 +183,7 @@ class Reading(DeckScreen):
     def action_next_mark(self) -> None:
         if self._has_log():
             nothing = f"no line is marked; {actions.key('mark')} marks one"
-            self.view.look_for(self.view.marked())
+            self.view.look_for(marked(self.view.marks))
             self.when_read(lambda: self._go_next(nothing, back=False))
 
     # ---- which lines

@@ -28,6 +28,7 @@ SLICE = 500
 """Lines taken in between two looks at the clock."""
 SHOWN = 500
 """Entries in the list: more nobody reads."""
+Answer = Difference | tuple[int, tuple[Branch, ...]]
 
 
 class DiffView(Rows):
@@ -44,7 +45,7 @@ class DiffView(Rows):
         """Lines that were compared last."""
         self._compared: tuple[int, ...] = ()
         self._comparison = Comparison(())
-        self._judging: Steps[tuple[int, tuple[Branch, ...]]] | None = None
+        self._judging: Steps[Answer] | None = None
 
     def enter(self, job: Job) -> None:
         self._table.restart()
@@ -84,22 +85,19 @@ class DiffView(Rows):
         if total == self._seen or time.monotonic() - self._judged < JUDGE:
             return
         self._seen = total
+        sides = self._comparison.sides
         if self.pair:
-            sides = self._comparison.sides
-            self._judged = time.monotonic()
-            self._show_pair(compare(sides[self.pair[0]], sides[self.pair[1]]))
+            self._judging = compare(sides[self.pair[0]], sides[self.pair[1]])
         else:
-            self._judging = branches(self._comparison.sides)
+            self._judging = branches(sides)
 
-    def _judge(
-        self, steps: Steps[tuple[int, tuple[Branch, ...]]], until: float
-    ) -> None:
+    def _judge(self, steps: Steps[Answer], until: float) -> None:
         try:
             while time.monotonic() < until:
                 next(steps)
         except StopIteration as end:
             self._judging, self._judged = None, time.monotonic()
-            self._show_branches(end.value[1], len(self._compared))
+            self._show_answer(end.value)
 
     def _title(self) -> list[Run]:
         comparison, of = self._comparison, len(self._compared)
@@ -114,7 +112,14 @@ class DiffView(Rows):
             (" diff ", "title"),
             (f" reading, {share}% " if left > SLICE else "", "accent"),
             (what, "text"),
-        ]
+            (f", at most the first {comparison.most:,} lines of each" if comparison.full else "", "warn"),
+        ]  # fmt: skip
+
+    def _show_answer(self, found: Answer) -> None:
+        if isinstance(found, Difference):
+            self._show_pair(found)
+        else:
+            self._show_branches(found[1], len(self._compared))
 
     def _show_branches(self, found: tuple[Branch, ...], of: int) -> None:
         self._table.show(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Set
 from itertools import pairwise
 
+from rankdeck.logs.search import Picked
 from rankdeck.logs.source import Source
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import words
@@ -86,6 +87,11 @@ class LogRows:
 def key_of(line: Line) -> Key:
     """What a line is called in every view."""
     return line.rank, line.stream, line.offset
+
+
+def marked(marks: Set[Key]) -> Picked:
+    """The lines that are marked."""
+    return Picked(lambda: lambda line: key_of(line) in marks)
 
 
 def said(gap: Gap) -> str:

@@ -295,10 +295,6 @@ class LogView(Canvas, can_focus=True):
         if self.shown is not None:
             picked.update(self.shown)
 
-    def marked(self) -> Picked:
-        """The lines that are marked."""
-        return Picked(lambda: lambda line: key_of(line) in self.marks)
-
     def go_next(self, *, back: bool) -> bool:
         """Go to the next of the lines that were looked for, from the other end again at the end."""
         here = self.current
