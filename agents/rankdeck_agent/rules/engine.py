@@ -1,6 +1,7 @@
 """The step of the rules: enter, hold, clear, linger, windows. Pure: what is remembered goes in and out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Callable, Optional
 
@@ -17,68 +18,124 @@ _COUNTED = tuple(
     for metric, rows in BY_METRIC.items()
     if any(rule.window for _, rule in rows)
 )
-_PLAIN = tuple(
-    (metric, tuple(each for each in rows if not each[1].window))
-    for metric, rows in BY_METRIC.items()
-    if any(not rule.window for _, rule in rows)
-)
 
 
-def _floor(rows: tuple[tuple[int, Rule], ...]) -> float:
-    """Below this no row of a metric can hold."""
-    if any(rule.below or rule.over for _, rule in rows):
-        return float("-inf")
-    return min(min(rule.enter, rule.clear) for _, rule in rows)
+@dataclass(frozen=True)
+class _Gauge:
+    """The rows that compare a metric itself, and between which numbers none of them can hold."""
+
+    rows: tuple[tuple[int, Rule], ...]
+    floor: float
+    """Below this no row holds that looks upwards."""
+    ceiling: float
+    """Above this no row holds that looks downwards."""
+    shared: Optional[Rule] = None
+    """The only row, where it judges a share of another metric."""
 
 
-def _ceiling(rows: tuple[tuple[int, Rule], ...]) -> float:
-    """Above this no row of a metric can hold, where all of them look downwards."""
-    if any(not rule.below or rule.over for _, rule in rows):
-        return float("inf")
-    return max(max(rule.enter, rule.clear) for _, rule in rows)
-
-
-_GAUGES = tuple((metric, rows, _floor(rows), _ceiling(rows)) for metric, rows in _PLAIN)
-
-
-def step(
-    facts: Facts, derived: Derived, memory: Memory
-) -> tuple[list[Reason], Mapping[Key, Mark], Table, Mapping[Key, Growth]]:
-    """The reasons of the rules; marks, newest readings and growth to remember."""
-    last, grown = _grown(facts, memory)
-    marks = _gauged(facts, derived, memory.marks)
-    totals = {key: sum(n for _, n in growth) for key, growth in grown.items()}
-    marks.update(_counted(totals, memory.marks, facts.now))
-    return (
-        [_reason(key, mark) for key, mark in marks.items() if mark.fired],
-        marks,
-        last,
-        grown,
+def _gauge(rows: tuple[tuple[int, Rule], ...]) -> _Gauge:
+    up = [min(rule.enter, rule.clear) for _, rule in rows if not rule.below]
+    down = [max(rule.enter, rule.clear) for _, rule in rows if rule.below]
+    return _Gauge(
+        rows,
+        min(up, default=float("inf")),
+        max(down, default=float("-inf")),
+        next((rule for _, rule in rows if rule.over), None),
     )
 
 
+_GAUGES = tuple(
+    (metric, _gauge(plain))
+    for metric, rows in BY_METRIC.items()
+    if (plain := tuple(each for each in rows if not each[1].window))
+)
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What the rules say of a node, and what they remember of it."""
+
+    reasons: Sequence[Reason]
+    marks: Mapping[Key, Mark]
+    last: Table
+    grown: Mapping[Key, Growth]
+    calm: Table
+
+
+def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
+    """The reasons of the rules; marks, newest readings and growth to remember."""
+    last, grown = _grown(facts, memory)
+    marks, calm = _gauged(facts, derived, memory)
+    if grown or memory.marks:
+        totals = {key: sum(n for _, n in growth) for key, growth in grown.items()}
+        marks.update(_counted(totals, memory.marks, facts.now))
+    reasons = [_reason(key, mark) for key, mark in marks.items() if mark.fired]
+    return Stepped(reasons, marks, last, grown, calm)
+
+
 def _gauged(
-    facts: Facts, derived: Derived, before: Mapping[Key, Mark]
-) -> dict[Key, Mark]:
-    """Marks of the rules that compare a number itself."""
+    facts: Facts, derived: Derived, memory: Memory
+) -> tuple[dict[Key, Mark], Table]:
+    """Marks of the rules that compare a number itself; the metrics of which no row can hold."""
     marks: dict[Key, Mark] = {}
-    for metric, rows, floor, ceiling in _GAUGES:
+    calm: dict[str, Mapping[str, Number]] = {}
+    before = memory.marks
+    for metric, gauge in _GAUGES:
         numbers = facts.values.get(metric) or derived.values.get(metric)
         if not numbers:
             continue
-        quiet = max(numbers.values()) < floor or min(numbers.values()) > ceiling
-        if quiet and not before:
-            continue
-        for row, rule in rows:
-            for device, number in _of_interest(row, numbers, before, quiet):
-                shown = _shown(rule, facts, device, number)
-                tell = partial(_tell, rule, facts, derived, device)
-                mark = _next(rule, shown, tell, before.get((row, device)), facts.now)
-                if mark:
-                    marks[row, device] = mark
+        # The same table as the last time: nothing new came.
+        quiet = memory.calm.get(metric) is numbers or _quiet(gauge, numbers, facts)
+        if quiet and not gauge.shared:
+            calm[metric] = numbers
+        if quiet:
+            # Where nothing can hold, only what was marked before has to be looked at.
+            numbers = _among(gauge, numbers, before)
+        if numbers:
+            marks.update(_marked(gauge, numbers, facts, derived, before))
     if before:
         marks.update(_lingering(facts, derived, before, marks))
-    return marks
+    return marks, calm
+
+
+def _marked(
+    gauge: _Gauge,
+    numbers: Mapping[str, Number],
+    facts: Facts,
+    derived: Derived,
+    before: Mapping[Key, Mark],
+) -> Iterator[tuple[Key, Mark]]:
+    """Marks of the rows of one metric."""
+    for row, rule in gauge.rows:
+        for device, number in numbers.items():
+            shown = _shown(rule, facts, device, number)
+            tell = partial(_tell, rule, facts, derived, device)
+            mark = _next(rule, shown, tell, before.get((row, device)), facts.now)
+            if mark:
+                yield (row, device), mark
+
+
+def _quiet(gauge: _Gauge, numbers: Mapping[str, Number], facts: Facts) -> bool:
+    """Whether no row can hold for any device: cheaper than to ask each of them."""
+    low, high = min(numbers.values()), max(numbers.values())
+    if gauge.shared is None:
+        return high < gauge.floor and low > gauge.ceiling
+    by = facts.values.get(gauge.shared.over)
+    if not by or (gauge.shared.only and _excluded(gauge.shared.only, facts)):
+        return True
+    least = min(by.values())
+    if low < 0 or least <= 0:
+        return False
+    return high / least < gauge.floor and low / max(by.values()) > gauge.ceiling
+
+
+def _excluded(only: tuple[str, float, float], facts: Facts) -> bool:
+    """Whether no device is in the state in which the row judges."""
+    metric, least, most = only
+    others = facts.values.get(metric)
+    if not others or (facts.busy and not least):
+        return True
+    return max(others.values()) < least or min(others.values()) > most
 
 
 def _counted(
@@ -98,16 +155,13 @@ def _counted(
     return marks
 
 
-def _of_interest(
-    row: int, numbers: Mapping[str, Number], before: Mapping[Key, Mark], quiet: bool
-) -> Iterator[tuple[str, Number]]:
-    """Where nothing can hold, only what was marked before has to be looked at."""
-    if not quiet:
-        yield from numbers.items()
-        return
-    for device, number in numbers.items():
-        if (row, device) in before:
-            yield device, number
+def _among(
+    gauge: _Gauge, numbers: Mapping[str, Number], before: Mapping[Key, Mark]
+) -> Mapping[str, Number]:
+    """The devices for which some row is marked."""
+    rows = {row for row, _ in gauge.rows}
+    marked = {device for row, device in before if row in rows}
+    return {device: n for device, n in numbers.items() if device in marked}
 
 
 def _lingering(
@@ -196,7 +250,7 @@ def _grown(facts: Facts, memory: Memory) -> tuple[Table, Mapping[Key, Growth]]:
             continue
         last[metric] = numbers
         # Equal readings are by far the commonest, and one comparison for all devices.
-        if before is not None and before != numbers:
+        if before is not None and before is not numbers and before != numbers:
             for each in rows:
                 _count(each, before, numbers, facts, grown)
     return last, _fresh(grown, facts.now) if grown else grown

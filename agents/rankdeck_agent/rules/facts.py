@@ -100,5 +100,7 @@ class Memory:
     happened: Mapping[tuple[str, str], Happening] = field(
         default_factory=dict[tuple[str, str], Happening]
     )
+    calm: Table = field(default_factory=_nothing)
+    """Readings of which no rule could hold: not looked at again while they are the same tables."""
     settled: bool = False
     """A sample was judged before: growth can be told."""

@@ -56,10 +56,15 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
         return health, replace(
             memory, happened=happened, boot=facts.boot or memory.boot
         )
-    fired, marks, last, grown = step(facts, derive(facts), memory)
+    new = step(facts, derive(facts), memory)
     covered = cover(facts, memory.settled)
-    reasons = _worst_each([*fired, *events, *_besides(facts, len(covered.judged))])
-    kept = Memory(facts.boot or memory.boot, marks, last, grown, happened, settled=True)
+    reasons = _worst_each(
+        [*new.reasons, *events, *_besides(facts, len(covered.judged))]
+    )
+    boot = facts.boot or memory.boot
+    kept = Memory(
+        boot, new.marks, new.last, new.grown, happened, new.calm, settled=True
+    )
     level = reasons[0].level if reasons else Level.OK
     return Health(level, reasons, len(covered.judged), len(covered.applicable)), kept
 

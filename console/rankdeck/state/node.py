@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from math import inf
 
 from rankdeck.model.health import Health, Reason
 from rankdeck.model.notice import Ack
@@ -61,6 +62,9 @@ class NodeState:
         self._clock = clock
         self._wall = wall
         self._heard: float | None = None
+        self._silent_from = -inf
+        self._numbers = 0
+        """In all values together."""
         self._readings: dict[str, Reading] = {}
         self._charts: dict[str, Chart] = {}
         self._holes: tuple[object, object] = (None, None)
@@ -107,8 +111,7 @@ class NodeState:
 
     @property
     def silent(self) -> bool:
-        heard = self.heard_s()
-        return not self.up or heard is None or heard > self.patience
+        return self._clock() > self._silent_from
 
     @property
     def was_heard(self) -> bool:
@@ -172,6 +175,7 @@ class NodeState:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed)  # fmt: skip
         self.hello, self.up, self._stale = fresh, fresh.up, True
+        self._await_next()
         # Two agents of one name take turns: the other's hello does not make this one forgotten.
         self.installed = self.installed or fresh.installed
         if before and before.boot and fresh.boot and before.boot != fresh.boot:
@@ -213,6 +217,7 @@ class NodeState:
         now, wall = self._clock(), self._wall()
         at = intake.number(sample.at)
         self._heard, self.up, self._stale = now, True, True
+        self._await_next()
         self.at = at
         self.samples += 1
         self.skew = at - wall if at > EPOCH else None
@@ -227,7 +232,7 @@ class NodeState:
                 if metric in _LINKS and raw != reading.numbers:
                     self._note_links(metric, raw)
                 reading.take(raw, at)
-                self.values[metric] = raw
+                self.values[metric] = reading.numbers
             else:
                 self._take_others(reading, metric, raw, at)
 
@@ -246,6 +251,11 @@ class NodeState:
 
     # ---- inside
 
+    def _await_next(self) -> None:
+        """Note from when on the node is silent."""
+        heard = self._heard if self.up else None
+        self._silent_from = -inf if heard is None else heard + self.patience
+
     def _take_holes(self, sample: Sample) -> None:
         holes = (sample.absent, sample.failed)
         if holes == self._holes:
@@ -258,14 +268,15 @@ class NodeState:
                 self._forget(metric)
 
     def _forget(self, metric: str) -> None:
-        self.values.pop(metric, None)
+        self._numbers -= len(self.values.pop(metric, ()))
         self._readings.pop(metric, None)
 
     def _take_first(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
-        if len(self.values) >= intake.METRICS or len(metric) > intake.NAME:
+        odd = len(metric) > intake.NAME or clean(metric, intake.NAME) != metric
+        if odd or len(self.values) >= intake.METRICS:
             return
         kept = self._bounded(metric, raw)
-        if not kept or clean(metric, intake.NAME) != metric:
+        if not kept:
             return
         self.values[metric] = kept
         chart = self._charts.setdefault(metric, Chart()) if metric in CHARTED else None
@@ -279,18 +290,19 @@ class NodeState:
         self, reading: Reading, metric: str, raw: Mapping[str, Number], at: float
     ) -> None:
         """Numbers that are odd, or of other devices than before."""
-        kept = self.values[metric] = self._bounded(metric, raw)
+        kept = self._bounded(metric, raw)
         if metric in _LINKS:
             self._note_links(metric, kept)
         reading.take_others(kept, at)
+        self.values[metric] = reading.numbers
 
     def _bounded(self, metric: str, raw: Mapping[str, Number]) -> dict[str, Number]:
         """Clean numbers, fewer where the node has very many already."""
-        others = sum(
-            len(devices) for name, devices in self.values.items() if name != metric
-        )
-        room = max(0, intake.NUMBERS - others)
-        return dict(islice(intake.numbers(raw).items(), room))
+        before = len(self.values.get(metric, ()))
+        room = max(0, intake.NUMBERS - self._numbers + before)
+        kept = dict(islice(intake.numbers(raw).items(), room))
+        self._numbers += len(kept) - before
+        return kept
 
     def _note_links(self, metric: str, raw: Mapping[str, Number]) -> None:
         new = {

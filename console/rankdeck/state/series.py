@@ -79,6 +79,9 @@ class Reading:
 
     def take(self, numbers: Mapping[str, Number], at: float) -> None:
         """Newer numbers of the same devices in the same order."""
+        if numbers == self.numbers:
+            # The same table says to whoever keeps it that nothing changed.
+            numbers = self.numbers
         seconds = at - self.at
         self._seconds = seconds if 0 < seconds <= self.patience else 0.0
         if self._counts:
@@ -90,8 +93,9 @@ class Reading:
             self._chart.add(at, self.names, [*numbers.values()])
 
     def take_others(self, numbers: Mapping[str, Number], at: float) -> None:
-        """Newer numbers, of other devices."""
-        self.names = tuple(numbers)
+        """Newer numbers, of other devices or in another order."""
+        if numbers != self.numbers:
+            self.names = tuple(numbers)
         self.take(numbers, at)
 
     def rates(self) -> dict[str, float]:
