@@ -350,6 +350,8 @@ class NodePlan:
     tty: bool = True
     """Give each rank's stdout a terminal, so that C programs are line-buffered."""
     grace: float = 10.0
+    elsewhere: bool = False
+    """The ranks run on machines that share the run folder, where nobody of ours is."""
 
 
 def _process_plan(raw: dict[str, Any]) -> ProcessPlan:
@@ -374,7 +376,7 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 # The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
 # line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
 #   ready    pid, boot                     the supervisor stands
-#   started  rank, pid                     a rank began
+#   started  rank, pid                     a rank began (elsewhere: host in the place of pid)
 #   exited   rank, code | null, signal | null
 #   process  name, pid                     a launcher or daemon began
 #   ended    name, code | null, signal | null

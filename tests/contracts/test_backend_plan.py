@@ -10,8 +10,8 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, Plan
 
 NODES = tuple(Node(name=f"n{i}", slots=4, gpus=4) for i in range(3))
-SUBMITTED = ["slurm", "kubernetes"]
-BACKENDS = ["ssh", *SUBMITTED]
+DOCUMENTS = ["slurm", "kubernetes"]
+BACKENDS = ["ssh", *DOCUMENTS]
 
 
 def planned(backend: str, launch: Launch) -> Plan:
@@ -27,7 +27,8 @@ def planned(backend: str, launch: Launch) -> Plan:
     )
     if backend == "ssh":
         return plan_job(cluster, spec, "t-1")
-    return plugins.find("backends", backend)().plan(cluster, spec, "t-1")
+    made = plugins.find("backends", backend)
+    return made(None, None).plan(cluster, spec, "t-1")
 
 
 @pytest.mark.parametrize("launch", Launch)
@@ -46,13 +47,12 @@ def test_a_plan_is_complete_and_the_same_each_time(
     )
     assert plan.world_size == (2 if launch is Launch.TENSORFLOW else 8)
     assert [r for n in plan.nodes for r in n.ranks] == list(range(plan.world_size))
-    assert bool(plan.text) is (backend in SUBMITTED)
+    assert bool(plan.text) is (backend in DOCUMENTS)
 
 
-@pytest.mark.parametrize("backend", SUBMITTED)
-async def test_what_cannot_be_done_yet_is_said(backend: str) -> None:
-    instance = plugins.find("backends", backend)()
-    plan = planned(backend, Launch.MPI)
+async def test_what_cannot_be_done_yet_is_said() -> None:
+    instance = plugins.find("backends", "kubernetes")()
+    plan = planned("kubernetes", Launch.MPI)
 
     with pytest.raises(LaunchError, match="dry-run"):
         await instance.launch(plan)

@@ -1,4 +1,4 @@
-"""The sbatch scripts that Rankdeck writes, submitted to a real Slurm in the root lab."""
+"""Jobs on a real Slurm in the root lab: by hand from the script, and from launch to cancel by Rankdeck."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.support.lab import RootLab
 from tests.support.lab.root import OLD_SANDBOX, SIF, slurm
-from tests.support.lab.root.people import Operator
+from tests.support.lab.root.people import Operator, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SITE = next(
@@ -31,9 +31,15 @@ print(f"rank {w.rank} of {w.size} on {MPI.Get_processor_name()} sum {w.allreduce
 
 
 @pytest.fixture(scope="module")
-def user(root_lab: RootLab) -> Operator:
-    slurm.start(Operator(root_lab, "root"))
-    return Operator(root_lab, "lab")
+def root(root_lab: RootLab) -> Operator:
+    root = Operator(root_lab, "root")
+    slurm.start(root)
+    return slurm.through(root)
+
+
+@pytest.fixture(scope="module")
+def user(root: Operator) -> Operator:
+    return slurm.through(Operator(root.lab, "lab"))
 
 
 class Ran:
@@ -45,7 +51,7 @@ class Ran:
         file = user.lab.folder / "job.yaml"
         file.write_text(yaml.safe_dump({"job": "submitted", "nodes": 2, **spec}))
         planned = user.lab.rankdeck(
-            "-c", str(user.lab.folder / "site.yaml"), "run", str(file), "--dry-run"
+            "-c", str(user.lab.folder / "site.yaml"), "export-script", str(file)
         )
         assert planned.returncode == 0, planned.stderr
         script = folder / "job.sbatch"
@@ -102,28 +108,139 @@ def test_tensorflow_workers_know_each_other(user: Operator) -> None:
     assert told[1]["cluster"]["worker"] == workers
 
 
-@pytest.mark.skipif(SITE is None, reason="needs torch in this environment")
-def test_torchrun_trains_on_both_nodes(user: Operator) -> None:
-    assert SITE is not None
+def training() -> dict[str, object]:
+    """A torchrun job of four ranks; skips where there is no torch for the image's Python."""
+    if SITE is None:
+        pytest.skip("needs torch in this environment")
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the image has Python 3.11, and torch is built for this one")
-    ran = Ran(
-        user,
-        launch="torchrun",
-        command=["${RANKDECK_RUN}/ddp.py", "--steps", "10"],
-        files={"ddp.py": (SAMPLES / "ddp.py").read_text()},
-        env={"OMP_NUM_THREADS": "1", "PYTHONPATH": "/opt/site"},
-        container={
+    return {
+        "launch": "torchrun",
+        "command": ["${RANKDECK_RUN}/ddp.py", "--steps", "5"],
+        "files": {"ddp.py": (SAMPLES / "ddp.py").read_text()},
+        "env": {"OMP_NUM_THREADS": "1", "PYTHONPATH": "/opt/site"},
+        "container": {
             "runtime": "apptainer",
             "image": OLD_SANDBOX,
             "mounts": [f"{SITE.parent}:/opt/site:ro"],
         },
-    )
+    }
 
-    assert ran.status == 0, (ran.said, ran.lines("err"))
+
+def test_torchrun_trains_on_both_nodes(user: Operator) -> None:
+    ran = Ran(user, **training())
+
+    assert ran.status == 0, (
+        ran.said,
+        [rows[-4:] for rows in ran.lines("err").values()],
+    )
     written = "\n".join(
         path.read_text()
         for path in [*ran.folder.rglob("stdout.log"), *ran.folder.glob("*.out")]
     )
     for rank in range(4):
         assert f"rank {rank} of 4 on n{1 + rank // 2}, cpu, gloo" in written
+
+
+# ---- by Rankdeck ----------------------------------------------------------------------
+
+
+def states(job: dict[str, Any]) -> list[tuple[str, int | None]]:
+    return [(rank["node"], rank["exit_code"]) for rank in job["ranks"]]
+
+
+def test_a_launch_shows_where_slurm_put_the_ranks_and_who_failed_first(
+    user: Operator,
+) -> None:
+    command = (
+        'echo "rank $SLURM_PROCID"; sleep 1; [ $SLURM_PROCID != 2 ] || exit 7; sleep 60'
+    )
+
+    job = user.run("--no-preflight", launch="plain", command=["sh", "-c", command])
+
+    assert (job["state"], job["exit_code"]) == ("failed", 7)
+    assert job["nodes"] == ["n1", "n2"]
+    first = job["first_failure"]
+    assert (first["rank"], first["node"], first["exit_code"]) == (2, "n2", 7)
+    assert first["victims"] == [0, 1, 3]
+    assert user.lines(job["job"]) == [f"rank {rank}" for rank in range(4)]
+    launcher = [line["text"] for line in user.objects("logs", job["job"], "--launcher")]
+    assert any("FAILED" in line for line in launcher), launcher
+
+
+def test_mpi_is_launched_in_images(user: Operator) -> None:
+    mpi = user.run(
+        "--no-preflight",
+        launch="mpi",
+        command=["python3", "${RANKDECK_RUN}/hello.py"],
+        files={"hello.py": HELLO},
+        container={"runtime": "apptainer", "image": SIF},
+    )
+
+    assert states(mpi) == [("n1", 0), ("n1", 0), ("n2", 0), ("n2", 0)], mpi
+    assert user.lines(mpi["job"]) == [
+        f"rank {r} of 4 on n{1 + r // 2} sum 6" for r in range(4)
+    ]
+
+
+def test_torchrun_is_launched_in_images(user: Operator) -> None:
+    job = user.run("--no-preflight", **training())
+
+    assert states(job) == [("n1", 0), ("n1", 0), ("n2", 0), ("n2", 0)], job
+    said = user.lines(job["job"])
+    for rank in range(4):
+        assert f"rank {rank} of 4 on n{1 + rank // 2}, cpu, gloo" in said
+
+
+def test_cancel_takes_the_job_out_of_slurm(user: Operator) -> None:
+    deaf = ["sh", "-c", "trap '' TERM; echo held; while :; do sleep 1; done"]
+    job = user.run("--detach", "--no-preflight", launch="plain", command=deaf)["job"]
+    assert eventually(lambda: len(user.lines(job)) == 4), user.lines(job)
+
+    (report,) = user.objects("cancel", job)
+
+    assert (report["state"], report["left"], user.left(job)) == ("cancelled", [], 0)
+    assert user.on("n1", "squeue -h") == ""
+
+
+def test_cancel_works_when_nobody_waits_for_slurm_any_more(user: Operator) -> None:
+    job = user.run(
+        "--detach", "--no-preflight", launch="plain", command=["sleep", "600"]
+    )["job"]
+    assert eventually(lambda: user.on("n1", "squeue -h -o %t") == "R\n")
+    user.on("n3", "pkill -KILL -f 'job [r]un'; pkill -KILL -f '/[s]ubmit'")
+
+    (report,) = user.objects("cancel", job)
+
+    assert (report["left"], user.left(job)) == ([], 0)
+    assert user.on("n1", "squeue -h") == ""
+
+
+def test_a_job_that_waits_says_why_and_can_be_cancelled(user: Operator) -> None:
+    job = user.run(
+        "--detach", "--no-preflight", launch="plain", ranks_per_node=1,
+        command=["true"], slurm={"mem": "900G"},
+    )["job"]  # fmt: skip
+    told = lambda: [line["text"] for line in user.objects("logs", job, "--launcher")]  # noqa: E731
+
+    assert eventually(lambda: bool(told()))
+    (report,) = user.objects("cancel", job)
+
+    assert report["left"] == []
+
+
+def test_what_slurm_refuses_is_the_reason(user: Operator) -> None:
+    job = user.run(
+        "--no-preflight", launch="plain", command=["true"], slurm={"partition": "nowhere"}
+    )  # fmt: skip
+
+    assert job["state"] == "failed"
+    said = " ".join(job["first_failure"]["lines"])
+    assert "invalid partition specified: nowhere" in said, job
+
+
+def test_a_folder_that_nodes_do_not_share_is_explained(root: Operator) -> None:
+    job = root.run("--no-preflight", launch="plain", command=["true"])
+
+    assert job["state"] == "failed"
+    assert "RANKDECK_STATE" in " ".join(job["first_failure"]["lines"]), job

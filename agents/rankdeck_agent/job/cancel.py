@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from rankdeck_agent.job import cgroup, containers, processes
+from rankdeck_agent.job import cgroup, containers, processes, queue
 from rankdeck_agent.job.control import tell
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, is_closed
@@ -70,7 +70,7 @@ def cancel(folder: RunFolder, grace: float) -> dict[str, Any]:
         if found
         else {}
     )
-    kept = containers.remove(folder)
+    kept = [*containers.remove(folder), *queue.remove(folder)]
     _see_off(hunt, bool(left))
     return {
         "left": [*(_named(row) for row in left.values()), *kept],

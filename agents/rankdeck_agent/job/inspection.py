@@ -68,7 +68,7 @@ def _processes_of_ranks(folder: RunFolder) -> dict[int, list[int]]:
     started = {
         int(event["rank"]): int(event["pid"])
         for event in all_events(folder / "events")
-        if event["kind"] == "started"
+        if event["kind"] == "started" and "pid" in event
     }
     found: dict[int, list[int]] = {}
     for rank, pid in list(started.items())[:_MOST_RANKS]:

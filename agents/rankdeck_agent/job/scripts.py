@@ -35,7 +35,11 @@ trap : TERM INT USR1 USR2 HUP
 (
     # In the child, so that a session leader does not make the tty its controlling one.
     read -r pid rest </proc/self/stat
-    [ ! -p "$control" ] || printf 'started %s %s %s\n' "$rank" "$pid" "$$" 1<>"$control"
+    if [ -p "$err" ]; then
+        [ ! -p "$control" ] || printf 'started %s %s %s\n' "$rank" "$pid" "$$" 1<>"$control"
+    else
+        printf '%s\n' "${SLURMD_NODENAME:-$(uname -n)}" >"$place/started"
+    fi
     exec "$@"
 ) >>"$out" 2>>"$err"
 status=$?

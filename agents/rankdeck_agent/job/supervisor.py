@@ -11,6 +11,7 @@ from rankdeck_agent.job import cgroup, containers, processes
 from rankdeck_agent.job.cancel import cancel
 from rankdeck_agent.job.control import Control
 from rankdeck_agent.job.daemons import Daemons
+from rankdeck_agent.job.elsewhere import Elsewhere, Report
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import Journal, outcome
 from rankdeck_agent.job.layout import unlink_links
@@ -22,6 +23,8 @@ from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 _TICK = 0.25
 _DRAIN = 1.0
 _RETRY = 1.0
+_LATE = 5.0
+"""Seconds for the files of ranks elsewhere to appear after their launcher has ended."""
 
 
 class Supervisor:
@@ -42,6 +45,8 @@ class Supervisor:
         self._looked = self._retried = 0.0
         self._others = 0
         self._canceller = 0
+        self._elsewhere = Elsewhere(folder, plan.ranks if plan.elsewhere else ())
+        self._launched = 0.0
 
     def run(self, ready: Callable[[], None]) -> None:
         """Do the whole job; `ready` is called when it stands, before anything starts."""
@@ -64,7 +69,7 @@ class Supervisor:
         err, err_end = pipe_stream(self._folder.place(LAUNCHER) / "err")
         self._outputs = (out_end, err_end)
         self._streams[LAUNCHER] = (out, err)
-        for rank in self._plan.ranks:
+        for rank in () if self._plan.elsewhere else self._plan.ranks:
             self._streams[rank] = rank_streams(self._folder.place(rank), self._plan.tty)
         self._daemons = Daemons(self._plan, self._folder, self._journal, self._tally)
         for stream in self._all_streams():
@@ -120,6 +125,7 @@ class Supervisor:
             self._retried = now
             self._retry_blocked()
             self._find_lost_ranks()
+            self._hear_from_elsewhere(now)
 
     def _pump(self, stream: Stream) -> None:
         try:
@@ -231,6 +237,23 @@ class Supervisor:
             else:
                 self._exit_pending[rank] = 128 + signal.SIGKILL
 
+    def _hear_from_elsewhere(self, now: float) -> None:
+        if self._tally.processes:
+            self._launched = now
+        news = self._elsewhere.look()
+        if not self._tally.processes and now - self._launched > _LATE:
+            news += self._elsewhere.give_up(128 + signal.SIGKILL)
+        for report in news:
+            self._note_elsewhere(report)
+
+    def _note_elsewhere(self, report: Report) -> None:
+        common = {"rank": report.rank, "at": round(report.at, 6)}
+        if report.status is None:
+            self._tally.started(report.rank, 0, 0)
+            self._journal.add("started", host=report.host, **common)
+        elif self._tally.exited(report.rank):
+            self._journal.add("exited", **common, **outcome(report.status))
+
     # ---- children ----------------------------------------------------------------------
 
     def _reap(self) -> None:
@@ -296,7 +319,7 @@ class Supervisor:
         self._canceller = pid
 
     def _done(self) -> bool:
-        if self._blocked:
+        if self._blocked or self._elsewhere.waiting:
             return False
         self._obey()
         self._daemons.settle(self._others)

@@ -37,8 +37,8 @@ async def inspect_job(
             missing[node] = f"no answer within {limit:.0f} s"
 
     async with asyncio.TaskGroup() as tasks:
-        for node in job.nodes:
-            tasks.create_task(one(node))
+        for node in job.plan.nodes:
+            tasks.create_task(one(node.node))
     return _concluded(job, answers, missing)
 
 

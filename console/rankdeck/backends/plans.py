@@ -53,7 +53,7 @@ def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
 
 def render(plan: Plan) -> str:
     """Every file and every command of a plan, as lines that a shell would take."""
-    if plan.text:
+    if plan.text and not any(node.processes for node in plan.nodes):
         return plan.text
     head = f"# job {plan.job}: {_counted(plan)}, cluster {plan.cluster}, backend {plan.backend}\n"
     port = f"# RANKDECK_PORT: a free port on {plan.port_on}\n" if plan.port_on else ""

@@ -104,8 +104,8 @@ class Reading:
 
     def of(self, job: Job, rank: int) -> "Ranges":
         """What this rank, or the launcher, wrote."""
-        nodes = (one.node for one in job.ranks if one.rank == rank)
-        node = next(nodes, job.nodes[0])
+        nodes = (job.plan.keeper(r.node) for r in job.ranks if r.rank == rank)
+        node = next(nodes, job.plan.nodes[0].node)
         there = self._browsing
         if there is None or (there.job, there.node) != (job.id, node):
             if there is not None:

@@ -1,21 +1,27 @@
-"""Slurm: an sbatch script with per-rank files, through srun, Pyxis and torchrun."""
+"""Slurm: an sbatch script, through srun, Pyxis and torchrun, and a supervisor that submits it.
+
+The supervisor is on the login node; the ranks leave output and exit records in the run folder, which lies
+in a file system that the nodes share with it. The script for hands needs no Rankdeck: srun writes the files.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rankdeck.backends.layout import find_runtime
+from rankdeck.backends.ssh import SshBackend
 from rankdeck.backends.submitted import (
-    Submitted,
     document_plan,
     gpus_per_node,
     options,
     ranks_per_node,
 )
-from rankdeck.backends.tokens import file_lines, shell_line, shell_word
+from rankdeck.backends.tokens import SHIM, file_lines, shell_line, shell_word
+from rankdeck.backends.torch import script_command
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
-from rankdeck_agent.wire import RUN_TOKEN, NodeFile
+from rankdeck_agent.wire import RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
 DIRECTIVES = (
@@ -36,41 +42,110 @@ _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the ports that Linux gives out by itself."""
 
 
-class SlurmBackend(Submitted):
-    """Writes the script; submitting it is the user's."""
+_SUBMIT = """\
+#!/bin/sh
+# submit: hand job.sbatch to Slurm, tell what becomes of it, end as it ends. TERM takes it out of the queue.
+cd "$RANKDECK_RUN" && : >batch.out || exit 1
+id=$(sbatch --parsable --export=ALL job.sbatch) || exit 1
+id=${id%%;*}
+printf '%s\\n%s\\n' "$id" "$PATH" >slurm.id
+trap 'scancel "$id"' TERM INT
+tail -n +1 -f batch.out &
+tail=$!
+said=
+while state=$(squeue --noheader --job "$id" --format='%T %r %N' 2>&1); [ -n "$state" ]; do
+    case $state in *"Invalid job id"*) break ;; esac
+    [ "$state" = "$said" ] || echo "Slurm job $id: $state"
+    said=$state
+    sleep 1 & wait $!
+done
+end=$(scontrol --oneliner show job "$id" 2>/dev/null)
+sleep 1
+kill $tail
+[ -n "$end" ] || { echo "Slurm job $id: Slurm does not tell how it ended" >&2; exit 1; }
+state=${end#* JobState=} code=${end#* ExitCode=}
+code=${code%% *}
+echo "Slurm job $id: ${state%% *} ${code}"
+if [ "$code" != 0:0 ] && [ ! -s batch.out ] && [ ! -s rank.0/out ]; then
+    echo "nothing was written in $PWD: where do nodes and login node share a folder? Set RANKDECK_STATE to it at login" >&2
+fi
+[ "${code#*:}" = 0 ] || exit $((128 + ${code#*:}))
+exit "${code%:*}"
+"""
+
+
+class SlurmBackend(SshBackend):
+    """Submits by a supervisor on the login node, which is followed and cancelled like any other."""
 
     name: ClassVar[str] = "slurm"
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """The sbatch script as the plan's text."""
-        names = [f"{job}-node{i}" for i in range(spec.nodes)]
-        return document_plan(cluster, spec, job, names, script(cluster, spec, job))
+        """One node, the login node, with all ranks; `text` is the script for hands."""
+        login = options(cluster, spec, "slurm").get("login", "")
+        text = script(cluster, spec, job)
+        plan = document_plan(cluster, spec, job, [login] * spec.nodes, text)
+        submitter = NodePlan(
+            job=job,
+            node=login,
+            ranks=tuple(range(plan.world_size)),
+            processes=(ProcessPlan("sbatch", ("sh", f"{RUN_TOKEN}/submit")),),
+            files=(
+                *(NodeFile(name, text) for name, text in spec.files.items()),
+                NodeFile("job.sbatch", script(cluster, spec, job, watched=True)),
+                NodeFile("submit", _SUBMIT),
+            ),
+            env=cluster.environment,
+            tty=False,
+            grace=spec.grace,
+            elsewhere=True,
+        )
+        return replace(plan, nodes=(submitter,))
+
+    async def launch(self, plan: Plan) -> Plan:
+        """Submit it; raises LaunchError also where no login node is named."""
+        if not plan.nodes[0].node:
+            raise LaunchError(
+                "start",
+                f"where is sbatch? Name the login node in the file of `{plan.cluster}`: `slurm: {{login: HOST}}`",
+            )
+        return await super().launch(plan)
 
 
-def script(cluster: Cluster, spec: JobSpec, job: str) -> str:
-    """The whole script; raises LaunchError."""
+def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
+    """The whole script, for hands or for the supervisor's run folder; raises LaunchError."""
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
         raise LaunchError(
             "plan", f"no Slurm option `{unknown[0]}`; there are: {', '.join(KNOWN)}"
         )
-    lines = ["#!/bin/bash", *_directives(cluster, spec, job, chosen), "set -eu"]
-    lines += _environment(cluster, spec, job)
-    lines += [line for name, text in spec.files.items() for line in _file(name, text)]
-    lines += _STEPS[spec.launch](cluster, spec, chosen)
+    step = _Step(cluster, spec, chosen, watched)
+    lines = ["#!/bin/bash", *_directives(step, job), "set -eu"]
+    lines += _environment(step, job)
+    if not watched:
+        lines += [line for n, text in spec.files.items() for line in _file(n, text)]
+    lines += _STEPS[spec.launch](step)
     return "\n".join(lines) + "\n"
 
 
-def _directives(
-    cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What the lines of a script are made from."""
+
+    cluster: Cluster
+    spec: JobSpec
+    chosen: Mapping[str, str]
+    watched: bool
+
+
+def _directives(step: _Step, job: str) -> list[str]:
+    cluster, spec, chosen = step.cluster, step.spec, step.chosen
     one_task = spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
     values = {
         "job-name": spec.name,
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1" if one_task else str(ranks_per_node(cluster, spec)),
-        "output": f"rankdeck-{job}.out",
+        "output": f"{RUN_TOKEN}/batch.out" if step.watched else f"rankdeck-{job}.out",
         "open-mode": "append",
     }
     gpus = gpus_per_node(cluster, spec, chosen.get("gpus", ""))
@@ -85,12 +160,15 @@ def _directives(
     ]
 
 
-def _environment(cluster: Cluster, spec: JobSpec, job: str) -> list[str]:
-    env = {"PYTHONUNBUFFERED": "1", **cluster.environment, **spec.env}
-    return [
+def _environment(step: _Step, job: str) -> list[str]:
+    env = {"PYTHONUNBUFFERED": "1", **step.cluster.environment, **step.spec.env}
+    by_hand = [
         f"export RANKDECK_JOB={shell_word(job)}",
         f'export RANKDECK_RUN="$SLURM_SUBMIT_DIR"/{shell_word(f"rankdeck-{job}")}',
         f"mkdir -p {RUN}",
+    ]
+    return [
+        *([] if step.watched else by_hand),
         *(f"export {shell_line([f'{key}={value}'])}" for key, value in env.items()),
     ]
 
@@ -99,15 +177,14 @@ def _file(name: str, text: str) -> list[str]:
     return file_lines(NodeFile(f"{RUN_TOKEN}/{name}", text))
 
 
-def _srun(spec: JobSpec, *extra: str) -> list[str]:
-    """The srun line up to the command, with a file per task and stream."""
-    words = [
-        "srun --kill-on-bad-exit=1 --wait=60",
-        *extra,
-        f"--output={RUN}/%t.out --error={RUN}/%t.err --open-mode=append",
-    ]
+def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
+    """The srun line of one task: each writes into files of its own, by the shim or by srun."""
+    spec = step.spec
+    by_hand = f"--output={RUN}/%t.out --error={RUN}/%t.err --open-mode=append"
+    words = ["srun --kill-on-bad-exit=1 --wait=60", *extra]
+    words += [] if step.watched else [by_hand]
     words += [f"--chdir={shell_word(spec.workdir)}"] if spec.workdir else []
-    return words + _pyxis(spec)
+    return " ".join([*words, *_pyxis(spec), shell_line(argv)])
 
 
 def _pyxis(spec: JobSpec) -> list[str]:
@@ -121,7 +198,7 @@ def _pyxis(spec: JobSpec) -> list[str]:
     return [shell_line([*words, f"--container-env={names}", *container.args])]
 
 
-def _command(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
+def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
     """The command in its container, where Slurm does not open it itself."""
     container = spec.container
     if container is None or container.runtime in PYXIS:
@@ -134,61 +211,64 @@ def _command(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
     return find_runtime(container).wrap(argv, container, spec.env, spec.launch)
 
 
-def _mpi(cluster: Cluster, spec: JobSpec, chosen: Mapping[str, str]) -> list[str]:
-    usual = "pmi2" if spec.mpi.flavour == "mpich" else "pmix"
-    words = _srun(spec, f"--mpi={shell_word(chosen.get('mpi', usual))}")
-    return [" ".join([*words, shell_line(_command(spec, spec.command))])]
+def _rank(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:
+    """A task that is one rank, seen by its shim where somebody watches."""
+    shim = (SHIM,) if step.watched else ()
+    return (*shim, *_boxed(step.spec, argv))
 
 
-def _plain(cluster: Cluster, spec: JobSpec, chosen: Mapping[str, str]) -> list[str]:
-    return [" ".join([*_srun(spec), shell_line(_command(spec, spec.command))])]
+def _mpi(step: _Step) -> list[str]:
+    usual = "pmi2" if step.spec.mpi.flavour == "mpich" else "pmix"
+    mpi = f"--mpi={shell_word(step.chosen.get('mpi', usual))}"
+    return [_srun(step, _rank(step, step.spec.command), mpi)]
 
 
-def _torchrun(cluster: Cluster, spec: JobSpec, chosen: Mapping[str, str]) -> list[str]:
+def _plain(step: _Step) -> list[str]:
+    return [_srun(step, _rank(step, step.spec.command))]
+
+
+def _torchrun(step: _Step) -> list[str]:
     """One torchrun per node; the head node is found on the batch host, where scontrol is."""
+    spec = step.spec
     port = str(spec.torch.port) if spec.torch.port else _PORT
     words = [
         spec.torch.path,
         f"--nnodes={spec.nodes}",
-        f"--nproc-per-node={ranks_per_node(cluster, spec)}",
+        f"--nproc-per-node={ranks_per_node(step.cluster, spec)}",
     ]
     late = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
-    logs = f'--max-restarts=0 --log-dir={RUN}/torch."$SLURM_NODEID" -r 3 -t 3'
-    script = (
-        spec.command
-        if spec.command[0].endswith(".py")
-        else ("--no-python", *spec.command)
-    )
-    line = (
-        f"{shell_line(words)} {late} {logs} {shell_line([*spec.torch.args, *script])}"
-    )
+    line = f"exec {shell_line(words)} {late} --max-restarts=0 {_trainer(step)}"
     return [
         _HEAD_NODE,
         f"MASTER_PORT={port}",
         "export MASTER_ADDR MASTER_PORT",
-        " ".join([*_srun(spec), _in_bash(spec, f"exec {line}")]),
+        _srun(step, _boxed(spec, ("bash", "-c", line))),
     ]
 
 
-def _tensorflow(
-    cluster: Cluster, spec: JobSpec, chosen: Mapping[str, str]
-) -> list[str]:
+def _trainer(step: _Step) -> str:
+    """What torchrun starts, and where the output of each rank goes."""
+    spec = step.spec
+    if step.watched:
+        argv = ("--no-python", SHIM, *script_command(spec.command))
+        return shell_line([*spec.torch.args, *argv])
+    plain = () if spec.command[0].endswith(".py") else ("--no-python",)
+    logs = f'--log-dir={RUN}/torch."$SLURM_NODEID" -r 3 -t 3'
+    return f"{logs} {shell_line([*spec.torch.args, *plain, *spec.command])}"
+
+
+def _tensorflow(step: _Step) -> list[str]:
     quoted = f"sed 's/.*/\"&:'\"{_PORT}\"'\"/'"
     inside = (
         'export TF_CONFIG="{\\"cluster\\":{\\"worker\\":[$RANKDECK_WORKERS]},'
         '\\"task\\":{\\"type\\":\\"worker\\",\\"index\\":$SLURM_NODEID}}"; '
-        f"exec {shell_line(spec.command)}"
+        f"exec {shell_line(step.spec.command)}"
     )
     return [
         f'RANKDECK_WORKERS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {quoted} | paste -sd,)',
         "export RANKDECK_WORKERS",
-        " ".join([*_srun(spec), _in_bash(spec, inside)]),
+        _srun(step, _rank(step, ("bash", "-c", inside))),
     ]
-
-
-def _in_bash(spec: JobSpec, line: str) -> str:
-    """A line whose variables are each task's own, in the container where there is one."""
-    return shell_line(_command(spec, ("bash", "-c", line)))
 
 
 _STEPS = {

@@ -8,6 +8,7 @@ from rankdeck.cli.opening import opened, until_done
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.rankset import choose as choose_ranks
+from rankdeck_agent.wire import LAUNCHER
 
 
 def logs(options: argparse.Namespace, _open_console: object) -> int:
@@ -20,7 +21,7 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         await session.following.caught_up()
         job = session.jobs.find(options.job)
-        ranks = _ranks(job, options.rank)
+        ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         if view:
             reader = folded.Reader(session, job, ranks, options.stream)
             await _VIEWS[view](reader, job, options)
@@ -38,6 +39,8 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
 def _view(options: argparse.Namespace) -> str:
     """Which way of folding was asked for; "" for none. They exclude each other and --follow."""
     asked = [name for name in _VIEWS if getattr(options, name) not in (False, None)]
+    if options.launcher and (asked or options.rank):
+        raise codes.UsageError("--launcher goes with --follow and --stream only")
     if len(asked) > 1 or (asked and options.follow):
         names = " and ".join(
             f"--{name}" for name in [*asked, *(["follow"] if options.follow else [])]

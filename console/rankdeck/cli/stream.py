@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rankdeck.cli import output
-from rankdeck.model.job import Chunk, Followed, Job
+from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
 from rankdeck.model.text import strip_controls
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog
+from rankdeck_agent.wire import LAUNCHER
 
 PERIOD = 0.02
 MOST_UNPRINTED = 1000
@@ -33,7 +34,8 @@ class Printer:
         self._logs: dict[int, RankLog] = {
             rank: session.jobs.log(job.id, rank) for rank in ranks
         }
-        self._nodes = {rank.rank: rank.node for rank in job.ranks}
+        self._session, self._job = session, job.id
+        self._nodes = _places(job)
         self._seen = dict.fromkeys(ranks, 0)
         self._show, self._stream = show, stream
         session.following.listen(job.id, self._hear)
@@ -47,7 +49,9 @@ class Printer:
             output.flush()
 
     def _hear(self, event: Followed) -> None:
-        """Print before a log that holds only so much lets go of lines."""
+        """Print before a log that holds only so much lets go of lines; learn where ranks are."""
+        if isinstance(event, NodeEvent) and event.kind == "started":
+            self._nodes = _places(self._session.jobs.job(self._job))
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
             # A quarter of what is kept: the next chunk lets go of no more than the rest.
@@ -90,9 +94,16 @@ class Printer:
             self._show(self._nodes.get(line.rank, ""), line)
 
 
+def _places(job: Job) -> dict[int, str]:
+    """The node of each rank, and of the launcher."""
+    first = job.plan.nodes[0].node
+    return {LAUNCHER: first} | {rank.rank: rank.node for rank in job.ranks}
+
+
 def show_text(_node: str, line: Line) -> None:
     """`[rank] text`, for people."""
-    output.say_line(f"[{line.rank}] ", line.text)
+    who = "launcher" if line.rank == LAUNCHER else line.rank
+    output.say_line(f"[{who}] ", line.text)
 
 
 def show_object(node: str, line: Line) -> None:
@@ -107,7 +118,7 @@ def show_nothing(_node: str, _line: Line) -> None:
 def line_shape(node: str, line: Line) -> dict[str, object]:
     """`logs --json`; `offset` is that of the line's first byte in the file on the node."""
     return {
-        "rank": line.rank,
+        "rank": None if line.rank == LAUNCHER else line.rank,
         "node": node,
         "stream": line.stream,
         "at": line.at,

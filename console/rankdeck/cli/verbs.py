@@ -197,6 +197,7 @@ VERBS = (
             "job": _JOB,
             "--rank": _RANKS,
             "--follow": _flag("go on until the job ends"),
+            "--launcher": _flag("what mpirun, torchrun or Slurm wrote, not the ranks"),
             "--stream": _option("only this stream", choices=("out", "err"), default=""),
             "--collapse": _flag(
                 "equal lines once, with the ranks that wrote them and those that did not"

@@ -94,6 +94,13 @@ class Cluster:
     """Backend's own: slurm login node and partition, kubernetes namespace and context."""
     file: str = ""
 
+    @property
+    def hosts(self) -> tuple[Node, ...]:
+        """Every machine to log in to: the nodes, and the one where Slurm's commands are."""
+        login = self.options.get("login", "")
+        known = not login or any(node.name == login for node in self.nodes)
+        return self.nodes if known else (*self.nodes, Node(name=login))
+
     def node(self, name: str) -> Node:
         """The node of that name; raises KeyError."""
         for node in self.nodes:

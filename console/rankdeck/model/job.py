@@ -117,6 +117,11 @@ class Plan:
     def world_size(self) -> int:
         return sum(len(node.ranks) for node in self.nodes)
 
+    def keeper(self, node: str) -> str:
+        """Whose supervisor tells of the ranks on `node`: its own, or the one whose folder they share."""
+        shared = next((plan.node for plan in self.nodes if plan.elsewhere), "")
+        return shared or node
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
@@ -193,6 +198,9 @@ class Job:
 
     @property
     def nodes(self) -> tuple[str, ...]:
+        """Where its ranks are, as far as known."""
+        if any(node.elsewhere for node in self.plan.nodes):
+            return tuple(dict.fromkeys(rank.node for rank in self.ranks))
         return tuple(node.node for node in self.plan.nodes)
 
 

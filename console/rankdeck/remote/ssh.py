@@ -120,7 +120,7 @@ class Connections:
     """The way to all nodes of a cluster; an async context manager."""
 
     def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
-        self._nodes = {node.name: node for node in cluster.nodes}
+        self._nodes = {node.name: node for node in cluster.hosts}
         self._logins = Logins(cluster, confirm)
         self._fan_out = asyncio.Semaphore(FAN_OUT)
         self._locks = {name: asyncio.Lock() for name in self._nodes}

@@ -223,7 +223,11 @@ def _fits(record: Record, node: NodeRecord, rank: int) -> bool:
     if rank == LAUNCHER:
         return True
     state = record.ranks.get(rank)
-    return state is not None and state.node == node.name
+    return state is not None and _speaks(record, node, state)
+
+
+def _speaks(record: Record, node: NodeRecord, state: RankState) -> bool:
+    return record.plan.keeper(state.node) == node.name
 
 
 def _claim(record: Record, node: NodeRecord, event: NodeEvent) -> RankState | None:
@@ -232,7 +236,7 @@ def _claim(record: Record, node: NodeRecord, event: NodeEvent) -> RankState | No
     state = record.ranks.get(rank) if rank is not None else None
     if state is None:
         return None
-    if state.node == node.name:
+    if _speaks(record, node, state):
         return state
     if state.state is State.PENDING and event.kind == "started":
         return replace(state, node=node.name)
@@ -257,7 +261,7 @@ def _forget(record: Record, node: NodeRecord) -> None:
     for mark in ("ready", "started"):
         record.marks.pop(mark, None)
     for rank, state in record.ranks.items():
-        if state.node == node.name:
+        if _speaks(record, node, state):
             record.ranks[rank] = RankState(
                 rank=rank, node=node.name, last_line=state.last_line
             )
@@ -275,10 +279,12 @@ def _started(record: Record, node: NodeRecord, event: NodeEvent) -> None:
         return
     record.mark("started", event.at, latest=True)
     pid = _integer(event.fields, "pid")
+    host = _text(event.fields, "host", 64) if _speaks(record, node, state) else ""
     record.failures.pop((node.name, state.rank), None)
     record.ranks[state.rank] = RankState(
-        rank=state.rank, node=state.node, state=State.RUNNING, pid=pid, started=event.at
-    )
+        rank=state.rank, node=host or state.node, state=State.RUNNING, pid=pid,
+        started=event.at,
+    )  # fmt: skip
 
 
 def _exited(record: Record, node: NodeRecord, event: NodeEvent) -> None:
@@ -337,7 +343,7 @@ def _closed(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     told = record.is_cancelled(event.at)
     well = bool(record.launchers_ok) and not told
     for rank, state in record.ranks.items():
-        if state.node != node.name or state.state.final:
+        if not _speaks(record, node, state) or state.state.final:
             continue
         # Ranks of a launcher that ended well and wrote no record ended well with it.
         end = State.CANCELLED if told else State.DONE if well else State.FAILED

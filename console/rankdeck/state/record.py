@@ -239,7 +239,7 @@ def _launcher_lines(record: Record) -> list[str]:
 
 def _rank(record: Record, rank: RankState) -> RankState:
     log = record.logs.get(("", rank.rank))
-    if record.nodes[rank.node].lost and not rank.state.final:
+    if record.nodes[record.plan.keeper(rank.node)].lost and not rank.state.final:
         rank = replace(rank, state=State.LOST)
     if log is None:
         return rank

@@ -31,6 +31,8 @@ def main() -> None:
         flush=True,
     )
     train(rank, device, options.steps, options.batch)
+    # Who leaves while others still read from it makes them abort.
+    dist.barrier()
     dist.destroy_process_group()
     print(f"rank {rank} is done", flush=True)
 

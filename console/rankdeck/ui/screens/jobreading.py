@@ -288,7 +288,7 @@ class Reading(DeckScreen):
         if self.job is None or rank is None:
             return ""
         if rank == LAUNCHER:
-            return self.job.nodes[0] if self.job.nodes else ""
+            return self.job.plan.nodes[0].node
         return next((one.node for one in self.job.ranks if one.rank == rank), "")
 
     def action_copy(self) -> None:

@@ -68,7 +68,7 @@ class OneView:
 
     def _title(self, job: Job) -> list[Run]:
         if self.rank == LAUNCHER:
-            node = printable(job.nodes[0]) if job.nodes else ""
+            node = printable(job.plan.nodes[0].node)
             return [("launcher", "title"), (f"  {node}", "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
         title = self._scene.title(job, found) if found else []

@@ -1,5 +1,9 @@
 """Slurm on the nodes of a root lab: munge everywhere, slurmctld on n3, slurmd on n1 and n2."""
 
+from pathlib import Path
+
+import yaml
+
 from tests.support.lab.root.people import Operator, eventually
 
 WORKERS = ("n1", "n2")
@@ -36,6 +40,11 @@ chown munge:munge /etc/munge/munge.key /run/munge /var/log/munge /var/lib/munge;
 chown slurm:slurm /var/lib/slurm/slurmctld; chmod 755 /run/munge
 runuser -u munge -- /usr/sbin/munged
 """
+_SHARE = """\
+mkdir -p SHARED/state /home/lab/.local/state && chown -R lab SHARED/state /home/lab/.local
+mount --bind SHARED/state /home/lab/.local/state
+"""
+"""Jobs are kept where all nodes see them, as on clusters with shared homes."""
 
 
 def start(root: Operator) -> None:
@@ -43,5 +52,18 @@ def start(root: Operator) -> None:
     for node in (*WORKERS, CONTROLLER):
         daemon = "slurmctld" if node == CONTROLLER else "slurmd"
         root.on(node, f"CONFIG='{CONFIG}'; {_PREPARE} {daemon}")
+        root.on(node, _SHARE.replace("SHARED", str(root.lab.shared)))
     idle = lambda: root.on(CONTROLLER, "sinfo -h -o '%D %t'") == "2 idle\n"  # noqa: E731
     assert eventually(idle), root.on(CONTROLLER, "sinfo; tail /var/log/slurmctld.log")
+
+
+def through(who: Operator) -> Operator:
+    """The same operator, whose cluster file says that Slurm runs the jobs and n3 is its login node."""
+    file = Path(who.file)
+    cluster = yaml.safe_load(file.read_text())
+    cluster |= {
+        "backend": "slurm",
+        "slurm": {"login": CONTROLLER, "partition": "debug"},
+    }
+    file.write_text(yaml.safe_dump(cluster))
+    return who
