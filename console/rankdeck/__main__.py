@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int:
     """Show the console, on this job if one is named, until it is closed."""
+    from rankdeck.cli import terminal
     from rankdeck.ui.quiet import hold_off
 
+    terminal.require(os.environ)
     hold_off()  # Reading the modules below would bring three full collections.
     from rankdeck.config.settings import read_settings
     from rankdeck.ui.app import run as show

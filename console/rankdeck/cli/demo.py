@@ -1,11 +1,15 @@
 """`rankdeck demo`: the embedded cluster."""
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 
-from rankdeck.cli import codes, output
-from rankdeck.config.clusters import read_cluster
+from rankdeck.cli import codes, output, terminal
+from rankdeck.cli.codes import UsageError
+from rankdeck.config.clusters import SIMULATED, read_cluster
+from rankdeck.config.document import suggest
 from rankdeck.demo import cluster as embedded
+from rankdeck.demo.layout import NODES
 from rankdeck.model.cluster import Cluster
 
 
@@ -20,11 +24,26 @@ def demo(
         if not options.json:
             return codes.OK
     elif options.action != "status":
+        _check(options.fault)
+        if options.action is None and not options.json:
+            terminal.require(os.environ)
         output.progress("demo: starting three virtual nodes …")
         file = embedded.up(options.fault)
         if options.action is None and not options.json:
             return open_console(read_cluster(file), "")
     return _describe(embedded.status(), as_json=options.json)
+
+
+def _check(faults: Sequence[str]) -> None:
+    """Refuse what no node can simulate, before anything starts."""
+    for fault in faults:
+        what, _, node = fault.partition("@")
+        if what not in SIMULATED:
+            hint = suggest(what, SIMULATED) or f"; there are {', '.join(SIMULATED)}"
+            raise UsageError(f"--fault {fault}: no such fault{hint}")
+        if node and node not in NODES:
+            known = ", ".join(NODES)
+            raise UsageError(f"--fault {fault}: no node `{node}`; there are {known}")
 
 
 def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:

@@ -20,6 +20,16 @@ EXIT_CODES = """exit codes:
 class _Parser(argparse.ArgumentParser):
     """Complains in one sentence, like everything else here."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse hides its type
+        """As always, but a verb refuses itself what it does not know: its own help has it."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = self._option_string_actions
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1, 0.75)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            self.error(f"no option or word `{unknown[0][:60]}` here{hint}")
+        return known, unknown
+
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
         hint = _meant(wrong[1]) if wrong else ""

@@ -60,6 +60,12 @@ def why(node: NodeState) -> str:
     return f"{text}{more}"
 
 
+def told(device: str, text: str) -> str:
+    """What happened, with its device in front where the text does not name it."""
+    device, text = printable(device), printable(text, 600)
+    return text if device in text.split(" · ")[0] else f"{device}: {text}"
+
+
 def seen(node: NodeState) -> str:
     """How long ago the node was heard."""
     return words.age(node.heard_s())

@@ -8,7 +8,7 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.notice import Occurrence
 from rankdeck.model.text import printable
-from rankdeck.ui import acknowledging, past, query, words
+from rankdeck.ui import acknowledging, past, query, readings, words
 from rankdeck.ui.screens.base import DeckScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -57,9 +57,7 @@ class EventsScreen(DeckScreen):
 
     def _what(self, row: str) -> Runs:
         one = self._rows[row]
-        device = f"{printable(one.device)}: " if one.device else ""
-        text = printable(one.text, 600).split(" · ")[0]
-        return [(text if text.startswith(device) else f"{device}{text}", "text")]
+        return [(readings.told(one.device, one.text).split(" · ")[0], "text")]
 
     def tick(self) -> None:
         journal = self.deck.session.fleet.journal

@@ -87,7 +87,7 @@ class NodeScreen(DeckScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = printable(f"{one.device}: {one.text}" if one.device else one.text)
+            text = readings.told(one.device, one.text)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -228,9 +228,7 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(readings.LEVEL_OF_WORD.get(event.level, Level.UNKNOWN))
-        text = printable(
-            f"{event.device}: {event.text}" if event.device else event.text
-        )
+        text = readings.told(event.device, event.text)
         lines.append(
             [
                 (f"   {words.clock(event.at)}  ", "dim"),
