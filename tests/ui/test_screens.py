@@ -543,3 +543,16 @@ async def test_the_first_picture_does_not_wait_for_the_session() -> None:
         await lacks(app, pilot, "opening")
         await pilot.press("q")
         await until(pilot, lambda: app.return_code == 0, "never left")
+
+
+async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
+    cluster = cluster_of(3)
+    app = RankdeckApp(Opening(cluster), UiSettings())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(app, pilot, "◌ unknown")
+        app.session, _ = sample.fleet(3, cluster=cluster)
+        app.opened = True
+        assert app.deck_screen
+        app.deck_screen.refresh_now()
+        await shows(app, pilot, "● 3 ok")
+        await lacks(app, pilot, "◌")

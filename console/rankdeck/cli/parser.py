@@ -25,7 +25,9 @@ class _Parser(argparse.ArgumentParser):
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = self._option_string_actions
-            near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1, 0.75)
+            near = difflib.get_close_matches(
+                unknown[0].partition("=")[0], options, 1, 0.75
+            )
             hint = f"; did you mean `{near[0]}`?" if near else ""
             self.error(f"no option or word `{unknown[0][:60]}` here{hint}")
         return known, unknown

@@ -231,7 +231,9 @@ def load(path: Path) -> Entry:
 def finish(entry: Entry) -> None:
     """Raise one ConfigError with all that was reported, in the order of the file."""
     if entry.problems:
-        raise ConfigError(sorted(entry.problems, key=lambda p: (p.line, p.column)))
+        # A part that is read twice complains twice.
+        told = dict.fromkeys(entry.problems)
+        raise ConfigError(sorted(told, key=lambda p: (p.line, p.column)))
 
 
 def read_text(path: Path, limit: int = SIZE_LIMIT) -> str:

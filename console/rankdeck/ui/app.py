@@ -183,10 +183,14 @@ class RankdeckApp(FrameDiff):
         fleet = self.session.fleet
         if self._counted is not fleet:
             self._counted = fleet
-            self.levels = {
-                node.name: node.health.level if node.was_heard else Level.UNKNOWN
+            # The same dictionary for ever: a screen may have looked before this one did.
+            self.levels.clear()
+            self.levels.update(
+                (node.name, node.health.level if node.was_heard else Level.UNKNOWN)
                 for node in fleet.nodes()
-            }
+            )
+            self._fresh |= self.levels.keys()
+            self.judged += 1
             self.summary = Counter(self.levels.values())
         changed = fleet.take_changes(LOOK / PAINT)
         self._fresh |= changed
