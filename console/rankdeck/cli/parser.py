@@ -20,9 +20,9 @@ EXIT_CODES = """exit codes:
 class _Parser(argparse.ArgumentParser):
     """Complains in one sentence, like everything else here."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse hides its type
+    def parse_known_args(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - argparse hides its type
         """As always, but a verb refuses itself what it does not know: its own help has it."""
-        known, unknown = super().parse_known_args(args, namespace)
+        known, unknown = super().parse_known_args(*args, **named)
         if unknown:
             options = self._option_string_actions
             near = difflib.get_close_matches(
