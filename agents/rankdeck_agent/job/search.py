@@ -4,29 +4,20 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import IO, NamedTuple, Optional
 
+from rankdeck_agent.job.helper import Helper, Tally
 from rankdeck_agent.job.logs import line_start, start_of_line
 
 BLOCK = 1 << 20
 """Bytes of one step: a millisecond or two."""
+ALONE = 64
+"""Blocks up to which one process counts quickly enough."""
 _TELL = 0.2
 """Seconds between two reports."""
 
 _REST = bytes(set(range(256)) - {0, 10})
 """What is left out to count: all but a hit, written as 0, and the end of a line."""
-
-
-class Tally(NamedTuple):
-    """What one block has of lines with the text."""
-
-    lines: int
-    head: bool
-    """The first of them began before the block."""
-    tail: bool
-    """The last of them goes on after it."""
-    breaks: bool
-    """A line ends in it."""
 
 
 class Report(NamedTuple):
@@ -50,7 +41,7 @@ class Search:
 
     def __init__(self, path: Path, text: str) -> None:
         self._needle = text.encode("utf-8", "surrogateescape")
-        self._lower = text == text.lower()
+        self._lower = text == text.lower() and text != text.upper()
         self._path = path
         self._overlap = len(self._needle) - 1
         self._tallies: dict[int, Tally] = {}
@@ -60,23 +51,51 @@ class Search:
         """Look for the next line from there on (or the last before), then count; the last report is whole."""
         with self._path.open("rb", buffering=0) as file:
             self._grow(file.fileno())
-            told, at, looking = time.monotonic(), None, True
-            places = self._before(file.fileno(), offset) if back else self._after(
-                file.fileno(), line_start(file, offset)
-            )  # fmt: skip
-            for hit in places:
-                if hit is not None:
-                    at = start_of_line(file, hit)
-                    break
-                told, report = self._report(told, at, looking)
+            begin = min(offset, self._end) if back else line_start(file, offset)
+            helper = self._help(file.fileno(), begin, back)
+            try:
+                yield from self._looked(file, begin, back, helper)
+            finally:
+                if helper is not None:
+                    helper.end()
+
+    def _looked(
+        self, file: IO[bytes], begin: int, back: bool, helper: Optional[Helper]
+    ) -> Iterator[Optional[Report]]:
+        told, at, fd = time.monotonic(), None, file.fileno()
+        for hit in self._before(fd, begin) if back else self._after(fd, begin):
+            if hit is not None:
+                at = start_of_line(file, hit)
+                break
+            self._take(helper)
+            told, report = self._report(told, at, looking=True)
+            yield report
+        yield self._told(at, looking=False)
+        for block in range(self._blocks):
+            if block not in self._tallies:
+                self._look(fd, block)
+                self._take(helper)
+                told, report = self._report(told, at, looking=False)
                 yield report
-            yield self._told(at, looking=False)
-            for block in range(self._blocks):
-                if block not in self._tallies:
-                    self._look(file.fileno(), block)
-                    told, report = self._report(told, at, looking=False)
-                    yield report
-            yield self._told(at, looking=False)
+        yield self._told(at, looking=False)
+
+    def _help(self, fd: int, begin: int, back: bool) -> Optional[Helper]:
+        """Somebody who begins where we come last."""
+        here = begin // BLOCK
+        near, far = range(here, self._blocks), range(here)
+        order = [*near, *far] if back else [*reversed(near), *reversed(far)]
+        blocks = [block for block in order if block not in self._tallies]
+        if len(blocks) <= ALONE or len(os.sched_getaffinity(0)) < 2:
+            return None
+        return Helper(lambda block: self._counted(fd, block), blocks)
+
+    def _counted(self, fd: int, block: int) -> Tally:
+        self._look(fd, block)
+        return self._tallies[block]
+
+    def _take(self, helper: Optional[Helper]) -> None:
+        for block, counted in helper.take() if helper is not None else ():
+            self._tallies.setdefault(block, counted)
 
     def _grow(self, fd: int) -> None:
         """Forget the counts of blocks that were not whole."""
@@ -96,8 +115,7 @@ class Search:
         for block in range(offset // BLOCK, self._blocks):
             yield self._found(fd, block, max(offset - block * BLOCK, 0), None)
 
-    def _before(self, fd: int, offset: int) -> Iterator[Optional[int]]:
-        until = min(offset, self._end)
+    def _before(self, fd: int, until: int) -> Iterator[Optional[int]]:
         for block in range((until - 1) // BLOCK, -1, -1):
             yield self._found(fd, block, 0, until - block * BLOCK)
 
