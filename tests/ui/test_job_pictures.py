@@ -6,7 +6,7 @@ import pytest
 
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB
-from tests.ui.test_screens import console, shows, text_of
+from tests.ui.test_screens import console, shows, text_of, until
 
 SIZES = [(200, 50), (100, 30), (80, 24), (60, 15)]
 WANDERING = (
@@ -47,6 +47,33 @@ STUCK = {
 """,
 }
 
+LENS = """
+ answer  15 in all_reduce (train.py:190), 1 in load_batch (train.py:88): rank 6
+         on node02
+
+ rank 6  load_batch (train.py:88)  on node02
+     load_batch  train.py:88
+     main  train.py:181
+     rank 6 node02 pid 4006  silent 20s, CPU 0%, sleeps in pipe_read  step   30…
+
+ 15 ranks 0-5,7-15  all_reduce (train.py:190)  on node[01-04]
+     all_reduce  dist.py:2501
+     main  train.py:190
+     rank 0 node01 pid 4000  silent 1s, CPU 100%, runs  step   320/1000  loss 1…
+     rank 1 node01 pid 4001  silent 1s, CPU 100%, runs  step   320/1000  loss 1…
+     and 13 more
+"""
+COLLAPSED = """
+ all 16 x31   step 300..320/1000  loss 1.1154..1.1600  11800 tok/s  ok
+              rank 6: 300 (median 320)
+"""
+DIFFERENT = """
+ 6  1 rank, after 30 equal lines of out
+       these nothing more
+        most HH:MM:SS.mmm step   310/1000  loss 1.1373  11800 tok/s  ok
+ 0-5,7-15  15 of 16 like the majority
+"""
+
 
 def steady(screen: str) -> str:
     """The screen without what is another at every look."""
@@ -71,6 +98,38 @@ async def test_the_rank_that_stands_still_stands_first(size: tuple[int, int]) ->
         await shows(app, pilot, "━ ▲ 6 node02 stalled")
 
         assert STUCK[size].strip("\n") in steady(text_of(app))
+
+
+@pytest.mark.parametrize(
+    ("key", "picture"), [("i", LENS), ("c", COLLAPSED), ("D", DIFFERENT)]
+)
+async def test_each_view_names_the_rank_that_stands_still(
+    key: str, picture: str
+) -> None:
+    async with console(scenes.hanging(), (80, 24)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ▲ 6 node02 stalled")
+        await pilot.press(key)
+        wanted = picture.strip("\n")
+        await until(
+            pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}"
+        )
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_filter_a_search_and_a_mark_say_so_at_every_size(
+    size: tuple[int, int],
+) -> None:
+    async with console(scenes.training(1, 1), size) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ● 0 node01 running")
+        await pilot.press("enter", "ampersand", *"20", "enter")
+        await shows(app, pilot, "&20  6 of 30 lines")
+        await pilot.press("slash", *"loss", "enter", "asterisk")
+        await shows(app, pilot, "/loss 6/6")
+        await shows(app, pilot, "*step   280/1000")
+        await pilot.press("slash", *"xx", "enter")
+        await shows(app, pilot, "/lossxx no match")
 
 
 async def test_of_512_ranks_the_one_that_stands_still_is_on_the_first_page() -> None:

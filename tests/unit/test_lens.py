@@ -1,6 +1,7 @@
 """The lens on made-up looks: who stands out, and in which words."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,3 +132,15 @@ def test_whatever_a_node_sends_becomes_a_look_or_nothing(raw) -> None:
         conclude("j", 0.0, [found], {})
         assert found.last.isprintable() or not found.last
         json.dumps(found.rank)
+
+
+def test_where_all_are_at_one_place_who_fell_silent_first_is_named() -> None:
+    looks = [
+        Look(rank=n, node=f"n{n}", state="S", wchan="futex", threads={}, silent=s)
+        for n, s in enumerate([31.0, 31.2, 33.5, 31.1])
+    ]
+
+    answer = conclude("j", 0.0, looks, {}).answer
+    assert answer == "4 waiting in futex; silent first: rank 2 on n2"
+    lively = [replace(look, silent=(look.silent or 0) - 30) for look in looks]
+    assert conclude("j", 0.0, lively, {}).answer == "4 waiting in futex"

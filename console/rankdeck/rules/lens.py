@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -19,6 +20,8 @@ WAITING = re.compile(
 _MOST_STACKS = 4
 _MOST_FRAMES = 30
 _MOST_RANKS = 4096
+_QUIET, _APART = 10.0, 0.2
+"""Seconds without a word that count as silence; seconds that tell one silence from the next."""
 _ASLEEP = frozenset({"", "0", "hrtimer_nanosleep", "do_nanosleep", "futex_wait_queue"})
 
 
@@ -229,7 +232,22 @@ def _sentence(groups: Sequence[Group], odd: Sequence[Group]) -> str:
     ordered = [one for one in groups if one not in odd] + list(odd)
     parts = [_part(one, named=one in odd) for one in ordered[:6]]
     more = f", {len(ordered) - 6} more places" if len(ordered) > 6 else ""
-    return ", ".join(parts) + more
+    return ", ".join(parts) + more + ("" if odd else _silent_first(groups))
+
+
+def _silent_first(groups: Sequence[Group]) -> str:
+    """`; silent first: rank 2 on n1`, where all are silent and a few clearly before the others."""
+    looks = [look for one in groups for look in one.looks if look.silent is not None]
+    looks.sort(key=lambda look: -(look.silent or 0.0))
+    since = [look.silent or 0.0 for look in looks]
+    if len(looks) < 3 or since[-1] < _QUIET:
+        return ""
+    steps = [before - after for before, after in pairwise(since)]
+    at = steps.index(max(steps)) + 1
+    clearly = steps[at - 1] >= max(_APART, since[at] - since[-1])
+    return (
+        f"; silent first: {_who(looks[:at])}" if clearly and 2 * at < len(looks) else ""
+    )
 
 
 def _part(one: Group, *, named: bool) -> str:
@@ -241,6 +259,11 @@ def _part(one: Group, *, named: bool) -> str:
     text = f"{len(one.looks)} {place}"
     if not named:
         return text
-    word = "rank" if len(one.looks) == 1 else "ranks"
-    nodes = fold(dict.fromkeys(look.node for look in one.looks))
-    return f"{text}: {word} {fold_ranks(one.ranks)} on {nodes}"
+    return f"{text}: {_who(one.looks)}"
+
+
+def _who(looks: Sequence[Look]) -> str:
+    """`ranks 2,3 on n[1-2]`."""
+    word = "rank" if len(looks) == 1 else "ranks"
+    nodes = fold(dict.fromkeys(look.node for look in looks))
+    return f"{word} {fold_ranks([look.rank for look in looks])} on {nodes}"

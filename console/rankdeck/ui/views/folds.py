@@ -1,8 +1,9 @@
 """Answers about many ranks: equal lines folded, and who leaves the majority where."""
 
 import time
+from collections.abc import Sequence
 
-from rankdeck.logs.collapse import Collapse, Folded, folded
+from rankdeck.logs.collapse import Collapse, Folded, Outlier, folded
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
@@ -104,14 +105,7 @@ class CollapsedView(Rows):
             text = f"{under}missing: {fold_ranks(row.missing)}"
             more.append([(text, "bad")])
         if row.outliers:
-            text = ", ".join(
-                f"rank {o.rank}: {o.value:g} (median {o.median:g})"
-                for o in row.outliers[:OUTLIERS]
-            )
-            rest = len(row.outliers) - OUTLIERS
-            more.append(
-                [(f"{under}{text}{f' and {rest} more' if rest > 0 else ''}", "warn")]
-            )
+            more += [[(f"{under}{text}", "warn")] for text in _outliers(row.outliers)]
         if group.number in self._opened:
             more += [
                 [(f"{under}{rank:>5} ", "accent"), (_decoded(group.line(rank)), role)]
@@ -124,6 +118,22 @@ class CollapsedView(Rows):
         if isinstance(entry.key, int):
             self._opened ^= {entry.key}
             self.refresh(job)
+
+
+def _outliers(found: Sequence[Outlier]) -> list[str]:
+    """`rank 6: 300 (median 390), 1.16 (0.98)`: a row for each rank, as the line has them."""
+    numbers: dict[int, list[Outlier]] = {}
+    for one in found:
+        numbers.setdefault(one.rank, []).append(one)
+    texts: list[str] = []
+    for rank, mine in sorted(numbers.items())[:OUTLIERS]:
+        first, *others = sorted(mine, key=lambda one: one.place)
+        told = [f"rank {rank}: {first.value:g} (median {first.median:g})"]
+        told += [f"{one.value:g} ({one.median:g})" for one in others]
+        texts.append(", ".join(told))
+    if (rest := len(numbers) - OUTLIERS) > 0:
+        texts.append(f"and {words.many(rest, 'further rank')}")
+    return texts
 
 
 def _who(row: Folded) -> str:

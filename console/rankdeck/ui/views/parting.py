@@ -6,6 +6,7 @@ from rankdeck.logs.diff import (
     Branch,
     Comparison,
     Difference,
+    Divergence,
     Steps,
     branches,
     compare,
@@ -137,10 +138,7 @@ class DiffView(Rows):
         first = branch.first
         head: list[Run] = [
             (f" {ranks} ", "warn"),
-            (
-                f" {words.many(len(branch.ranks), 'rank')}, after {words.many(first.place, 'equal line')} of {first.stream}",
-                "dim",
-            ),
+            (f" {words.many(len(branch.ranks), 'rank')}, {_where(first)}", "dim"),
         ]
         more = (_side("these", first.left), _side(" most", first.right))
         return Entry(branch.ranks, head, more, branch.ranks)
@@ -157,7 +155,7 @@ class DiffView(Rows):
         first = found.first
         head: list[Run] = [
             (
-                f" the same for {words.many(first.place, 'line')} of {first.stream}, then",
+                f" they part {_where(first)}",
                 "warn",
             )
         ]
@@ -192,6 +190,13 @@ class DiffView(Rows):
 
     def open(self, entry: Entry, job: Job) -> None:
         """Nothing more is folded in here."""
+
+
+def _where(first: Divergence) -> str:
+    """After how many lines they part."""
+    if not first.place:
+        return f"from the first line of {first.stream} on"
+    return f"after {words.many(first.place, 'equal line')} of {first.stream}"
 
 
 def _side(who: str, line: Line | None) -> Runs:

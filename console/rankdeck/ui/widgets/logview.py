@@ -10,8 +10,9 @@ from rankdeck.logs.search import Picked, Search
 from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
-from rankdeck.ui import actions, moves
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+from rankdeck.ui import moves
+from rankdeck.ui.widgets import logstatus
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, ends, length
 from rankdeck.ui.widgets.layout import Layout, Stamp, stamp
 from rankdeck.ui.widgets.logrows import Key, LogRows, key_of
 from rankdeck.ui.widgets.logwall import titled
@@ -370,7 +371,7 @@ class LogView(Canvas, can_focus=True):
         return fitted(self._rows[row][1], width, self.glyphs.more)
 
     def _heading(self, width: int) -> Runs:
-        status = self._status()
+        status = logstatus.room_for(self._status(), width, self.glyphs.more)
         room = width - length(status) - 1
         bar = titled(self.title, max(room, 10), self.glyphs, chosen=True)
         return ends(bar, status, width)
@@ -379,18 +380,10 @@ class LogView(Canvas, can_focus=True):
         source = self.shown
         if source is None:
             return []
-        runs: list[Run] = []
-        if self.wanted:
-            of = len(self.log_source.lines if self.log_source else ())
-            left = f"{len(source.lines):,} of {of:,} lines"
-            runs.append((f" {cut(str(self.wanted), 24)}  {left} ", "key"))
-        if self.search:
-            count = self.search.count(self._match)
-            found = "no match" if count == "0" else count
-            runs.append((f" /{cut(self.search.text, 20)} {found} ", "match"))
-        if self.follow:
-            return [*runs, (" following ", "ok")]
-        fresh = source.total - self._left_at
-        if fresh and self.live:
-            runs.append((f" +{fresh:,} new ", "warn"))
-        return [*runs, (f" stopped, {actions.key('follow')} follows ", "dim")]
+        of = len(self.log_source.lines if self.log_source else ())
+        fresh = source.total - self._left_at if self.live else 0
+        return [
+            *logstatus.filtered(self.wanted, len(source.lines), of),
+            *logstatus.searched(self.search, self._match),
+            *logstatus.followed(follow=self.follow, fresh=fresh),
+        ]
