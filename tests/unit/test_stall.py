@@ -71,6 +71,16 @@ def test_the_longer_the_nodes_may_be_computing_the_longer_one_waits(
     assert stalls(job(ranks), 100.0 + patience + 1, load)
 
 
+def test_on_busy_nodes_one_that_fell_silent_before_the_rest_is_told_soon() -> None:
+    ranks = [rank(n, 98.0 if n == 2 else 100.0) for n in range(8)]
+
+    assert not stalls(job(ranks), 100.0 + UNSURE - 1, busy)
+    (found,) = stalls(job(ranks), 100.0 + UNSURE + 1, busy)
+
+    assert found.first == (2,)
+    assert found.text.endswith("the nodes are busy; rank 2 on n1 fell silent first")
+
+
 def test_ranks_that_write_every_minute_may_be_silent_for_ten() -> None:
     ranks = [rank(n, 6000.0) for n in range(8)]  # 100 lines in 6000 s
 

@@ -15,7 +15,8 @@ QUIET = 30.0
 UNSURE = 60.0
 """The same for all ranks at once, where it is not known whether CPUs and GPUs are idle."""
 BUSY = 300.0
-"""The same where they are busy: an MPI that waits spins, and so does a kernel of NCCL."""
+"""The same where they are busy, by the job or by somebody else, and all ranks fell silent together: a long
+phase is as likely. Where a few did before the rest, these wait for them, spinning: then UNSURE holds."""
 SPEECHLESS = 120.0
 """Silence of a job that never wrote anything and leaves its nodes idle."""
 START = 60.0
@@ -127,10 +128,11 @@ def _all_silent(voices: Sequence[_Voice], now: float, idle: Idle) -> Stall | Non
     resting = _resting(voices, idle)
     silent = min(voice.silent(now) for voice in voices)
     spoke = [voice for voice in voices if voice.pace is not None]
-    limit = _patience(resting) if spoke else (SPEECHLESS if resting else float("inf"))
+    first = _first(voices)
+    patience = _patience(resting, first)
+    limit = patience if spoke else (SPEECHLESS if resting else float("inf"))
     if silent <= limit or not all(voice.is_late(now) for voice in voices):
         return None
-    first = _first(voices)
     began = (
         f"; {_named([v.rank for v in voices if v.rank.rank in first])} fell silent first"
         if first
@@ -147,8 +149,8 @@ def _all_silent(voices: Sequence[_Voice], now: float, idle: Idle) -> Stall | Non
     )
 
 
-def _patience(resting: bool | None) -> float:
-    return {True: QUIET, None: UNSURE, False: BUSY}[resting]
+def _patience(resting: bool | None, first: Sequence[int]) -> float:
+    return {True: QUIET, None: UNSURE, False: UNSURE if first else BUSY}[resting]
 
 
 def _resting(voices: Sequence[_Voice], idle: Idle) -> bool | None:
