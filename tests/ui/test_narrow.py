@@ -1,11 +1,13 @@
 """Small terminals: nothing drops out without a sign, and what says why keeps its room."""
 
+import logging
+
 import pytest
 
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
-from tests.ui.test_screens import console, shows, text_of, type_in
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in
 
 WIDTHS = [(200, 50), (100, 30), (80, 24), (60, 15)]
 LONG = "the supply cannot keep up with what the board takes"
@@ -123,3 +125,25 @@ async def test_long_lines_of_help_go_on_below() -> None:
     words = " ".join(seen.split())
     assert "alone: the usual one" in words
     assert "shift-drag selects text" in words
+
+
+async def test_a_broker_that_is_gone_is_said_and_so_is_its_return() -> None:
+    stage = mixed()
+    async with console(stage, (100, 30)) as (app, pilot):
+        stage.fleet.trouble = "broker 10.0.0.9:1883 refused the connection"
+        await shows(app, pilot, "✗ broker 10.0.0.9:1883 refused the connection")
+        await pilot.press("2")
+        await shows(app, pilot, "✗ no broker")
+        stage.fleet.trouble = ""
+        await lacks(app, pilot, "no broker")
+        await pilot.press("1")
+        await lacks(app, pilot, "10.0.0.9")
+
+
+async def test_messages_from_before_the_first_look_are_on_screen() -> None:
+    stage = Stage(cluster_of(3))
+    early = {"name": "rankdeck", "msg": "an early word", "levelno": logging.INFO}
+    stage.messages.handle(logging.makeLogRecord(early))
+    async with console(stage, (100, 30)) as (app, pilot):
+        await pilot.press("4")
+        await shows(app, pilot, "an early word")

@@ -8,6 +8,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import columns, past, query, readings, words
 from rankdeck.ui.fleetviews import FleetView
@@ -257,7 +258,16 @@ class FleetScreen(DeckScreen):
             )
             return
         view = self.view
-        runs: list[Run] = [
+        runs: list[Run] = []
+        if trouble := self.deck.session.fleet.trouble:
+            bad = self.deck.glyphs.level(Level.BAD).glyph
+            runs.append(
+                (
+                    f" {bad} {printable(trouble)}; numbers stand still; trying again  ",
+                    "bad",
+                )
+            )
+        runs += [
             (f" {len(self.table.rows):,}", "text"),
             (f" of {len(self._states):,} nodes", "dim"),
         ]

@@ -55,7 +55,8 @@ class TopBar(Canvas):
 
     def tick(self) -> None:
         """Look at the cluster; repaint if a number changed."""
-        seen = (self.deck.summary, self.deck.opened, self.deck.trouble)
+        broken = self.deck.session.fleet.trouble
+        seen = (self.deck.summary, self.deck.opened, self.deck.trouble, broken)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -95,6 +96,9 @@ class TopBar(Canvas):
             return [("opening… ", "dim@bar")]
         everything = words.many(sum(self.deck.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
+        if self.deck.session.fleet.trouble:
+            bad = self.glyphs.level(Level.BAD).glyph
+            runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
         for level in sorted(Level, reverse=True):
             if number := self.deck.summary.get(level, 0):
                 mark = self.glyphs.level(level)

@@ -32,6 +32,9 @@ class TextPage(Canvas, can_focus=True):
             self.top = min(self.top, self.last_top)
             self.refresh()
 
+    def on_resize(self) -> None:
+        self.top = min(self.top, self.last_top)
+
     @property
     def last_top(self) -> int:
         return max(len(self._lines) - self.size.height, 0)
