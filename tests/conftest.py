@@ -5,10 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.lab import lab, root_lab
 
 __all__ = ["lab", "root_lab"]
+# How fast the machine is says nothing of what is tested.
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any-machine")
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent import wire
@@ -121,9 +121,7 @@ def test_no_bytes_in_any_file_stop_a_collector(make, tmp_path):
     root = make_machine(tmp_path)
     good = {name: (root / name).read_bytes() for name in FILES}
 
-    @settings(
-        max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    @settings(max_examples=20)
     @given(data=st.data())
     def try_bytes(data):
         broken = data.draw(st.sets(st.sampled_from(FILES), min_size=1, max_size=12))

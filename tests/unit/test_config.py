@@ -225,7 +225,7 @@ def test_settings_are_read_and_default(
     assert read_settings(path) == Settings(theme="mono", ascii=True, diff=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.binary(max_size=200)
     | st.text(alphabet="{}[]:-,&*!|>'\"\n clusterjobnd01", max_size=80)

@@ -118,7 +118,7 @@ def test_a_block_is_added_or_replaced_wherever_it_is(before: str) -> None:
 WORDS = st.text("a0 :#'\"{[-,.x", min_size=1, max_size=12)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(
         st.text("abc_", min_size=1, max_size=4), st.integers(0, 9) | WORDS, max_size=4
@@ -156,7 +156,7 @@ def test_without_a_majority_nobody_is_odd(drivers: tuple[str, ...]) -> None:
     assert not any(drift(peers(*drivers)).values())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.permutations(peers("550", "550", "550", "535", "550")))
 def test_the_order_of_nodes_makes_no_difference(order) -> None:
     assert drift(tuple(order)) == drift(tuple(sorted(order)))

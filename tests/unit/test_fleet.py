@@ -219,7 +219,7 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(["hello", "sample", "event"]),
     st.dictionaries(st.sampled_from(FIELDS), JSON),

@@ -62,7 +62,7 @@ def test_good_facts_have_nothing_against_them():
     assert found(checks.judge(case())) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(KEYS, ANYTHING, max_size=6))
 def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     looked = case(n2=raw)

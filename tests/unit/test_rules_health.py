@@ -69,7 +69,7 @@ def test_growth_is_not_judged_by_one_reading() -> None:
     assert (first.evaluated, second.evaluated) == (1, 2)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.sets(st.sampled_from(sorted(METRICS))), st.sets(st.sampled_from(sorted(METRICS)))
 )
@@ -143,7 +143,7 @@ def test_every_row_knows_its_metric_and_ends_on_the_good_side(rule) -> None:
     assert (rule.clear >= rule.enter) if rule.below else (rule.clear <= rule.enter)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.floats(80.01, 84.99), min_size=2, max_size=60))
 def test_between_the_two_lines_nothing_changes(temperatures) -> None:
     """No flapping inside the hysteresis: 85 is hot, 80 is cool, what was stays."""
@@ -160,7 +160,7 @@ def test_between_the_two_lines_nothing_changes(temperatures) -> None:
     assert run(86.0) == {True}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.permutations(
         ["disk.used", "gpu.temp", "mem.used", "gpu.ecc_uncorrected", "net.up"]
@@ -414,7 +414,7 @@ def test_the_past_that_an_agent_tells_again_ages_as_it_should() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.builds(
     Event, st.floats(0, 4e9), st.sampled_from(["ok", "info", "warn", "bad", "?"]),
     st.text(max_size=20), st.text(max_size=40), st.text(max_size=10)), max_size=200))  # fmt: skip

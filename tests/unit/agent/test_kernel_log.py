@@ -128,7 +128,6 @@ def test_without_permission_the_reason_is_told(tmp_path):
 
 @settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

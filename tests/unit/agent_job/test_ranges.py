@@ -54,7 +54,7 @@ def ask(found: search.Search, offset: int, *, back: bool) -> search.Report:
     return [one for one in found.steps(offset, back) if one is not None][-1]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     LOGS,
     LOGS,
@@ -176,7 +176,7 @@ def test_a_question_without_sense_is_answered_by_a_sentence(
     assert (json.loads(said)["kind"], json.loads(said)["id"]) == ("no", 3)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LOGS, st.integers(1, 100))
 def test_parts_laid_end_to_end_are_the_whole_log(
     log: Path, lines: list[bytes], size: int
