@@ -89,6 +89,8 @@ async def local_shell(home: Path):
     """Everything that was started ends with the block: its stdin does."""
     async with asyncio.TaskGroup() as tasks:
         shell = LocalShell(home, tasks)
-        yield shell
-        for channel in shell.channels:
-            channel.end()
+        try:
+            yield shell
+        finally:
+            for channel in shell.channels:
+                channel.end()

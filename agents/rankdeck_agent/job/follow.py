@@ -197,6 +197,9 @@ def follow(folder: RunFolder, after: int) -> int:
     """Stream to stdout until the job has closed here, or stdin ends."""
     follower = Follower(folder, after)
     source = Input(0)
+    # What is looked at comes first: who asks has done so already.
+    for line in source.lines(_FLUSH):
+        follower.watch(line)
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
