@@ -107,7 +107,7 @@ class RankdeckApp(FrameDiff):
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
-        self.set_interval(LOOK, self._look)
+        self.set_interval(LOOK, self._look, name="look at the fleet")
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         for fault in self._faults():

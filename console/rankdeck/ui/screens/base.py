@@ -59,7 +59,7 @@ class DeckScreen(Screen[None], inherit_bindings=False):
         yield self.key_bar
 
     def on_mount(self) -> None:
-        self.set_interval(self.paint_period, self._tick_if_seen)
+        self.set_interval(self.paint_period, self._tick_if_seen, name="tick")
         self.main.focus()
         self.call_after_refresh(self.refresh_now)
 
