@@ -556,3 +556,30 @@ async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
         app.deck_screen.refresh_now()
         await shows(app, pilot, "● 3 ok")
         await lacks(app, pilot, "◌")
+
+
+async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> None:
+    painted: list[str] = []
+    async with console(stage) as (app, pilot):
+        for screen in (app.home("fleet"), app.home("jobs")):
+            name, tick = screen.deck_name, screen.tick
+            screen.tick = lambda name=name, tick=tick: (painted.append(name), tick())
+        await until(pilot, lambda: "fleet" in painted, "the fleet is not painted")
+        await pilot.press("2")
+        await shows(app, pilot, "no job")
+        painted.clear()
+        await until(pilot, lambda: painted.count("jobs") > 3, "jobs are not painted")
+        assert "fleet" not in painted
+        await pilot.press("1")
+        await until(pilot, lambda: "fleet" in painted, "the fleet is not painted")
+
+
+async def test_behind_a_question_the_picture_goes_on(stage: Stage) -> None:
+    painted: list[str] = []
+    stage.pending_host_key = HostKeyError("node01", "not known", line="node01 key")
+    async with console(stage) as (app, pilot):
+        await until(pilot, lambda: app.screen.is_modal, "nobody asks")
+        fleet = app.home("fleet")
+        tick = fleet.tick
+        fleet.tick = lambda: (painted.append("fleet"), tick())
+        await until(pilot, lambda: len(painted) > 2, "the fleet stands still")

@@ -39,6 +39,14 @@ class DeckScreen(Screen[None], inherit_bindings=False):
     def deck(self) -> "RankdeckApp":
         return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it can be seen, if only behind a question.
+
+        Textual means the screen under an opaque one as well, and paints all anew whenever that changes.
+        """
+        return self.deck.deck_screen is self
+
     def body(self) -> Iterable[Widget]:
         """The widgets between the two bars."""
         raise NotImplementedError
