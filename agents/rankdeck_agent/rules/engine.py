@@ -44,11 +44,11 @@ def _gauge(rows: tuple[tuple[int, Rule], ...]) -> _Gauge:
     )
 
 
-_GAUGES = tuple(
-    (metric, _gauge(plain))
+_GAUGES: Mapping[str, _Gauge] = {
+    metric: _gauge(plain)
     for metric, rows in BY_METRIC.items()
     if (plain := tuple(each for each in rows if not each[1].window))
-)
+}
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,11 @@ def _gauged(
     marks: dict[Key, Mark] = {}
     calm: dict[str, Mapping[str, Number]] = {}
     before = memory.marks
-    for metric, gauge in _GAUGES:
+    marked = {RULE_OF[row].metric for row, _ in before}
+    for metric in dict.fromkeys((*facts.values, *derived.values)):
+        gauge = _GAUGES.get(metric)
         numbers = facts.values.get(metric) or derived.values.get(metric)
-        if not numbers:
+        if gauge is None or not numbers:
             continue
         # The same table as the last time: nothing new came.
         quiet = memory.calm.get(metric) is numbers or _quiet(gauge, numbers, facts)
@@ -90,7 +92,7 @@ def _gauged(
             calm[metric] = numbers
         if quiet:
             # Where nothing can hold, only what was marked before has to be looked at.
-            numbers = _among(gauge, numbers, before)
+            numbers = _among(gauge, numbers, before) if metric in marked else None
         if numbers:
             marks.update(_marked(gauge, numbers, facts, derived, before))
     if before:
