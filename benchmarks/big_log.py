@@ -94,7 +94,8 @@ async def _until(app: RankdeckApp, pilot: Pilot[int], text: str) -> None:
     while text not in text_of(app):
         if time.monotonic() > deadline:
             raise RuntimeError(f"`{text}` never came on the screen:\n{text_of(app)}")
-        await pilot.pause(0.005)
+        # Looking at the screen costs what the agent needs: not too often.
+        await pilot.pause(0.02)
 
 
 async def _its_end(app: RankdeckApp, pilot: Pilot[int], job: str) -> float:
