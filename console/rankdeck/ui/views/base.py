@@ -65,6 +65,10 @@ class Scene:
         """The chosen ranks in their order."""
         return self.choice.ranks(job, self.lines)
 
+    def numbers(self, job: Job) -> tuple[int, ...]:
+        """The chosen ranks by number: for views that show no order, and shall not begin anew with it."""
+        return tuple(sorted(one.rank for one in self.ranks(job)))
+
     def watch(self, ranks: Sequence[int]) -> None:
         """Have these ranks' output fetched from now on, and no other."""
         wanted = tuple(ranks)

@@ -33,24 +33,30 @@ class CollapsedView(Rows):
         self._opened: set[int] = set()
         self.by_time = False
         self._judged = 0.0
-        self.busy = False
+        self.busy = self._settled = False
+        """Whether lines wait to be read; whether all that there were at first have been."""
 
     def enter(self, job: Job) -> None:
-        ranks = [one.rank for one in self._scene.ranks(job)]
+        ranks = self._scene.numbers(job)
         self._scene.watch(ranks)
-        if tuple(ranks) != self._collapse.ranks:
+        if ranks != self._collapse.ranks:
             self._collapse = Collapse({rank: self._scene.log(rank) for rank in ranks})
             self._opened.clear()
+            self._settled = False
         self._table.restart()
-        self.busy = self._collapse.update()
+        self._update()
         self.refresh(job)
 
     def show(self, job: Job) -> None:
-        if tuple(one.rank for one in self._scene.ranks(job)) != self._collapse.ranks:
+        if self._scene.numbers(job) != self._collapse.ranks:
             self.enter(job)
-        self.busy = self._collapse.update()
+        self._update()
         if time.monotonic() - self._judged >= JUDGE:
             self.refresh(job)
+
+    def _update(self) -> None:
+        self.busy = self._collapse.update()
+        self._settled = self._settled or not self.busy
 
     def refresh(self, job: Job) -> None:
         """Make the list anew."""
@@ -61,9 +67,11 @@ class CollapsedView(Rows):
 
     def _title(self, rows: list[Folded]) -> list[Run]:
         collapse = self._collapse
-        odd = sum(row.unusual for row in rows)
+        # Before all is read, ranks that come later would seem to be missing.
+        odd = sum(row.unusual for row in rows) if self._settled else 0
         return [
             (" collapsed ", "title"),
+            ("" if self._settled else " reading … ", "accent"),
             (f" {words.many(len(collapse.ranks), 'rank')}, {words.many(collapse.total, 'line')}, {words.many(len(rows), 'kind')}", "text"),
             (f", {odd} unlike the others" if odd else "", "warn"),
             (f"  {collapse.skipped:,} lines came too fast" if collapse.skipped else "", "warn"),
@@ -71,7 +79,8 @@ class CollapsedView(Rows):
         ]  # fmt: skip
 
     def _entries(self, rows: list[Folded]) -> list[Entry]:
-        silent = self._collapse.silent() if self._collapse.total else ()
+        told = self._settled and self._collapse.total
+        silent = self._collapse.silent() if told else ()
         width = min(max((len(_who(row)) for row in rows[:SHOWN]), default=0), WIDEST)
         entries: list[Entry] = []
         if silent:
@@ -96,12 +105,12 @@ class CollapsedView(Rows):
         head: list[Run] = [
             (" ", "text"),
             column(_who(row), width, "warn" if len(wrote) < row.of else "ok"),
-            column(f" x{times}" if times > 1 else "", 7, "dim"),
+            column(_times(times), 7, "dim"),
             (_decoded(group.text()), role),
         ]
         under = " " * (width + 8)
         more: list[Runs] = []
-        if row.missing:
+        if row.missing and self._settled:
             text = f"{under}missing: {fold_ranks(row.missing)}"
             more.append([(text, "bad")])
         if row.outliers:
@@ -134,6 +143,13 @@ def _outliers(found: Sequence[Outlier]) -> list[str]:
     if (rest := len(numbers) - OUTLIERS) > 0:
         texts.append(f"and {words.many(rest, 'further rank')}")
     return texts
+
+
+def _times(times: int) -> str:
+    """` x30`; ` x51k` where that would be too wide."""
+    if times < 2:
+        return ""
+    return f" x{times}" if times < 10_000 else f" x{times // 1000}k"
 
 
 def _who(row: Folded) -> str:

@@ -59,7 +59,7 @@ class DiffView(Rows):
         self.show(job)
 
     def _ranks(self, job: Job) -> tuple[int, ...]:
-        return self.pair or tuple(one.rank for one in self._scene.ranks(job))
+        return self.pair or self._scene.numbers(job)
 
     @property
     def busy(self) -> bool:

@@ -207,7 +207,7 @@ class MergedView:
         return line.rank if line is not None and line.rank >= 0 else None
 
     def enter(self, job: Job) -> None:
-        ranks = self._scene.ranks(job)
+        ranks = sorted(self._scene.ranks(job), key=lambda one: one.rank)
         self._ranks = tuple(one.rank for one in ranks)
         self._scene.watch(self._ranks)
         logs = {rank: self._scene.log(rank) for rank in self._ranks}
@@ -240,7 +240,7 @@ class MergedView:
         return prefix
 
     def show(self, job: Job) -> None:
-        if tuple(one.rank for one in self._scene.ranks(job)) != self._ranks:
+        if self._scene.numbers(job) != self._ranks:
             self.enter(job)
         self._take_in()
         title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
