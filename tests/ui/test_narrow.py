@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from rankdeck.ui import actions
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
@@ -147,3 +148,36 @@ async def test_messages_from_before_the_first_look_are_on_screen() -> None:
     async with console(stage, (100, 30)) as (app, pilot):
         await pilot.press("4")
         await shows(app, pilot, "an early word")
+
+
+async def test_a_long_message_is_all_there() -> None:
+    stage = Stage(cluster_of(3))
+    text = (
+        "the broker at broker.example:8883 is gone and will be tried again in a while"
+    )
+    told = {"name": "rankdeck", "msg": text, "levelno": logging.ERROR}
+    stage.messages.handle(logging.makeLogRecord(told))
+    async with console(stage, (60, 15)) as (app, pilot):
+        await pilot.press("4")
+        await shows(app, pilot, "the broker at")
+        assert text in " ".join(text_of(app).split())
+
+
+async def test_the_past_names_the_key_that_leads_back() -> None:
+    stage, _ = sample.fleet(3)
+    async with console(stage, (80, 24)) as (app, pilot):
+        key = next(one for one in actions.ACTIONS if one.id == "pause").shown_key
+        await pilot.press(key)
+        await shows(app, pilot, "PAUSED")
+        await shows(app, pilot, f"{key} live")
+        await pilot.press(key)
+        await lacks(app, pilot, "PAUSED")
+
+
+async def test_the_palette_is_ascii_where_all_is() -> None:
+    async with console(mixed(), (100, 30), ascii=True) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await shows(app, pilot, "Search for commands")
+        page = text_of(app).replace("Search for commands…", "")
+
+    assert page.isascii()

@@ -250,6 +250,8 @@ def _frame(frame: Row) -> list[Any]:
 
 
 def _why_no_stacks(spy: str, rows: list[Row]) -> str:
+    if not rows:
+        return ""
     if not spy:
         return "py-spy is not on the PATH of this node"
     if rows and not any(row["stacks"] for row in rows):

@@ -19,6 +19,11 @@ async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         await session.following.caught_up()
         job = session.jobs.find(options.job)
+        if job.state.final and not options.json:
+            output.say(
+                f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
+            )
+            return codes.OK
         output.progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
         found = await session.inspect(job.id)
     if options.json:

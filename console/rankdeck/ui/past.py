@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.past import SUMMARY, Frame
-from rankdeck.ui import words
+from rankdeck.ui import actions, words
 from rankdeck.ui.columns import NUMBERS
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, cut
 from rankdeck.ui.widgets.gauges import sparkline
 
 EVENTS = 30
+LIVE = next(one.shown_key for one in actions.ACTIONS if one.id == "pause")
 TITLES: Mapping[str, str] = {column.metric: column.title for column in NUMBERS}
 SAY = {column.metric: column.say for column in NUMBERS}
 
@@ -29,7 +30,10 @@ def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
 def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
     """That this is not now."""
     text = f" PAUSED at {words.clock(moment)}, {words.age(now - moment)} ago "
-    return [(text, "warn"), (f" {glyphs.dot} , . step  < > ten steps  p live", "dim")]
+    return [
+        (text, "warn"),
+        (f" {glyphs.dot} , . step  < > ten steps  {LIVE} live", "dim"),
+    ]
 
 
 def page(

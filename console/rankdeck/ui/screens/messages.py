@@ -1,5 +1,6 @@
 """What Rankdeck itself has to say, newest last."""
 
+import textwrap
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -8,7 +9,7 @@ from textual.widget import Widget
 from rankdeck.model.text import printable
 from rankdeck.ui import words
 from rankdeck.ui.screens.base import DeckScreen
-from rankdeck.ui.widgets.canvas import Runs, fit
+from rankdeck.ui.widgets.canvas import Runs, fit, length
 from rankdeck.ui.widgets.text import TextPage
 
 NO_MATCH = "no message matches the filter; esc shows all"
@@ -44,7 +45,13 @@ class MessagesScreen(DeckScreen):
 
     def tick(self) -> None:
         messages = self.deck.session.messages
-        seen = (messages, messages.total, self._filter, self.deck.glyphs)
+        seen = (
+            messages,
+            messages.total,
+            self._filter,
+            self.deck.glyphs,
+            self.size.width,
+        )
         if seen == self._seen:
             return
         self._seen = seen
@@ -56,15 +63,15 @@ class MessagesScreen(DeckScreen):
             if self._filter.lower() not in text.lower():
                 continue
             sign, role = signs.get(record.level, ("  info ", "dim"))
-            source = fit(printable(record.source), 14, self.deck.glyphs.more)
-            lines.append(
-                [
-                    (f" {words.clock(record.at)}  ", "dim"),
-                    (sign, role),
-                    (f"  {source}  ", "accent"),
-                    (printable(record.text), "text"),
-                ]
-            )
+            head: Runs = [
+                (f" {words.clock(record.at)}  ", "dim"),
+                (sign, role),
+                (
+                    f"  {fit(printable(record.source), 14, self.deck.glyphs.more)}  ",
+                    "accent",
+                ),
+            ]
+            lines += _wrapped(head, printable(record.text), self.size.width)
         nothing = NO_MATCH if self._filter else "nothing to report"
         self.page.show(lines or [[(f" {nothing}", "dim")]])
         if at_end:
@@ -84,3 +91,11 @@ class MessagesScreen(DeckScreen):
         filtered = bool(self._filter)
         self.typed("")
         return filtered
+
+
+def _wrapped(head: Runs, text: str, width: int) -> list[Runs]:
+    """A message with its text in a column of its own, as many lines as it takes."""
+    blank = " " * length(head)
+    first, *others = textwrap.wrap(text, max(width - len(blank) - 1, 20)) or [""]
+    rest: list[Runs] = [[(blank, "dim"), (line, "text")] for line in others]
+    return [[*head, (first, "text")], *rest]
