@@ -13,6 +13,7 @@ from rankdeck.demo.cluster import status
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.opening import Opening
+from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.settings import UiSettings
 
 LIMIT = 40.0
@@ -28,10 +29,20 @@ async def draw() -> str:
         await pilot.pause(1)
         await pilot.press("enter")
         async with asyncio.timeout(LIMIT):
-            while not any(job.state.final for job in app.session.jobs.all()[:1]):
+            while not over(app):
                 await pilot.pause(0.2)
         await pilot.pause(1)
         return plain_fonts(app.export_screenshot(title="rankdeck"))
+
+
+def over(app: RankdeckApp) -> bool:
+    """Whether the job that was started is on the screen, and has ended."""
+    screen = app.screen
+    return (
+        isinstance(screen, JobScreen)
+        and screen.job is not None
+        and screen.job.state.final
+    )
 
 
 def plain_fonts(svg: str) -> str:
