@@ -36,8 +36,8 @@ from rankdeck.ui.settings import UiSettings
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
-LOOK = 0.05
-"""Seconds between two looks at what no screen looks at; the turn of each node comes once per paint."""
+JUDGE = 0.05
+"""Seconds between two looks at a part of the nodes; the turn of each comes once per paint."""
 
 
 class RankdeckApp(FrameDiff):
@@ -107,7 +107,8 @@ class RankdeckApp(FrameDiff):
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
-        self.set_interval(LOOK, self._look, name="look at the fleet")
+        self.set_interval(PAINT, self._look, name="look")
+        self.set_interval(JUDGE, self._count, name="judge")
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         for fault in self._faults():
@@ -164,10 +165,9 @@ class RankdeckApp(FrameDiff):
         self.set_timer(LEAVE_LIMIT, lambda: self.exit(1 if self.trouble else 0))
 
     def _look(self) -> None:
-        """What no screen looks at: counts, questions, a terminal that reads again."""
+        """What no screen looks at: questions, a terminal that reads again, a quiet moment."""
         self.pay_frame_debt()
         self._quiet.look()
-        self._count()
         question = self.session.pending_host_key
         if question is not None and question is not self._asked:
             self._asked = question
@@ -192,7 +192,7 @@ class RankdeckApp(FrameDiff):
             self._fresh |= self.levels.keys()
             self.judged += 1
             self.summary = Counter(self.levels.values())
-        changed = fleet.take_changes(LOOK / PAINT)
+        changed = fleet.take_changes(JUDGE / PAINT)
         self._fresh |= changed
         levels = {name: fleet.node(name).health.level for name in changed}
         if any(self.levels[name] is not level for name, level in levels.items()):
