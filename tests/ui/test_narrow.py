@@ -165,11 +165,14 @@ async def test_a_long_message_is_all_there() -> None:
 
 async def test_the_past_names_the_key_that_leads_back() -> None:
     stage, _ = sample.fleet(3)
-    async with console(stage, (80, 24)) as (app, pilot):
+    async with console(stage, (60, 15)) as (app, pilot):
         key = next(one for one in actions.ACTIONS if one.id == "pause").shown_key
         await pilot.press(key)
         await shows(app, pilot, "PAUSED")
         await shows(app, pilot, f"{key} live")
+        await pilot.press("enter")
+        await shows(app, pilot, "nothing is remembered")
+        await pilot.press("escape")
         await pilot.press(key)
         await lacks(app, pilot, "PAUSED")
 

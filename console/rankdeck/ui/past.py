@@ -32,7 +32,7 @@ def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
     text = f" PAUSED at {words.clock(moment)}, {words.age(now - moment)} ago "
     return [
         (text, "warn"),
-        (f" {glyphs.dot} , . step  < > ten steps  {LIVE} live", "dim"),
+        (f" {glyphs.dot} {LIVE} live  , . step  < > ten steps", "dim"),
     ]
 
 
@@ -100,4 +100,4 @@ def _before(
                 (text, "text"),
             ]
         )
-    return lines
+    return lines if lines[2:] else [*lines, [("   nothing is remembered", "dim")]]
