@@ -170,7 +170,7 @@ async def test_the_past_names_the_key_that_leads_back() -> None:
         await pilot.press(key)
         await shows(app, pilot, "PAUSED")
         await shows(app, pilot, f"{key} live")
-        await pilot.press("enter")
+        await pilot.press("down", "enter", "end")
         await shows(app, pilot, "nothing is remembered")
         await pilot.press("escape")
         await pilot.press(key)
