@@ -167,7 +167,7 @@ async def test_the_lens_says_who_is_elsewhere(stage: Stage, size) -> None:
             "15 in all_reduce (train.py:8), 1 in load_batch (train.py:3): rank 2",
         )
         await pilot.press("escape")
-        await shows(app, pilot, "16 running")
+        await shows(app, pilot, "16 ranks")
 
 
 @pytest.mark.parametrize("size", SIZES)
