@@ -149,9 +149,11 @@ def test_the_only_cluster_file_is_meant(home: Path) -> None:
     assert "n2" in rankdeck(home, "nodes").stdout
 
 
-@pytest.mark.parametrize("backend", ["slurm", "kubernetes"])
+@pytest.mark.parametrize(
+    ("backend", "missing"), [("slurm", "slurm: {login: HOST}"), ("kubernetes", "--dry-run")]
+)  # fmt: skip
 def test_a_scheduler_gets_a_document_and_a_launch_is_refused(
-    home: Path, backend: str
+    home: Path, backend: str, missing: str
 ) -> None:
     (home / "site.yaml").write_text(
         f"cluster: site\nbackend: {backend}\nnodes: [{{name: 'n[1-2]', slots: 2}}]\n"
@@ -165,7 +167,7 @@ def test_a_scheduler_gets_a_document_and_a_launch_is_refused(
     assert document.returncode == 0, document.stderr
     assert document.stdout.startswith(("#!/bin/bash\n#SBATCH", "apiVersion: "))
     assert refused.returncode != 0
-    assert "--dry-run" in refused.stderr.splitlines()[-1]
+    assert missing in refused.stderr.splitlines()[-1]
 
 
 def test_a_dry_run_prints_every_command_and_starts_nothing(home: Path) -> None:

@@ -80,10 +80,15 @@ class SlurmBackend(SshBackend):
     name: ClassVar[str] = "slurm"
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """One node, the login node, with all ranks; `text` is the script for hands."""
-        login = options(cluster, spec, "slurm").get("login", "")
-        text = script(cluster, spec, job)
-        plan = document_plan(cluster, spec, job, [login] * spec.nodes, text)
+        """One node, the login node, with all ranks; `text` is the script for hands.
+
+        Where the cluster file names no login node there is only that script.
+        """
+        login = cluster.options.get("login", "")
+        names = [f"{job}-node{number}" for number in range(spec.nodes)]
+        plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
+        if not login:
+            return plan
         submitter = NodePlan(
             job=job,
             node=login,
@@ -103,7 +108,7 @@ class SlurmBackend(SshBackend):
 
     async def launch(self, plan: Plan) -> Plan:
         """Submit it; raises LaunchError also where no login node is named."""
-        if not plan.nodes[0].node:
+        if not plan.nodes[0].processes:
             raise LaunchError(
                 "start",
                 f"where is sbatch? Name the login node in the file of `{plan.cluster}`: `slurm: {{login: HOST}}`",
