@@ -179,13 +179,21 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
     assert [line["text"] for line in lines] == [f"line {n}" for n in range(100)]
 
 
+def runs(operator: Operator, name: str) -> bool:
+    ours = (job for job in operator.objects("jobs") if job["name"] == name)
+    return any(
+        rank["state"] == "running" and rank["node"] == "n3"
+        for job in ours
+        for rank in job["ranks"]
+    )
+
+
 def test_a_crashed_node_stops_the_others(operator: Operator) -> None:
     with operator.start(
         "run", operator.job_file(SLEEPERS), "--json", "--no-preflight"
     ) as watcher:
-        wait_until(
-            lambda: operator.lab.processes("n3", "sleep 600") > 0, 40, "the job on n3"
-        )
+        # Not by its processes: those are there before the console knows that all has started.
+        wait_until(lambda: runs(operator, "sleepers"), 40, "the job on n3")
         operator.lab.crash("n3")
         try:
             out, err = watcher.communicate(timeout=LIMIT)
