@@ -1,12 +1,11 @@
 """Containers of a job that a runtime still remembers once their processes are gone."""
 
 import fcntl
-import subprocess
 import time
 from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.text import plain
+from rankdeck_agent.job.outside import ask
 
 _LIMIT = 20.0
 """Seconds in all: Podman alone waits 5 for a container whose conmon was killed."""
@@ -50,18 +49,6 @@ def _clear(runtime: str, folder: RunFolder) -> str:
 
 
 def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
-    """Why the command failed, or "", and the words it wrote."""
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=max(1.0, deadline - time.monotonic()),
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return plain(str(error), 200), []
-    if done.returncode == 0:
-        return "", done.stdout.decode("utf-8", "replace").split()
-    said = done.stderr.decode("utf-8", "replace").strip()
-    return plain(said, 200) or f"exit {done.returncode}", []
+    """Why the command failed, or "", and the words it wrote where it did not."""
+    why, said = ask(argv, max(1.0, deadline - time.monotonic()))
+    return why, [] if why else said.split()

@@ -1,11 +1,11 @@
 """The Slurm job of a run folder, once whoever submitted it is gone."""
 
 import os
-import subprocess
 import time
 from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.outside import ask
 from rankdeck_agent.job.text import plain
 
 _LIMIT = 20.0
@@ -34,23 +34,9 @@ def remove(folder: RunFolder) -> list[dict[str, Any]]:
 
 def _state(number: str, path: str) -> str:
     """What squeue says of the job; "" once it is no longer there."""
-    said, error = _run(path, "squeue", "--noheader", "--job", number, "--format=%T")
-    return said or ("" if not error or _OVER in error else error)
+    error, said = _run(path, "squeue", "--noheader", "--job", number, "--format=%T")
+    return plain(said, 200) or ("" if not error or _OVER in error else error)
 
 
 def _run(path: str, *argv: str) -> tuple[str, str]:
-    """What the command wrote, and why it failed, or ""."""
-    try:
-        done = subprocess.run(
-            argv,
-            env={**os.environ, "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return "", plain(str(error), 200)
-    said = plain(done.stdout.decode("utf-8", "replace").strip(), 200)
-    error = plain(done.stderr.decode("utf-8", "replace").strip(), 200)
-    return said, (error or f"exit {done.returncode}") if done.returncode else ""
+    return ask(argv, _LIMIT, {**os.environ, "PATH": path})

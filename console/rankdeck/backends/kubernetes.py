@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import yaml
 
+from rankdeck.backends.base import Follower
 from rankdeck.backends.submitted import (
-    Submitted,
     document_plan,
     gpus_per_node,
     options,
@@ -16,7 +16,7 @@ from rankdeck.backends.submitted import (
 from rankdeck.backends.tokens import shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.job import CancelReport, JobSpec, Launch, Plan
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 
 Object = dict[str, Any]
@@ -28,10 +28,13 @@ DEFAULT_PORT = "29500"
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
-class KubernetesBackend(Submitted):
+class KubernetesBackend:
     """Writes the manifest; applying it is the user's."""
 
     name: ClassVar[str] = "kubernetes"
+
+    def __init__(self, *_links: object) -> None:
+        """Needs no connection and no agent; the session offers them to every backend."""
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """The manifest as the plan's text."""
@@ -39,6 +42,24 @@ class KubernetesBackend(Submitted):
         middle = "worker-" if spec.launch is Launch.MPI else ""
         pods = [f"{name}-{middle}{i}" for i in range(spec.nodes)]
         return document_plan(cluster, spec, job, pods, manifest(cluster, spec, job))
+
+    async def launch(self, plan: Plan) -> Plan:
+        raise _not_yet("launching")
+
+    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
+        raise _not_yet("following")
+
+    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
+        raise _not_yet("cancelling")
+
+
+def _not_yet(what: str) -> LaunchError:
+    """Why a job cannot be driven on this backend, and what can be done instead."""
+    return LaunchError(
+        "start",
+        f"{what} kubernetes jobs is not yet possible from Rankdeck; "
+        "`run --dry-run` prints the script to submit by hand",
+    )
 
 
 def job_name(job: str) -> str:

@@ -1,40 +1,11 @@
-"""What slurm and kubernetes have in common: ranks without nodes yet, and what is missing."""
+"""What slurm and kubernetes have in common: options, and a plan whose ranks have no nodes yet."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
-from rankdeck.backends.base import Follower
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Launch, Plan
+from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck_agent.wire import NodePlan
-
-
-class Submitted:
-    """A backend that only plans: its document is the user's to submit."""
-
-    name: ClassVar[str]
-
-    def __init__(self, *_links: object) -> None:
-        """Needs no connection and no agent; the session offers them to every backend."""
-
-    async def launch(self, plan: Plan) -> Plan:
-        raise _not_yet("launching", self.name)
-
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        raise _not_yet("following", self.name)
-
-    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
-        raise _not_yet("cancelling", self.name)
-
-
-def _not_yet(what: str, backend: str) -> LaunchError:
-    """Why a job cannot be driven on this backend, and what can be done instead."""
-    return LaunchError(
-        "start",
-        f"{what} {backend} jobs is not yet possible from Rankdeck; "
-        "`run --dry-run` prints the script to submit by hand",
-    )
 
 
 def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:

@@ -1,5 +1,6 @@
 """What can be done with a job: start, cancel, look into it, start it again, replay it."""
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.errors import RankdeckError
@@ -54,8 +55,13 @@ async def _launch(deck: "RankdeckApp", spec: "JobSpec") -> None:
         copied = printable(progress_words(progress))
         deck.say(f"{printable(spec.name)}: image {copied}")
 
+    await _open(deck, deck.session.launch(spec, tell))
+
+
+async def _open(deck: "RankdeckApp", made: Awaitable[str]) -> None:
+    """Show the job once it is there, or say why it is not."""
     try:
-        job_id = await deck.session.launch(spec, tell)
+        job_id = await made
     except RankdeckError as error:
         deck.say(printable(str(error)), "bad")
         return
@@ -117,18 +123,8 @@ def replay(deck: "RankdeckApp", job_id: str = "", speed: float = SPEED) -> None:
     if not (job_id := job_id or shown(deck)):
         return
     deck.say(f"reading {printable(job_id)} back from its nodes …", "dim")
-    work = _replay(deck, job_id, speed)
+    work = _open(deck, deck.session.replay(job_id, speed))
     deck.run_worker(work, name="replay", group="replay", exclusive=True)
-
-
-async def _replay(deck: "RankdeckApp", job_id: str, speed: float) -> None:
-    try:
-        fresh = await deck.session.replay(job_id, speed)
-    except RankdeckError as error:
-        deck.say(printable(str(error)), "bad")
-        return
-    deck.say("")
-    deck.open_job(fresh)
 
 
 def show_first(deck: "RankdeckApp") -> None:
