@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out."""
+"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `faults` has options of its own."""
 
 import argparse
 import json
@@ -25,6 +25,8 @@ HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["faults"]:
+        return import_module("benchmarks.faults").main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="one object a line")

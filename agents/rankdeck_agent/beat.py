@@ -232,7 +232,7 @@ def _trouble(reading: Optional[Reading]) -> str:
     """Why a whole collector failed; "" where at most some of its values did."""
     if reading is None or reading.trouble:
         return clean(reading.trouble, 200) if reading else ""
-    if reading.values or reading.pending or not reading.failed:
+    if reading.limited or reading.values or reading.pending or not reading.failed:
         return ""
     return clean(next(iter(reading.failed.values())), 200)
 

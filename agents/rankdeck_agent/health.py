@@ -85,7 +85,7 @@ def _lines(node: str, judged: Health) -> list[str]:
     parts = [
         f"{counted[level]} {level.word}" for level in sorted(counted, reverse=True)
     ]
-    parts.append(coverage_words(judged.evaluated, judged.checks))
+    parts.append(coverage_words(judged))
     word = NAGIOS[judged.level][1]
     return [
         f"RANKDECK {word}: {node}: {', '.join(parts)}",
@@ -107,6 +107,7 @@ def _object(
         "code": NAGIOS[judged.level][0],
         "evaluated": judged.evaluated,
         "checks": judged.checks,
+        "limits": judged.limits,
         "reasons": [
             {
                 "check": reason.check,

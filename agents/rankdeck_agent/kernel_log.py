@@ -9,9 +9,8 @@ from typing import BinaryIO
 
 from rankdeck_agent.files import clean, reason
 from rankdeck_agent.kernel_lines import LINE_LIMIT, Found, Lines
+from rankdeck_agent.kernel_records import RING, open_ring, records
 
-RING = "/dev/kmsg"
-_RECORD_LIMIT = 8192
 _READ_LIMIT = 65536
 
 
@@ -37,9 +36,9 @@ def _open(path: str, stack: contextlib.ExitStack) -> Iterator[bytes]:
     if path == "-":
         return _lines(sys.stdin.buffer)
     if path in ("", RING):
-        handle = os.open(RING, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = open_ring()
         stack.callback(os.close, handle)
-        return _records(handle)
+        return records(handle)
     return _lines(stack.enter_context(open(path, "rb")))  # noqa: PTH123  a Path costs an import
 
 
@@ -52,18 +51,6 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
         while not line.endswith(b"\n") and len(line) == _READ_LIMIT:
             line = file.readline(_READ_LIMIT)
-
-
-def _records(handle: int) -> Iterator[bytes]:
-    """What the kernel's ring holds now, one record each."""
-    while True:
-        try:
-            yield os.read(handle, _RECORD_LIMIT).partition(b"\n")[0]
-        except BlockingIOError:  # noqa: PERF203  each record for itself
-            return
-        except BrokenPipeError:
-            # Overwritten while we read: the next read goes on at the oldest that is left.
-            continue
 
 
 def _print_events(source: Iterator[bytes], *, as_json: bool) -> None:

@@ -1,5 +1,13 @@
 """Names that both sides know, apart from what is costly to load."""
 
+import errno
+
+LOG_CLOSED = {
+    errno.EPERM: "the kernel log may not be read: set kernel.dmesg_restrict=0, or install the agent (it gets CAP_SYSLOG)",
+    errno.EACCES: "the kernel log may not be read: add the user to the group of /dev/kmsg, often adm",
+}
+"""Why `kernel.events` is not there for want of a permission: less is checked, and nothing is wrong."""
+
 JOB_VARIABLE = "RANKDECK_JOB"
 """In the environment of every process of a job: how cancel finds them."""
 NODE_VARIABLE = "RANKDECK_NODE"

@@ -375,21 +375,24 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 
 # The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
 # line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
-#   ready    pid, boot                     the supervisor stands
+#   ready    pid, boot, addresses (IP)     the supervisor stands
 #   started  rank, pid                     a rank began (elsewhere: host in the place of pid)
-#   exited   rank, code | null, signal | null
+#   exited   rank, code | null, signal | null (both null: nobody knows), and where it failed: said (its last lines,
+#            oldest first), kernel (lines about its processes), activity (its last look: [state, wchan, cores])
 #   process  name, pid                     a launcher or daemon began
-#   ended    name, code | null, signal | null
+#   ended    name, code | null, signal | null, and where it failed: said (of all launchers here)
 #   spawn    id, host, command             the launcher asks for a daemon on a host
 #   answered id, ok, text
-#   trouble  text                          one sentence for the operator
-#   cancel   grace
+#   trouble  text (a sentence for the operator); where the supervisor is gone: gone (when it last wrote, epoch
+#            seconds), running (ranks that still run)
+#   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
 #   closed   -                             nothing more will come from this node
 # The stream adds frames that are not in the file:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
 #   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched
-#   now      at, closing                every 2 s, after what there was: liveness, clock, and whether
-#                                       `closed` is held back until the output is sent
+#   activity at, rows [[rank, state, wchan, cores, share of system time | null], ...]: what the
+#            ranks of this node do, as the supervisor saw it; sent when it has looked again
+#   now      at, closing (`closed` is held back until the output is sent), ended (when it closed): every 2 s, after the rest
 #   from     watch, r, s, o, at            where an offset that counts from the end is
 # stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}, "number": n},
 # each replacing the one before; an offset below 0 counts from the end, and a `from` frame with n says

@@ -1,5 +1,6 @@
 """Every error the user can meet, each one sentence that says who, where and what now."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -39,6 +40,16 @@ class ConfigError(RankdeckError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class UntrustedError(ConfigError):
+    """A file would run or read what nobody has agreed to; `file` is its path."""
+
+    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+        super().__init__(problems)
+        self.file = file
+        hint = f"not used before you agree: look at it, then say `rankdeck trust {shlex.quote(file)}`"
+        self.args = (f"{self}\n{file}: {hint}",)
 
 
 class UnknownFileError(ConfigError):
@@ -86,6 +97,10 @@ class LaunchError(RankdeckError):
     def __init__(self, stage: str, why: str) -> None:
         self.stage = stage
         super().__init__(why)
+
+
+class HistoryError(RankdeckError):
+    """What somebody said could not be written down."""
 
 
 class UnknownPluginError(RankdeckError):

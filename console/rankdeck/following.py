@@ -4,14 +4,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import Followed, Job, State
-from rankdeck.rules.abort import countdown_for
+from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, State
+from rankdeck.rules.abort import countdown_for, reason
 from rankdeck.state.chronicle import Chronicle
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobrows import Turn
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.stalls import notice_stalls
 
@@ -21,10 +23,18 @@ LOOK_PERIOD = 0.02
 START_LIMIT = 75.0
 """Longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
+LINGER = 20.0
+"""Seconds in which the nodes of a job may still say themselves that it has ended."""
 BACKLOG = 1 << 20
 """Bytes of earlier output fetched when a rank comes on screen."""
 
 Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Cancel(Protocol):
+    """Ends every process of a job; `by` tells its nodes who asks (wire.py)."""
+
+    def __call__(self, job_id: str, *, by: str) -> Awaitable[object]: ...
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
@@ -50,10 +60,10 @@ class Following:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
+        self._told: dict[str, float] = {}
+        """Since when a job that is followed has ended for another console, and not for us."""
 
-    def begin(
-        self, backend: Backend, cancel: Callable[[str], Awaitable[object]]
-    ) -> None:
+    def begin(self, backend: Backend, cancel: Cancel) -> None:
         """Follow through this backend; `cancel` ends a job of which a part has failed."""
         self._backend = backend
         self._start(self._judge(cancel))
@@ -117,6 +127,22 @@ class Following:
         self._followers[job.id] = follower
         self._pumps[job.id] = self._start(self._pump(job.id, follower))
 
+    def take_up(self, job: Job) -> None:
+        """Go on with a job that another console, or an earlier one, has written down."""
+        self.jobs.restore(job, seen=self._chronicle.last_seen(job.id))
+        if not job.state.final:
+            self.follow(job)
+
+    def _learn(self, turn: Turn) -> None:
+        """Take in what another console did to a job."""
+        known, job = self.jobs.knows(turn.id), turn.job
+        if turn.gone and known and turn.id not in self._followers:
+            self.jobs.forget(turn.id)
+        elif job is not None and not known:
+            self.take_up(job)
+        elif job is not None:
+            self.jobs.tell(job)
+
     async def _pump(self, job_id: str, follower: Follower) -> None:
         try:
             async for event in follower:
@@ -124,13 +150,22 @@ class Following:
                 self._chronicle.take(event)
                 if hear := self._listeners.get(job_id):
                     hear(event)
+                if self._is_missed(event):
+                    follower.give_up_lost()
         except RankdeckError as error:
             self.jobs.note(job_id, str(error))
         finally:
             self._followers.pop(job_id, None)
+            self.jobs.output_over(job_id)
             self._chronicle.save(self.jobs.job(job_id), time.time())
 
-    async def _judge(self, cancel: Callable[[str], Awaitable[object]]) -> None:
+    def _is_missed(self, event: Followed) -> bool:
+        """Whether a node went away whose part of the job is over: it is not waited for."""
+        if not isinstance(event, NodeEvent) or event.kind != "lost":
+            return False
+        return self.jobs.job(event.job).state.final
+
+    async def _judge(self, cancel: Cancel) -> None:
         """Begin and carry out gang aborts."""
         while True:
             await asyncio.sleep(TICK)
@@ -139,30 +174,48 @@ class Following:
                 if job.id not in self._followers or job.id in self._held:
                     continue
                 if job.countdown is None:
-                    if countdown := countdown_for(job, now):
-                        log.warning(
-                            "%s; stopping the others",
-                            countdown.why,
-                            extra={"source": job.id},
-                        )
-                        self.jobs.set_countdown(job.id, countdown)
+                    self._begin_countdown(job, now)
                 elif now >= job.countdown.deadline:
                     self._held.add(job.id)
                     self._start(self._abort(job.id, cancel))
+                elif (why := reason(job)) != job.countdown.why:
+                    self._correct_countdown(job, job.countdown, why)
 
-    async def _abort(
-        self, job_id: str, cancel: Callable[[str], Awaitable[object]]
-    ) -> None:
+    def _begin_countdown(self, job: Job, now: float) -> None:
+        if countdown := countdown_for(job, now):
+            log.warning(
+                "%s; stopping the others", countdown.why, extra={"source": job.id}
+            )
+            self.jobs.set_countdown(job.id, countdown)
+
+    def _correct_countdown(self, job: Job, countdown: Countdown, why: str) -> None:
+        """Name who failed as it is known now; stop counting where nobody has after all."""
+        changed = replace(countdown, why=why) if why else None
+        log.warning(
+            "%s", why or "the node answers again: the job goes on",
+            extra={"source": job.id},
+        )  # fmt: skip
+        self.jobs.set_countdown(job.id, changed)
+
+    async def _abort(self, job_id: str, cancel: Cancel) -> None:
         try:
-            await cancel(job_id)
+            await cancel(job_id, by="abort")
         except RankdeckError as error:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
     def save(self, now: float) -> None:
-        """Judge who stalls, and write down what is new of every job."""
+        """Judge who stalls, write down what is new of every job, read what others wrote."""
         self.notice_stalls()
         for job_id in tuple(self._followers):
             self._chronicle.save(self.jobs.job(job_id), now)
+        for turn in self._chronicle.news():
+            self._learn(turn)
+        for job_id, follower in tuple(self._followers.items()):
+            if not self.jobs.only_told(job_id):
+                self._told.pop(job_id, None)
+            elif now - self._told.setdefault(job_id, now) > LINGER and follower.current:
+                # Its lost nodes would be asked for ever: another console has given them up.
+                self._start(follower.close())
 
     def notice_stalls(self) -> None:
         """Judge now who should be heard and is not, in every job that is followed."""

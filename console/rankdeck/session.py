@@ -9,6 +9,7 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
+    Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from typing import Any
 from rankdeck import plugins
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
+from rankdeck.backends.found import ask_what_runs
 from rankdeck.backends.inspect import inspect_job
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.ranges import Ranges, Reading
@@ -27,16 +29,12 @@ from rankdeck.backends.replay import play, read_replay
 from rankdeck.backends.report import TAIL, Source, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
-from rankdeck.errors import HostKeyError, RankdeckError
+from rankdeck.errors import BrokerError, HostKeyError, RankdeckError
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import Carrier
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import (
-    CancelReport,
-    JobSpec,
-    Plan,
-)
+from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
 from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Means, preflight
@@ -49,13 +47,23 @@ from rankdeck.state.chronicle import Chronicle, node_health
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
+from rankdeck.state.launching import is_launched, launch_of
 from rankdeck.state.messages import Messages
+from rankdeck.state.nodenotes import NodeNotes
 from rankdeck.state.switches import Switches
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.link import Link, open_link
 from rankdeck.telemetry.setup import Telemetry
 
+log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
+ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
+"""Seconds in which nodes say what runs on them: somebody waits, or nobody."""
+FOUND = "found on its nodes: another console, or one whose history is gone, started it"
+LAUNCH_LIMIT = 120.0
+"""Seconds that a cancel waits for another console that is starting the job."""
+HEAR_AFTER = 1.0
+"""Seconds after which a command that shows a job listens to its nodes too."""
 
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 
@@ -73,8 +81,9 @@ class Session:
         self.messages = Messages()
         self.questions = Questions()
         self._history = history
-        self._chronicle = Chronicle(history, self.fleet)
+        self._chronicle = Chronicle(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
+        self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
         self._tasks = tasks
         self._backend: Backend
         self._connections: Connections
@@ -83,6 +92,10 @@ class Session:
         self.images: Carrier
         self.following = Following(self.jobs, self.fleet, self._chronicle, self._start)
         self._background: list[asyncio.Task[None]] = []
+        self._listens = False
+        """Whether telemetry is heard, here or by whoever opened the session."""
+        self._judges = False
+        """Whether nobody else takes the changes of the fleet."""
 
     # ---- jobs
 
@@ -130,26 +143,71 @@ class Session:
     async def launch(self, spec: JobSpec, tell: TellCopy = lambda _: None) -> str:
         """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done.
 
-        Nodes that lack its image get it first; `tell` hears how far that is.
+        Nodes that lack its image get it first; `tell` hears how far that is. Before anything
+        starts the job is in the history: a console that is killed leaves none that nobody knows.
         """
         plan = self.plan(spec)
         if self._backend.name == "ssh":
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
-        plan = await self._backend.launch(plan)
-        job = self.jobs.add(plan, time.time())
-        self._chronicle.save(job, time.time())
-        self.following.follow(job)
-        return job.id
+        with launch_of(plan.job):
+            self._keep(self.jobs.add(plan, time.time()))
+            await self._start_on_nodes(plan)
+        self.following.follow(self.jobs.job(plan.job))
+        return plan.job
 
-    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+    async def _start_on_nodes(self, plan: Plan) -> None:
+        why = "its launch was interrupted"
+        try:
+            launched = await self._backend.launch(plan)
+            why = ""
+        except RankdeckError as error:
+            why = str(error)
+            raise
+        finally:
+            if why:
+                self._keep(self.jobs.refused(plan.job, why))
+        if launched != plan:
+            self.jobs.planned(launched)
+            self._history.plan(launched)
+
+    async def find_running(self, limit: float = ASK_LIMIT) -> dict[str, str]:
+        """Take up jobs that run on the nodes and that the history does not know.
+
+        Gives node -> why it told nothing within `limit` seconds.
+        """
+        if self._backend.name != "ssh":
+            return {}
+        names = [node.name for node in self.cluster.nodes]
+        found, silent = await ask_what_runs(
+            self._connections, self._agents, self.cluster.name, names, limit
+        )
+        for plan, created in found.values():
+            if not self.jobs.knows(plan.job) and not self._history.knows(plan.job):
+                self.jobs.add(plan, created)
+                self.jobs.note(plan.job, FOUND)
+                self._keep(self.jobs.job(plan.job))
+                self.following.follow(self.jobs.job(plan.job))
+        return silent
+
+    async def _find_in_background(self) -> None:
+        await self.find_running(LOOK_LIMIT)
+
+    def _keep(self, job: Job) -> None:
+        self._chronicle.save(job, time.time())
+
+    async def cancel(
+        self, job_id: str, grace: float | None = None, *, by: str = "user"
+    ) -> CancelReport:
         """End every process of the job, and prove it."""
         job = self.jobs.job(job_id)
         if job.clock is not None:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
         self.following.hold(job_id)
-        report = await self._backend.cancel(
-            job.plan, job.plan.grace if grace is None else grace
-        )
+        # What is started after a node was asked to end it would be left.
+        await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)
+        self.jobs.cancelling(job_id, time.time(), abort=by == "abort")
+        grace = job.plan.grace if grace is None else grace
+        report = await self._backend.cancel(job.plan, grace, by=by)
         if job.state.final and not report.left and not report.unverified:
             report = replace(report, state=job.state)
         self.jobs.cancelled(job_id, report)
@@ -180,6 +238,11 @@ class Session:
         self.following.play(fresh, play(self.jobs, shown, speed))
         return fresh
 
+    @property
+    def history_trouble(self) -> str:
+        """Why nothing is written down now, as a sentence; "" where it is."""
+        return self._history.trouble
+
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no gang abort."""
         self.following.hold(job_id)
@@ -203,7 +266,10 @@ class Session:
         return Installer(self._connections, self._agents, system=system, dry=dry)
 
     def acknowledge(self, ack: Ack) -> None:
-        """Keep what an operator said of a node; an `until` in the past takes it back."""
+        """Keep what an operator said of a node; an `until` in the past takes it back.
+
+        Raises HistoryError.
+        """
         self._nodes_log.acknowledge(ack, self.fleet)
 
     # ---- opening and closing
@@ -219,18 +285,50 @@ class Session:
         self.following.begin(self._backend, self.cancel)
         self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
-            self.jobs.restore(job)
-            if not job.state.final:
-                self.following.follow(job)
+            self.following.take_up(job)
         self._nodes_log.recall(self.fleet, time.time())
         self._start(self._save())
         if link is not None:
             self._start(collect(self.cluster, self.switches))
-            telemetry = Telemetry(connections, link, self.fleet)
-            for node in self.cluster.nodes:
-                self._background.append(
-                    agents.attach_telemetry(node.name, telemetry, self._tasks)
-                )
+            self._start(self._find_in_background())
+            self._attach(link, (node.name for node in self.cluster.nodes))
+
+    def hear(self, nodes: Iterable[str]) -> None:
+        """Listen to the telemetry of these nodes too, while the session is open.
+
+        Nobody waits for it: what they say is there when it comes. For sessions that were
+        opened without telemetry; others hear every node already.
+        """
+        if not self._listens:
+            self._listens = self._judges = True
+            self._start(self._hear(tuple(nodes)))
+
+    async def _hear(self, nodes: Sequence[str]) -> None:
+        # What is over at once must not pay for it, nor wait behind it.
+        await asyncio.sleep(HEAR_AFTER)
+        try:
+            async with open_link(self.cluster, self.fleet) as link:
+                self._attach(link, nodes)
+                await asyncio.Event().wait()
+        except BrokerError as error:
+            log.warning("the nodes of the job are not heard: %s", error)
+
+    def _attach(self, link: Link, nodes: Iterable[str]) -> None:
+        self._listens = True
+        telemetry = Telemetry(self._connections, link, self.fleet)
+        for node in nodes:
+            self._background.append(
+                self._agents.attach_telemetry(node, telemetry, self._tasks)
+            )
+
+    def look_at_nodes(self) -> None:
+        """Note now what happened on the nodes of the jobs, and write it down."""
+        if self._judges:
+            self.fleet.take_changes()
+        now = time.time()
+        self._nodes_log.exchange(self.fleet, now)
+        for job in self._node_notes.notice(now):
+            self._chronicle.save(job, now)
 
     def end(self) -> None:
         """Stop everything that runs by itself; jobs on the nodes go on."""
@@ -246,7 +344,7 @@ class Session:
         while True:
             await asyncio.sleep(SAVE_PERIOD)
             self.following.save(time.time())
-            self._nodes_log.exchange(self.fleet, time.time())
+            self.look_at_nodes()
             self.fleet.set_busy(self.jobs.busy())
 
     @property
@@ -257,6 +355,10 @@ class Session:
     def answer_host_key(self, accept: bool) -> None:
         """The operator's answer to `pending_host_key`."""
         self.questions.answer(accept)
+
+
+def _unheard(text: str) -> None:
+    """Progress that nobody asked for."""
 
 
 @asynccontextmanager
@@ -279,6 +381,9 @@ async def open_session(
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
+        if history.trouble:
+            log.warning("%s", history.trouble)
+            (progress or _unheard)(f"rankdeck: {history.trouble}")
         stack.callback(logger.removeHandler, session.messages)
         connections = Connections(cluster, confirm or session.questions.confirm)
         await stack.enter_async_context(connections)

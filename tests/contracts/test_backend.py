@@ -93,7 +93,12 @@ async def test_the_log_of_a_closed_job_can_still_be_read(place, tmp_path):
         assert c.state(job) is State.DONE
 
 
-async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_path):
+@pytest.mark.parametrize(
+    ("by", "state"), [("user", State.CANCELLED), ("abort", State.FAILED)]
+)
+async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(
+    place, tmp_path, by, state
+):
     async with place(tmp_path) as c:
         job = await c.launch("trap '' TERM; setsid sleep 300 & sleep 300; sleep 300")
         async with asyncio.TaskGroup() as tasks:
@@ -102,7 +107,7 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_pat
                 lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
             )
             began = time.monotonic()
-            report = await c.backend.cancel(c.jobs.job(job).plan, 0.5)
+            report = await c.backend.cancel(c.jobs.job(job).plan, 0.5, by=by)
             c.jobs.cancelled(job, report)
 
         assert (report.state, report.left, dict(report.unverified)) == (
@@ -111,5 +116,7 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_pat
             {},
         )
         assert time.monotonic() - began < 8
-        assert c.state(job) is State.CANCELLED
+        for node in c.jobs.job(job).nodes:
+            assert [e.fields["by"] for e in c.events(node, "cancel")] == [by]
+        assert c.state(job) is state
         assert c.jobs.job(job).first_failure is None

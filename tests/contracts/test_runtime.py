@@ -12,6 +12,7 @@ from rankdeck.runtimes.base import Runtime
 
 NAMES = plugins.names("runtimes")
 REAL = [name for name in NAMES if name != "none"]
+ENV = {"A": "1,2 3"}
 ARGV = ("app", "a b", "it's", "$HOME", "", "--gpus")
 GPU = {
     ("apptainer", "nvidia"): "--nv",
@@ -26,6 +27,8 @@ GPU = {
     ("enroot", "amd"): "",  # the host's /dev is there already
 }
 PROGRAM = {name: name for name in REAL}
+PREFIXED = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
+"""Runtimes that find a variable by another name in their environment."""
 RECORD = (
     '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "PREFIX=$OPAL_PREFIX"\n'
 )
@@ -41,7 +44,7 @@ def wrap(
 ) -> tuple[str, ...]:
     runtime: Runtime = plugins.find("runtimes", name)()
     container = Container(image="img:1", runtime=name, **options)  # type: ignore[arg-type]
-    return runtime.wrap(ARGV, container, {"A": "1,2 3"}, launch)
+    return runtime.wrap(ARGV, container, ENV, launch)
 
 
 @pytest.fixture
@@ -123,8 +126,21 @@ def test_mounts_variables_and_the_folder_are_passed(name: str) -> None:
 
     assert any(word.endswith("=/data:/data:ro") for word in argv)
     assert any(word.endswith("=${RANKDECK_RUN}:${RANKDECK_RUN}") for word in argv)
-    assert any(word.endswith("A=1,2 3") for word in argv)
+    assert name in PREFIXED or "--env=A" in argv
     assert any(word == "/w x" or word.endswith("=/w x") for word in argv)
+
+
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_command_shows_the_value_of_a_variable(name: str, launch: Launch) -> None:
+    assert "1,2 3" not in " ".join(wrap(name, launch))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_runtime_that_wants_other_names_says_so(name: str) -> None:
+    wanted = {f"{PREFIXED[name]}A": "1,2 3"} if name in PREFIXED else {}
+
+    assert plugins.find("runtimes", name)().variables(ENV) == wanted
 
 
 @pytest.mark.parametrize("vendor", GPUS)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 from contextlib import asynccontextmanager, suppress
 
 import aiomqtt
@@ -12,6 +13,7 @@ from tests.support.polling import until
 
 from rankdeck.errors import BrokerError
 from rankdeck.telemetry.broker import PrivateBroker, packets
+from rankdeck.telemetry.broker.broker import CONNECTIONS, most_connections
 
 
 @asynccontextmanager
@@ -366,3 +368,52 @@ async def test_two_hundred_agents_at_once_are_all_heard() -> None:
 
     assert set(codes) == {0}
     assert len({topic for topic, _ in got}) == 200
+
+
+HELD = """
+import asyncio, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from rankdeck.telemetry.broker import PrivateBroker
+async def main():
+    got, wrong = [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what["message"]))
+    broker = PrivateBroker(lambda *message: got.append(message), "lab")
+    await broker.start()
+    print(broker.port, *broker.credential("n1"), flush=True)
+    while not got:
+        await asyncio.sleep(0.01)
+        open("/dev/null").close()  # raises where no descriptor is left
+    print(len(wrong), wrong[:1], flush=True)
+    await broker.close()
+asyncio.run(main())
+"""
+
+
+async def test_connections_that_never_log_in_leave_room_for_agents_and_files() -> None:
+    pipe = asyncio.subprocess.PIPE
+    broker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HELD, stdout=pipe, stderr=pipe
+    )
+    assert broker.stdout
+    assert broker.stderr
+    port, name, password = (await broker.stdout.readline()).decode().split()
+    held = [await asyncio.open_connection("127.0.0.1", int(port)) for _ in range(400)]
+    agent = aiomqtt.Client(
+        "127.0.0.1", int(port), username=name, password=password, timeout=10
+    )
+    async with agent:
+        await agent.publish("rankdeck/1/lab/n1/event", b"here", qos=1)
+    said = await asyncio.wait_for(broker.stdout.read(), 20)
+    for _, writer in held:
+        writer.transport.abort()
+
+    assert (said.decode().strip(), await broker.stderr.read()) == ("0 []", b"")
+    assert await broker.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "most"),
+    [(256, 64), (1024, 309), (1 << 20, CONNECTIONS), (-1, CONNECTIONS)],
+)
+def test_the_limit_of_connections_follows_that_of_descriptors(descriptors, most):
+    assert most_connections(descriptors) == most

@@ -55,7 +55,9 @@ def test_check_names_every_mistake_and_its_place(home: Path) -> None:
     assert done.returncode == 2
     assert [problem["line"] for problem in bad["problems"]] == [2, 3]
     assert "did you mean `nodes`" in bad["problems"][0]["text"]
-    assert good == {"file": "two.yaml", "kind": "cluster", "ok": True, "problems": []}
+    assert good == {
+        "file": "two.yaml", "kind": "cluster", "ok": True, "problems": [], "uses": [],
+    }  # fmt: skip
 
 
 def test_an_unknown_option_is_bad_input(home: Path) -> None:

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from rankdeck.cli import shapes
-from rankdeck.cli.jobwords import how_it_ended, proof, summary
+from rankdeck.cli.jobwords import proof, summary
 from rankdeck.cli.output import clean
 from rankdeck.cli.verdict import of_job
+from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import (
     CancelReport,
     FirstFailure,
@@ -17,6 +18,7 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
+from rankdeck.state.outcome import exit_code
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 PLAN = Plan(
@@ -61,6 +63,7 @@ def test_a_job_has_the_documented_shape() -> None:
     assert shape["first_failure"] == {
         "rank": 2, "node": "n2", "exit_code": 3, "signal": None, "at": 12.5, "lines": ["boom"], "tied": [],
         "uncertainty": 0.0, "victims": [], "explained": [],
+        "what": "rank", "name": "", "evidence": [], "others": [], "settled": True,
     }  # fmt: skip
 
 
@@ -96,6 +99,19 @@ def test_a_plan_is_json_with_every_command() -> None:
             137,
         ),
         (State.FAILED, None, 1),
+        # A rank that left with exit 0, and a node that went away: the job failed all the same.
+        (
+            State.FAILED,
+            FirstFailure(rank=1, node="n1", exit_code=0, signal=None, at=1.0),
+            1,
+        ),
+        (
+            State.FAILED,
+            FirstFailure(
+                what="node", rank=None, node="n1", exit_code=None, signal=None, at=1.0
+            ),
+            1,
+        ),
         (State.CANCELLED, None, 130),
         (State.LOST, None, 1),
     ],
@@ -103,7 +119,9 @@ def test_a_plan_is_json_with_every_command() -> None:
 def test_the_exit_code_is_that_of_the_first_failure(
     state: State, failure: FirstFailure | None, code: int
 ) -> None:
-    assert of_job(job(state, failure)) == code
+    ended = job(state, failure, exit_code=exit_code(state, failure))
+
+    assert of_job(ended) == code
 
 
 def test_the_summary_names_the_rank_that_failed_first() -> None:

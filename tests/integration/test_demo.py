@@ -1,6 +1,8 @@
 """The embedded cluster: real SSH servers, each with its own host name, gone without a trace."""
 
 import os
+import pty
+import select
 import signal
 import stat
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 import yaml
 
 from rankdeck.demo import cluster
+from rankdeck.demo.layout import MARKER
 from rankdeck.demo.processes import marked
 
 pytestmark = pytest.mark.slow
@@ -285,3 +288,34 @@ def test_without_namespaces_the_nodes_run_and_say_what_is_missing(
         "True {False} The demo nodes share this machine's host name" in said.stdout
     ), said.stderr
     assert said.stdout.endswith("True\n")
+
+
+def test_a_console_that_lost_its_terminal_leaves_the_nodes_and_no_agent(
+    demo: Path,
+) -> None:
+    before = set(marked(MARKER, str(demo)))
+    master, slave = pty.openpty()
+    console = subprocess.Popen(
+        [sys.executable, "-m", "rankdeck", "-c", "demo"],
+        env={**os.environ, "TERM": "xterm-256color"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    os.close(slave)
+    deadline = time.monotonic() + 40
+    # Each node has an agent: a shell of the login, and what it runs.
+    while len(set(marked(MARKER, str(demo)))) < len(before) + 6:
+        assert time.monotonic() < deadline
+        if select.select((master,), (), (), 0.1)[0]:
+            os.read(master, 1 << 16)
+
+    os.close(master)
+
+    assert console.wait(5.0) == 128 + signal.SIGHUP
+    while set(marked(MARKER, str(demo))) != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert cluster.status().running

@@ -50,6 +50,7 @@ def test_the_key_may_be_in_an_agent_and_the_node_behind_another(
     lab: Lab, agent: str, behind: str
 ) -> None:
     file = lab.cluster_file(ssh={"config": behind})
+    lab.rankdeck("trust", str(file))
     argv = [sys.executable, "-m", "rankdeck", "-c", str(file), "status", "--json"]
     done = subprocess.run(
         lab.command(argv),
@@ -69,6 +70,7 @@ def test_without_the_agent_the_sentence_says_what_to_check(
     lab: Lab, behind: str
 ) -> None:
     file = lab.cluster_file(ssh={"config": behind})
+    lab.rankdeck("trust", str(file))
     done = lab.rankdeck("-c", str(file), "status", "--wait", "5", limit=LIMIT)
 
     assert "login refused" in done.stdout + done.stderr

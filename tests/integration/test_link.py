@@ -261,3 +261,41 @@ async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(
     assert from_mapping(config).tls
     assert fleet.node("n1").value("cpu.used") == 12.5
     assert link.trouble == ""
+
+
+@asynccontextmanager
+async def open_mosquitto(tmp_path):
+    """A mosquitto without passwords, ready; gives its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    conf = tmp_path / "open.conf"
+    conf.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\n")
+    process = await asyncio.create_subprocess_exec("mosquitto", "-c", str(conf))
+    await until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+    try:
+        yield port
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_heard(
+    tmp_path, caplog
+) -> None:
+    async with open_mosquitto(tmp_path) as port:
+        site = cluster(Broker(host="127.0.0.1", port=port))
+        fleet = Fleet(site)
+        client = aiomqtt.Client("127.0.0.1", port, timeout=10)
+        async with client:
+            await client.publish(topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1)  # fmt: skip
+            async with open_link(site, fleet) as link:
+                await until(lambda: link.intake.refused)
+                await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE), qos=1)  # fmt: skip
+                await until(lambda: fleet.node("n1").heard_s() is not None)
+
+    assert (link.trouble, link.intake.refused) == ("", {"n2": 1})
+    said = [r.message for r in caplog.records if "left out" in r.message]
+    assert said == ["hello of 5 MB on 'rankdeck/1/lab/n2/hello': left out"]

@@ -7,6 +7,8 @@ whole module: bringing it up is not what is tested here.
 import contextlib
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -24,8 +26,8 @@ LIMIT = 100
 class Console:
     """The command line of a person with folders of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, cluster: str = "demo") -> None:
+        self.folder, self.cluster = folder, cluster
         self.env = {
             **os.environ,
             "XDG_STATE_HOME": str(folder / "state"),
@@ -36,7 +38,7 @@ class Console:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "rankdeck", "-c", "demo", *arguments],
+            [sys.executable, "-m", "rankdeck", "-c", self.cluster, *arguments],
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -66,6 +68,9 @@ class Console:
     def job(self, job_id: str) -> dict[str, Any]:
         (found,) = [job for job in self.objects("jobs") if job["job"] == job_id]
         return found
+
+    def newest(self) -> str:
+        return self.objects("jobs")[0]["job"]
 
     def wait_for(self, job_id: str, state: str) -> dict[str, Any]:
         deadline = time.monotonic() + 40
@@ -240,6 +245,11 @@ abort: {enabled: true, countdown: 1}
     assert job["first_failure"]["rank"] == 1
     assert job["ranks"][0]["state"] == "cancelled"
     assert not left_of(job["job"])
+    files = list(console.folder.rglob(f"jobs/{job['job']}/*/events"))
+    events = [
+        json.loads(row) for file in files for row in file.read_text().splitlines()
+    ]
+    assert {event["by"] for event in events if event["kind"] == "cancel"} == {"abort"}
 
 
 def test_the_end_of_a_job_with_much_output_is_known_at_once(console: Console) -> None:
@@ -277,3 +287,69 @@ command: [printf, 'a\033]0;owned\007b\033[2J\200\377c\n\000d\n']
     assert "\x1b" not in result.stdout
     assert "\x00" not in result.stdout
     assert "b" in result.stdout
+
+
+QUIET = """
+job: quiet
+launch: plain
+nodes: 3
+command: [sleep, '300']
+grace: 1
+"""
+LEAVING = 5.0
+"""Seconds in which a verb ends whose reader has gone."""
+
+
+@pytest.fixture
+def quiet_job(console: Console) -> Iterator[str]:
+    """A job that runs and writes nothing."""
+    file = console.file("quiet.yaml", QUIET)
+    (job,) = console.objects("run", file, "--detach")
+    try:
+        yield job["job"]
+    finally:
+        console.run("cancel", job["job"])
+
+
+@pytest.mark.parametrize(
+    "verb", [["attach"], ["logs", "--follow"], ["logs", "--follow", "--json"]]
+)
+def test_a_verb_whose_reader_has_gone_ends_and_the_job_goes_on(
+    console: Console, quiet_job: str, verb: list[str]
+) -> None:
+    with console.start(*verb, quiet_job) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.close()
+
+        assert watcher.wait(LEAVING) == 141
+
+    assert console.job(quiet_job)["state"] == "running"
+
+
+def test_run_ends_with_its_terminal_where_nobody_heeds_sighup_and_the_job_goes_on(
+    console: Console,
+) -> None:
+    file = console.file("quiet.yaml", QUIET)
+    master, slave = pty.openpty()
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "rankdeck", "-c", "demo", "run", file],
+        env=console.env,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    os.close(slave)
+    seen = b""
+    while b"ranks:" not in seen:
+        assert select.select((master,), (), (), LIMIT)[0], seen
+        seen += os.read(master, 1 << 16)
+    job_id = console.newest()
+    console.wait_for(job_id, "running")
+
+    os.close(master)
+
+    assert watcher.wait(LEAVING) == 141
+    assert console.job(job_id)["state"] == "running"
+    console.run("cancel", job_id)

@@ -265,19 +265,40 @@ def test_every_rank_zero_of_one_is_caught_and_the_fix_works(lab: Lab) -> None:
     assert again["ready"], again
 
 
-def test_a_port_that_is_taken_is_named_and_given_up(lab: Lab) -> None:
-    listen = 'import socket,time; s=socket.socket(); s.bind(("",29500)); s.listen(); time.sleep(100)'
-    lab.ssh("n1", f"setsid {sys.executable} -c '{listen}' >/dev/null 2>&1 </dev/null &")
+@contextmanager
+def taken(lab: Lab, node: str, port: int) -> Iterator[None]:
+    listen = f'import socket,time; s=socket.socket(); s.bind(("",{port})); s.listen(); time.sleep(100)'
+    lab.ssh(node, f"setsid {sys.executable} -c '{listen}' >/dev/null 2>&1 </dev/null &")
     deadline = time.monotonic() + 20
-    while lab.ssh("n1", "bash -c '</dev/tcp/127.0.0.1/29500'").returncode:
+    while lab.ssh(node, f"bash -c '</dev/tcp/127.0.0.1/{port}'").returncode:
         assert time.monotonic() < deadline
     try:
-        said = look(lab, {**TORCH, "torch": {"path": "true", "port": 29500}})
+        yield
     finally:
-        lab.ssh("n1", "pkill -f 29500")
+        lab.ssh(node, f"pkill -f {port}")
+
+
+def test_a_port_that_is_taken_is_named_and_given_up(lab: Lab) -> None:
+    with taken(lab, "n1", 29500):
+        said = look(lab, {**TORCH, "torch": {"path": "true", "port": 29500}})
 
     assert troubles(said) == [("bad", "port", "n1")]
     assert of(said, "port")["patch"] == {"torch.port": None}
+
+
+def test_a_taken_port_of_the_jobs_own_variables_is_named(lab: Lab) -> None:
+    with taken(lab, "n1", 29511):
+        said = look(lab, {**PLAIN, "env": {"MASTER_PORT": "29511"}})
+
+    assert troubles(said) == [("bad", "port", "n1")]
+    assert "`MASTER_PORT`" in of(said, "port")["text"]
+
+
+def test_an_unknown_name_of_the_jobs_own_variables_is_named(lab: Lab) -> None:
+    said = look(lab, {**PLAIN, "env": {"MASTER_ADDR": "no-such-node.invalid"}})
+
+    assert troubles(said) == [("bad", "meeting", "n[1-3]")]
+    assert "does not resolve" in of(said, "meeting")["text"]
 
 
 # ---- the network -----------------------------------------------------------------------

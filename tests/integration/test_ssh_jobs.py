@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,11 +80,15 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
             await until(
                 lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
             )
+            before = time.time()
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             assert c.state(job) is State.RUNNING
             await c.nodes.sshd["n2"].start()
 
+        (broken, lost) = (c.events("n2", kind)[0] for kind in ("disconnected", "lost"))
+        assert before - 2.5 < broken.fields["heard"] <= broken.at
+        assert lost.fields["heard"] == broken.fields["heard"] < lost.at - 0.4
         assert plan.nodes[1].node == "n2"
         assert c.state(job) is State.DONE
         assert c.jobs.job(job).troubles
@@ -118,6 +123,24 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
             "n2: not verified" in trouble for trouble in c.jobs.job(job).troubles
         )
         await c.backend.cancel(replace(c.jobs.job(job).plan), 0)
+
+
+async def test_a_rank_of_a_plain_job_cannot_start_a_command_on_another_node(tmp_path):
+    mark, done = tmp_path / "taken", tmp_path / "done"
+    wait = f"until [ -e {done} ]; do sleep 0.05; done"
+    ask = f'"/tmp/rankdeck.$RANKDECK_JOB"/launch-agent n2 "touch {mark}"'
+    async with console(tmp_path) as c:
+        script = (
+            f'[ "$RANKDECK_RANK" = 0 ] || {{ {wait}; exit 0; }}; {ask}; touch {done}'
+        )
+        job = await c.launch(script)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(job))
+
+        told = "n1: asked to start a command on n2, but has no launcher of MPI: refused"
+        assert told in c.jobs.job(job).troubles
+        assert [e.fields["ok"] for e in c.events("n1", "answered")] == [False]
+        assert not mark.exists()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -53,7 +54,8 @@ class Pair:
         """A sample job, boxed into the old image."""
         job = yaml.safe_load((JOBS / f"{sample}.yaml").read_text())
         for source in job["files"].values():
-            source["from"] = str(JOBS / source["from"])
+            program = JOBS / source["from"]
+            source["from"] = shutil.copy(program, self.lab.folder / program.name).name
         del job["ranks_per_node"]
         container = {"runtime": "apptainer", "image": OLD_SANDBOX}
         file = self.lab.folder / f"{sample}.yaml"

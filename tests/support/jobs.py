@@ -19,6 +19,7 @@ class Console:
         self.backend = SshBackend(connections, Agents(connections))
         self.jobs = Jobs()
         self.kinds = []
+        self.told = []
         self.chunks = []
         self.followers = {}
         self.counter = 0
@@ -48,7 +49,13 @@ class Console:
                     self.chunks.append(event)
                 else:
                     self.kinds.append((event.node, getattr(event, "kind", "tail")))
+                    self.told.append(event)
                 self.jobs.apply(event)
+
+    def events(self, node, kind):
+        """What a node told of this kind."""
+        of_kind = [e for e in self.told if getattr(e, "kind", "tail") == kind]
+        return [e for e in of_kind if e.node == node]
 
     def watch(self, job, ranks, backlog=None):
         self.followers[job].watch(self.jobs.resume_offsets(job, ranks, backlog))

@@ -19,14 +19,14 @@ FAILED = {
  train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/2  [ ]
  first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms  pulled down 11 ra…
    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.
-   means the GPU's memory is full
+   means the GPU is out of memory
    try   a smaller batch; `nvidia-smi` shows who else is on that GPU
  ↓↓↓●↓✗↓●↓↓ ↓●↓↓↓●
 ╭━ ✗ 5 node02 exit 1  failed first ━━━━ ╭─ ↓ 0 node01 SIGTERM  pulled down ────
 """,
     (60, 15): """
  train-1121-143005-3f2a  ● running  1:2s …    page 1/8  [ ]
- first failure  rank 5 on node02, exit 1  the GPU's memory …
+ first failure  rank 5 on node02, exit 1  the GPU is out of…
  ↓↓↓●↓✗↓●↓↓ ↓●↓↓↓●
 ╭━ ✗ 5 node02 exit 1  failed first  34 lines ━━━━━━━━━━━━━━
 """,

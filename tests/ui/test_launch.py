@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck.config.changes import filled, form_of
+from rankdeck.config.files import look_at
+from rankdeck.config.jobs import read_job
 from rankdeck.images.copy import Progress
 from rankdeck.model.health import Level
 from rankdeck.model.insight import Stall
@@ -283,3 +285,33 @@ async def test_the_console_opens_on_the_job_it_is_asked_for(
         await shows(app, pilot, shown)
         assert isinstance(app.screen, JobScreen) is (asked == "train")
         app.leave()
+
+
+class Guarded(Planning):
+    """A stage whose job file reads something that nobody has agreed to."""
+
+    def read_job(self, path: Path) -> JobSpec:
+        return read_job(path)
+
+
+@pytest.mark.parametrize(("key", "agreed"), [("y", True)])
+async def test_a_file_that_reads_elsewhere_is_asked_about_before_it_does(
+    tmp_path: Path, key: str, agreed: bool
+) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    (tmp_path / "sent").mkdir()
+    file = tmp_path / "sent" / "f.yaml"
+    file.write_text(
+        'job: x\nlaunch: plain\ncommand: ["true"]\nfiles: {copy: {from: ../secret}}\n'
+    )
+    stage = Guarded(sample.fleet(4)[0].cluster)
+    stage.files = (file,)
+
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "This file would run or read")
+        await pilot.press("enter")
+        await pilot.press(key)
+        await shows(app, pilot, "mpirun -np" if agreed else "reads ")
+
+    assert all(use.allowed is agreed for use in look_at(file)[1])

@@ -184,3 +184,14 @@ async def test_the_palette_is_ascii_where_all_is() -> None:
         page = text_of(app).replace("Search for commands…", "")
 
     assert page.isascii()
+
+
+@pytest.mark.parametrize("key", "12345")
+async def test_every_screen_says_that_the_history_is_not_written(key: str) -> None:
+    stage = mixed()
+    stage.history_trouble = "history.db cannot be written (disk full)"
+    async with console(stage, (100, 30)) as (app, pilot):
+        await pilot.press(key)
+        await shows(app, pilot, "✗ history not written")
+        stage.history_trouble = ""
+        await lacks(app, pilot, "history not written")

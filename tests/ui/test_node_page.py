@@ -1,10 +1,12 @@
 """The page of a node: every device keeps its line, and what is wrong stands beside it."""
 
+import errno
 import re
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.ui.app import RankdeckApp
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
+from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.wire import Hello, Sample
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of
@@ -91,3 +93,20 @@ async def test_a_node_that_was_never_heard_shows_no_empty_gauges() -> None:
         await shows(app, pilot, "cannot reach 10.0.0.1:22")
         await shows(app, pilot, "tries again by itself")
         assert "Memory" not in text_of(app)
+
+
+async def test_a_kernel_log_that_may_not_be_read_is_said_whole_and_is_no_reason() -> (
+    None
+):
+    stage = machine()
+    why = LOG_CLOSED[errno.EPERM]
+    values = {"cpu.core_used": {"0": 4.0}}
+    sample = Sample(41, 1040.0, values, (), {"kernel.events": why})
+    stage.fleet.apply("gpu01", sample)
+    async with console(stage, (120, 60)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, why)
+        page = text_of(app)
+
+    assert "cannot read" not in page
+    assert "kernel.events" in page

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.search import Search
+from rankdeck.model.activity import Activity
 from rankdeck.model.job import Chunk
 from rankdeck.model.text import printable
 from rankdeck.state.lines import RankLog
@@ -207,3 +208,13 @@ def test_every_command_in_the_table_does_something() -> None:
 )
 def test_only_a_utf_8_locale_draws_more_than_ascii(environment, lacks):
     assert lacks_unicode(environment) is lacks
+
+
+def test_what_a_rank_does_is_said_shortly() -> None:
+    def doing(state: str, wchan: str, cores: float) -> str:
+        return words.doing(Activity(state, wchan, cores, None, 1.0))
+
+    assert words.doing(None) == ""
+    assert doing("S", "ep_poll", 0.0) == "in ep_poll"
+    assert doing("S", "", 0.0) == "in state S"
+    assert doing("R", "", 0.98) == "computes 0.98 cores"

@@ -87,3 +87,21 @@ def test_filters_that_are_not_filters(bad) -> None:
 @pytest.mark.parametrize("bad", ["", "a/+", "#"])
 def test_topics_that_are_not_topics(bad) -> None:
     assert not valid_topic(bad)
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(0, 1))
+def test_a_message_that_is_too_long_is_passed_over_however_it_arrives(cuts, qos):
+    small = packets.publish(packets.Publish("t/small", b"x", 0))
+    long = packets.publish(packets.Publish("t/long", b"y" * 5000, qos, packet_id=7))
+    stream = small + long + small + long + long + small
+    told, got, at, turn = [], [], 0, 0
+    framer = Framer(1000, lambda message, size: told.append((message, size)))
+    while at < len(stream):
+        size = cuts[turn % len(cuts)]
+        got += [body for _, body in framer.feed(stream[at : at + size])]
+        at, turn = at + size, turn + 1
+
+    assert got == [packets.string("t/small") + b"x"] * 3
+    assert [(m.topic, m.qos, m.packet_id, size > 5000) for m, size in told] == [
+        ("t/long", qos, 7 if qos else 0, True)
+    ] * 3

@@ -41,6 +41,25 @@ def running(jobs: Jobs, begin: float = 1000.0) -> str:
     return "train-1"
 
 
+def told(jobs: Jobs, now: float) -> None:
+    """Both nodes have told everything until now."""
+    for node in ("node01", "node02"):
+        jobs.apply(NodeEvent("train-1", node, "now", now, {}))
+
+
+def test_a_node_that_is_cut_off_from_the_console_is_not_silent() -> None:
+    jobs, nodes = Jobs(), fleet(0.5)
+    job_id = running(jobs)
+    told(jobs, 1012.0)
+
+    notice_stalls(jobs, nodes, (job_id,), 1900.0)
+    assert jobs.job(job_id).stalled == ()
+
+    told(jobs, 1900.0)
+    notice_stalls(jobs, nodes, (job_id,), 1900.0)
+    assert jobs.job(job_id).stalled
+
+
 @pytest.mark.parametrize(
     ("used", "after", "noticed"),
     [(0.5, 50, True), (90.0, 50, False), (90.0, 330, True)],
@@ -51,6 +70,7 @@ def test_idle_nodes_make_a_silence_a_stall_sooner(
     jobs = Jobs()
     job_id = running(jobs)
 
+    told(jobs, 1010.0 + after)
     notice_stalls(jobs, fleet(used), (job_id,), 1010.0 + after)
 
     assert bool(jobs.job(job_id).stalled) is noticed
@@ -62,6 +82,7 @@ def test_a_stall_is_told_once_and_taken_back_when_ranks_write_again(caplog) -> N
 
     with caplog.at_level(logging.WARNING, "rankdeck"):
         for now in (1060.0, 1061.0, 1070.0):
+            told(jobs, now)
             notice_stalls(jobs, nodes, (job_id,), now)
     assert len(caplog.records) == 1
     assert "all 8 ranks silent" in caplog.text
@@ -84,7 +105,7 @@ def test_events_and_the_health_at_every_turn_are_written(tmp_path: Path) -> None
         {"seq": 9, "rank": 0, "code": 3, "signal": None},
     )
     with History(tmp_path / "h.db") as history:
-        chronicle = Chronicle(history, fleet(50.0))
+        chronicle = Chronicle(history, fleet(50.0), "c")
         chronicle.save(jobs.job(job_id), 1.0)
         chronicle.save(jobs.job(job_id), 2.0)
         jobs.apply(event)

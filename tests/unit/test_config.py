@@ -238,3 +238,40 @@ def test_no_file_at_all_raises_anything_but_config_errors(
         read_document(path)
     except ConfigError as error:
         assert all(str(problem).isprintable() for problem in error.problems)  # noqa: PT017
+
+
+PATTERN_MISTAKES = [
+    (r"(a)\1", "refers back to a group"),
+    (r"(?=loss)(\d)", "looks around"),
+    (r"(?P<n>\d)(?P=n)", "refers back to a group"),
+    ("(", "is not a regular expression: missing )"),
+    (r"((.{0,900}){0,900})", "repeats more than 1,000 times"),
+    (r"(\pL{0,999})", "is too large"),
+    ("(a)" + "b" * 500, "is a pattern of more than 500 characters"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "why"), PATTERN_MISTAKES)
+def test_a_pattern_that_cannot_be_searched_in_linear_time_is_refused(
+    tmp_path: Path, pattern: str, why: str
+) -> None:
+    text = f"job: x\nlaunch: plain\ncommand: [a]\nprogress:\n  loss: '{pattern}'\n"
+
+    (said,) = mistakes(tmp_path, text)
+
+    assert said.startswith(f"5:9: progress.loss: {why}")
+
+
+LOST = [
+    ("job: x\nlaunch: mpi\ncommand: [a, ':', b]\n", "3:10: command: mpirun takes a lone `:`"),
+    ('job: x\nlaunch: plain\ncommand: [a]\nslurm: {comment: "x\\ntouch X"}\n', "4:18: slurm.comment: holds a control character"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), LOST)
+def test_what_cannot_be_passed_on_is_refused_at_its_place(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    (said,) = mistakes(tmp_path, text)
+
+    assert said.startswith(why)

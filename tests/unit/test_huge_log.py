@@ -42,7 +42,9 @@ class Console:
         fleet, agents = Fleet(CLUSTER), Agents(shell)
         self.jobs, self.plan, self.shell = Jobs(), plan, shell
         self.jobs.add(plan, 1.0)
-        self.following = Following(self.jobs, fleet, Chronicle(history, fleet), start)
+        self.following = Following(
+            self.jobs, fleet, Chronicle(history, fleet, "c"), start
+        )
         self.following.begin(SshBackend(shell, agents), self._cancel)
         self.reading = Reading(shell, agents)
 

@@ -68,3 +68,18 @@ def test_torchrun_and_the_script_must_be_in_the_image():
 )  # fmt: skip
 def test_what_the_images_said_is_put_into_findings(what, expected):
     assert told(BOXED, what) == expected
+
+
+@pytest.mark.parametrize(
+    ("runtime", "command"),
+    [
+        ("apptainer", "`apptainer exec a.sif true`"),
+        ("podman", "`podman run --rm a.sif true`"),
+        ("enroot", "`enroot start a.sif true`"),
+    ],
+)
+def test_an_image_that_does_not_start_comes_with_the_command_to_try(runtime, command):
+    spec = replace(SPEC, container=Container(image="a.sif", runtime=runtime))
+    (finding,) = judge_inside(boxed(spec), heard("FATAL", "FATAL", "FATAL"))
+
+    assert command in finding.fix

@@ -1,11 +1,22 @@
 """What events make of a job, also when they come late, twice, or make no sense."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.job import CancelReport, Chunk, NodeEvent, Plan, State, Tail
+from rankdeck.model.job import (
+    CancelReport,
+    Chunk,
+    JobSpec,
+    Launch,
+    NodeEvent,
+    Plan,
+    State,
+    Tail,
+)
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
@@ -163,6 +174,86 @@ def test_a_failure_before_the_cancel_makes_a_failed_job():
     assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 3)
 
 
+def test_ranks_that_each_believed_to_be_alone_make_a_failed_job():
+    spec = JobSpec(name="t", launch=Launch.MPI, command=("a",))
+    feed = Feed(replace(PLAN, spec=spec))
+    feed.start_all()
+    for rank in range(4):
+        feed.write(rank, "rank 0 of 1\n")
+        feed.exit(rank)
+    feed.close()
+
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 1)
+    assert feed.job.first_failure.what == "job"
+    assert "alone" in feed.job.first_failure.explained[0].means
+
+
+def test_what_a_failed_rank_said_comes_with_its_end():
+    feed = Feed()
+    feed.start_all()
+    said = ["Traceback (most recent call last):", "KeyError: \x1b]0;x\x07'lr'"]
+    feed.tell("n2", "exited", 2.0, rank=2, code=1, signal=None, said=said)
+    feed.exit(0, None, 15, at=2.1)
+
+    assert feed.job.first_failure.evidence[0] == "it raised KeyError: 'lr'"
+    assert feed.job.first_failure.lines == (said[0], "KeyError: 'lr'")
+
+
+def test_a_node_that_was_lost_before_corrects_the_answer():
+    feed = Feed()
+    feed.start_all()
+    feed.tell(
+        "n1",
+        "exited",
+        10.0,
+        rank=1,
+        code=14,
+        signal=None,
+        said=["Connection reset by peer"],
+    )
+    before = feed.job.first_failure
+    feed.made("n2", "lost", 24.0, text="no route", heard=9.0)
+    after = feed.job.first_failure
+
+    assert (before.rank, before.settled) == (1, False)
+    assert (after.what, after.node, after.at) == ("node", "n2", 9.0)
+
+
+def test_a_job_that_is_stopped_for_a_lost_node_has_failed_and_was_not_cancelled():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", 24.0, text="no route", heard=9.0)
+    feed.tell("n1", "cancel", 34.0, grace=1, by="abort")
+    for rank in (0, 1):
+        feed.exit(rank, None, 15, at=34.5)
+    feed.tell("n1", "closed", 35.0)
+    report = CancelReport("t-1", State.LOST, (), {"n2": "no answer"})
+    feed.jobs.cancelled("t-1", report)
+
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 1)
+    assert feed.job.first_failure.what == "node"
+
+
+def test_a_rank_that_ends_a_moment_before_the_record_of_the_cancel_was_cancelled():
+    feed = Feed()
+    feed.start_all()
+    feed.tell("n1", "cancel", 2.0, grace=1)
+    feed.exit(2, None, 15, at=1.99)
+    feed.close()
+
+    assert feed.job.state is State.CANCELLED
+
+
+def test_a_supervisor_that_is_gone_is_blamed_and_not_its_ranks():
+    feed = Feed()
+    feed.start_all()
+    feed.tell("n1", "trouble", 5.0, text="the supervisor is gone", gone=4.5)
+    feed.tell("n1", "closed", 5.0)
+
+    first = feed.job.first_failure
+    assert (first.what, first.name, first.node) == ("launcher", "supervisor", "n1")
+
+
 def test_a_lost_node_loses_its_ranks_until_it_is_back():
     feed = Feed()
     feed.start_all()
@@ -300,3 +391,99 @@ def test_no_event_can_break_it(events):
         jobs.apply(NodeEvent("t-1", node, kind, at, fields))
 
     assert len(jobs.job("t-1").ranks) == 4
+
+
+def test_a_job_that_could_not_be_started_is_failed_and_says_why():
+    feed = Feed()
+
+    job = feed.jobs.refused("t-1", "n2: no route to host")
+
+    assert job.state is State.FAILED
+    assert job.troubles == ("n2: no route to host",)
+    assert job.first_failure is None
+    assert job.exit_code == 1
+
+
+def test_a_job_that_no_node_knows_was_never_started():
+    feed = Feed()
+
+    feed.made("n1", "closed", unstarted="job t-1 has not been started on node n1")
+    feed.made("n2", "closed", unstarted="job t-1 has not been started on node n2")
+
+    assert feed.job.state is State.FAILED
+    assert feed.job.troubles == ("it was never started: none of its nodes knows it",)
+    assert feed.job.first_failure is None
+
+
+def test_a_job_whose_nodes_forgot_it_after_it_ran_is_not_called_unstarted():
+    feed = Feed()
+    feed.tell("n1", "ready")
+
+    for node in ("n1", "n2"):
+        feed.made(node, "closed", unstarted=f"has not been started on node {node}")
+
+    assert not any("never started" in text for text in feed.job.troubles)
+
+
+def test_a_node_cannot_say_by_itself_that_a_job_was_never_started():
+    feed = Feed()
+
+    feed.tell("n1", "closed", unstarted="has not been started")
+    feed.tell("n2", "closed", unstarted="has not been started")
+
+    assert not feed.job.troubles
+
+
+def ended_but_for_its_output():
+    feed = Feed()
+    feed.start_all()
+    for rank in range(4):
+        feed.exit(rank)
+    feed.tell("n2", "closed", 3.0)
+    feed.made("n1", "closing", 3.0)
+    return feed
+
+
+def test_a_job_is_over_while_its_output_is_still_coming():
+    feed = ended_but_for_its_output()
+    waiting = feed.job
+    feed.tell("n1", "closed", 3.0)
+
+    assert (waiting.state, waiting.output_coming) == (State.DONE, True)
+    assert (feed.job.state, feed.job.output_coming) == (State.DONE, False)
+
+
+def test_a_job_is_not_over_while_a_node_tells_again_what_was_known():
+    feed = ended_but_for_its_output()
+    jobs = Jobs()
+    running = Feed()
+    running.start_all()
+    jobs.restore(running.job, seen={"n1": 9, "n2": 9})
+    feed.jobs = jobs
+
+    feed.made("n1", "closing", 3.0)
+    feed.made("n2", "closing", 3.0)
+
+    assert feed.job.state is State.RUNNING
+
+
+def test_a_node_that_goes_away_after_it_has_told_all_is_no_trouble_of_the_job():
+    feed = Feed()
+    feed.start_all()
+    for rank in range(4):
+        feed.exit(rank)
+    feed.close()
+
+    feed.made("n1", "lost", 30.0, text="does not answer: no route to host")
+
+    assert feed.job.troubles == ()
+    assert feed.job.state is State.DONE
+
+
+def test_output_that_a_lost_node_did_not_send_is_said_to_be_there():
+    feed = ended_but_for_its_output()
+
+    feed.made("n1", "lost", 30.0, text="does not answer")
+
+    assert feed.job.troubles == ("n1: the rest of the output is on the node",)
+    assert feed.job.state is State.DONE

@@ -103,6 +103,13 @@ def test_a_folder_that_moves_is_entered_by_the_rank() -> None:
     assert "-wdir" not in argv
 
 
+@pytest.mark.parametrize("home", ["~", "~/"])
+def test_the_home_folder_itself_is_entered_by_the_rank(home: str) -> None:
+    plan = plan_job(CLUSTER, replace(SPEC, workdir=home), "t-1")
+
+    assert plan.nodes[0].processes[0].argv[-1] == """cd "$HOME" && exec app"""
+
+
 def test_a_free_port_is_asked_for_only_where_one_is_needed() -> None:
     torch = replace(SPEC, launch=Launch.TORCHRUN)
 

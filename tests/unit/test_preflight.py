@@ -1,13 +1,18 @@
 """What preflight makes of facts, hostile ones too, and of job files; no node is needed."""
 
+import ast
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankdeck import preflight
 from rankdeck.backends.layout import lay_out
+from rankdeck.images import advice, atlas, bring
 from rankdeck.images.atlas import Lying, difference, lying_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
@@ -279,3 +284,64 @@ def test_torchrun_is_looked_for_outside_only_where_there_is_no_image():
 
     assert programs_of(bare)[0] == "torchrun"
     assert programs_of(boxed) == ("apptainer",)
+
+
+TEMPLATES = re.compile(r"\b(?:FILE|NODES?|NODESET|JOB|IMAGE|FOLDER|INTERFACE|NAME)\b|…")
+SPOKEN = [*Path(preflight.__file__).parent.glob("*.py"), *(Path(m.__file__) for m in (advice, atlas, bring))]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", SPOKEN, ids=lambda file: file.stem)
+def test_no_advice_leaves_a_word_to_fill_in(file):
+    tree = ast.parse(file.read_text())
+    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]  # fmt: skip
+    docs = {n.value.value for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}  # fmt: skip
+
+    assert [t for t in texts if t not in docs and TEMPLATES.search(t)] == []
+
+
+@pytest.mark.parametrize(
+    ("box", "rows", "fix"),
+    [
+        (Container(image="a.sif"), ("a", "b", "a"), "`rankdeck images push --replace a.sif 'n[1-3]' --to /home/u/a.sif`"),
+        (Container(image="a.sif"), (None, None, None), "`rankdeck images push a.sif 'n[1-3]' --to /home/u/a.sif`"),
+        (Container(image="lab/app:2", runtime="podman"), (None, None, None), "`podman save -o app.tar lab/app:2`, then `rankdeck images push --runtime podman app.tar 'n[1-3]'`"),
+    ],
+)  # fmt: skip
+def test_the_command_that_brings_an_image_is_complete(box, rows, fix):
+    told = {
+        f"n{i}": {"images": [{"kind": "file" if d else "missing", "digest": d or "", "path": "/home/u/a.sif", "size": 7}]}
+        for i, d in enumerate(rows, 1)
+    }  # fmt: skip
+    judged = checks.judge(case(replace(SPEC, container=box), **told))
+
+    assert [f.fix for f in judged if f.check == "image" and fix in f.fix]
+
+
+def test_an_image_of_a_registry_is_pulled_by_a_complete_command():
+    box = Container(image="docker://nvcr.io/nvidia/pytorch:24.01")
+    told = {f"n{i}": {"images": [{"kind": "remote", "path": box.image}]} for i in (1, 2, 3)}  # fmt: skip
+    judged = checks.judge(case(replace(SPEC, container=box), **told))
+
+    assert [f.fix for f in judged if f.check == "image"] == [
+        "pull it once, `apptainer pull pytorch-24.01.sif docker://nvcr.io/nvidia/pytorch:24.01`, and name that file"
+    ]
+
+
+def test_an_interface_that_is_down_or_differs_is_named_in_the_command():
+    def row(name, mtu, up=True):
+        return {"name": name, "up": up, "mtu": mtu, "address": "10.0.0.1/24"}
+
+    nodes = tuple(replace(n, interface=i) for n, i in zip(NODES, ("ib0", "ib0", "eth1"), strict=True))  # fmt: skip
+    told = {"n1": {"interfaces": [row("ib0", 9000)]}, "n2": {"interfaces": [row("ib0", 1500, up=False)]}, "n3": {"interfaces": [row("eth1", 9000)]}}  # fmt: skip
+    fixes = [f.fix for f in network.interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))]  # fmt: skip
+
+    assert fixes[0].startswith("`ip link set ib0 up` there")
+    assert "`ip link set dev ib0 mtu 1500` on n1, `ip link set dev eth1 mtu 1500` on n3" in fixes[1]  # fmt: skip
+
+
+def test_two_ranks_that_do_not_meet_get_advice_for_their_own_mpi():
+    for flavour, word in (("openmpi5", "--mca"), ("mpich", "`interface`")):
+        spec = replace(MPI, on=("n1", "n2"), mpi=MpiOptions(flavour=flavour))
+        (finding,) = judge_probe(case(spec), spec, Outcome("j", (), 2, late=True))
+
+        assert word in finding.fix

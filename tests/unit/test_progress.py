@@ -1,6 +1,10 @@
 """Numbers picked from what real trainers and benchmarks print."""
 
+import time
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rankdeck.rules.progress import _DEFAULTS, ProgressReader, numbers_in
 
@@ -60,3 +64,48 @@ def test_what_an_earlier_session_read_goes_on() -> None:
 
     assert second.now is not None
     assert second.now.series["loss"] == (3.0, 2.0, 1.0)
+
+
+BACKTRACKS = r"(a+)+$"
+"""Python's own engine tries 2^n ways on n letters and one that does not fit."""
+
+
+@pytest.mark.timeout(2)
+def test_a_pattern_that_backtracks_costs_no_time() -> None:
+    reader = ProgressReader({"loss": BACKTRACKS}, None)
+
+    assert not reader.take("a" * 590 + "1b", 0, 1.0)
+
+
+@pytest.mark.timeout(20)
+@given(
+    pattern=st.from_regex(r"([(][a1.]{1,2}[*+?]?[)]([*+]|[{]0,40[}])){1,4}[$=]?", fullmatch=True)
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_no_pattern_that_is_taken_costs_more_than_some_milliseconds_a_line(
+    pattern: str,
+) -> None:
+    reader = ProgressReader({"loss": pattern}, None)
+    begin = time.process_time()
+
+    reader.take("a1" * 300 + "b", 0, 1.0)
+
+    assert time.process_time() - begin < 0.25
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", r"(?=a)(\d)", "(", r"(.{0,999}){0,999}"])
+def test_a_saved_pattern_that_cannot_be_used_is_ignored_with_one_sentence(
+    pattern: str,
+) -> None:
+    reader = ProgressReader({"loss": pattern, "step": r"it=(\d+)"}, None)
+
+    assert reader.take("it=4", 0, 1.0)
+    assert [text.partition(":")[0] for text in reader.refused] == [
+        "progress.loss is ignored"
+    ]
+
+
+def test_a_line_that_is_not_unicode_is_searched_all_the_same() -> None:
+    reader = ProgressReader({"step": r"it=(\d+)"}, None)
+
+    assert reader.take("\udce9 it=7", 0, 1.0)

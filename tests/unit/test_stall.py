@@ -4,7 +4,8 @@ import pytest
 
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
 from rankdeck.rules.phases import last_run, phases
-from rankdeck.rules.stall import BUSY, QUIET, START, UNSURE, is_idle, stalls
+from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls
+from rankdeck.rules.voices import QUIET, Known
 from rankdeck_agent.wire import NodePlan
 
 PER_NODE = 8
@@ -25,16 +26,9 @@ def job(ranks: list[RankState], **more: object) -> Job:
     return Job(id="j", name="j", cluster="c", plan=plan, ranks=tuple(ranks), **fields)
 
 
-def idle(_: str) -> bool:
-    return True
-
-
-def busy(_: str) -> bool:
-    return False
-
-
-def unknown(_: str) -> None:
-    return None
+idle = Known(idle=lambda _: True)
+busy = Known(idle=lambda _: False)
+unknown = Known()
 
 
 def test_the_one_silent_rank_of_512_is_named() -> None:
@@ -44,7 +38,7 @@ def test_the_one_silent_rank_of_512_is_named() -> None:
     (found,) = stalls(job(ranks), now, unknown)
 
     assert (found.kind, found.ranks) == ("rank", (137,))
-    assert found.text == "rank 137 on n18 silent for 6 min 40 s while 511 others go on"
+    assert found.text == "rank 137 on n18 silent for 6 min 30 s while 511 others go on"
 
 
 def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> None:
@@ -55,7 +49,7 @@ def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> No
 
     assert found.kind == "all"
     assert found.first == (137,)
-    assert "all 512 ranks silent for 2 min 24 s, CPUs and GPUs are idle" in found.text
+    assert "all 512 ranks silent for 2 min 00 s, CPUs and GPUs are idle" in found.text
     assert "rank 137 on n18 fell silent first" in found.text
 
 
@@ -98,11 +92,11 @@ def test_ranks_that_never_began_are_named_with_the_launchers_words() -> None:
     ranks = [rank(n, 0.0, state=State.PENDING, started=None) for n in range(4)]
     said = ["ssh: Could not resolve hostname n2: Name or service not known"]
 
-    (found,) = stalls(job(ranks), START + 10, unknown, said)
+    (found,) = stalls(job(ranks), START + 10, Known(launcher=said))
 
     assert found.kind == "start"
     assert found.text.startswith(
-        "no rank has begun after 1 min 11 s; the launcher's last line: ssh:"
+        "no rank has begun after 1 min 10 s; the launcher's last line: ssh:"
     )
     assert "host name" in found.explained[0].means
 

@@ -27,6 +27,8 @@ class Reading:
         """Known only from the second reading on."""
         self.trouble = ""
         """Why the whole collector fails, where it has numbers nevertheless."""
+        self.limited = False
+        """What failed, failed for want of a permission that not every site gives: no trouble."""
         self.inventory: Mapping[str, str] = {}
         self.events: list[Event] = []
         """What happened since the reading before; each is told once."""

@@ -9,6 +9,7 @@ from typing import Callable, Optional
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.files import Tree
 from rankdeck_agent.kernel_lines import Found, Lines
+from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.wire import Event
 
 _RING = "dev/kmsg"
@@ -91,6 +92,15 @@ class Folding:
         return Event(time.time(), "info", "kernel.log", text)
 
 
+class _ClosedError(Exception):
+    """This user may not read the kernel log; the text is a sentence with what to do."""
+
+
+def _closed(error: OSError) -> Optional[_ClosedError]:
+    why = LOG_CLOSED.get(error.errno or 0)
+    return _ClosedError(why) if why else None
+
+
 class KernelLogCollector:
     """Events from /dev/kmsg, from the oldest line that the kernel still has."""
 
@@ -107,7 +117,8 @@ class KernelLogCollector:
         self._clock = clock
         self._handle: Optional[int] = None
         self._tried = -_TRY_AGAIN
-        self._refused: Optional[OSError] = None
+        self._refused: Optional[Exception] = None
+        self._told_closed = False
         self._lines = Lines()
         self._folding = Folding()
         self._total = 0
@@ -116,8 +127,19 @@ class KernelLogCollector:
     def collect(self, now: float) -> Reading:
         reading = Reading()
         reading.events += self._folding.due(now)
-        reading.attempt(self.metrics, lambda: self._read(reading, now))
+        try:
+            reading.attempt(self.metrics, lambda: self._read(reading, now))
+        except _ClosedError as closed:
+            self._tell_closed(reading, str(closed))
         return reading
+
+    def _tell_closed(self, reading: Reading, why: str) -> None:
+        """Less is checked here, which is no trouble: told once, at the level of news."""
+        reading.limited = True
+        reading.failed.update(dict.fromkeys(self.metrics, why))
+        if not self._told_closed:
+            self._told_closed = True
+            reading.events.append(Event(self._clock(), "info", "kernel.log", why))
 
     def _read(self, reading: Reading, now: float) -> None:
         records = self._records(reading, self._open(now))
@@ -153,8 +175,8 @@ class KernelLogCollector:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             self._handle = os.open(self._tree.path(_RING), flags)
         except OSError as error:
-            self._refused = error
-            raise
+            self._refused = _closed(error) or error
+            raise self._refused from error
         self._began = self._clock()
         return self._handle
 

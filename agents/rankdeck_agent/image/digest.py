@@ -1,5 +1,6 @@
 """What identifies a file or a folder; digests are kept, because images are large."""
 
+import errno
 import hashlib
 import json
 import os
@@ -9,9 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Optional, cast
 
+from rankdeck_agent.private import private_folder, write_private
+
 PIECE = 1 << 20
 SETTLED = 2.0
-"""Seconds: a file changed later than that may change again without a new time stamp."""
+"""Seconds: what changed within that time before it was read may change again with the same time stamp."""
+FAR_SETTLED = 900.0
+"""The same for a file of a server: its clock may be wrong by that much."""
 _MOST_KEPT = 256
 _MOST_ENTRIES = 500_000
 Stamp = list[int]
@@ -21,26 +26,36 @@ class TooSlowError(Exception):
     """The time for reading was over before the end of the file."""
 
 
-def file_digest(path: Path, limit: Optional[float] = None) -> str:
-    """SHA-256 in hex, read again only where the file changed; raises OSError, TooSlowError.
+def file_digest(
+    path: Path, limit: Optional[float] = None, *, settled: float = SETTLED
+) -> str:
+    """SHA-256 in hex, read again unless the file is provably the same; raises OSError, TooSlowError.
 
-    `limit` is in seconds; None: as long as it takes.
+    `limit` is in seconds; None: as long as it takes. A file last changed less than `settled` seconds before
+    is read each time. What changes while it is read has no digest: OSError.
     """
+    # Opened first: a client of a file server asks for fresh attributes at open only.
     with path.open("rb") as file:
-        stamp = _stamp(os.fstat(file.fileno()))
+        stamp, begun = _stamp(os.fstat(file.fileno())), time.time()
         kept = _load().get(str(path))
-        if kept is not None and kept[:-1] == stamp:
+        if kept is not None and _vouches(kept, stamp, begun):
             return str(kept[-1])
         digest = read_digest(file, limit)
-        settled = time.time() - os.fstat(file.fileno()).st_mtime > SETTLED
-        if settled and stamp == _stamp(os.fstat(file.fileno())):
-            _keep(str(path), [*stamp, digest])
+        if not stamp == _stamp(os.fstat(file.fileno())) == _stamp(path.stat()):
+            raise OSError(errno.EBUSY, "it is being written or replaced just now")
+    if _is_settled(stamp, begun, settled):
+        _keep(str(path), [*stamp, begun, digest])
     return digest
 
 
-def remember(path: Path, digest: str) -> None:
-    """Keep the digest of a file that was just written and checked here."""
-    _keep(str(path), [*_stamp(path.stat()), digest])
+def _vouches(row: list[Any], stamp: Stamp, now: float) -> bool:
+    """Whether a kept digest is that of the file. After a clock was set back, a stamp may come twice."""
+    return row[:-2] == stamp and row[-2] <= now
+
+
+def _is_settled(stamp: Stamp, read: float, wait: float) -> bool:
+    """Whether a later change must have another stamp; not so where the stamps lie in the future."""
+    return max(stamp[1], stamp[2]) / 1e9 + wait < read
 
 
 def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
@@ -87,7 +102,14 @@ def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
 
 
 def _stamp(info: os.stat_result) -> Stamp:
-    return [info.st_size, info.st_mtime_ns, info.st_ino, info.st_dev]
+    # Anybody can set mtime; ctime is the kernel's own.
+    return [
+        info.st_size,
+        info.st_mtime_ns,
+        info.st_ctime_ns,
+        info.st_ino,
+        info.st_dev,
+    ]
 
 
 def _store() -> Path:
@@ -107,11 +129,11 @@ def _load() -> dict[str, list[Any]]:
 
 
 def _is_row(row: object) -> bool:
-    return (
-        isinstance(row, list)
-        and len(cast("list[Any]", row)) == 5
-        and isinstance(row[-1], str)
-    )
+    """Whether it is a stamp, the time of reading and a digest; rows of older agents are not."""
+    if not isinstance(row, list) or len(cast("list[Any]", row)) != 7:
+        return False
+    *numbers, digest = cast("list[Any]", row)
+    return isinstance(digest, str) and all(type(n) in (int, float) for n in numbers)
 
 
 def _keep(name: str, row: list[Any]) -> None:
@@ -121,8 +143,8 @@ def _keep(name: str, row: list[Any]) -> None:
     store = _store()
     part = store.with_name(f"{store.name}.{os.getpid()}")
     try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(newest))
+        private_folder(store.parent)
+        write_private(part, json.dumps(newest).encode())
         part.replace(store)
     except OSError:
         return

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional, cast
 
-from rankdeck_agent.image.digest import TooSlowError, file_digest, folder_digest
+from rankdeck_agent.image.digest import (
+    FAR_SETTLED,
+    SETTLED,
+    TooSlowError,
+    file_digest,
+    folder_digest,
+)
 from rankdeck_agent.job.text import plain
 
 STORES = ("podman", "docker")
@@ -40,14 +46,14 @@ def look(
             return {**row, "kind": "folder", "digest": digest, "size": size}
         if not path.exists():
             return {**row, "kind": "missing"}
-        return {**row, "kind": "file", "size": path.stat().st_size, "digest": _digest(path, limit)}  # fmt: skip
+        return {**row, "kind": "file", "size": path.stat().st_size, "digest": _digest(path, limit, row.get("mount", ""))}  # fmt: skip
     except OSError as error:
         return {**row, "kind": "failed", "error": plain(f"{error.strerror or error}")}
 
 
-def _digest(path: Path, limit: Optional[float]) -> str:
+def _digest(path: Path, limit: Optional[float], mount: str) -> str:
     try:
-        return file_digest(path, limit)
+        return file_digest(path, limit, settled=FAR_SETTLED if mount else SETTLED)
     except TooSlowError:
         return ""
 

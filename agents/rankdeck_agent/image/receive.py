@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rankdeck_agent.image.digest import PIECE, file_digest, remember
+from rankdeck_agent.image.digest import PIECE, file_digest
 from rankdeck_agent.image.look import place, room
 from rankdeck_agent.job.text import plain
 
@@ -92,7 +92,6 @@ def _take(path: Path, size: int, sha: str) -> None:
         os.fsync(file.fileno())
         part.replace(path)
     _settle(path.parent)
-    remember(path, sha)
 
 
 def _resume(file: BinaryIO, size: int) -> "Hash":

@@ -7,12 +7,13 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from rankdeck_agent.job.control import tell
 from rankdeck_agent.job.daemons import good_id
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders
 from rankdeck_agent.job.journal import is_closed
+from rankdeck_agent.job.remains import supervisor_pid
 from rankdeck_agent.job.text import table
 
 _LONGEST = 1 << 18
@@ -70,16 +71,32 @@ def remove(folder: RunFolder) -> dict[str, Any]:
     return {"ok": True}
 
 
-def listing() -> None:
-    """One line of JSON for every job known here."""
+def listing(*, plans: bool) -> None:
+    """One line of JSON for every job known here; with what was planned of those that run, if asked."""
     for folder in all_folders():
-        row = {
+        row: dict[str, Any] = {
             "job": folder.job,
             "node": folder.node,
             "closed": is_closed(folder / "events"),
             "created": round((folder / "plan.json").stat().st_mtime, 3),
         }
+        if plans and not row["closed"]:
+            row["alive"] = bool(supervisor_pid(folder))
+            row["plan"] = _planned(folder)
         print(json.dumps(row))
+
+
+def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
+    """Its ranks and commands, without files and environments: they are large, and nobody's business."""
+    raw = table((folder / "plan.json").read_text(encoding="utf-8"))
+    if raw is None:
+        return None
+    told = {name: raw.get(name) for name in ("ranks", "grace", "elsewhere")}
+    processes = [
+        {name: process.get(name) for name in ("name", "argv", "rank")}
+        for process in raw.get("processes", ())
+    ]
+    return {**told, "processes": processes}
 
 
 def free_port() -> int:

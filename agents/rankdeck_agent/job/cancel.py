@@ -15,8 +15,11 @@ from rankdeck_agent.job.layout import unlink_links
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.remains import close_for, supervisor_pid
 
+ASKERS = ("user", "abort", "system")
+"""Who asks for an end: a person, the console because a part of the job has failed, or neither."""
 _POLL = 0.05
 _PROOF = 2.0
+_RECORDED = 0.5
 _CARE = 5.0
 _CARETAKERS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
 """What takes a container away once its program is dead; Podman needs long where it was killed too."""
@@ -54,11 +57,14 @@ class _Hunt:
             time.sleep(_POLL)
 
 
-def cancel(folder: RunFolder, grace: float) -> dict[str, Any]:
-    """End every process of the job on this node; `left` names what would not end."""
+def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, Any]:
+    """End every process of the job on this node; `left` names what would not end.
+
+    `by` is one of ASKERS and goes into the events.
+    """
     hunt = _Hunt(folder, supervisor_pid(folder))
     if hunt.supervisor:
-        tell(folder / "control", f"cancel {grace}")
+        tell(folder / "control", f"cancel {grace} {by}")
     launchers, ranks = _recorded(folder)
     found = hunt.look()
     _signal(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
@@ -110,15 +116,22 @@ def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
     """KILL, launchers last: a launcher killed first would leave its ranks to nobody."""
     rows = _without_caretakers(hunt.look())
     daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
-    for group in (
-        ranks & set(rows),
-        set(rows) - launchers - daemons,
-        daemons - launchers,
-    ):
+    _signal(rows, ranks & set(rows), signal.SIGKILL)
+    _let_record(rows, ranks)
+    for group in (set(rows) - launchers - daemons, daemons - launchers):
         _signal(rows, group, signal.SIGKILL)
     _signal(rows, launchers & set(rows), signal.SIGKILL)
     hunt.wait(_CARE, _kill_programs)
     cgroup.kill(hunt.folder)
+
+
+def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
+    """Give shims a moment to write down how their ranks ended: killed as well they could not."""
+    shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
+    deadline = time.monotonic() + _RECORDED
+    while shims and time.monotonic() < deadline:
+        time.sleep(_POLL)
+        shims = {pid for pid in shims if processes.is_alive(pid, rows[pid].start)}
 
 
 def _kill_programs(rows: dict[int, Process]) -> None:

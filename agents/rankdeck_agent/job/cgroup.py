@@ -2,7 +2,9 @@
 
 import errno
 import os
+import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -11,18 +13,44 @@ from rankdeck_agent.job.folder import RunFolder
 _REMOVE_TRIES = 20
 
 
-def _own_group() -> Optional[Path]:
+def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
+    """Where groups are mounted and our own one; `hierarchy` "" is the second version, else a name of the first."""
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    points = [line.split()[4] for line in mounts if " - cgroup2 " in line]
     groups = Path("/proc/self/cgroup").read_text(errors="replace").splitlines()
-    inside = [line[3:] for line in groups if line.startswith("0::/")]
-    return Path(points[0] + inside[0]) if points and inside else None
+    point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
+    for row in groups:
+        _, names, path = [*row.split(":", 2), "", ""][:3]
+        if point and hierarchy in names.split(","):
+            return Path(point), Path(point + path)
+    return None, None
+
+
+def _is_of(mount: str, hierarchy: str) -> bool:
+    kind, _, options = mount.partition(" - ")[2].partition(" ")
+    if not hierarchy:
+        return kind == "cgroup2"
+    return kind == "cgroup" and hierarchy in re.split(r"[ ,]", options)
+
+
+def memory_files(group: Optional[Path]) -> Iterator[Path]:
+    """Files that may count out-of-memory kills around the job, the nearest first."""
+    for hierarchy, name in (("", "memory.events"), ("memory", "memory.oom_control")):
+        try:
+            point, own = _own(hierarchy)
+        except OSError:
+            continue
+        if point is None or own is None:
+            continue
+        begin = own if hierarchy or group is None else group
+        for folder in (begin, *begin.parents):
+            if point in (folder, *folder.parents):
+                yield folder / name
 
 
 def make(folder: RunFolder) -> Optional[Path]:
     """A new cgroup v2 below our own, noted in the run folder; None where it is not ours to make."""
     try:
-        own = _own_group()
+        _, own = _own("")
         if own is None:
             return None
         group = own / f"rankdeck.{folder.job}.{folder.node}"

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from rankdeck_agent.job import ask
-from rankdeck_agent.job.cancel import cancel
+from rankdeck_agent.job.cancel import ASKERS, cancel
 from rankdeck_agent.job.detach import run
 from rankdeck_agent.job.folder import FolderError, existing
 from rankdeck_agent.job.inspection import inspect
+from rankdeck_agent.private import keep_private
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -19,7 +20,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("run", help="start the job whose plan is on stdin")
-    verbs.add_parser("list", help="the jobs known here")
+    known = verbs.add_parser("list", help="the jobs known here")
+    known.add_argument("--plans", action="store_true", help="with what runs of them")
     verbs.add_parser("port", help="a free TCP port")
     for verb, purpose in (
         ("cancel", "end every process of the job here"),
@@ -33,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("node")
         if verb == "cancel":
             one.add_argument("--grace", type=float, default=10.0, metavar="S")
+            one.add_argument("--by", choices=ASKERS, default=ASKERS[0])
         if verb == "answer":
             one.add_argument("id")
             one.add_argument("text", nargs="+")
@@ -42,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Do one verb; its exit status."""
     asked = _parser().parse_args(argv)
+    keep_private()
     try:
         return _VERBS[asked.verb](asked)
     except (FolderError, OSError) as error:
@@ -54,8 +58,8 @@ def _say(row: Mapping[str, Any]) -> int:
     return 0 if row.get("ok", True) else 1
 
 
-def _list(_: argparse.Namespace) -> int:
-    ask.listing()
+def _list(asked: argparse.Namespace) -> int:
+    ask.listing(plans=asked.plans)
     return 0
 
 
@@ -69,7 +73,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": _list,
     "port": _port,
     "cancel": lambda asked: _say(
-        cancel(existing(asked.job, asked.node), max(0.0, asked.grace))
+        cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by)
     ),
     "inspect": lambda asked: _say(inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: _say(ask.spawn(existing(asked.job, asked.node))),

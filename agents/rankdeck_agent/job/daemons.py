@@ -3,14 +3,16 @@
 import os
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import Journal, outcome
+from rankdeck_agent.job.journal import End, Journal, failed
 from rankdeck_agent.job.starting import Command, StartError, environment, start
 from rankdeck_agent.job.tally import Tally
 from rankdeck_agent.job.text import plain, table
+from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
 from rankdeck_agent.wire import NodePlan
 
 ANSWER_LIMIT = 60.0
@@ -27,14 +29,25 @@ class Daemons:
     """Both ends of `spawn` on one node."""
 
     def __init__(
-        self, plan: NodePlan, folder: RunFolder, journal: Journal, tally: Tally
+        self,
+        plan: NodePlan,
+        folder: RunFolder,
+        journal: Journal,
+        tally: Tally,
+        ended: Callable[[str, End], None],
     ) -> None:
         self._plan, self._folder = plan, folder
         self._journal, self._tally = journal, tally
+        self._record_end = ended
         self._deadlines: dict[str, float] = {}
         self._done: set[str] = set()
-        self._background: Optional[tuple[str, int]] = None
+        self._background = ""
         """A daemon whose first process ended well and left another behind."""
+        self._adopted: Optional[set[int]] = None
+        """What it left behind, once that was looked for."""
+        self._strays: set[int] = set()
+        self._before: set[int] = set()
+        """What had been left to us when the daemon was started."""
 
     # ---- this node's launcher asks -------------------------------------------------------
 
@@ -88,7 +101,12 @@ class Daemons:
         raw = table(
             self._place(request, "json").read_text(encoding="utf-8", errors="replace")
         )
-        command = ("sh", "-c", str((raw or {}).get("command", "")))
+        line = str((raw or {}).get("command", ""))
+        if why := self._refusal(line):
+            self._say(request, why)
+            return
+        # Without a shell between: what a daemon leaves behind is then seen to be its own.
+        command = ("sh", "-c", in_place(line))
         env = environment(self._plan, self._folder, {})
         try:
             child = start(Command(command, env, str(Path.home())), outputs, group)
@@ -98,31 +116,58 @@ class Daemons:
         child.returncode = 0
         self._tally.daemons[child.pid] = f"daemon {request}"
         self._tally.had_daemons = True
+        self._before = self._strays
         self._journal.add("process", name=f"daemon {request}", pid=child.pid)
         self._say(request, "ok")
+
+    def _refusal(self, command: str) -> str:
+        """Why this is not started here; "" for the daemon of a launcher that is not here yet."""
+        if daemon_of(command) is None:
+            return "the command is no MPI daemon: refused"
+        plans = self._plan.processes
+        if plans and not any(daemons_of(p.argv, self._plan.job) for p in plans):
+            return "this job has no launcher of MPI: refused"
+        if self._tally.daemons or self._background:
+            return "the job has its MPI daemon here already: refused"
+        return ""
 
     def _say(self, request: str, text: str) -> None:
         fresh = self._place(request, "new")
         fresh.write_text(text)
         fresh.replace(self._place(request, "started"))
 
-    def ended(self, pid: int, status: int) -> None:
+    def ended(self, pid: int, end: End) -> None:
         """A child that was not planned ended: note it where it was a daemon."""
         name = self._tally.daemons.pop(pid, None)
         if name is None:
-            return
-        if status == 0:
-            self._background = (name, status)
-            return
-        self._journal.add("ended", name=name, **outcome(status))
+            self._background_ended(pid, end)
+        elif failed(end):
+            self._record_end(name, end)
+        else:
+            self._background, self._adopted = name, None
+
+    def _background_ended(self, pid: int, end: End) -> None:
+        # Before it was looked who was left to us, whoever is new is the daemon's own.
+        adopted = self._adopted
+        own = pid not in self._before if adopted is None else pid in adopted
+        if self._background and failed(end) and own:
+            name, self._background = self._background, ""
+            self._record_end(name, end)
+
+    def adopt(self, strays: Iterable[int]) -> None:
+        """These were left to us: those that are new since a daemon began are its own once its first process has ended."""
+        now = set(strays)
+        if self._background and self._adopted is None:
+            # Not since the look before this one: it may have seen them already.
+            self._adopted = now - self._before
+        self._strays = now
 
     def settle(self, others: int) -> None:
         """A daemon in the background has ended when nothing that it left behind remains."""
-        if self._background is None or others:
+        if not self._background or others:
             return
-        name, status = self._background
-        self._background = None
-        self._journal.add("ended", name=name, **outcome(status))
+        name, self._background = self._background, ""
+        self._record_end(name, {"code": 0, "signal": None})
 
     def _place(self, request: str, kind: str) -> Path:
         return self._folder / "spawn" / f"{request}.{kind}"

@@ -54,7 +54,8 @@ def _say(answer: dict[str, Any]) -> int:
 
 
 def _write_off(folder: RunFolder, why: str) -> None:
-    post_mortem(folder / "events", {}, why)
+    trouble = [{"kind": "trouble", "text": why}] if why else []
+    post_mortem(folder / "events", trouble)
     unlink_links(folder)
 
 
@@ -129,7 +130,6 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
-    os.umask(0o022)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

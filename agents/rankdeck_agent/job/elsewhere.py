@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.journal import UNKNOWN
 from rankdeck_agent.job.text import plain
 
 
@@ -41,11 +42,11 @@ class Elsewhere:
         self._waiting -= {report.rank for report in news if report.status is not None}
         return sorted(news, key=lambda report: report.at)
 
-    def give_up(self, status: int) -> list[Report]:
-        """Ends for ranks that nobody will tell of any more."""
+    def give_up(self) -> list[Report]:
+        """Ends for ranks that nobody will tell of any more: nobody knows how they ended."""
         running, now = sorted(self._waiting & set(self._hosts)), time.time()
         self._waiting.clear()
-        return [Report(rank, self._hosts[rank], status, now) for rank in running]
+        return [Report(rank, self._hosts[rank], UNKNOWN, now) for rank in running]
 
     def _news(self, rank: int) -> Iterator[Report]:
         place = self._folder.place(rank)

@@ -5,17 +5,19 @@ import time
 from collections.abc import Mapping
 from typing import Any, Optional, cast
 
+from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.folder import STREAMS, RunFolder
-from rankdeck_agent.job.journal import EventReader
+from rankdeck_agent.job.journal import EventReader, all_events
 from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
 from rankdeck_agent.job.pipes import Input, send
-from rankdeck_agent.job.remains import close_for, supervisor_pid
+from rankdeck_agent.job.remains import close_for, gone, supervisor_pid
 from rankdeck_agent.job.text import table
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
 _NOW_PERIOD = 2.0
 _ALIVE_PERIOD = 1.0
+_LOOK_PERIOD = 1.0
 _FIRST_WATCH = 1.0
 _ROUND = 1 << 20
 """Bytes of output in one round, so that events never wait long behind a backlog."""
@@ -36,7 +38,8 @@ class Follower:
         self._placed: list[bytes] = []
         """Frames that say where the end is that was asked for."""
         self._tails: dict[Key, TailReader] = {}
-        self._due = {"tail": 0.0, "now": 0.0, "alive": 0.0}
+        self._looks = LookReader(folder / PLACE)
+        self._due = {"tail": 0.0, "looks": 0.0, "now": 0.0, "alive": 0.0}
         self._closed: Optional[Mapping[str, Any]] = None
         self.done = False
         """Whether `closed` has been given out with everything before it."""
@@ -84,15 +87,23 @@ class Follower:
         frames += self._data()
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
+        if self._closed is None and self._is_due("looks", now, _LOOK_PERIOD):
+            frames += map(_line, self._looks.read())
         if self._is_due("now", now, _NOW_PERIOD):
-            closing = self._closed is not None
-            frames.append(_line({"kind": "now", "at": time.time(), "closing": closing}))
+            frames.append(_line(self._now_frame()))
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
         if self.over and self._closed is not None:
             frames.append(_line(self._closed))
             self.done = True
         return frames
+
+    def _now_frame(self) -> Mapping[str, Any]:
+        if self._closed is None:
+            return {"kind": "now", "at": time.time(), "closing": False}
+        # The job is over here, whatever of its output is still to be sent.
+        ended = self._closed["at"]
+        return {"kind": "now", "at": time.time(), "closing": True, "ended": ended}
 
     @property
     def behind(self) -> bool:
@@ -158,7 +169,9 @@ class Follower:
             close_for(self._folder, why)
         except OSError:
             stamp = {"seq": self._last_seq + 1, "at": time.time()}
-            frames.append(_line({**stamp, "kind": "trouble", "text": why}))
+            facts = gone(self._folder, all_events(self._folder / "events"))
+            trouble = {**stamp, "kind": "trouble", "text": why, **facts}
+            frames.append(_line(trouble))
             self._closed = {**stamp, "seq": self._last_seq + 2, "kind": "closed"}
         return frames
 

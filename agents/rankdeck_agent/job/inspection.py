@@ -70,16 +70,15 @@ def _processes_of_ranks(folder: RunFolder) -> dict[int, list[int]]:
         for event in all_events(folder / "events")
         if event["kind"] == "started" and "pid" in event
     }
-    found: dict[int, list[int]] = {}
-    for rank, pid in list(started.items())[:_MOST_RANKS]:
-        if pid in alive:
-            found[rank] = [pid, *sorted(processes.below(alive, (pid,)))]
-    return found
+    some = dict(list(started.items())[:_MOST_RANKS])
+    found = processes.trees(alive, some.values())
+    return {rank: found[pid] for rank, pid in some.items() if pid in found}
 
 
 def _main(pids: list[int]) -> int:
-    """The process that does the work: the one that has computed most."""
-    return max(pids, key=lambda pid: (_cpu_seconds(pid), -pid))
+    """The process that does the work."""
+    rows = [row for row in map(processes.process, pids) if row is not None]
+    return processes.worker(rows).pid if rows else pids[0]
 
 
 def _stat(place: Path) -> list[str]:
@@ -91,8 +90,8 @@ def _stat(place: Path) -> list[str]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = _stat(_PROC / str(pid))
-    return (int(fields[11]) + int(fields[12])) / _TICK if len(fields) > 12 else 0.0
+    row = processes.process(pid)
+    return row.computed / _TICK if row else 0.0
 
 
 def _row(
@@ -105,8 +104,8 @@ def _row(
         "pids": len(pids),
         "command": processes.command(main),
         "state": _state(place),
-        "wchan": _word(place / "wchan"),
-        "syscall": _word(place / "syscall").split(" ")[0],
+        "wchan": processes.word(place / "wchan"),
+        "syscall": processes.word(place / "syscall").split(" ")[0],
         "kernel": _kernel_stack(place),
         "threads": _threads(main),
         "stacks": stack,
@@ -117,13 +116,6 @@ def _row(
 def _state(place: Path) -> str:
     fields = _stat(place)
     return fields[0] if fields else ""
-
-
-def _word(path: Path) -> str:
-    try:
-        return plain(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
-    except OSError:
-        return ""
 
 
 def _kernel_stack(place: Path) -> list[str]:
@@ -144,7 +136,7 @@ def _threads(pid: int) -> dict[str, int]:
     except OSError:
         return {}
     for task in tasks:
-        key = f"{_state(task)} {_word(task / 'wchan')}".strip()
+        key = f"{_state(task)} {processes.word(task / 'wchan')}".strip()
         counts[key] = counts.get(key, 0) + 1
     return counts
 

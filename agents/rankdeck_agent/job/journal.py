@@ -5,14 +5,19 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.text import table
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+UNKNOWN = -1
+"""The exit status of a rank of which nobody knows how it ended."""
 _RESERVE = 64 * 1024
+
+End = dict[str, Optional[int]]
+"""`code` and `signal` of something that ended."""
 
 
 class Journal:
@@ -24,12 +29,14 @@ class Journal:
         self._seq = next_seq(path)
         self._waiting = b""
 
-    def reserve(self) -> None:
-        """Take some space now, so that there is room to say that the disk is full."""
+    def reserve(self) -> bool:
+        """Take some space now, so that there is room to say that the disk is full; whether there was any."""
         try:
             self._reserve.write_bytes(os.urandom(_RESERVE))
         except OSError:
             self.spend_reserve()
+            return False
+        return True
 
     def spend_reserve(self) -> None:
         """Give the space back."""
@@ -113,30 +120,50 @@ def is_closed(path: Path) -> bool:
         return b'"kind":"closed"' in file.read()
 
 
-def post_mortem(path: Path, exits: Mapping[int, int], why: Optional[str]) -> None:
-    """Close the events of a node whose supervisor is gone; does nothing where they are closed."""
+def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
+    """Close the events of a node whose supervisor is gone, after these; does nothing where they are closed."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_closed(path):
             return
         journal = Journal(path)
-        for rank, status in sorted(_unrecorded(path, exits).items()):
-            journal.add("exited", rank=rank, **outcome(status))
-        if why:
-            journal.add("trouble", text=why)
+        for event in events:
+            journal.add(**event)
         journal.add("closed")
         journal.close()
 
 
-def _unrecorded(path: Path, exits: Mapping[int, int]) -> dict[int, int]:
-    recorded = {
-        event.get("rank") for event in all_events(path) if event["kind"] == "exited"
-    }
-    return {rank: status for rank, status in exits.items() if rank not in recorded}
+def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
+    """The ranks whose last word is that they exited."""
+    ended: dict[Any, bool] = {}
+    for event in events:
+        if event["kind"] in ("started", "exited"):
+            ended[event.get("rank")] = event["kind"] == "exited"
+    return {rank for rank, has in ended.items() if has}
 
 
-def outcome(status: int) -> dict[str, Optional[int]]:
-    """`code` and `signal` of a shell's exit status: 129 to 192 mean a signal."""
+def outcome(status: int) -> End:
+    """`code` and `signal` of a shell's exit status: 129 to 192 mean a signal, UNKNOWN is neither."""
+    if status == UNKNOWN:
+        return {"code": None, "signal": None}
     if 128 < status <= 192:
         return {"code": None, "signal": status - 128}
     return {"code": status, "signal": None}
+
+
+def shell_status(status: int) -> int:
+    """What a shell makes of a status of `waitpid`: 128 and the signal, or the code."""
+    killed = os.WIFSIGNALED(status)
+    return 128 + os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
+
+
+def exact_outcome(status: int) -> End:
+    """`code` and `signal` as `waitpid` tells them: a launcher that ends with 137 was not killed itself."""
+    if os.WIFSIGNALED(status):
+        return {"code": None, "signal": os.WTERMSIG(status)}
+    return {"code": os.WEXITSTATUS(status), "signal": None}
+
+
+def failed(end: End) -> bool:
+    """Whether it ended otherwise than with 0."""
+    return end["code"] != 0

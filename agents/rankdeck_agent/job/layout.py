@@ -10,13 +10,15 @@ from pathlib import Path
 
 from rankdeck_agent.job.folder import FolderError, RunFolder, run_folder
 from rankdeck_agent.job.scripts import LAUNCH_AGENT, RANK_SHIM
+from rankdeck_agent.private import private_folder, write_private
 from rankdeck_agent.wire import NodeFile, NodePlan
 
 
 def make(plan: NodePlan) -> RunFolder:
     """Lay out the run folder with all its files; raises FolderError and leaves nothing then."""
     folder = run_folder(plan.job, plan.node)
-    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(folder.path.parent.parent)
+    private_folder(folder.path.parent)
     try:
         folder.path.mkdir(mode=0o700)
     except FileExistsError:
@@ -35,18 +37,19 @@ def make(plan: NodePlan) -> RunFolder:
 
 
 def _fill(folder: RunFolder, plan: NodePlan) -> None:
-    _write(folder / "plan.json", json.dumps(asdict(plan), indent=1), 0o600)
-    _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n", 0o644)
-    _write(folder / "rank-shim", RANK_SHIM, 0o755)
+    _write(folder / "plan.json", json.dumps(asdict(plan), indent=1))
+    _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n")
+    _write(folder / "rank-shim", RANK_SHIM, program=True)
     for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:
         path = _inside(folder, file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, folder.plan_text(file.text), file.mode)
+        private_folder(path.parent)
+        program = bool(file.mode & stat.S_IXUSR)
+        _write(path, folder.plan_text(file.text), program=program)
     os.mkfifo(folder / "control", 0o600)
     _make_links(folder)
-    _write(folder / "events", "", 0o600)
+    _write(folder / "events", "")
 
 
 def _inside(folder: RunFolder, file: NodeFile) -> Path:
@@ -56,9 +59,8 @@ def _inside(folder: RunFolder, file: NodeFile) -> Path:
     return path
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    path.write_bytes(text.encode())
-    path.chmod(mode)
+def _write(path: Path, text: str, *, program: bool = False) -> None:
+    write_private(path, text.encode(), program=program)
 
 
 def _make_links(folder: RunFolder) -> None:
@@ -73,7 +75,7 @@ def _make_links(folder: RunFolder) -> None:
         raise FolderError(f"{links} is not a private folder of this user")
     for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
         fresh = links / f".{name}.{os.getpid()}"
-        _write(fresh, script, 0o755)
+        _write(fresh, script, program=True)
         fresh.replace(links / name)
     for name in _link_names(folder):
         fresh = links / f".{name}.{os.getpid()}"

@@ -22,10 +22,17 @@ class Process:
     state: str
     start: int
     name: str = ""
+    times: tuple[int, ...] = (0, 0, 0, 0)
+    """CPU time in clock ticks: user, system, and the same of children that it has waited for."""
 
     @property
     def gone(self) -> bool:
         return self.state in "ZXx"
+
+    @property
+    def computed(self) -> int:
+        """Clock ticks of CPU time that it took itself."""
+        return self.times[0] + self.times[1]
 
 
 def process(pid: int) -> Optional[Process]:
@@ -40,7 +47,13 @@ def process(pid: int) -> Optional[Process]:
         return None
     name = text[text.find("(") + 1 : text.rfind(")")]
     return Process(
-        pid, int(fields[1]), int(fields[2]), fields[0], int(fields[19]), name
+        pid,
+        int(fields[1]),
+        int(fields[2]),
+        fields[0],
+        int(fields[19]),
+        name,
+        tuple(map(int, fields[11:15])),
     )
 
 
@@ -55,6 +68,11 @@ def is_alive(pid: int, start: Optional[int] = None) -> bool:
     """Whether that very process still runs."""
     row = process(pid)
     return row is not None and not row.gone and start in (None, row.start)
+
+
+def exist(*pids: int) -> bool:
+    """Whether one of these is there, be it dead and not yet waited for."""
+    return any(process(pid) is not None for pid in pids)
 
 
 def command(pid: int) -> str:
@@ -86,11 +104,42 @@ def is_marked(pid: int, job: str, node: str) -> bool:
     return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
 
 
+def word(path: Path) -> str:
+    """The text of a small file of /proc, e.g. `wchan`; "" where it may not be read."""
+    try:
+        return plain(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
+    except OSError:
+        return ""
+
+
+def worker(rows: Iterable[Process]) -> Process:
+    """The process that does the work: of those that live the one that has computed most."""
+    return max(rows, key=lambda row: (not row.gone, row.computed, -row.pid))
+
+
+def trees(rows: Mapping[int, Process], roots: Iterable[int]) -> dict[int, list[int]]:
+    """Root -> itself and its descendants, of the roots that are there."""
+    children = _children(rows)
+    return {
+        root: [root, *sorted(_walk(children, (root,)))]
+        for root in roots
+        if root in rows
+    }
+
+
 def below(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
     """The descendants of `roots`, themselves left out."""
+    return _walk(_children(rows), roots)
+
+
+def _children(rows: Mapping[int, Process]) -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
     for row in rows.values():
         children.setdefault(row.ppid, []).append(row.pid)
+    return children
+
+
+def _walk(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
     found: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -99,6 +148,14 @@ def below(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
                 found.add(child)
                 waiting.append(child)
     return found
+
+
+def boot() -> str:
+    """What tells this start of the machine from the one before; "" where it is not told."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def own_line(rows: Mapping[int, Process]) -> set[int]:

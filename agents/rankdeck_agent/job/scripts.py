@@ -32,7 +32,11 @@ if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" 
     out=$place/out err=$place/err
 fi
 trap : TERM INT USR1 USR2 HUP
+# What we write is the user's alone; what the program makes is as its launcher has it.
+mask=$(umask)
+umask 077
 (
+    umask "$mask"
     # In the child, so that a session leader does not make the tty its controlling one.
     read -r pid rest </proc/self/stat
     if [ -p "$err" ]; then

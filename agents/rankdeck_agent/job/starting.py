@@ -23,6 +23,10 @@ NOT_STARTED = 127
 """The exit code of a program that could not be started, as a shell gives it."""
 
 
+JOB_UMASK = 0o022
+"""What a job makes is as after a login, not private as what is ours."""
+
+
 class StartError(Exception):
     """A process that cannot be started; the text is a sentence."""
 
@@ -102,6 +106,7 @@ def start(
             stdout=outputs[0],
             stderr=outputs[1],
             start_new_session=True,
+            umask=JOB_UMASK,
             preexec_fn=None if group is None else lambda: cgroup.join(group),
         )
     except (OSError, ValueError) as error:

@@ -4,25 +4,41 @@ import os
 import selectors
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, Optional
 
+from rankdeck_agent.addresses import local_addresses
 from rankdeck_agent.job import cgroup, containers, processes
-from rankdeck_agent.job.cancel import cancel
+from rankdeck_agent.job.activity import Activity
+from rankdeck_agent.job.cancel import ASKERS, cancel
 from rankdeck_agent.job.control import Control
 from rankdeck_agent.job.daemons import Daemons
 from rankdeck_agent.job.elsewhere import Elsewhere, Report
+from rankdeck_agent.job.evidence import Witness
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import Journal, outcome
+from rankdeck_agent.job.journal import (
+    UNKNOWN,
+    End,
+    Journal,
+    exact_outcome,
+    failed,
+    outcome,
+    shell_status,
+)
+from rankdeck_agent.job.kernel import KernelLog, own_ring
 from rankdeck_agent.job.layout import unlink_links
+from rankdeck_agent.job.memory import Kills, counters
+from rankdeck_agent.job.orphans import Orphans, not_known
+from rankdeck_agent.job.processes import Process
+from rankdeck_agent.job.space import Space
 from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start
 from rankdeck_agent.job.streams import DiskFullError, Stream, pipe_stream, rank_streams
 from rankdeck_agent.job.tally import Tally
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 
 _TICK = 0.25
-_DRAIN = 1.0
-_RETRY = 1.0
+_DRAIN = _RETRY = 1.0
 _LATE = 5.0
 """Seconds for the files of ranks elsewhere to appear after their launcher has ended."""
 
@@ -35,23 +51,24 @@ class Supervisor:
         self._journal = Journal(folder / "events")
         self._selector = selectors.DefaultSelector()
         self._tally = Tally(plan.ranks)
+        self._activity = Activity(folder)
         self._streams: dict[int, tuple[Stream, ...]] = {}
-        self._blocked: list[Stream] = []
-        self._exit_pending: dict[int, int] = {}
-        """rank -> status of a shim that was our child, in case its own record never comes."""
+        self._space = Space(folder.path, self._journal, self._selector)
+        self._orphans = Orphans(self._tally)
         self._children: dict[int, ProcessPlan] = {}
         self._group: Optional[Path] = None
         self._outputs = (-1, -1)
         self._looked = self._retried = 0.0
         self._others = 0
-        self._canceller = 0
+        self._canceller = self._reaping = 0
         self._elsewhere = Elsewhere(folder, plan.ranks if plan.elsewhere else ())
         self._launched = 0.0
 
     def run(self, ready: Callable[[], None]) -> None:
         """Do the whole job; `ready` is called when it stands, before anything starts."""
         self._prepare()
-        self._journal.add("ready", pid=os.getpid(), boot=_boot())
+        where = {"boot": processes.boot(), "addresses": local_addresses()}
+        self._journal.add("ready", pid=os.getpid(), **where)
         ready()
         for process in self._plan.processes:
             self._start(process)
@@ -64,6 +81,8 @@ class Supervisor:
     def _prepare(self) -> None:
         self._journal.reserve()
         self._group = cgroup.make(self._folder)
+        kills = Kills(counters(self._group))
+        self._witness = Witness(self._folder, KernelLog(own_ring()), kills)
         self._control = Control(self._folder / "control")
         out, out_end = pipe_stream(self._folder.place(LAUNCHER) / "out")
         err, err_end = pipe_stream(self._folder.place(LAUNCHER) / "err")
@@ -71,7 +90,9 @@ class Supervisor:
         self._streams[LAUNCHER] = (out, err)
         for rank in () if self._plan.elsewhere else self._plan.ranks:
             self._streams[rank] = rank_streams(self._folder.place(rank), self._plan.tty)
-        self._daemons = Daemons(self._plan, self._folder, self._journal, self._tally)
+        self._daemons = Daemons(
+            self._plan, self._folder, self._journal, self._tally, self._ended
+        )
         for stream in self._all_streams():
             self._selector.register(stream.fd, selectors.EVENT_READ, stream)
         self._selector.register(self._control.fd, selectors.EVENT_READ)
@@ -94,7 +115,10 @@ class Supervisor:
             child = start(command, self._outputs, self._group)
         except StartError as error:
             self._journal.add("trouble", text=str(error))
-            self._record_end(process, NOT_STARTED)
+            if process.rank is None:
+                self._ended(process.name, outcome(NOT_STARTED))
+            else:
+                self._rank_exited(process.rank, NOT_STARTED)
             return
         child.returncode = 0  # we reap by waitpid(-1): Popen must not try as well
         self._tally.processes[child.pid] = process.name
@@ -102,12 +126,12 @@ class Supervisor:
         if process.rank is None:
             self._journal.add("process", name=process.name, pid=child.pid)
 
-    def _record_end(self, process: ProcessPlan, status: int) -> None:
-        if process.rank is not None:
-            self._rank_exited(process.rank, status)
-            return
+    def _ended(self, name: str, end: End) -> None:
+        """Record the end of a launcher or daemon."""
         self._drain(LAUNCHER)
-        self._journal.add("ended", name=process.name, **outcome(status))
+        at = round(time.time(), 6)
+        evidence = self._witness.of_launcher() if failed(end) else {}
+        self._journal.add("ended", at=at, name=name, **end, **evidence)
 
     # ---- one turn ----------------------------------------------------------------------
 
@@ -123,45 +147,20 @@ class Supervisor:
         self._daemons.expire(now)
         if now - self._retried >= _RETRY:
             self._retried = now
-            self._retry_blocked()
+            self._space.retry()
             self._find_lost_ranks()
+            self._activity.look(self._tally.running(), now)
             self._hear_from_elsewhere(now)
 
     def _pump(self, stream: Stream) -> None:
         try:
             stream.pump()
         except DiskFullError:
-            self._block(stream)
+            self._space.block(stream)
         except OSError as error:
             self._selector.unregister(stream.fd)
             self._journal.add(
                 "trouble", text=f"the output of a rank can no longer be read: {error}"
-            )
-
-    def _block(self, stream: Stream) -> None:
-        self._selector.unregister(stream.fd)
-        if not self._blocked:
-            self._journal.spend_reserve()
-            where = self._folder.path
-            self._journal.add(
-                "trouble",
-                text=f"no space left for {where}: the ranks wait until there is some",
-            )
-        self._blocked.append(stream)
-
-    def _retry_blocked(self) -> None:
-        if not self._journal.flush() or not self._blocked:
-            return
-        still = [stream for stream in self._blocked if not stream.retry()]
-        for stream in self._blocked:
-            if stream not in still:
-                self._selector.register(stream.fd, selectors.EVENT_READ, stream)
-        self._blocked = still
-        if not still:
-            self._journal.reserve()
-            self._journal.add(
-                "trouble",
-                text="there is space again: nothing was lost, the ranks go on",
             )
 
     def _obey(self) -> None:
@@ -175,7 +174,7 @@ class Supervisor:
                 words[0], self._outputs, self._group
             ),
             "answer": lambda words: self._daemons.answer(words[0], " ".join(words[1:])),
-            "cancel": lambda words: self._cancelled(float(words[0])),
+            "cancel": lambda words: self._cancelled(float(words[0]), words[1:]),
         }
         for verb, words in self._control.read():
             self._serve(verbs.get(verb), words)
@@ -201,58 +200,64 @@ class Supervisor:
         if rank not in self._streams or rank == LAUNCHER:
             return
         # A pid of another pid namespace says nothing here: then only the record counts.
-        self._tally.started(rank, pid, shim if processes.is_alive(shim) else 0)
+        ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)  # fmt: skip
+        self._tally.started(rank, pid, shim if ours else 0)
+        self._witness.began(rank, pid if ours else 0)
         self._journal.add("started", rank=rank, pid=pid)
 
     def _rank_exited(self, rank: int, status: int) -> None:
         if rank not in self._streams or rank == LAUNCHER:
             return
-        self._exit_pending.pop(rank, None)
         self._drain(rank)
         if self._tally.exited(rank):
-            self._journal.add("exited", rank=rank, **outcome(status))
+            self._record_exit(rank, status, time.time())
+
+    def _record_exit(self, rank: int, status: int, at: float) -> None:
+        """Record the end of a rank as of then: evidence takes its time."""
+        end, asked = outcome(status), self._tally.cancelled
+        evidence: dict[str, object] = {}
+        if failed(end):
+            evidence.update(self._witness.of_rank(rank, end, asked=asked))
+            evidence.update(self._activity.of_failed(rank))
+        self._journal.add("exited", at=round(at, 6), rank=rank, **end, **evidence)
 
     def _drain(self, rank: int) -> None:
         for stream in self._streams[rank]:
-            if stream in self._blocked:
+            if self._space.waits(stream):
                 continue
             try:
                 stream.drain(_DRAIN)
             except DiskFullError:
-                self._block(stream)
+                self._space.block(stream)
             except OSError:
                 continue
 
     def _find_lost_ranks(self) -> None:
-        """Ranks whose shim was killed: nobody will write their exit record."""
-        for rank, record in self._tally.ranks.items():
-            alive = not record.shim or any(
-                map(processes.is_alive, (record.shim, record.pid))
-            )
-            if not record.running or alive:
-                continue
-            # Seen twice a second apart: the record may still be in the control FIFO.
-            if rank in self._exit_pending:
-                self._rank_exited(rank, self._exit_pending[rank])
-            else:
-                self._exit_pending[rank] = 128 + signal.SIGKILL
+        self._give_up(self._orphans.lost())
+
+    def _give_up(self, ranks: list[int]) -> None:
+        """Ranks whose end nobody saw."""
+        if ranks and not self._tally.cancelled:
+            self._journal.add("trouble", text=not_known(ranks))
+        for rank in ranks:
+            self._rank_exited(rank, UNKNOWN)
 
     def _hear_from_elsewhere(self, now: float) -> None:
         if self._tally.processes:
             self._launched = now
         news = self._elsewhere.look()
         if not self._tally.processes and now - self._launched > _LATE:
-            news += self._elsewhere.give_up(128 + signal.SIGKILL)
+            news += self._elsewhere.give_up()
         for report in news:
             self._note_elsewhere(report)
 
     def _note_elsewhere(self, report: Report) -> None:
-        common = {"rank": report.rank, "at": round(report.at, 6)}
+        rank, at = report.rank, round(report.at, 6)
         if report.status is None:
-            self._tally.started(report.rank, 0, 0)
-            self._journal.add("started", host=report.host, **common)
-        elif self._tally.exited(report.rank):
-            self._journal.add("exited", **common, **outcome(report.status))
+            self._tally.started(rank, 0, 0)
+            self._journal.add("started", host=report.host, rank=rank, at=at)
+        elif self._tally.exited(rank):
+            self._record_exit(rank, report.status, at)
 
     # ---- children ----------------------------------------------------------------------
 
@@ -266,22 +271,31 @@ class Supervisor:
             if pid == 0:
                 self._count_others()
                 return
-            self._reaped(pid, _shell_status(status))
+            self._reaped(pid, status)
 
     def _reaped(self, pid: int, status: int) -> None:
         # Shims write their record before they end: what they said comes before that they ended.
+        self._reaping = pid
         self._obey()
         process = self._children.pop(pid, None)
         self._tally.processes.pop(pid, None)
         self._looked = 0.0
-        if process is None:
-            self._daemons.ended(pid, status)
+        orphan = self._orphans.rank_of(pid)
+        if orphan is not None:
+            self._rank_exited(orphan, shell_status(status))
+        elif process is None:
+            self._daemons.ended(pid, outcome(shell_status(status)))
         elif process.rank is None:
-            self._record_end(process, status)
+            self._ended(process.name, exact_outcome(status))
         else:
-            record = self._tally.ranks.get(process.rank)
-            if record is None or record.running:
-                self._record_end(process, status)
+            self._shim_ended(process.rank, status)
+
+    def _shim_ended(self, rank: int, status: int) -> None:
+        """A shim that we started has ended; most have said before how their rank did."""
+        record = self._tally.ranks.get(rank)
+        killed = os.WIFSIGNALED(status)
+        if record is None or (record.running and not killed):
+            self._rank_exited(rank, shell_status(status))
 
     def _count_others(self) -> None:
         """Children that are neither planned nor a daemon's first process: left to us by others."""
@@ -289,20 +303,23 @@ class Supervisor:
         if now - self._looked < 1.0:
             return
         self._looked = now
-        self._others = len(self._strays())
+        rows = processes.everything()
+        strays = self._strays(rows)
+        self._others = len(strays)
+        self._daemons.adopt(strays)
+        self._witness.saw(rows, self._tally.pids())
 
-    def _strays(self) -> list[int]:
+    def _strays(self, rows: Mapping[int, Process]) -> list[int]:
         known = {*self._children, *self._tally.daemons, self._canceller}
-        rows = processes.everything().values()
-        return [
-            row.pid for row in rows if row.ppid == os.getpid() and row.pid not in known
-        ]
+        children = (row.pid for row in rows.values() if row.ppid == os.getpid())
+        return [pid for pid in children if pid not in known]
 
     # ---- the end -----------------------------------------------------------------------
 
-    def _cancelled(self, grace: float) -> None:
+    def _cancelled(self, grace: float, rest: list[str]) -> None:
         self._tally.cancelled = True
-        self._journal.add("cancel", grace=grace)
+        by = rest[0] if rest and rest[0] in ASKERS else ASKERS[0]
+        self._journal.add("cancel", grace=grace, by=by)
 
     def _cancel_self(self, _number: int, _frame: object) -> None:
         """SIGTERM to the supervisor means: cancel, with the plan's grace."""
@@ -313,13 +330,13 @@ class Supervisor:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             try:
-                cancel(self._folder, self._plan.grace)
+                cancel(self._folder, self._plan.grace, by="system")
             finally:
                 os._exit(0)
         self._canceller = pid
 
     def _done(self) -> bool:
-        if self._blocked or self._elsewhere.waiting:
+        if self._space.short or self._elsewhere.waiting:
             return False
         self._obey()
         self._daemons.settle(self._others)
@@ -327,7 +344,10 @@ class Supervisor:
 
     def _close(self) -> None:
         left = (
-            [f"{pid} {processes.command(pid)}" for pid in self._strays()[:5]]
+            [
+                f"{pid} {processes.command(pid)}"
+                for pid in self._strays(processes.everything())[:5]
+            ]
             if self._others
             else []
         )
@@ -338,6 +358,11 @@ class Supervisor:
             )
         for rank in self._streams:
             self._drain(rank)
+        while self._space.short:
+            time.sleep(_RETRY)
+            self._space.retry()
+        self._space.tell()
+        self._activity.end()
         self._journal.spend_reserve()
         self._journal.add("closed")
         while not self._journal.flush():
@@ -352,16 +377,3 @@ class Supervisor:
 
 def _noted(_number: int, _frame: object) -> None:
     """The wake-up descriptor says it; without a handler it would not be written to."""
-
-
-def _shell_status(status: int) -> int:
-    return (
-        128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    )
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

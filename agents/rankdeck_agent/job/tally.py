@@ -42,6 +42,19 @@ class Tally:
         record.running, record.exited = False, True
         return was
 
+    def pids(self) -> dict[int, int]:
+        """pid -> rank of the programs and shims of ranks that run, where their pids count as ours."""
+        running = [(rank, one) for rank, one in self.ranks.items() if one.running and one.shim]  # fmt: skip
+        return {pid: rank for rank, one in running for pid in (one.shim, one.pid)}
+
+    def running(self) -> dict[int, int]:
+        """Rank -> pid, of the ranks that run where their pid says something."""
+        return {
+            rank: record.pid
+            for rank, record in self.ranks.items()
+            if record.running and record.shim
+        }
+
     @property
     def all_exited(self) -> bool:
         return all(

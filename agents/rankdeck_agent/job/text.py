@@ -1,7 +1,13 @@
 """Text that came from outside, made fit to be stored and shown."""
 
 import json
+import re
 from typing import Any, Optional, cast
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
+)
+"""Commands to a terminal."""
 
 
 def plain(text: str, limit: int = 400) -> str:
@@ -26,3 +32,11 @@ def array(text: str) -> Optional[list[Any]]:
     except (ValueError, RecursionError):
         return None
     return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def shown(text: str, limit: int) -> str:
+    """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
+    if not text.isprintable():
+        text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text[:limit].rstrip()

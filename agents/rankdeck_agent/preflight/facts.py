@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional, cast
 
-from rankdeck_agent.image.digest import TooSlowError, file_digest
+from rankdeck_agent.image.digest import FAR_SETTLED, TooSlowError, file_digest
 from rankdeck_agent.image.look import request_rows
 from rankdeck_agent.job.folder import state_folder
 from rankdeck_agent.job.text import plain
@@ -75,7 +75,10 @@ class _Asked:
             return {"path": ""}
         row = {"path": plain(path), "size": Path(path).stat().st_size, "digest": ""}
         try:
-            row["digest"] = file_digest(Path(path).resolve(), _DIGEST_LIMIT)
+            # Programs are small, and lie in home folders that a server has.
+            row["digest"] = file_digest(
+                Path(path).resolve(), _DIGEST_LIMIT, settled=FAR_SETTLED
+            )
         except (OSError, TooSlowError):
             return row
         return row

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.rules.derive import wanted
 from rankdeck_agent.rules.facts import Facts
 from rankdeck_agent.rules.table import CHECKS, RULES, Check
@@ -25,6 +26,15 @@ _GROWTH_ONLY = frozenset(
     if (mine := [r for r in RULES if r.part_of == check.number])
     and all(rule.window for rule in mine)
 )
+
+
+def limits(failed: Mapping[str, str]) -> str:
+    """What was not read for want of a permission, and what to do; "" where that is nothing.
+
+    One of our own sentences: what else a node says there is an error as any other.
+    """
+    why = failed.get("kernel.events", "")
+    return why if why in LOG_CLOSED.values() else ""
 
 
 @dataclass(frozen=True)

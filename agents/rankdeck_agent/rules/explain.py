@@ -8,7 +8,7 @@ from rankdeck_agent.rules.coverage import Covered, by_number
 from rankdeck_agent.rules.derive import Derived
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.happenings import KINDS, OTHER, kind_of
-from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 
 _PART_OF = {rule.check: rule.part_of for rule in RULES} | {
@@ -135,9 +135,10 @@ def _share(rule: Rule, facts: Facts, device: str, number: float) -> Optional[flo
     return number / by if by else None
 
 
-def coverage_words(evaluated: int, checks: int) -> str:
-    """`19 of 21 checks judged, 4 do not apply`."""
-    lacking = len(CHECKS) - checks
+def coverage_words(health: Health) -> str:
+    """`19 of 21 checks judged, 4 do not apply`, and what the agent may not read."""
+    lacking = len(CHECKS) - health.checks
     verb = "does" if lacking == 1 else "do"
     tail = f", {lacking} {verb} not apply" if lacking else ""
-    return f"{evaluated} of {checks} checks judged{tail}"
+    limits = f"; {health.limits}" if health.limits else ""
+    return f"{health.evaluated} of {health.checks} checks judged{tail}{limits}"

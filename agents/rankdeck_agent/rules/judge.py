@@ -1,10 +1,10 @@
 """Health of a node from what it sent: the whole judgement as one pure function."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from rankdeck_agent.rules.coverage import cover
+from rankdeck_agent.rules.coverage import cover, limits
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.engine import step
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
@@ -66,7 +66,8 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
         boot, new.marks, new.last, new.grown, happened, new.calm, settled=True
     )
     level = reasons[0].level if reasons else Level.OK
-    return Health(level, reasons, len(covered.judged), len(covered.applicable)), kept
+    counted = len(covered.judged), len(covered.applicable)
+    return Health(level, reasons, *counted, limits(facts.failed)), kept
 
 
 def as_lasting(memory: Memory) -> Memory:
@@ -99,8 +100,12 @@ def _silence(facts: Facts) -> Optional[Reason]:
 def _besides(facts: Facts, judged: int) -> list[Reason]:
     """What is not a threshold."""
     found = list(facts.drift or ())
-    if facts.failed:
-        found.append(_unread(facts))
+    closed = limits(facts.failed)
+    failed = {
+        key: why for key, why in facts.failed.items() if not closed or why != closed
+    }
+    if failed:
+        found.append(_unread(failed))
     if facts.attach:
         found.append(Reason("node.ssh", Level.WARN, facts.attach))
     if not facts.values or not judged:
@@ -109,10 +114,10 @@ def _besides(facts: Facts, judged: int) -> list[Reason]:
     return found
 
 
-def _unread(facts: Facts) -> Reason:
+def _unread(failed: Mapping[str, str]) -> Reason:
     """What should have been read and was not."""
     alike: dict[str, list[str]] = {}
-    for key, why in facts.failed.items():
+    for key, why in failed.items():
         alike.setdefault(why, []).append(key)
     named = [
         keys[0] + (f" and {len(keys) - 1} more" if keys[1:] else "") + f": {why}"

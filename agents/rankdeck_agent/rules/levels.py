@@ -44,6 +44,8 @@ class Health:
     """Checks that could be judged, of `checks`."""
     checks: int = 0
     """Checks that apply to this node; the others of the table are for hardware it lacks."""
+    limits: str = ""
+    """What the agent is not permitted to read and how to permit it; "" where that is nothing."""
 
 
 def worst_of(reasons: tuple[Reason, ...]) -> Level:

@@ -23,6 +23,10 @@ class Follower(Protocol):
         """Whether every node that answers has told all that happened up to now."""
         ...
 
+    def give_up_lost(self) -> None:
+        """Wait no longer for nodes that do not answer now."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -43,6 +47,8 @@ class Backend(Protocol):
         """Follow from the beginning, or per node from the event after `seen[node]`."""
         ...
 
-    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
-        """Ask, wait, force, then look on every node for what is left."""
+    async def cancel(
+        self, plan: Plan, grace: float, *, by: str = "user"
+    ) -> CancelReport:
+        """Ask, wait, force, then look on every node for what is left; `by` as in the event (wire.py)."""
         ...

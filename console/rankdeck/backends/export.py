@@ -2,7 +2,7 @@
 
 import shlex
 
-from rankdeck.backends.tokens import file_lines, process_line, shell_line
+from rankdeck.backends.tokens import process_line, shell_line, whole_file
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan
@@ -136,15 +136,19 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
         NodeFile("env", _environment(plan, node)),
         *([NodeFile("start", _start_file(node), 0o755)] if node.processes else []),
     ]
+    laid = [line for file in files for line in whole_file(file)]
+    end = f"ON_{_mark(node)}"
+    while end in "\n".join(laid).split("\n"):
+        end += "_"
     lines = [
-        f"on {node.node} sh -s <<'ON_{_mark(node)}' || exit 1",
+        f"on {node.node} sh -s <<'{end}' || exit 1",
         "set -e",
         f"mkdir -p {folder}/{node.node} && cd {folder}/{node.node}",
         f"{RUN_VARIABLE}=$PWD",
         f"mkdir -p {ranks}" if ranks else ":",
         *(_folders(files)),
-        *(line for file in files for line in _lay(file)),
-        f"ON_{_mark(node)}",
+        *laid,
+        end,
     ]
     return "\n".join(lines) + "\n"
 
@@ -156,17 +160,6 @@ def _mark(node: NodePlan) -> str:
 def _folders(files: list[NodeFile]) -> list[str]:
     above = {file.path.rpartition("/")[0] for file in files} - {"", ".."}
     return [f"mkdir -p {shlex.quote(folder)}" for folder in sorted(above)]
-
-
-def _lay(file: NodeFile) -> list[str]:
-    """A file byte for byte: text without an end of line gets none."""
-    lines = file_lines(file)
-    if file.text and not file.text.endswith("\n"):
-        path = shlex.quote(file.path)
-        trim = f'printf %s "$(cat {path})" > {path}.new && mv {path}.new {path}'
-        mode = [f"chmod {file.mode:o} {path}"] if file.mode != 0o644 else []
-        return [*lines, trim, *mode]
-    return lines
 
 
 def _environment(plan: Plan, node: NodePlan) -> str:

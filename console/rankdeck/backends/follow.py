@@ -5,14 +5,18 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.backends.frames import FrameError
+from rankdeck.backends.spawns import FLOOD, Spawns
 from rankdeck.backends.stream import NodeStream, Offsets
 from rankdeck.errors import NodeError
+from rankdeck.model.border import last_table
 from rankdeck.model.job import Chunk, Followed, NodeEvent, Plan
+from rankdeck.model.text import clean
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.shell import Channel, Shell
+from rankdeck.state.launching import is_launched
 
 LOST_AFTER = 15.0
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
@@ -22,6 +26,8 @@ SPAWN_LIMIT = 30.0
 LEFTOVER = 3.0
 """Seconds that nodes without a launcher get to end by themselves when it has."""
 NOT_THERE = "has not been started"
+BELIEVE_AFTER = 3.0
+"""Seconds for which a node says that it does not know a job, until that is believed."""
 _MOST_REREADS = 3
 
 
@@ -41,6 +47,7 @@ class SshFollower:
         self._streams = {
             n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes
         }
+        self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
         self._waiting: deque[Followed] = deque()
         self._bytes = 0
@@ -49,6 +56,12 @@ class SshFollower:
         self._given_up: set[str] = set()
         self._lost: set[str] = set()
         self._linked: set[str] = set()
+        self._heard_at: dict[str, float] = {}
+        """When each node was last heard, on the clock that never jumps."""
+        self._awaited: set[str] = set()
+        """Nodes on which another console is about to start the job."""
+        self._unstarted: dict[str, float] = {}
+        """Node -> since when it says that it does not know the job, and nobody starts it."""
         self._done: set[str] = set()
         self._open = True
         self._sweeper: asyncio.Task[None] | None = None
@@ -68,8 +81,9 @@ class SshFollower:
     @property
     def current(self) -> bool:
         """Whether every node that answers has told all that happened up to now."""
+        silent = self._lost | self._awaited
         return not self._waiting and all(
-            stream.caught_up or stream.closed or name in self._lost
+            stream.caught_up or stream.closed or name in silent
             for name, stream in self._streams.items()
         )
 
@@ -79,7 +93,7 @@ class SshFollower:
         self._news.set()
 
     def give_up_lost(self) -> None:
-        """The job was cancelled: wait no longer for nodes that do not answer."""
+        """Wait no longer for nodes that do not answer now: the job is over."""
         self._given_up |= self._lost
         self._news.set()
 
@@ -127,14 +141,16 @@ class SshFollower:
                 continue
             if stream.node in self._linked:
                 self._linked.discard(stream.node)
-                heard, failures = time.monotonic(), 0
-                self._made(stream, "disconnected", text=why)
-            if (
+                heard, failures = self._heard_at[stream.node], 0
+                self._made(stream, "disconnected", text=why, **_heard(stream))
+            elif (
+                # It has been asked again and did not answer; its silence began before that.
                 time.monotonic() - heard >= self._lost_after
                 and stream.node not in self._lost
             ):
                 self._lost.add(stream.node)
-                self._made(stream, "lost", text=f"does not answer: {why}")
+                text = f"does not answer: {why}"
+                self._made(stream, "lost", text=text, **_heard(stream))
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
             failures += 1
         self._done.add(stream.node)
@@ -156,16 +172,26 @@ class SshFollower:
             return f"the agent sends nonsense: {broken[0]}"
         why = channel.complaint or f"the agent ended with exit code {code}"
         if code != 0 and not stream.closed and NOT_THERE in why:
-            self._made(stream, "trouble", text=why)
-            self._made(stream, "closed")
-            stream.closed = True
+            self._not_there(stream, why)
         return why
+
+    def _not_there(self, stream: NodeStream, why: str) -> None:
+        """The node does not know the job: believed where nobody is about to start it there."""
+        self._linked.discard(stream.node)
+        if is_launched(self._plan.job):
+            self._awaited.add(stream.node)
+            return
+        self._awaited.discard(stream.node)
+        since = self._unstarted.setdefault(stream.node, time.monotonic())
+        # What a killed console sent there last may still be starting.
+        if time.monotonic() - since >= BELIEVE_AFTER:
+            self._made(stream, "closed", unstarted=why)
+            stream.closed = True
 
     async def _connect(self, stream: NodeStream, broken: list[str]) -> Channel:
         agent = await self._agents.agent_path(stream.node)
         clock = await self._shell.clock(stream.node)
-        stream.offset = clock.offset
-        stream.reconnected()
+        stream.reconnected(clock.offset, clock.uncertainty)
         where = (stream.plan.job, stream.node, "--after", str(stream.seen))
         channel = await self._shell.open(
             stream.node,
@@ -173,8 +199,10 @@ class SshFollower:
             lambda data: self._feed(stream, data, broken),
         )
         self._channels[stream.node] = channel
+        self._awaited.discard(stream.node)
         channel.write(stream.watch_line())
         self._linked.add(stream.node)
+        self._heard_at[stream.node] = time.monotonic()
         self._lost.discard(stream.node)
         self._made(
             stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty
@@ -191,6 +219,7 @@ class SshFollower:
             if channel := self._channels.get(stream.node):
                 channel.end()
             return
+        stream.heard, self._heard_at[stream.node] = time.time(), time.monotonic()
         self._waiting.extend(found)
         self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
         if self._bytes > MOST_WAITING and not self._paused:
@@ -205,7 +234,11 @@ class SshFollower:
         if stream.fresh_watch:
             self._send_watch(stream)
         for request in stream.take_spawns():
-            self._tasks.create_task(self._spawn(stream, request))
+            flooded = self._spawns.flooded(stream.node)
+            if flooded:
+                self._made(stream, "trouble", text=FLOOD)
+            elif flooded is False:
+                self._tasks.create_task(self._spawn(stream, request))
         if stream.closed and not self._sweeper and self._launchers_closed():
             self._sweeper = self._tasks.create_task(self._sweep())
 
@@ -223,8 +256,15 @@ class SshFollower:
 
     async def _spawn(self, origin: NodeStream, request: Mapping[str, Any]) -> None:
         """Start the daemon that a launcher asked for where it belongs, and answer."""
-        asked, host = str(request.get("id")), str(request.get("host"))
-        said = await self._start_daemon(host, asked, str(request.get("command")))
+        asked, host = str(request["id"]), str(request.get("host"))
+        why = self._spawns.refusal(origin.plan, request)
+        if why:
+            self._made(origin, "trouble", text=f"asked to start {why}")
+            said = f"the console does not start {why}"
+        else:
+            said = await self._start_daemon(host, asked, str(request["command"]))
+            if said != "ok":
+                self._spawns.failed(origin.node, host)
         try:
             agent = await self._agents.agent_path(origin.node)
             answer = (
@@ -246,8 +286,6 @@ class SshFollower:
             )
 
     async def _start_daemon(self, host: str, asked: str, command: str) -> str:
-        if host not in self._streams:
-            return f"{host[:100]} is no node of this job"
         stdin = json.dumps({"id": asked, "host": host, "command": command}).encode()
         try:
             agent = await self._agents.agent_path(host)
@@ -255,12 +293,11 @@ class SshFollower:
             result = await self._shell.run(host, run, stdin, SPAWN_LIMIT)
         except NodeError as error:
             return f"{host}: {error.why}"
-        answer = last_json(result.out)
+        answer = last_table(result.out)
         if answer.get("ok") is True:
             return "ok"
-        why = (
-            answer.get("error") or result.err.decode("utf-8", "replace").strip()[-200:]
-        )
+        why = clean(answer.get("error"), 300)
+        why = why or clean(result.err.decode("utf-8", "replace").strip()[-200:])
         return f"{host}: {why or f'exit status {result.code}'}"
 
     def _launchers_closed(self) -> bool:
@@ -284,6 +321,8 @@ class SshFollower:
                     stream.node,
                     "--grace",
                     "2",
+                    "--by",
+                    "system",
                 )
                 await self._shell.run(stream.node, argv, limit=2 + SPAWN_LIMIT)
             except NodeError as error:
@@ -294,13 +333,6 @@ class SshFollower:
                 )
 
 
-def last_json(out: bytes) -> dict[str, Any]:
-    """The last line that is a JSON object: start-up files of the login may print others."""
-    for line in reversed(out.splitlines()):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            return cast("dict[str, Any]", found)
-    return {}
+def _heard(stream: NodeStream) -> dict[str, float]:
+    """When the node was last heard, where it ever was: a loss is noticed later."""
+    return {} if stream.heard is None else {"heard": stream.heard}

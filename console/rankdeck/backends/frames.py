@@ -1,12 +1,16 @@
 """The stream of `job follow`, cut into frames however the bytes arrive."""
 
-import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
+
+from rankdeck.model.border import table, text
 
 Frame = tuple[Mapping[str, Any], bytes]
 LONGEST_HEAD = 2 << 20
 LONGEST_DATA = 16 << 20
+
+
+_KIND = text(20)
 
 
 class FrameError(ValueError):
@@ -52,8 +56,8 @@ class FrameParser:
         return end + 1
 
     def _begin(self, line: bytes, frames: list[Frame]) -> None:
-        head = _table(line)
-        if head is None:
+        head = table(line, LONGEST_HEAD)
+        if head is None or not _KIND(head.get("kind")):
             return  # start-up files of the login may print before the agent does
         if head.get("kind") != "data":
             frames.append((head, b""))
@@ -63,14 +67,3 @@ class FrameParser:
             raise FrameError(f"a data frame of {str(length)[:20]} bytes")
         if length:
             self._head, self._wanted = head, length
-
-
-def _table(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        head = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(head, dict):
-        return None
-    table = cast("dict[str, Any]", head)
-    return table if isinstance(table.get("kind"), str) else None

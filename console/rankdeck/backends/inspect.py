@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from rankdeck.backends.follow import last_json
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.border import last_table
 from rankdeck.model.job import Job
 from rankdeck.model.text import clean
 from rankdeck.remote.attach import Agents
@@ -47,10 +47,12 @@ async def _ask(
 ) -> Mapping[str, Any]:
     agent = await agents.agent_path(node)
     result = await shell.run(node, (*agent, "job", "inspect", job, node), limit=limit)
-    answer = last_json(result.out)
+    answer = last_table(result.out)
     if not isinstance(answer.get("ranks"), list):
         said = result.err.decode("utf-8", "replace").strip().splitlines()
-        raise AgentError(node, said[-1] if said else f"exit status {result.code}")
+        raise AgentError(
+            node, clean(said[-1], 300) if said else f"exit status {result.code}"
+        )
     return answer
 
 
@@ -69,7 +71,8 @@ def _concluded(
             notes.append(f"{node}: {spy}")
         said = answer.get("ras")
         if isinstance(said, dict) and not ras:
-            table = cast("dict[str, Any]", said)
-            ras = [clean(line, 200) for line in list(table.get("lines") or ())[:400]]
+            lines = cast("dict[str, Any]", said).get("lines")
+            told = cast("list[object]", lines) if isinstance(lines, list) else []
+            ras = [clean(line, 200) for line in told[:400]]
     found = conclude(job.id, now, looks, missing)
     return replace(found, notes=tuple(notes), ras=tuple(ras))

@@ -49,7 +49,9 @@ class KubernetesBackend:
     def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
         raise _not_yet("following")
 
-    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
+    async def cancel(
+        self, plan: Plan, grace: float, *, by: str = "user"
+    ) -> CancelReport:
         raise _not_yet("cancelling")
 
 

@@ -49,18 +49,21 @@ class Layout:
         container = self.spec.container
         if container is None:
             return command
+        return self.runtime.wrap(command, container, self._inside(), self.spec.launch)
+
+    def variables(self) -> dict[str, str]:
+        """What cluster and job set on the nodes, with what the runtime needs to pass it on."""
+        given = self.runtime.variables(self._inside())
+        return {**self.cluster.environment, **self.spec.env, **given}
+
+    def _inside(self) -> dict[str, str]:
+        """What is set in the containers."""
         env = {**self.cluster.environment, **self.spec.env}
-        inside = {key: value for key, value in env.items() if key not in HOST_PATHS}
-        return self.runtime.wrap(command, container, inside, self.spec.launch)
+        return {key: value for key, value in env.items() if key not in HOST_PATHS}
 
     def node_plan(self, place: Place, extra: Mapping[str, str]) -> NodePlan:
         """The plan of a node without any process; the job's own variables win over `extra`."""
-        env = {
-            "PYTHONUNBUFFERED": "1",
-            **extra,
-            **self.cluster.environment,
-            **self.spec.env,
-        }
+        env = {"PYTHONUNBUFFERED": "1", **extra, **self.variables()}
         files = tuple(NodeFile(name, text) for name, text in self.spec.files.items())
         return NodePlan(
             job=self.job,

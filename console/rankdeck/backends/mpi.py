@@ -233,12 +233,7 @@ def _is_loopback(network: str) -> bool:
 
 def _forwarded(layout: Layout) -> tuple[str, ...]:
     """Variables for remote ranks; what names the run folder stays each node's own."""
-    env = {
-        **QUIET_ENV,
-        "PYTHONUNBUFFERED": "1",
-        **layout.cluster.environment,
-        **layout.spec.env,
-    }
+    env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
     names = [
         JOB_VARIABLE,
         *(key for key, value in env.items() if RUN_TOKEN not in value),

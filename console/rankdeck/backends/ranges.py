@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from rankdeck.backends.frames import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
+from rankdeck.model.border import integer, stamp
 from rankdeck.model.job import Chunk, FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.text import clean
 from rankdeck.remote.attach import Agents
@@ -81,7 +82,7 @@ class Browsing:
             return
         for head, found in frames:
             number = head.get("id")
-            if isinstance(number, int) and number in self._waiting:
+            if type(number) is int and number in self._waiting:
                 self._waiting[number].put_nowait((head, found))
 
     def forget(self, channel: Channel | None) -> None:
@@ -133,11 +134,11 @@ class Ranges:
         async with aclosing(self._browsing.ask(read=where)) as frames:
             async for head, data in frames:
                 at, start = head.get("at"), head.get("o")
-                if type(start) is not int or start < 0:
+                if not integer(start) or start < 0:
                     continue
                 if head["kind"] == "end":
                     return LogPart(place.stream, tuple(chunks), start)
-                if head["kind"] == "data" and isinstance(at, int | float):
+                if head["kind"] == "data" and stamp(at):
                     at = float(at) - clock.offset
                     chunks.append(self._chunk(place, start, at, data))
         raise AgentError(self._browsing.node, "reading gave no answer")
@@ -167,8 +168,8 @@ def _found(head: Mapping[str, Any]) -> FoundLine | None:
     at, before = head.get("at"), head.get("before")
     rest = [head.get("lines"), head.get("counted"), head.get("end")]
     known = [one for one in (at, before) if one is not None]
-    if any(type(one) is not int or one < 0 for one in (*known, *rest)):
+    if any(not integer(one) or one < 0 for one in (*known, *rest)):
         return None
     lines, counted, end = cast("list[int]", rest)
-    share = counted / end if end else 1.0
+    share = min(1.0, counted / end) if end else 1.0
     return FoundLine(at, before, lines, share, head.get("looking") is True)

@@ -6,7 +6,7 @@ import platform
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ from rankdeck.backends.recording import Recording, record
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
 from rankdeck.rules.phases import phases
-from rankdeck.rules.secrets import Secrets
+from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck_agent.wire import LAUNCHER
 
 TAIL = 1 << 20
 """Bytes from the end of each log."""
-_OPEN = 64
+_LONGEST_KEY = 1 << 16
 _README = """Report of job {job} by Rankdeck {version}, {when}.
 
-job.json     state, ranks, first failure, stalls, progress, phases
+job.json     state, ranks, first failure, stalls, progress, phases, what its nodes said
 plan.json    every file and every command, per node (secrets masked)
 plan.txt     the same, as a shell would take it
 events.jsonl what the supervisors of the nodes recorded, on the console's clock
@@ -56,7 +56,7 @@ async def write_report(
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".report-") as name:
             logs = Logs(Path(name))
             recording = await record(backend, source.job, logs.take, backlog)
-            await asyncio.to_thread(_pack, source, recording, logs, path)
+            await asyncio.to_thread(pack, source, recording, logs, path)
     except OSError as error:
         raise RankdeckError(
             f"{path}: cannot be written: {error.strerror or error}"
@@ -85,9 +85,23 @@ class Logs:
         for path in sorted(self.folder.iterdir()):
             clean = path.with_suffix(path.suffix + ".clean")
             with path.open("rb") as raw, clean.open("wb") as file:
-                file.writelines(secrets.in_bytes(line) for line in raw)
+                file.writelines(map(secrets.in_bytes, _pieces(raw)))
             clean.replace(path)
         return sorted(self.folder.iterdir())
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines; a private key, which has many, in one piece."""
+    key = b""
+    for line in lines:
+        if not key and not KEY_BEGINS.search(line):
+            yield line
+            continue
+        key += line
+        if KEY_ENDS.search(line) or len(key) > _LONGEST_KEY:
+            yield key
+            key = b""
+    yield key
 
 
 def secrets_of(source: Source) -> Secrets:
@@ -95,10 +109,15 @@ def secrets_of(source: Source) -> Secrets:
     plan = source.job.plan
     tables = [source.environment, *(node.env for node in plan.nodes)]
     tables += [process.env for node in plan.nodes for process in node.processes]
-    return Secrets([*tables, plan.spec.env] if plan.spec else tables)
+    texts = [file.text for node in plan.nodes for file in node.files]
+    if plan.spec:
+        tables.append(plan.spec.env)
+        texts += plan.spec.files.values()
+    return Secrets(tables, texts)
 
 
-def _pack(source: Source, recording: Recording, logs: Logs, path: Path) -> None:
+def pack(source: Source, recording: Recording, logs: Logs, path: Path) -> None:
+    """Write what was read into the archive, masked; raises OSError."""
     secrets = secrets_of(source)
     files = logs.mask(secrets)
     texts = _texts(source, recording, secrets)
@@ -120,11 +139,16 @@ def _texts(source: Source, recording: Recording, secrets: Secrets) -> dict[str, 
     lacks = [f"\nnot here: {n}: {why}" for n, why in recording.missing.items()]
     when = time.strftime("%Y-%m-%d %H:%M:%S %z")
     version = rankdeck_agent.__version__
-    state = {**asdict(job), "plan": None, "phases": [asdict(p) for p in phases(job)]}
+    notes = [{**asdict(note), "level": note.level.word} for note in job.node_notes]
+    parts = {"phases": [asdict(p) for p in phases(job)], "node_notes": notes}
+    state = {**asdict(job), "plan": None, **parts}
     events = (secrets.in_tree(_event(e)) for e in _events(source, recording))
     return {
         "README.txt": _README.format(
-            job=job.id, version=version, when=when, missing="".join(lacks)
+            job=job.id,
+            version=version,
+            when=when,
+            missing=secrets.in_text("".join(lacks)),
         ),
         "job.json": _json(secrets.in_tree(state)),
         "plan.json": _json(secrets.in_tree(asdict(job.plan))),

@@ -16,7 +16,7 @@ from rankdeck.backends.submitted import (
     options,
     ranks_per_node,
 )
-from rankdeck.backends.tokens import SHIM, file_lines, shell_line, shell_word
+from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.backends.torch import script_command
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
@@ -166,7 +166,10 @@ def _directives(step: _Step, job: str) -> list[str]:
 
 
 def _environment(step: _Step, job: str) -> list[str]:
-    env = {"PYTHONUNBUFFERED": "1", **step.cluster.environment, **step.spec.env}
+    spec = step.spec
+    env = {"PYTHONUNBUFFERED": "1", **step.cluster.environment, **spec.env}
+    if spec.container is not None and spec.container.runtime not in PYXIS:
+        env |= find_runtime(spec.container).variables(spec.env)
     by_hand = [
         f"export RANKDECK_JOB={shell_word(job)}",
         f'export RANKDECK_RUN="$SLURM_SUBMIT_DIR"/{shell_word(f"rankdeck-{job}")}',
@@ -179,7 +182,10 @@ def _environment(step: _Step, job: str) -> list[str]:
 
 
 def _file(name: str, text: str) -> list[str]:
-    return file_lines(NodeFile(f"{RUN_TOKEN}/{name}", text))
+    path = f"{RUN_TOKEN}/{name}"
+    folder = path.rpartition("/")[0]
+    above = [f"mkdir -p {shell_word(folder)}"] if "/" in name else []
+    return [*above, *whole_file(NodeFile(path, text))]
 
 
 def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:

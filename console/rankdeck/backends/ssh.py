@@ -9,11 +9,13 @@ from dataclasses import asdict
 from typing import Any, ClassVar, cast
 from weakref import WeakSet
 
-from rankdeck.backends.follow import NOT_THERE, SshFollower, last_json
+from rankdeck.backends.follow import NOT_THERE, SshFollower
 from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
+from rankdeck.model.border import integer, last_table
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Left, Plan, State
+from rankdeck.model.text import clean
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.each import on_each
 from rankdeck.remote.shell import Result, Shell
@@ -25,6 +27,8 @@ CANCEL_SLACK = 10.0
 CANCEL_LIMIT = 30.0
 """Seconds beyond the grace for a node at work: a container runtime may take its time."""
 _RETRY = 1.0
+_MOST_LEFT = 1000
+"""Processes of a node that are named."""
 
 
 class SshBackend:
@@ -59,7 +63,7 @@ class SshBackend:
             done = True
         finally:
             if not done:
-                await self.cancel(plan, 0.0)
+                await self.cancel(plan, 0.0, by="abort")
         return plan
 
     async def _with_port(self, plan: Plan) -> Plan:
@@ -67,9 +71,8 @@ class SshBackend:
             return plan
         try:
             result = await self._agent(plan.port_on, ("job", "port"), b"", START_LIMIT)
-            words = result.out.split()
-            return with_port(plan, int(words[-1]))
-        except (NodeError, ValueError, IndexError) as error:
+            return with_port(plan, _port(result.out))
+        except (NodeError, ValueError) as error:
             raise LaunchError(
                 "prepare", f"no free port on {plan.port_on}: {error}"
             ) from error
@@ -85,17 +88,20 @@ class SshBackend:
     async def _prepare(self, node: NodePlan) -> None:
         stdin = json.dumps(asdict(node)).encode()
         result = await self._agent(node.node, ("job", "run"), stdin, START_LIMIT)
-        answer = last_json(result.out)
+        answer = last_table(result.out)
         if answer.get("ok") is not True:
-            raise AgentError(node.node, str(answer.get("error") or _complaint(result)))
+            why = clean(answer.get("error"), 400)
+            raise AgentError(node.node, why or _complaint(result))
 
     # ---- cancel
 
-    async def cancel(self, plan: Plan, grace: float) -> CancelReport:
+    async def cancel(
+        self, plan: Plan, grace: float, *, by: str = "user"
+    ) -> CancelReport:
         """Ask, wait, force, then look on every node for what is left."""
         names = [node.node for node in plan.nodes]
         answers = await on_each(
-            names, lambda name: self._cancel_node(plan.job, name, grace)
+            names, lambda name: self._cancel_node(plan.job, name, grace, by)
         )
         left: list[Left] = []
         unverified: dict[str, str] = {}
@@ -109,9 +115,11 @@ class SshBackend:
             follower.give_up_lost()
         return CancelReport(plan.job, state, tuple(left), unverified)
 
-    async def _cancel_node(self, job: str, node: str, grace: float) -> list[Left]:
+    async def _cancel_node(
+        self, job: str, node: str, grace: float, by: str
+    ) -> list[Left]:
         """Cancel on one node, again and again while the link is down, as long as it may take."""
-        argv = ("job", "cancel", job, node, "--grace", f"{grace:g}")
+        argv = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
         while True:
             try:
@@ -140,23 +148,35 @@ async def _limit(node: str, limit: float) -> AsyncGenerator[None]:
         raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
 
 
+def _port(out: bytes) -> int:
+    """The number that the agent says last; raises ValueError."""
+    word = b"".join(out.split()[-1:])[:6]
+    if not word.isdigit() or not 0 < int(word) < 1 << 16:
+        raise ValueError("the agent names no port")
+    return int(word)
+
+
 def _left(node: str, result: Result) -> list[Left]:
     """What the node says is left; a job that never began there left nothing."""
-    answer = last_json(result.out)
+    answer = last_table(result.out)
     rows = answer.get("left")
     if not isinstance(rows, list):
         why = _complaint(result)
         if NOT_THERE in why:
             return []
         raise AgentError(node, f"cancel gave no answer: {why}")
-    tables = [
-        cast("dict[str, Any]", row)
-        for row in cast("list[object]", rows)
-        if isinstance(row, dict)
-    ]
+    found = cast("list[object]", rows)
     return [
-        Left(node, int(t.get("pid") or 0), str(t.get("command"))[:500]) for t in tables
+        _left_one(node, cast("dict[str, Any]", row) if isinstance(row, dict) else {})
+        for row in found[:_MOST_LEFT]
     ]
+
+
+def _left_one(node: str, row: Mapping[str, Any]) -> Left:
+    """A process that is left; what the node does not say well is 0 or "", never nothing left."""
+    pid = row.get("pid")
+    pid = pid if integer(pid) and 0 < pid < 1 << 31 else 0
+    return Left(node, pid, clean(row.get("command"), 500))
 
 
 def _complaint(result: Result) -> str:
@@ -164,4 +184,4 @@ def _complaint(result: Result) -> str:
     text = (
         lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
     )
-    return text[:300]
+    return clean(text, 300)

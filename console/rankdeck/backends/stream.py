@@ -1,10 +1,16 @@
 """What one node of a job tells, frame by frame, and how far it was read. No I/O."""
 
 import json
+import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from rankdeck.backends.clockwatch import Clockwatch
 from rankdeck.backends.frames import Frame, FrameParser
+from rankdeck.backends.looks import looks_of
+from rankdeck.backends.shapes import event_of
+from rankdeck.model.border import integer, stamp
 from rankdeck.model.job import Chunk, Followed, NodeEvent, Tail
 from rankdeck_agent.wire import LAUNCHER, NodePlan
 
@@ -12,8 +18,8 @@ STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
 """Bytes fetched of a rank that failed unwatched."""
 _MOST_FAILURES = 16
-_LATEST = 1e12
-"""No stamp of a sane clock is later, in epoch seconds."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+"""Of a request, as the launch agent makes it: it is a word of the command that answers."""
 Offsets = Mapping[int, Mapping[str, int]]
 
 
@@ -22,7 +28,9 @@ class NodeStream:
 
     def __init__(self, plan: NodePlan, seen: int) -> None:
         self.plan, self.node, self.seen = plan, plan.node, seen
-        self.offset = 0.0
+        self._clock = Clockwatch(0.0, 0.5)
+        self.heard: float | None = None
+        """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
         self.caught_up = False
         """What was there when we connected has been told."""
@@ -37,6 +45,8 @@ class NodeStream:
         """Of the watch line that was sent last."""
         self._ends: dict[tuple[int, str], int] = {}
         self._failed: set[int] = set()
+        self._odd = False
+        """It has sent what makes no sense."""
         self._parser = FrameParser()
         if any(process.rank is None for process in plan.processes):
             self._watch_rank(LAUNCHER, 0)
@@ -83,8 +93,14 @@ class NodeStream:
 
     # ---- reading
 
-    def reconnected(self) -> None:
-        """A new stream begins: what was half read is read again."""
+    @property
+    def offset(self) -> float:
+        """The node's clock is ours plus so many seconds."""
+        return self._clock.offset
+
+    def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
+        """A new stream begins, with the clock as measured: what was half read is read again."""
+        self._clock = Clockwatch(offset, uncertainty)
         self._parser = FrameParser()
         self.caught_up = False
 
@@ -92,22 +108,39 @@ class NodeStream:
         """What the bytes say; raises FrameError."""
         found: list[Followed] = []
         for frame in self._parser.feed(data):
+            found += self._clock_set(frame[0])
             item = self._read(frame)
             if item is not None:
                 found.append(item)
         return found
 
+    def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
+        """What to tell where this `now` shows that the node's clock was set."""
+        at, arrived, before = head.get("at"), time.time(), self._clock
+        if head["kind"] != "now" or not stamp(at):
+            return []
+        self._clock = before.after(at, arrived)
+        step = self._clock.offset - before.offset
+        if not step:
+            return []
+        known = {"offset": self._clock.offset, "uncertainty": self._clock.uncertainty}
+        text = f"the clock of the node was set by {step:+.1f} s: times before and after may not fit"
+        job = self.plan.job
+        return [
+            NodeEvent(job, self.node, "clock", arrived, known),
+            NodeEvent(job, self.node, "trouble", arrived, {"text": text}),
+        ]
+
     def _read(self, frame: Frame) -> Followed | None:
         head, data = frame
         at = head.get("at")
-        # Written so that NaN and integers beyond any float are refused too.
-        if not isinstance(at, int | float) or not abs(at) < _LATEST:
-            return None
+        if not stamp(at):
+            return self._doubt("a stamp that no clock gives")
         kind = head["kind"]
         if kind == "now":
-            # A job that is closing has its end still to tell.
-            self.caught_up = head.get("closing") is not True
-            return None
+            return self._now(head, at)
+        if kind == "activity":
+            return self._looks(head, at - self.offset)
         if kind == "data":
             return self._chunk(head, data, at - self.offset)
         if kind == "from":
@@ -117,11 +150,22 @@ class NodeStream:
             return self._tail(head, at - self.offset)
         return self._event(head, at - self.offset)
 
+    def _now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
+        # A job that is closing has its end still to tell.
+        self.caught_up = head.get("closing") is not True
+        ended = head.get("ended")
+        if self.caught_up or not stamp(ended):
+            return NodeEvent(self.plan.job, self.node, "now", at - self.offset, {})
+        return NodeEvent(self.plan.job, self.node, "closing", ended - self.offset, {})
+
     def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int] | None:
         rank, stream, offset = head.get("r"), head.get("s"), head.get("o")
-        if rank not in self._known or stream not in STREAMS:
+        # Types first: what cannot be hashed cannot be looked up either.
+        if type(rank) is not int or rank not in self._known:
             return None
-        if type(offset) is not int or offset < 0:
+        if not isinstance(stream, str) or stream not in STREAMS:
+            return None
+        if not integer(offset) or offset < 0:
             return None
         return rank, stream, offset
 
@@ -153,27 +197,44 @@ class NodeStream:
     def _tail(self, head: Mapping[str, Any], at: float) -> Tail | None:
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
-        if key is None or type(lines) is not int or not isinstance(last, str):
+        if key is None or not integer(lines) or not isinstance(last, str):
             return None
         rank, stream, end = key
         self._saw(rank, stream, end)
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
 
+    def _looks(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+        looks = looks_of(head.get("rows"), self.plan.ranks, at)
+        if not looks:
+            return None
+        return NodeEvent(self.plan.job, self.node, "activity", at, {"looks": looks})
+
     def _saw(self, rank: int, stream: str, end: int) -> None:
         self._ends[rank, stream] = max(end, self._ends.get((rank, stream), 0))
 
     def _event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
-        seq, kind = head.get("seq"), head["kind"]
-        if type(seq) is not int or (seq <= self.seen and kind != "closed"):
+        fields = event_of(head)
+        if fields is None:
+            return self._doubt("an event that makes no sense")
+        seq, kind = fields["seq"], head["kind"]
+        if seq <= self.seen and kind != "closed":
             return None
         self.seen = max(self.seen, seq)
         if handler := _NOTES.get(kind):
-            handler(self, head)
-        return NodeEvent(self.plan.job, self.node, kind, at, head)
+            handler(self, fields)
+        return NodeEvent(self.plan.job, self.node, kind, at, fields)
+
+    def _doubt(self, what: str) -> NodeEvent | None:
+        """Say once of this node that it sends what cannot be; further such frames are left out."""
+        if self._odd:
+            return None
+        self._odd = True
+        told = {"text": f"sent {what}: left out"}
+        return NodeEvent(self.plan.job, self.node, "trouble", time.time(), told)
 
     def note_spawn(self, head: Mapping[str, Any]) -> None:
         request = head.get("id")
-        if isinstance(request, str) and len(self.spawns) < 100_000:
+        if isinstance(request, str) and _ID.match(request) and len(self.spawns) < 4096:
             self.spawns[request] = head
 
     def note_answered(self, head: Mapping[str, Any]) -> None:
@@ -182,7 +243,7 @@ class NodeStream:
     def note_exited(self, head: Mapping[str, Any]) -> None:
         """Fetch the last words of a rank that failed, watched or not."""
         rank, well = head.get("rank"), head.get("code") == 0
-        if well or not isinstance(rank, int) or rank not in self._known:
+        if well or rank not in self._known:
             return
         if len(self._failed) < _MOST_FAILURES:
             self._failed.add(rank)

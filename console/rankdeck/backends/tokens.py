@@ -71,11 +71,9 @@ def shell_line(words: Sequence[str]) -> str:
 def folder_word(path: str) -> str:
     """A folder quoted for sh; `~` is the home folder, as the supervisor takes it."""
     home, slash, rest = path.partition("/")
-    return (
-        '"$HOME"' + shell_word(slash + rest)
-        if home == "~" and rest
-        else shell_word(path)
-    )
+    if home != "~":
+        return shell_word(path)
+    return '"$HOME"' + (shell_word(slash + rest) if rest else "")
 
 
 def at_run_time(argv: Sequence[str]) -> tuple[str, ...]:
@@ -113,11 +111,24 @@ def _with_port_variable(word: str) -> str:
 
 def file_lines(file: NodeFile) -> list[str]:
     """Shell lines that write a file; the run folder in its text is filled in by sed."""
+    # Only a line feed ends a line of sh: all else is part of the text.
+    rows = file.text.removesuffix("\n").split("\n") if file.text else []
     end = "EOF"
-    while end in file.text.splitlines():
+    while end in rows:
         end += "_"
     path = shell_word(file.path)
     fill = f'sed "s|\\{RUN_TOKEN}|${RUN_VARIABLE}|g"'
     write = f"{fill if RUN_TOKEN in file.text else 'cat'} > {path} <<'{end}'"
     mode = [f"chmod {file.mode:o} {path}"] if file.mode != 0o644 else []
-    return [write, *file.text.splitlines(), end, *mode]
+    return [write, *rows, end, *mode]
+
+
+def whole_file(file: NodeFile) -> list[str]:
+    """Shell lines that write a file byte for byte: text without an end of line gets none."""
+    lines = file_lines(file)
+    if not file.text or file.text.endswith("\n"):
+        return lines
+    path, part = shell_word(file.path), shell_word(f"{file.path}.new")
+    trim = f'printf %s "$(cat {path})" > {part} && mv {part} {path}'
+    mode = [f"chmod {file.mode:o} {path}"] if file.mode != 0o644 else []
+    return [*lines, trim, *mode]

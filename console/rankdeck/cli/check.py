@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rankdeck.cli import codes, output
 from rankdeck.cli.shapes import file_shape
-from rankdeck.config.files import read_document
+from rankdeck.config.files import look_at
+from rankdeck.config.trust import Use
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
 
@@ -16,15 +17,19 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
     if options.json:
         output.say_object({"files": [file_shape(*result) for result in results]})
     else:
-        for name, kind, problems in results:
+        for name, kind, problems, uses in results:
             output.say("\n".join(map(str, problems)) or f"{name}: {kind} ok")
-    return codes.BAD_INPUT if any(problems for _, _, problems in results) else codes.OK
+            for use in uses:
+                agreed = "agreed" if use.allowed else "not agreed to: `rankdeck trust`"
+                output.say(f"{use} ({agreed})")
+    wrong = any(problems for _, _, problems, _ in results)
+    return codes.BAD_INPUT if wrong else codes.OK
 
 
-def _read(path: Path) -> tuple[str, tuple[Problem, ...]]:
-    """What kind of file it is, and its mistakes."""
+def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
+    """What kind of file it is, its mistakes, and what it would run and read."""
     try:
-        document = read_document(path)
+        document, uses = look_at(path)
     except ConfigError as error:
-        return "", error.problems
-    return ("cluster" if isinstance(document, Cluster) else "job"), ()
+        return "", error.problems, ()
+    return ("cluster" if isinstance(document, Cluster) else "job"), (), uses

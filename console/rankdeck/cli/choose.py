@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankdeck.cli.codes import UsageError
+from rankdeck.cli.consent import agreed
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.paths import config_folder, find_cluster
 from rankdeck.model.cluster import Cluster
@@ -21,7 +22,8 @@ def cluster(given: str) -> Cluster:
     name = given or os.environ.get(VARIABLE, "")
     if name == "demo":
         return read_cluster(_demo_file())
-    return read_cluster(find_cluster(name) if name else _only_cluster())
+    file = find_cluster(name) if name else _only_cluster()
+    return agreed(lambda: read_cluster(file))
 
 
 def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
         made_up = (
             f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
         )
-        covered = coverage_words(health.evaluated, health.checks)
+        covered = coverage_words(health)
         output.say(f"{state.name}: {health.level.word}; {covered}{made_up}")
         for reason in health.reasons:
             output.say(f"  {_line(reason)}")

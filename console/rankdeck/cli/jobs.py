@@ -4,9 +4,10 @@ import argparse
 import time
 
 from rankdeck.cli import choose, codes, output
-from rankdeck.cli.jobwords import clean_report, failure, proof
-from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.jobwords import clean_report, proof
+from rankdeck.cli.opening import job_of, opened, until_done
 from rankdeck.cli.shapes import job_shape, report_shape
+from rankdeck.model.blame import failure
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold
@@ -21,6 +22,7 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
+        silent = await session.find_running()
         await session.following.caught_up()
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
@@ -28,6 +30,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),
             key=lambda job: -job.created,
         )
+    for node, why in silent.items():
+        output.progress(f"{node}: not asked what runs there: {why}")
     if options.json:
         for job in known:
             output.say_object(job_shape(job))
@@ -45,16 +49,22 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _row(job: Job) -> tuple[str, ...]:
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
-    failed = failure(job.first_failure) if job.first_failure else ""
-    failed = failed or "; ".join(stall.text for stall in job.stalled)
     return (
         job.id,
         job.state.value,
         str(len(job.ranks)),
         fold(job.nodes),
         started,
-        failed,
+        _why(job),
     )
+
+
+def _why(job: Job) -> str:
+    """What went wrong, as the summary of `run` begins."""
+    first = job.first_failure
+    explained = job.explained if first is None else first.explained
+    said = [failure(first)] if first else [stall.text for stall in job.stalled]
+    return "; ".join((*said, *(one.means for one in explained[:1])))
 
 
 def cancel(options: argparse.Namespace, _open_console: object) -> int:
@@ -66,7 +76,7 @@ def cancel(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
-        job = session.jobs.find(options.job)
+        job = await job_of(session, options.job)
         output.progress(f"{job.id}: cancelling on {fold(job.nodes)} …")
         report = await session.cancel(job.id, options.grace)
     if options.json:

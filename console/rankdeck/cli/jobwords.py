@@ -1,11 +1,14 @@
 """Jobs in words, for people."""
 
-import signal
 from collections.abc import Iterable
 
+from rankdeck.model.blame import failure, who
 from rankdeck.model.insight import Explained
 from rankdeck.model.job import CancelReport, FirstFailure, Job, State
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold
+from rankdeck.rules.nodenotes import told, when
+
+COMING = "output still coming"
 
 
 def sentence(job: Job) -> str:
@@ -14,45 +17,32 @@ def sentence(job: Job) -> str:
         state: sum(1 for rank in job.ranks if rank.state is state) for state in State
     }
     parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return f"{job.id}: {job.state} on {fold(job.nodes)}; ranks: {parts or 'none yet'}"
+    coming = f"; {COMING}" if job.output_coming and job.state.final else ""
+    return f"{job.id}: {job.state}{coming} on {fold(job.nodes)}; ranks: {parts or 'none yet'}"
 
 
 def summary(job: Job) -> str:
     """How a job ended: its state, the first failure with its last lines, what was odd."""
     lines = [sentence(job), *job.troubles]
     if job.first_failure is not None:
-        lines.append(f"first failure: {failure(job.first_failure)}")
-        lines += [f"  | {line}" for line in job.first_failure.lines]
-        lines += _meaning(job.first_failure.explained)
+        lines += _failure_lines(job.first_failure)
     lines += _meaning(job.explained)
+    lines += [f"on its nodes: {told(one)} · {when(one, job)}" for one in job.node_notes]
     return "\n".join(lines)
+
+
+def _failure_lines(first: FirstFailure) -> list[str]:
+    return [
+        f"first failure: {failure(first)}",
+        *(f"  because: {sentence}" for sentence in first.evidence),
+        *(f"  | {line}" for line in first.lines),
+        *_meaning(first.explained),
+        *(f"  also: {who(other)}: {other.why}" for other in first.others),
+    ]
 
 
 def _meaning(explained: Iterable[Explained]) -> list[str]:
     return [f"  means: {one.means}\n    try: {one.remedy}" for one in explained]
-
-
-def failure(first: FirstFailure) -> str:
-    """Who failed first and how."""
-    who = "the launcher" if first.rank is None else f"rank {first.rank}"
-    tied = f"; too close to tell from {fold_ranks(first.tied)}" if first.tied else ""
-    after = (
-        f"; {len(first.victims)} pulled down by it: {fold_ranks(first.victims)}"
-        if first.victims
-        else ""
-    )
-    how = how_it_ended(first.exit_code, first.signal)
-    return f"{who} on {first.node}, {how}{tied}{after}"
-
-
-def how_it_ended(exit_code: int | None, number: int | None) -> str:
-    """`exit 3`, `signal 9 (SIGKILL)`."""
-    if number:
-        known = number in signal.Signals.__members__.values()
-        return f"signal {number}" + (
-            f" ({signal.Signals(number).name})" if known else ""
-        )
-    return "ended, nobody knows how" if exit_code is None else f"exit {exit_code}"
 
 
 def proof(report: CancelReport) -> str:

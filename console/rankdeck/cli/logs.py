@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rankdeck.cli import choose, codes, folded, stream
-from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.opening import job_of, opened, until_done
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.rankset import choose as choose_ranks
@@ -20,7 +20,7 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     view = _view(options)
     async with opened(cluster) as session:
         await session.following.caught_up()
-        job = session.jobs.find(options.job)
+        job = await job_of(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         if view:
             reader = folded.Reader(session, job, ranks, options.stream)

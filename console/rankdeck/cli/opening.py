@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from rankdeck.cli import output
-from rankdeck.errors import HostKeyError
+from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Job
 from rankdeck.session import Session, open_session
 
 
@@ -19,6 +20,15 @@ def opened(
     return open_session(
         cluster, telemetry=telemetry, confirm=_confirm, progress=output.progress
     )
+
+
+async def job_of(session: Session, text: str) -> Job:
+    """The job that is meant, also one that only its nodes know; raises UnknownJobError."""
+    try:
+        return session.jobs.find(text)
+    except UnknownJobError:
+        await session.find_running()
+    return session.jobs.find(text)
 
 
 def until_done(work: Coroutine[Any, Any, int]) -> int:
@@ -43,10 +53,18 @@ async def _line_of_stdin() -> str:
 
     def read() -> None:
         if not answer.done():
-            answer.set_result(sys.stdin.readline())
+            answer.set_result(_read_line())
 
     loop.add_reader(sys.stdin.fileno(), read)
     try:
         return await answer
     finally:
         loop.remove_reader(sys.stdin.fileno())
+
+
+def _read_line() -> str:
+    """What was typed; "" where the terminal is gone."""
+    try:
+        return sys.stdin.readline()
+    except OSError:
+        return ""

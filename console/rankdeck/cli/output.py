@@ -1,11 +1,13 @@
 """What the command line writes: text and JSON on stdout, progress on stderr."""
 
+import io
 import json
 import os
+import select
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rankdeck.cli.codes import OutputError
 from rankdeck.model.text import strip_controls
@@ -51,17 +53,44 @@ def flush() -> None:
             sys.stdout.flush()
 
 
+def require_reader() -> None:
+    """Raise BrokenPipeError once nobody reads stdout any more; a job that is quiet would not tell."""
+    if not _is_read():
+        raise BrokenPipeError
+
+
 def progress(text: str) -> None:
-    """What is going on, on stderr."""
-    for line in text.split("\n"):
-        print(clean(line), file=sys.stderr, flush=True)
+    """What is going on, on stderr; lost where stderr takes nothing any more."""
+    if sys.stderr is None:  # closed by the caller: `2>&-`
+        return
+    try:
+        for line in text.split("\n"):
+            print(clean(line), file=sys.stderr, flush=True)
+    except OSError:
+        _close(sys.stderr)
 
 
 def close_quietly() -> None:
     """Nobody reads stdout any more: nothing further goes there, not even at exit."""
+    _close(sys.stdout)
+
+
+def _close(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def _is_read() -> bool:
+    """Whether the other end is there: the reader of a pipe, or a terminal. Asks at once."""
+    if sys.stdout is None:
+        return True
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except io.UnsupportedOperation:  # a program that collects our text itself
+        return True
+    return not poll.poll(0)
 
 
 def is_terminal() -> bool:
@@ -80,11 +109,12 @@ def _put(line: str) -> None:
 
 @contextmanager
 def _reported() -> Generator[None]:
-    """A full disk is told; a reader that went away is no trouble of ours."""
+    """A full disk is told; a reader or terminal that went away is no trouble of ours."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
+        require_reader()
         close_quietly()
         raise OutputError(f"stdout cannot be written: {error.strerror}") from error

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankdeck.cli import choose, codes, output
+from rankdeck.cli.consent import agreed
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.overrides import override
 from rankdeck.cli.shapes import finding_shape
@@ -24,7 +25,7 @@ def preflight(options: argparse.Namespace, _open_console: object) -> int:
     """Look at a job and its nodes; the code says whether it can start."""
     cluster = choose.cluster(options.cluster)
     file = find_job(options.file, cluster.file)
-    spec = override(read_job(file), options.on, options.set)
+    spec = override(agreed(lambda: read_job(file)), options.on, options.set)
     return until_done(_preflight(cluster, spec, file, options))
 
 

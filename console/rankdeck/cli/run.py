@@ -5,6 +5,7 @@ import asyncio
 from pathlib import Path
 
 from rankdeck.cli import choose, codes, output, stream
+from rankdeck.cli.consent import agreed
 from rankdeck.cli.images import Printer
 from rankdeck.cli.interrupts import Interrupts
 from rankdeck.cli.jobwords import proof, sentence, summary
@@ -12,9 +13,11 @@ from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.overrides import override
 from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.shapes import job_shape, plan_shape
+from rankdeck.cli.tidings import Tidings
 from rankdeck.cli.verdict import of_job
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import find_job
+from rankdeck.config.private import write_private
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.session import Session
@@ -26,9 +29,8 @@ SECOND_THOUGHTS = 2.0
 def run(options: argparse.Namespace, _open_console: object) -> int:
     """Launch the job of a file, or print what that would do."""
     cluster = choose.cluster(options.cluster)
-    spec = override(
-        read_job(find_job(options.file, cluster.file)), options.on, options.set
-    )
+    file = find_job(options.file, cluster.file)
+    spec = override(agreed(lambda: read_job(file)), options.on, options.set)
     if options.export:
         return until_done(_export(cluster, spec, options.export))
     work = _show_plan if options.dry_run else _launch
@@ -50,7 +52,8 @@ async def _show_plan(
 def export_script(options: argparse.Namespace, _open_console: object) -> int:
     """The job of a file as a shell script on stdout, or in a file."""
     cluster = choose.cluster(options.cluster)
-    spec = read_job(find_job(options.file, cluster.file))
+    file = find_job(options.file, cluster.file)
+    spec = agreed(lambda: read_job(file))
     return until_done(
         _export(cluster, override(spec, options.on, options.set), options.output)
     )
@@ -70,8 +73,7 @@ async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
 def _write_script(name: str, text: str) -> None:
     path = Path(name).expanduser()
     try:
-        path.write_text(text, "utf-8")
-        path.chmod(0o700)
+        write_private(path, text, program=True)
     except OSError as error:
         raise codes.UsageError(
             f"{path}: cannot be written: {error.strerror}"
@@ -112,10 +114,13 @@ async def attend(
     if not as_json:
         session.watch(job_id, ranks, None)
     printer = stream.Printer(session, job, ranks, show)
+    tidings = Tidings(session, job_id, may_cancel=may_cancel)
+    session.hear(job.nodes)
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:
+            look = (lambda: None) if as_json else tidings.look
             ends = tasks.create_task(
-                stream.print_until_finished(session, job_id, printer)
+                stream.print_until_finished(session, job_id, printer, look)
             )
             asks = tasks.create_task(interrupts.next())
             await asyncio.wait((ends, asks), return_when=asyncio.FIRST_COMPLETED)
@@ -126,6 +131,9 @@ async def attend(
                 )
                 ends.cancel()
                 return code
+    if not as_json:
+        tidings.finish()
+    session.look_at_nodes()
     job = session.jobs.job(job_id)
     output.progress(summary(job))
     return of_job(job)

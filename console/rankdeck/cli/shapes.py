@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.atlas import Lying
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
-from rankdeck.model.insight import Explained, Progress, Stall
+from rankdeck.model.insight import Explained, NodeNote, Progress, Stall
 from rankdeck.model.job import CancelReport, FirstFailure, Job, Plan, RankState
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.phases import phases
@@ -33,6 +34,18 @@ def job_shape(job: Job) -> Shape:
         "stalled": [stall_shape(stall) for stall in job.stalled],
         "progress": _progress_shape(job.progress),
         "phases": [asdict(phase) for phase in phases(job)],
+        "nodes_said": [note_shape(note, job) for note in job.node_notes],
+    }
+
+
+def note_shape(note: NodeNote, job: Job) -> Shape:
+    """What happened on a node; `seconds` counts from the first failure, below 0 is before it."""
+    failed = job.first_failure
+    known = failed is not None and not note.before
+    return {
+        **asdict(note),
+        "level": note.level.word,
+        "seconds": round(note.at - failed.at, 3) if failed and known else None,
     }
 
 
@@ -58,6 +71,8 @@ def _failure_shape(failure: FirstFailure | None) -> Shape | None:
         "tied": list(failure.tied),
         "victims": list(failure.victims),
         "explained": explained_shape(failure.explained),
+        "evidence": list(failure.evidence),
+        "others": [asdict(other) for other in failure.others],
     }
 
 
@@ -74,6 +89,7 @@ def stall_shape(stall: Stall) -> Shape:
         "kind": stall.kind,
         "ranks": list(stall.ranks),
         "first": list(stall.first),
+        "odd": list(stall.odd),
         "since": stall.since,
         "text": stall.text,
         "explained": explained_shape(stall.explained),
@@ -132,6 +148,7 @@ def health_shape(health: Health) -> Shape:
         ],
         "evaluated": health.evaluated,
         "checks": health.checks,
+        "limits": health.limits,
     }
 
 
@@ -168,11 +185,20 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
     }
 
 
-def file_shape(file: str, kind: str, problems: tuple[Problem, ...]) -> Shape:
+def _use_shape(use: Use) -> Shape:
+    shape = asdict(use)
+    del shape["digest"]
+    return shape
+
+
+def file_shape(
+    file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[Use, ...]
+) -> Shape:
     """One checked file; `kind` is cluster, job or ""."""
     return {
         "file": file,
         "kind": kind,
         "ok": not problems,
         "problems": [asdict(problem) for problem in problems],
+        "uses": [_use_shape(use) for use in uses],
     }

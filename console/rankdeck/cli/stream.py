@@ -41,7 +41,8 @@ class Printer:
         session.following.listen(job.id, self._hear)
 
     def drain(self) -> None:
-        """Print what has come since the last time."""
+        """Print what has come since the last time; raises BrokenPipeError where nobody reads."""
+        output.require_reader()
         fresh = [line for rank in self._logs for line in self._take(rank)]
         for line in sorted(fresh, key=attrgetter("at")):
             self._print(line)
@@ -52,12 +53,20 @@ class Printer:
         """Print before a log that holds only so much lets go of lines; learn where ranks are."""
         if isinstance(event, NodeEvent) and event.kind == "started":
             self._nodes = _places(self._session.jobs.job(self._job))
+        if isinstance(event, NodeEvent) and event.kind == "lost":
+            self._say_lost(event)
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
             # A quarter of what is kept: the next chunk lets go of no more than the rest.
             most = min(MOST_UNPRINTED, len(log.lines) // 4)
             if log.total - self._seen[event.rank] > most:
                 self.drain()
+
+    def _say_lost(self, event: NodeEvent) -> None:
+        """Of a job that is over only its output is missed, which nobody else says."""
+        if self._session.jobs.job(self._job).state.final:
+            text = strip_controls(str(event.fields.get("text", "")))[:300]
+            output.progress(f"{event.node}: {text}; what it has not sent is not shown")
 
     def finish(self) -> None:
         """Print all that is left, lines without an end too."""
@@ -127,12 +136,18 @@ def line_shape(node: str, line: Line) -> dict[str, object]:
     }
 
 
-async def print_until_finished(session: Session, job_id: str, printer: Printer) -> Job:
-    """Print until everything about the job is known."""
+async def print_until_finished(
+    session: Session,
+    job_id: str,
+    printer: Printer,
+    look: Callable[[], None] = lambda: None,
+) -> Job:
+    """Print until everything about the job is known; `look` is called again and again."""
     async with asyncio.TaskGroup() as tasks:
         finished = tasks.create_task(session.following.finished(job_id))
         while not finished.done():
             printer.drain()
+            look()
             await asyncio.sleep(PERIOD)
     printer.finish()
     return finished.result()

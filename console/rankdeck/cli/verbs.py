@@ -61,6 +61,12 @@ VERBS = (
         {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
     ),
     Verb(
+        "trust",
+        "agree to what cluster and job files would run and read here",
+        "rankdeck.cli.trust:trust",
+        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+    ),
+    Verb(
         "status",
         "say how every node is",
         "rankdeck.cli.status:status",
@@ -319,6 +325,12 @@ AGENT_VERBS = (
         "stop the service and take away all of it",
         "rankdeck.cli.installed:uninstall",
         {"nodes": _NODES, **_SCOPE, **_DRY},
+    ),
+    Verb(
+        "trust",
+        "agree to what cluster and job files would run and read here",
+        "rankdeck.cli.trust:trust",
+        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
     ),
     Verb(
         "status",

@@ -13,14 +13,9 @@ def of_level(level: Level) -> int:
 
 
 def of_job(job: Job) -> int:
-    """The exit code of `run`: that of the first rank that failed."""
+    """The exit code of `run`: that of what failed first."""
     if job.state is State.DONE:
         return OK
     if job.state is State.CANCELLED:
         return INTERRUPTED
-    failure = job.first_failure
-    if failure is not None and failure.signal:
-        return 128 + failure.signal
-    if failure is not None and failure.exit_code:
-        return failure.exit_code
     return job.exit_code or TROUBLE

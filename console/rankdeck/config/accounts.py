@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from secrets import token_urlsafe
 
+from rankdeck.config.regular import read_regular
 from rankdeck.errors import BrokerError
 
 SIZE_LIMIT = 4 << 20
@@ -13,8 +14,7 @@ SIZE_LIMIT = 4 << 20
 def read_accounts(path: str) -> dict[str, str]:
     """Name -> password; empty where there is no such file yet. Raises BrokerError."""
     try:
-        with Path(path).expanduser().open("rb") as file:
-            text = file.read(SIZE_LIMIT).decode()
+        text = read_regular(Path(path).expanduser(), SIZE_LIMIT).decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

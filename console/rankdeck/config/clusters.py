@@ -1,13 +1,13 @@
 """Cluster files: what nodes there are and how to reach them."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from rankdeck import plugins
-from rankdeck.config import names
+from rankdeck.config import names, trust
 from rankdeck.config.document import Entry, finish, load, suggest, take
 from rankdeck.model.cluster import Access, Broker, Cluster, Node, Switch
 
@@ -34,9 +34,10 @@ SCHEDULERS = ("slurm", "kubernetes")
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The cluster in `path`; raises ConfigError with every mistake in it."""
+    """The cluster in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
     root = load(path)
     cluster = cluster_from(root)
+    trust.require(root)
     finish(root)
     return cluster
 
@@ -159,14 +160,50 @@ def _access(entry: Entry) -> Access:
         if "connect_limit" in table
         else 10
     )
+    config = take(table, "config")
+    if config not in ("", "none"):
+        trust.runs(table["config"], config)
+    _asks_for_files(table, ("identity", "known_hosts"))
     return Access(
         user=names.user(table["user"]) if "user" in table else "",
         identity=take(table, "identity"),
         known_hosts=take(table, "known_hosts"),
-        config=take(table, "config"),
+        config=config,
         python=take(table, "python", "python3") or "python3",
         connect_limit=limit,
     )
+
+
+_MORE = {
+    "password_file": " and sends it to {host} as a password",
+    "agents_file": ", sends its passwords to the nodes and may add to it",
+    "password_env": "sends the variable {value} to {host} as a password",
+}
+"""What happens with a file or variable that a cluster file names."""
+_OURS = "RANKDECK_"
+"""How variables begin that hold nothing but what is meant for us."""
+_SSHS_OWN = ("identity", "known_hosts")
+
+
+def _asks_for_files(
+    table: Mapping[str, Entry], keys: Sequence[str], host: str = ""
+) -> None:
+    """Note every file outside the folder, and every variable that is sent away."""
+    for key in keys:
+        named = take(table, key)
+        if named and not (key in _SSHS_OWN and _is_usual(named)):
+            more = _MORE.get(key, "").format(host=host)
+            trust.reads(table[key], named, Path(), more)
+    secret = take(table, "password_env")
+    if secret and not secret.startswith(_OURS):
+        said = _MORE["password_env"].format(value=secret[:80], host=host)
+        trust.may(table["password_env"], said)
+
+
+def _is_usual(named: str) -> bool:
+    """Whether ssh would use the file by itself."""
+    ours = Path("~/.ssh").expanduser().resolve()
+    return Path(named).expanduser().resolve().is_relative_to(ours)
 
 
 def _broker(entry: Entry) -> Broker | None:
@@ -191,6 +228,9 @@ def _broker(entry: Entry) -> Broker | None:
     }  # fmt: skip
     if tls and reach == "ssh":
         entry.report("`reach: ssh` is for mqtt:// only; SSH encrypts it already")
+    _asks_for_files(
+        table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}"
+    )
     return Broker(host=host, port=port, tls=tls, reach=reach, **texts)
 
 
@@ -221,6 +261,8 @@ def _switches(entry: Entry, table: Mapping[str, Entry]) -> tuple[Switch, ...]:
 def _switch(entry: Entry, known: set[str]) -> Switch:
     instead = "use `password_env: VARIABLE`"
     table = entry.section(SWITCH_KEYS, ("name", "ports"), _secrets(instead))
+    host = take(table, "address") or take(table, "name")
+    _asks_for_files(table, ("ca_file",), host)
     return Switch(
         name=names.name(table["name"]) if "name" in table else "",
         address=names.address(table["address"]) if "address" in table else "",

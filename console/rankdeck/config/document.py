@@ -8,11 +8,16 @@ from pathlib import Path
 
 import yaml
 
+from rankdeck.config.compose import ENTRY_LIMIT, compose
+from rankdeck.config.regular import read_regular
 from rankdeck.errors import ConfigError, Problem
 
 SIZE_LIMIT = 1 << 20
-ENTRY_LIMIT = 100_000
-"""Entries of a document with its aliases written out: more is a bomb, not a cluster."""
+MOST_PROBLEMS = 100
+"""Mistakes of one file that are told: more help nobody, and looking for them takes time."""
+_LONGEST_WORD = 80
+"""Characters of a word that is compared with those known."""
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _WORDS = {
     "str": "text",
     "int": "a number",
@@ -27,6 +32,8 @@ _WORDS = {
 
 def suggest(word: str, known: Collection[str]) -> str:
     """`; did you mean …?` where a known word is close, else the known words or nothing."""
+    if len(word) > _LONGEST_WORD:
+        return ""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean `{close[0]}`?" if close else ""
 
@@ -41,12 +48,14 @@ class Entry:
     problems: list[Problem] = field(repr=False)
 
     def report(self, text: str) -> None:
-        """Note a mistake at this place."""
+        """Note a mistake at this place; raises ConfigError with all of them where it is one too many."""
         mark = self.node.start_mark
         place = self.path or "file"
         self.problems.append(
             Problem(self.file, mark.line + 1, mark.column + 1, place, printable(text))
         )
+        if len(self.problems) >= MOST_PROBLEMS:
+            finish(self)
 
     @property
     def kind(self) -> str:
@@ -182,7 +191,7 @@ class Entry:
     ) -> dict[str, "Entry"]:
         """A table of known keys; unknown, missing and refused ones are reported."""
         table = self.fields()
-        for key in table.keys() - set(known):
+        for key in (key for key in table if key not in known):
             hint = suggest(key, known) or f"; there are: {', '.join(known)}"
             why = (refused or {}).get(key, f"unknown key `{key[:60]}`{hint}")
             self._key(key).report(why)
@@ -212,20 +221,25 @@ def load(path: Path) -> Entry:
     """The root of the document in `path`, with an empty list of problems; raises ConfigError."""
     text = read_text(path)
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = compose(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        raise _single(path, f"not YAML: {what}", where) from error
+        raise _single(path, _not_yaml(error, text, where), where) from error
     except yaml.YAMLError as error:
         raise _single(path, f"not YAML: {str(error).splitlines()[0]}") from error
-    except RecursionError as error:
-        raise _single(path, "not YAML: nested too deeply") from error
     if root is None:
         raise _single(path, "the file is empty")
     _check_size(path, root)
     return Entry(str(path), root, "", [])
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) -> str:
+    what = " ".join(part for part in (error.context, error.problem) if part)
+    rows = text.split("\n", where[0])
+    if len(rows) >= where[0] and rows[where[0] - 1][where[1] - 1 :][:1] == "\t":
+        return "not YAML: a tab; indent with spaces"
+    return f"not YAML: {what}"
 
 
 def finish(entry: Entry) -> None:
@@ -239,21 +253,29 @@ def finish(entry: Entry) -> None:
 def read_text(path: Path, limit: int = SIZE_LIMIT) -> str:
     """The UTF-8 text of a file of at most `limit` bytes; raises ConfigError."""
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(limit + 1)
+        raw = read_regular(path, limit)
     except FileNotFoundError as error:
         raise _single(path, "no such file") from error
-    except OSError as error:
-        raise _single(path, f"cannot be read: {error.strerror or error}") from error
-    if len(raw) > limit:
-        raise _single(path, f"larger than {limit >> 10} KiB")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", "") or error
+        raise _single(path, f"cannot be read: {why}") from error
     try:
-        return raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        where = _place(raw[: error.start].decode("utf-8", "replace"))
+        kind = "UTF-16" if raw.startswith(_UTF16) else f"byte 0x{raw[error.start]:02x}"
+        raise _single(path, f"not UTF-8: {kind}; save it as UTF-8", where) from error
+    if "\0" in text:
+        where = _place(text[: text.index("\0")])
         raise _single(
-            path, f"not UTF-8: byte 0x{raw[error.start]:02x}", (line, 1)
-        ) from error
+            path, "not text: a NUL character; save it as UTF-8, not UTF-16", where
+        )
+    return text
+
+
+def _place(before: str) -> tuple[int, int]:
+    """Line and column behind this text."""
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def _single(path: Path, text: str, where: tuple[int, int] = (1, 1)) -> ConfigError:
@@ -261,12 +283,7 @@ def _single(path: Path, text: str, where: tuple[int, int] = (1, 1)) -> ConfigErr
 
 
 def _check_size(path: Path, root: yaml.Node) -> None:
-    sizes: dict[int, int] = {}
-    try:
-        total = _size(root, sizes)
-    except RecursionError as error:
-        raise _single(path, "nested too deeply") from error
-    if total > ENTRY_LIMIT:
+    if _size(root, {}) > ENTRY_LIMIT:
         raise _single(
             path, f"more than {ENTRY_LIMIT} entries with its aliases written out"
         )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rankdeck.config import trust
 from rankdeck.config.clusters import KEYS as CLUSTER_KEYS
 from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish, load
@@ -13,10 +14,17 @@ from rankdeck.model.job import JobSpec
 
 def read_document(path: Path) -> Cluster | JobSpec:
     """What `path` describes; raises ConfigError with every mistake in it."""
+    return look_at(path)[0]
+
+
+def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[trust.Use, ...]]:
+    """What `path` describes and what it would run and read, none of it done; raises ConfigError."""
     root = load(path)
     document = job_from(root) if _is_job(root) else cluster_from(root)
+    uses = trust.uses_of(root)
+    root.problems[:] = [p for p in root.problems if not isinstance(p, trust.Use)]
     finish(root)
-    return document
+    return document, uses
 
 
 def _is_job(root: Entry) -> bool:

@@ -1,12 +1,11 @@
 """Job files: what to run, on how many nodes, in which image."""
 
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rankdeck import plugins
-from rankdeck.config import names
+from rankdeck.config import names, trust
 from rankdeck.config.document import Entry, finish, load, read_text, take
 from rankdeck.errors import ConfigError
 from rankdeck.model.job import (
@@ -18,6 +17,7 @@ from rankdeck.model.job import (
     MpiOptions,
     TorchOptions,
 )
+from rankdeck.model.pattern import BadPatternError, compiled
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
@@ -36,12 +36,15 @@ RESERVED = (
 )  # fmt: skip
 """What the run folder already holds."""
 FILE_LIMIT = 1 << 20
+MOST_PATTERNS = 12
+_TO_NODES = " and lays it on the nodes"
 
 
 def read_job(path: Path) -> JobSpec:
-    """The job in `path`; raises ConfigError with every mistake in it."""
+    """The job in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
     root = load(path)
     spec = job_from(root)
+    trust.require(root)
     finish(root)
     return spec
 
@@ -54,7 +57,7 @@ def job_from(root: Entry) -> JobSpec:
     return JobSpec(
         name=names.name(table["job"]) if "job" in table else "",
         launch=launch,
-        command=_command(table["command"]) if "command" in table else (),
+        command=_command(table["command"], launch) if "command" in table else (),
         nodes=_nodes(table, on),
         on=on,
         ranks_per_node=_ranks_per_node(table, launch),
@@ -112,13 +115,17 @@ def _ranks_per_node(table: Mapping[str, Entry], launch: Launch) -> int:
     return count
 
 
-def _command(entry: Entry) -> tuple[str, ...]:
+def _command(entry: Entry, launch: Launch) -> tuple[str, ...]:
     """The words of a command: a list, or one text split as a shell would."""
     words = entry.words() if entry.kind == "seq" else _split(entry)
     if not words and entry.kind in ("seq", "str"):
         entry.report("is empty")
     if any("\0" in word for word in words):
         entry.report("a command cannot hold a NUL character")
+    if launch is Launch.MPI and ":" in words:
+        entry.report(
+            "mpirun takes a lone `:` for the next program; start a script that has it"
+        )
     return words
 
 
@@ -162,7 +169,7 @@ def _file_text(entry: Entry, folder: Path) -> str:
         return entry.text()
     table = entry.section(("from",), ("from",))
     source = take(table, "from")
-    if not source:
+    if not source or not trust.reads(table["from"], source, folder, _TO_NODES):
         return ""
     try:
         return read_text(folder / Path(source).expanduser(), FILE_LIMIT)
@@ -265,12 +272,15 @@ def _abort(entry: Entry | None, launch: Launch) -> Abort:
 def _progress(entry: Entry) -> dict[str, str]:
     """Names of numbers with the patterns that find them in the output."""
     patterns: dict[str, str] = {}
+    if entry.kind == "map" and len(entry.node.value) > MOST_PATTERNS:
+        entry.report(f"has more than {MOST_PATTERNS} patterns")
+        return patterns
     for name, value in entry.fields().items():
         text = value.text()
         try:
-            groups = re.compile(text).groups
-        except re.error as error:
-            value.report(f"is not a regular expression: {error}")
+            groups = compiled(text).groups
+        except BadPatternError as error:
+            value.report(str(error))
             continue
         if text and not groups:
             value.report("has no group; put the number in brackets: `loss=([\\d.]+)`")
@@ -284,5 +294,13 @@ def _options(table: Mapping[str, Entry]) -> dict[str, str]:
         f"{section}.{key}": value
         for section in ("slurm", "kubernetes")
         if section in table
-        for key, value in table[section].table().items()
+        for key, value in _directives(table[section]).items()
     }
+
+
+def _directives(entry: Entry) -> dict[str, str]:
+    """Words that each become one line of a script: neither may hold the end of one."""
+    for key, value in entry.fields().items():
+        if not (key + value.raw).isprintable():
+            value.report("holds a control character; it must be one line")
+    return entry.table()

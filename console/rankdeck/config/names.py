@@ -11,6 +11,8 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\+-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SET_LIMIT = 100_000
+_LONGEST_SET = 4_000
+"""Characters of a node set: those of a bracket are looked at many times."""
 
 
 def name(entry: Entry, default: str = "") -> str:
@@ -72,6 +74,9 @@ def _no_nul(entry: Entry) -> str:
 def _expanded(entry: Entry) -> tuple[str, ...]:
     text = entry.text()
     if not text:
+        return ()
+    if len(text) > _LONGEST_SET:
+        entry.report(f"a node set of more than {_LONGEST_SET} characters")
         return ()
     try:
         found = expand(text) if _count(text) <= SET_LIMIT else None

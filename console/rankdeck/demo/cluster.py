@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.config.paths import state_folder
+from rankdeck.config.private import private_folder
 from rankdeck.demo import files
 from rankdeck.demo.layout import MARKER, NODES, Layout
 from rankdeck.demo.processes import Record, end_all, read_record
@@ -108,8 +109,7 @@ def _alive(layout: Layout, name: str) -> Record | None:
 @contextmanager
 def _alone(layout: Layout) -> Generator[None]:
     """Hold off every other `up` and `down` of this user."""
-    layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    layout.root.chmod(0o700)
+    private_folder(layout.root)
     with layout.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

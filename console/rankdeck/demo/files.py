@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from rankdeck.config.private import private_folder, write_private
 from rankdeck.demo.layout import NODES, SLOTS, Layout, search_path, user
 
 _ADDRESS = "127.0.0.1"
@@ -25,7 +26,7 @@ def lay(layout: Layout) -> None:
     """Make the folders, and the keys that are not there yet."""
     for name in NODES:
         for part in ("home", "state", "run"):
-            (layout.node(name) / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(layout.node(name) / part)
     wanted = {layout.host_key(name): f"rankdeck demo {name}" for name in NODES}
     wanted[layout.identity] = "rankdeck demo"
     _make_keys({file: note for file, note in wanted.items() if not _has_key(file)})
@@ -100,5 +101,5 @@ def _make_keys(wanted: Mapping[Path, str]) -> None:
 
 def _write(path: Path, text: str) -> None:
     fresh = path.with_suffix(".new")
-    fresh.write_text(text)
+    write_private(fresh, text)
     fresh.rename(path)

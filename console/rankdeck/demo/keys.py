@@ -1,12 +1,12 @@
 """Makes SSH keys: `python -m rankdeck.demo.keys FILE COMMENT [FILE COMMENT …]`."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import asyncssh
 
+from rankdeck.config.private import write_private
 from rankdeck.demo.files import public_part
 
 _ALGORITHM = "ssh-ed25519"
@@ -17,10 +17,8 @@ def make(path: Path, comment: str) -> None:
     key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
         _ALGORITHM, comment=comment
     )
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key.export_private_key())
-    public_part(path).write_bytes(key.export_public_key())
+    write_private(path, key.export_private_key().decode())
+    write_private(public_part(path), key.export_public_key().decode())
 
 
 def main(words: Sequence[str]) -> None:

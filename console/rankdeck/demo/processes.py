@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rankdeck.config.private import write_private
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -25,7 +27,7 @@ class Record:
     def write(self, path: Path) -> None:
         """Put the record there in one step."""
         fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(self)))
+        write_private(fresh, json.dumps(asdict(self)))
         fresh.rename(path)
 
     @property

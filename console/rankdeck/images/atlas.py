@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.border import last_table
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
@@ -79,21 +80,13 @@ async def look(
     async def one(node: str) -> Lying:
         agent = await agents.agent_path(node)
         done = await shell.run(node, (*agent, "image", "look"), stdin, LOOK_LIMIT)
-        rows = lying_rows(_answer(done.out).get("rows"))
+        rows = lying_rows(last_table(done.out).get("rows"))
         if done.code != 0 or not rows:
             said = done.err.decode("utf-8", "replace").strip() or "no answer"
             raise AgentError(node, clean(said))
         return rows[0]
 
     return await on_each(nodes, one)
-
-
-def _answer(out: bytes) -> Mapping[str, Any]:
-    try:
-        value = json.loads(out.strip().split(b"\n")[-1])
-    except (ValueError, RecursionError):
-        return {}
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def lying_rows(raw: object) -> tuple[Lying, ...]:
@@ -108,7 +101,7 @@ def _lying(row: Mapping[str, Any]) -> Lying:
     kind = row.get("kind")
     free = row.get("free")
     return Lying(
-        kind=kind if kind in KINDS else "failed",
+        kind=kind if isinstance(kind, str) and kind in KINDS else "failed",
         path=clean(row.get("path"), 400),
         digest=clean(row.get("digest"), 80),
         size=_count(row.get("size")),
@@ -119,7 +112,7 @@ def _lying(row: Mapping[str, Any]) -> Lying:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value < 1 << 62 else 0
+    return value if type(value) is int and 0 <= value < 1 << 62 else 0
 
 
 def difference(found: Mapping[str, Lying]) -> str:
@@ -142,7 +135,7 @@ def _identity(lying: Lying, found: Mapping[str, Lying]) -> str:
 
 def enroot_create(name: str) -> str:
     """How a container of Enroot comes about."""
-    return f"push its file there and `enroot create --name {name} FILE.sqsh`"
+    return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
 
 
 def short(digest: str) -> str:

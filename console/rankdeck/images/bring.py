@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankdeck.errors import LaunchError, NodeError
+from rankdeck.images.advice import push_command
 from rankdeck.images.atlas import (
     Lying,
     Wanted,
@@ -164,7 +165,10 @@ def _refuse(found: Found, wanted: Wanted) -> None:
     if text := difference(found):
         raise LaunchError(
             "prepare",
-            f"`{wanted.image}`: {text}; bring one of them to all nodes: `rankdeck images push --replace FILE NODES`",
+            f"`{wanted.image}`: {text}; bring the right one to all nodes: "
+            + push_command(
+                wanted.runtime, wanted.image, found, found.values(), replace=True
+            ),
         )
 
 
@@ -188,4 +192,5 @@ def _nowhere(wanted: Wanted, found: Found) -> str:
         )
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
-    return f"no image `{wanted.image}` on {fold(found)}, nor here: build or pull it, then `rankdeck images push FILE NODES`"
+    push = push_command(wanted.runtime, wanted.image, found, found.values())
+    return f"no image `{wanted.image}` on {fold(found)}, nor here: build or pull it, then {push}"

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rankdeck.model.health import Level
+
 
 @dataclass(frozen=True, slots=True)
 class Explained:
@@ -20,13 +22,18 @@ class Stall:
     """Ranks that should be heard and are not."""
 
     kind: str
-    """`start`: has not begun; `rank`: silent while others go on; `all`: everybody is silent."""
+    """`start`: has not begun; `rank`: silent while others go on; `all`: everybody is silent;
+    `raised`: an exception, and it runs on; `stopped`; `device`: in state D; `slow`: the others wait for it."""
     ranks: tuple[int, ...]
     since: float
     """Epoch seconds."""
     text: str
     first: tuple[int, ...] = ()
     """Ranks that fell silent clearly before the others."""
+    odd: tuple[int, ...] = ()
+    """Of all that are silent those that do something else than the others."""
+    heard: float = 0.0
+    """The newest sign of life of these ranks: while there is none newer, it holds."""
     explained: tuple[Explained, ...] = ()
 
 
@@ -62,3 +69,22 @@ class Phase:
     name: str
     start: float
     end: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNote:
+    """What happened on a node of a job while it ran, shortly before or after."""
+
+    at: float
+    """Epoch seconds on the console's clock; where `before` is set, when it was first seen."""
+    node: str
+    level: Level
+    check: str
+    text: str
+    device: str = ""
+    count: int = 1
+    """How many alike there were."""
+    before: bool = False
+    """It was there before the job, or already when its node was first looked at."""
+    simulated: bool = False
+    """Made up by an agent that was asked to."""

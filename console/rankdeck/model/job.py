@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rankdeck.model.insight import Explained, Progress, Stall
+from rankdeck.model.activity import Activity
+from rankdeck.model.insight import Explained, NodeNote, Progress, Stall
 from rankdeck.model.states import State
 from rankdeck_agent.wire import NodePlan
 
@@ -140,14 +141,35 @@ class RankState:
     """When it last wrote anything."""
     lines: int = 0
     """Lines that it has written, as far as known."""
+    activity: Activity | None = None
+    """What its processes did when last looked at; None: not known, or not running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A rank, launcher or node that failed too, and why it is less likely to be the cause."""
+
+    what: str
+    """`rank`, `launcher` or `node`."""
+    rank: int | None
+    node: str
+    name: str = ""
+    """Of a launcher: mpirun, torchrun, supervisor."""
+    why: str
+    """One sentence without a full stop, e.g. `exit 14, Open MPI's code for a lost peer, 3 ms earlier`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFailure:
-    """The rank that failed first, by the nodes' own records. `rank` None: the launcher."""
+    """What most likely made the job fail, by all that nodes, ranks and launchers told."""
 
+    what: str = "rank"
+    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering) or `job`."""
     rank: int | None
+    """None where it is no rank."""
     node: str
+    name: str = ""
+    """Of a launcher: mpirun, torchrun, `daemon 12`, supervisor."""
     exit_code: int | None
     signal: int | None
     at: float
@@ -157,8 +179,14 @@ class FirstFailure:
     uncertainty: float = 0.0
     """Of `at`, in seconds either way: how well the node's clock is known."""
     victims: tuple[int, ...] = ()
-    """Ranks that others pulled down afterwards: TERM, KILL, ABRT."""
+    """Ranks that ended because of it: told to end, or they lost their peer."""
     explained: tuple[Explained, ...] = ()
+    evidence: tuple[str, ...] = ()
+    """Sentences that say why it is this one, the strongest first."""
+    others: tuple[Suspect, ...] = ()
+    """Who else may have been the cause, most likely first; a few."""
+    settled: bool = True
+    """False while nodes may still tell something that changes the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +223,10 @@ class Job:
     """When the phases of the run ended: ready, started, output, step; see rules.phases."""
     clock: float | None = None
     """The moment that is shown of a job that is replayed; None: now."""
+    output_coming: bool = False
+    """Nodes on which it is over still send what it wrote to this console."""
+    node_notes: tuple[NodeNote, ...] = ()
+    """What happened on its nodes meanwhile, what matters most first."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -228,7 +260,9 @@ class CancelReport:
 class NodeEvent:
     """A record from one node's supervisor (see wire.py), or made by the follower itself.
 
-    The follower's own kinds: "connected", "disconnected" (text), "lost" (text).
+    The follower's own kinds: "connected" (offset, uncertainty), and "disconnected" and "lost" (text, and
+    heard: when the node was last heard, epoch seconds on the console's clock; absent if never); without
+    a place in that record "activity" (looks: rank -> Activity) and "now": all until then has been told.
     """
 
     job: str

@@ -19,8 +19,9 @@ from rankdeck.preflight.machine import (
     slots,
     space,
 )
+from rankdeck.preflight.meeting import host, meeting, port
 from rankdeck.preflight.nodes import gpus, health, names
-from rankdeck.preflight.programs import mpi, port, programs, same_program
+from rankdeck.preflight.programs import mpi, programs, same_program
 
 
 class Check(NamedTuple):
@@ -42,6 +43,7 @@ CHECKS = (
     Check("runtime", "containers may be started", runtime),
     Check("port", "the port is free", port),
     Check("names", "the names resolve", names),
+    Check("meeting", "the ranks can find rank 0", host),
     Check("gpu", "the GPUs are there and free", gpus),
     Check("memlock", "enough memory may be locked", memlock),
     Check("shm", "enough shared memory", shared_memory),
@@ -58,7 +60,8 @@ def concerns(case: Case) -> Mapping[str, bool]:
         "mpi": spec.launch is Launch.MPI,
         "image": any(f.image is not None for _, f in case.answered),
         "runtime": spec.container is not None and spec.container.runtime != "none",
-        "port": spec.launch is Launch.TORCHRUN and spec.torch.port > 0,
+        "port": bool(meeting(case.layout).port),
+        "meeting": bool(meeting(case.layout).host),
         "names": needs_names(spec),
         "gpu": any(f.gpus is not None for _, f in case.answered)
         and any(n.gpus for n in nodes),

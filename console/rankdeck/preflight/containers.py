@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
-from rankdeck.images.atlas import difference, enroot_create
+from rankdeck.images.advice import push_command
+from rankdeck.images.atlas import Lying, difference, enroot_create
 from rankdeck.model.health import Level
+from rankdeck.model.job import Container
 from rankdeck.model.nodeset import fold
 from rankdeck.model.units import size
 from rankdeck.preflight.case import (
@@ -21,12 +23,12 @@ def image(case: Case) -> Iterable[Finding]:
     if box is None or not lying:
         return
     if text := difference(lying):
-        yield found(Level.BAD, "image", "", f"`{box.image}`: {text}", "bring one of them to all nodes: `rankdeck images push --replace FILE NODES`")  # fmt: skip
+        yield found(Level.BAD, "image", "", f"`{box.image}`: {text}", f"bring the right one to all nodes: {push_command(box.runtime, box.image, lying, lying.values(), replace=True)}")  # fmt: skip
     for error, nodes in group((n, row.error or None) for n, row in lying.items() if row.kind == "failed").items():  # fmt: skip
         yield found(Level.BAD, "image", nodes, f"`{box.image}` cannot be looked at: {error}")  # fmt: skip
     remote = [n for n, row in lying.items() if row.kind == "remote"]
     if remote:
-        yield found(Level.WARN, "image", fold(remote), f"`{box.image}` is fetched by every rank when it starts", "pull it to a file once, and name the file")  # fmt: skip
+        yield found(Level.WARN, "image", fold(remote), f"`{box.image}` is fetched by every rank when it starts", _pull(box))  # fmt: skip
     yield from _missing(case, [n for n, row in lying.items() if row.kind == "missing"])
 
 
@@ -40,20 +42,33 @@ def _missing(case: Case, nodes: list[str]) -> Iterable[Finding]:
     if box.runtime == "enroot" and "/" not in box.image:
         yield found(Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image))  # fmt: skip
     elif any(row.kind == "folder" for row in rows):
-        yield found(Level.BAD, "image", fold(nodes), f"no `{box.image}`: elsewhere it is a folder, and folders are not copied", "make it a file: `apptainer build IMAGE.sif FOLDER`")  # fmt: skip
+        yield found(Level.BAD, "image", fold(nodes), f"no `{box.image}`: elsewhere it is a folder, and folders are not copied", f"make it a file: `{box.runtime} build {box.image.rstrip('/')}.sif {box.image}`, and name that")  # fmt: skip
     elif total is None:
-        yield found(Level.BAD, "image", fold(nodes), f"no image `{box.image}`, nor here or on another node to copy it from", "build or pull it, then `rankdeck images push FILE NODES`")  # fmt: skip
+        yield found(Level.BAD, "image", fold(nodes), f"no image `{box.image}`, nor here or on another node to copy it from", f"build or pull it here, then {push_command(box.runtime, box.image, nodes, _rows(case, nodes))}")  # fmt: skip
     else:
         text = f"no `{box.image}` yet: the launch will copy {size(total)}"
         yield found(Level.OK, "image", fold(nodes), text)
         yield from _no_room(case, nodes, total)
 
 
+def _rows(case: Case, nodes: Iterable[str]) -> list[Lying]:
+    rows = (case.facts[node].image for node in nodes)
+    return [row for row in rows if row is not None]
+
+
+def _pull(box: Container) -> str:
+    """How an image that lies in a registry becomes a file."""
+    name = box.image.rpartition("/")[2].replace(":", "-")
+    pull = {"enroot": f"enroot import -o {name}.sqsh {box.image}"}
+    words = pull.get(box.runtime, f"{box.runtime} pull {name}.sif {box.image}")
+    return f"pull it once, `{words}`, and name that file"
+
+
 def _no_room(case: Case, nodes: list[str], total: int) -> Iterable[Finding]:
     for node in nodes:
         row = case.facts[node].image
         if row is not None and row.free is not None and row.free < total:
-            yield found(Level.BAD, "image", node, f"no room for the image: {size(row.free)} left, {size(total)} needed", "make room there, or name another place by `container.image`")  # fmt: skip
+            yield found(Level.BAD, "image", node, f"no room for the image: {size(row.free)} left, {size(total)} needed", "make room there, or name another path in `container.image`")  # fmt: skip
 
 
 def runtime(case: Case) -> Iterable[Finding]:

@@ -68,7 +68,7 @@ def judge_inside(case: Case, heard: Heard) -> list[Finding]:
     nodes = {rank: node.node for node in heard.plan.nodes for rank in node.ranks}
     said = [(nodes[rank], _said(heard, rank)) for rank in nodes]
     findings = [
-        found(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there with {box.runtime}")
+        found(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{_by_hand(box)}`")
         for why, where in group((node, why or None) for node, (_, why) in said).items()
     ]  # fmt: skip
     for name in needed_inside(case.spec):
@@ -83,6 +83,12 @@ def judge_inside(case: Case, heard: Heard) -> list[Finding]:
     count = len(nodes)
     text = f"the image starts on {count} node{'s' * (count != 1)} and has the program"
     return [found(Level.OK, "container", "", text)]
+
+
+def _by_hand(box: Container) -> str:
+    """The shortest command that starts the image."""
+    verb = {"podman": "run --rm", "docker": "run --rm", "enroot": "start"}
+    return f"{box.runtime} {verb.get(box.runtime, 'exec')} {box.image} true"
 
 
 def _said(heard: Heard, rank: int) -> tuple[Sequence[str], str]:

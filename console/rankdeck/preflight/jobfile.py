@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.preflight.findings import Change, Finding, found
+from rankdeck.preflight.meeting import overridden
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
@@ -28,7 +29,7 @@ def arguments(spec: JobSpec) -> Iterable[Finding]:
     if twice:
         yield found(
             Level.BAD, "arguments", "",
-            f"`mpi.args` has {', '.join(twice)}: the plan says already where the ranks go, and the two may differ",
+            f"`mpi.args` has {', '.join(twice)}, but the plan already places the ranks",
             "take it out; `nodes`, `on` and `ranks_per_node` say the same", Change("mpi.args", kept),
         )  # fmt: skip
 
@@ -73,7 +74,7 @@ def noise(spec: JobSpec) -> Iterable[Finding]:
         )  # fmt: skip
 
 
-CHECKS = (arguments, vader, environment, noise)
+CHECKS = (arguments, vader, environment, noise, overridden)
 
 
 def judge(spec: JobSpec) -> list[Finding]:

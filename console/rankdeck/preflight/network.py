@@ -131,7 +131,7 @@ def _swallowed(
     yield found(
         Level.BAD, "mtu", fold({name for pair in pairs for name in pair}),
         f"{a} and {b} connect, but large packets are lost on the way ({attempt.error}){more}",
-        "a switch or interface between them has a smaller MTU: make it the same on the whole way, or lower it on the nodes",
+        "a switch or interface on the path has a smaller MTU: raise it there, or lower it on the nodes",
     )  # fmt: skip
 
 
@@ -151,18 +151,21 @@ def interfaces(case: Case) -> list[Finding]:
             return f"no address in the job network {case.network}"
         return None
 
-    def down(place: Place, facts: NodeFacts) -> str | None:
-        interface = job_interface(case, place, facts)
-        idle = interface is not None and not interface.up
-        return f"interface `{interface.name}` is down" if interface and idle else None
-
     return [
         *each(case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"),
         *each(case, Level.BAD, "interface", outside, "correct `network` in the cluster file, or bring the interface up there"),
-        *each(case, Level.BAD, "interface", down, "`ip link set INTERFACE up` there"),
+        *_down(case),
         *_mixed(case),
         *_named_by_env(case),
     ]  # fmt: skip
+
+
+def _down(case: Case) -> Iterable[Finding]:
+    """Interfaces of the job that are not up, each name with its command."""
+    rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
+    down = group((name, i.name if i and not i.up else None) for name, i in rows)
+    for name, nodes in down.items():
+        yield found(Level.BAD, "interface", nodes, f"interface `{name}` is down", f"`ip link set {name} up` there; else cable and switch port")  # fmt: skip
 
 
 def _mixed(case: Case) -> Iterable[Finding]:
@@ -170,7 +173,10 @@ def _mixed(case: Case) -> Iterable[Finding]:
     mtus = group((name, i.mtu if i else None) for name, i in rows)
     if len(mtus) > 1:
         parts = ", ".join(f"{mtu} on {nodes}" for mtu, nodes in sorted(mtus.items()))
-        yield found(Level.WARN, "mtu", "", f"the MTU differs: {parts}", "`ip link set dev INTERFACE mtu …`, the same on all nodes and switches")  # fmt: skip
+        least = min(mtus)
+        names = group((name, i.name if i and i.mtu > least else None) for name, i in rows)  # fmt: skip
+        lower = ", ".join(f"`ip link set dev {name} mtu {least}` on {nodes}" for name, nodes in names.items())  # fmt: skip
+        yield found(Level.WARN, "mtu", "", f"the MTU differs: {parts}", f"make it the same on all nodes and switches: {lower}, or raise the others")  # fmt: skip
     nets = group((name, i.address.network if i and i.address else None) for name, i in rows)  # fmt: skip
     if len(nets) > 1:
         parts = ", ".join(f"{net} on {nodes}" for net, nodes in nets.items())

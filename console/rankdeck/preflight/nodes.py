@@ -60,7 +60,7 @@ def gpus(case: Case) -> Iterable[Finding]:
             yield found(Level.BAD, "gpu", node.name, f"the cluster file says {node.gpus} GPUs: {have}", "look at `nvidia-smi` and `dmesg` there, or correct `gpus`")  # fmt: skip
         for index, errors in enumerate(told.uncorrected):
             if errors:
-                yield found(Level.WARN, "gpu", node.name, f"GPU {index} has {errors} uncorrected memory errors since boot", "reset it or leave the node out")  # fmt: skip
+                yield found(Level.WARN, "gpu", node.name, f"GPU {index} has {errors} uncorrected memory errors since boot", f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it, or leave the node out with `on`")  # fmt: skip
         if told.users:
             yield found(Level.WARN, "gpu", node.name, f"GPUs are in use: {', '.join(told.users[:3])}", "wait, end it, or choose other nodes with `on`")  # fmt: skip
 

@@ -1,12 +1,12 @@
 """Two ranks through the real launcher and container, to see whether they find each other."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from rankdeck.backends.base import Backend
+from rankdeck.model.border import integer, table
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, JobSpec, Launch
@@ -133,17 +133,14 @@ def _said(text: str) -> list[Said]:
     for line in text.splitlines():
         if MARK not in line:
             continue
-        try:
-            raw = json.loads(line.partition(MARK)[2])
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(raw, dict):
-            rows.append(_row(cast("Mapping[str, Any]", raw)))
+        raw = table(line.partition(MARK)[2].encode("utf-8", "replace"))
+        if raw is not None:
+            rows.append(_row(raw))
     return rows
 
 
 def _row(raw: Mapping[str, Any]) -> Said:
-    rank, size = (v if isinstance(v := raw.get(k), int) else -1 for k in ("rank", "size"))  # fmt: skip
+    rank, size = (v if integer(v := raw.get(k)) else -1 for k in ("rank", "size"))  # fmt: skip
     texts = clean(raw.get("version"), 120), clean(raw.get("none"))
     return Said(rank, size, *texts, raw.get("program") is not False)
 
@@ -161,7 +158,7 @@ def judge_probe(case: Case, spec: JobSpec, outcome: Outcome) -> list[Finding]:
         return [found(Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image")]  # fmt: skip
     if outcome.late:
         text = f"two ranks did not find each other within {LIMIT:.0f} s"
-        return [found(Level.BAD, "probe", nodes, text, "look at the network findings; try `mpi.args: [--mca, btl, 'tcp,self']`")]  # fmt: skip
+        return [found(Level.BAD, "probe", nodes, text, _try_next(case.spec))]  # fmt: skip
     if len(said) < outcome.wanted:
         text = f"the launcher could not start two ranks: {outcome.complaint}"
         return [found(Level.BAD, "probe", nodes, text)]
@@ -169,6 +166,13 @@ def judge_probe(case: Case, spec: JobSpec, outcome: Outcome) -> list[Finding]:
         level = Level.UNKNOWN if box else Level.OK
         return [found(level, "probe", nodes, f"MPI was not tried: {why}")]
     return _compared(case, nodes, outcome)
+
+
+def _try_next(spec: JobSpec) -> str:
+    """What may help two ranks that do not find each other."""
+    if spec.mpi.flavour == "mpich":
+        return "look at the network findings; else name the `interface` of each node in the cluster file"
+    return "look at the network findings; else try `mpi.args: [--mca, btl, 'tcp,self']`"
 
 
 def _compared(case: Case, nodes: str, outcome: Outcome) -> list[Finding]:

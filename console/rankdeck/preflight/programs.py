@@ -1,4 +1,4 @@
-"""Checks of what the job runs: launcher, program, MPI, port."""
+"""Checks of what the job runs: launcher, program, MPI."""
 
 import re
 from collections.abc import Iterable
@@ -110,17 +110,3 @@ def flavour_of(version: str) -> str:
         if pattern.search(version):
             return flavour
     return ""
-
-
-def port(case: Case) -> Iterable[Finding]:
-    """The fixed port of the job is taken on the first node."""
-    number = case.spec.torch.port
-    first = case.layout.places[0].node.name
-    if case.spec.launch is Launch.TORCHRUN and number and first in case.facts:
-        why = case.facts[first].port_trouble
-        if why:
-            yield found(
-                Level.BAD, "port", first, f"port {number} cannot be used: {why}",
-                f"leave `torch.port` out and a free one is found; `ss -ltnp sport = :{number}` says who has it",
-                Change("torch.port", None),
-            )  # fmt: skip

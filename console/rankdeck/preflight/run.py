@@ -20,6 +20,7 @@ from rankdeck.preflight.case import Case, is_address, needs_names, programs_of
 from rankdeck.preflight.facts import NodeFacts, node_facts
 from rankdeck.preflight.findings import Finding, found
 from rankdeck.preflight.inside import inside_spec, judge_inside
+from rankdeck.preflight.meeting import foreign_host, listens_on, meeting
 from rankdeck.preflight.probe import ELSEWHERE, judge_probe, probe_spec, run_probe
 from rankdeck.preflight.trial import hear
 from rankdeck.remote.attach import Agents
@@ -137,12 +138,20 @@ class _Run:
             "versions": mpi,
             "images": image,
             "limit": IMAGE_PATIENCE,
-            "hosts": [n.host for n in nodes if not is_address(n.host)]
-            if needs_names(spec)
-            else [],
-            "port": spec.torch.port if node == nodes[0].name else 0,
+            "hosts": self._hosts(),
+            "port": meeting(self._layout).number
+            if node == listens_on(self._layout)
+            else 0,
             "gpus": bool(here.gpus) and not simulated,
         }
+
+    def _hosts(self) -> list[str]:
+        """The names that every node must know."""
+        nodes = [place.node for place in self._layout.places]
+        names = [foreign_host(self._layout)]
+        if needs_names(self._layout.spec):
+            names += [node.host for node in nodes if not is_address(node.host)]
+        return [name for name in dict.fromkeys(names) if name]
 
     async def _connect(self, case: Case) -> None:
         """Let every node try the others while all of them listen."""

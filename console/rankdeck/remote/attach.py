@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.text import clean
 from rankdeck.remote.bundle import bundle
 from rankdeck.remote.shell import Channel, Shell
 
@@ -42,6 +44,10 @@ _PUT = (
 )
 
 
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
+_SIZE = re.compile(r"\d{1,12}\Z", re.ASCII)
+
+
 class Agents:
     """Knows where the agent lies on each node."""
 
@@ -70,6 +76,9 @@ class Agents:
     def _check_python(self, node: str, version: str) -> None:
         if not version:
             why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+        if not _VERSION.match(version):
+            why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
             raise AgentError(node, why)
         major, _, minor = version.partition(".")
         if (int(major), int(minor)) < OLDEST_PYTHON:
@@ -142,7 +151,7 @@ def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:
     """The answer line, among whatever the login's start-up files print."""
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         words = line.split("|", 3)
-        if words[0] == "rankdeck" and len(words) == 4 and words[2].isdigit():
+        if words[0] == "rankdeck" and len(words) == 4 and _SIZE.match(words[2]):
             return words[1], int(words[2]), words[3]
     why = _last_line(err) or "nothing"
     raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
@@ -150,4 +159,4 @@ def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:
 
 def _last_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""
+    return clean(lines[-1], 300) if lines else ""

@@ -4,9 +4,10 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rankdeck.errors import AgentError, UnreachableError
+from rankdeck.model.border import table
 from rankdeck.model.text import clean
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.shell import Channel, Shell
@@ -35,7 +36,7 @@ class Dialogue:
         *lines, rest = self._text.split(b"\n")
         self._text = bytearray(rest)
         for line in lines:
-            if row := _row(bytes(line)):
+            if row := table(bytes(line)):
                 self._answers.put_nowait(row)
 
     @property
@@ -88,14 +89,6 @@ async def _ended(channel: Channel) -> None:
         await channel.wait()
     except UnreachableError:
         return
-
-
-def _row(line: bytes) -> Row | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Row", value) if isinstance(value, dict) else None
 
 
 @asynccontextmanager

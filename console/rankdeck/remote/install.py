@@ -4,9 +4,10 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.border import last_table
 from rankdeck.model.text import clean
 from rankdeck.remote.attach import Agents
 from rankdeck.remote.shell import Shell
@@ -73,12 +74,7 @@ class Installer:
 
 def _answer(node: str, out: bytes, err: bytes) -> Answer:
     """The line of JSON among whatever the login prints; raises AgentError."""
-    for line in reversed(out[-TEXT:].decode("utf-8", "replace").splitlines()):
-        try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(answer, dict):
-            return cast("Answer", answer)
+    if answer := last_table(out[-TEXT:]):
+        return answer
     lines = err.decode("utf-8", "replace").strip().splitlines()
     raise AgentError(node, clean(lines[-1], 300) if lines else "gave no answer")

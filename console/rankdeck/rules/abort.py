@@ -1,6 +1,9 @@
 """When the rest of a job is to be stopped because one part of it is gone."""
 
+from rankdeck.model.blame import how, who
 from rankdeck.model.job import Countdown, Job, State
+
+_GOING = (State.PENDING, State.RUNNING)
 
 
 def countdown_for(job: Job, now: float) -> Countdown | None:
@@ -12,27 +15,18 @@ def countdown_for(job: Job, now: float) -> Countdown | None:
     abort = job.plan.abort
     if not abort.enabled or job.state.final:
         return None
-    left = [rank for rank in job.ranks if not rank.state.final]
-    if not left:
-        return None
-    why = _failed(job) or _lost(job)
-    return Countdown(why=why, deadline=now + abort.countdown) if why else None
+    left = [rank for rank in job.ranks if rank.state in _GOING]
+    why = reason(job)
+    return Countdown(why=why, deadline=now + abort.countdown) if left and why else None
 
 
-def _failed(job: Job) -> str:
-    for rank in job.ranks:
-        if rank.state is State.FAILED:
-            how = (
-                f"signal {rank.signal}"
-                if rank.signal
-                else f"exit code {rank.exit_code}"
-            )
-            return f"rank {rank.rank} on {rank.node} failed ({how})"
-    return ""
+def reason(job: Job) -> str:
+    """Why the rest of a job is to be stopped: what failed first; "" where nothing did.
 
-
-def _lost(job: Job) -> str:
-    for rank in job.ranks:
-        if rank.state is State.LOST:
-            return f"node {rank.node} stopped answering"
-    return ""
+    Where no node answers it is this machine's own link as likely: the job may go on.
+    """
+    first = job.first_failure
+    lost = {rank.node for rank in job.ranks if rank.state is State.LOST}
+    if first is None or (first.what == "node" and lost >= set(job.nodes)):
+        return ""
+    return f"{who(first)}: {how(first)}"

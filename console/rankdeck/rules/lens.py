@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
+from rankdeck.model.activity import computes
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import clean
 
@@ -150,7 +151,7 @@ def conclude(
 ) -> Inspection:
     """The looks in groups, and who stands out."""
     groups = group(list(looks)[:_MOST_RANKS])
-    odd = _odd(groups)
+    odd = odd_ones(groups)
     return Inspection(
         job=job,
         at=at,
@@ -185,7 +186,7 @@ def _signatures(look: Look) -> list[object]:
     """A hashable place per sample; without stacks what /proc says."""
     if look.stacks:
         return list(dict.fromkeys(look.stacks))
-    busy = look.state == "R" or (look.cpu or 0.0) > 0.5
+    busy = computes(look.state, look.cpu or 0.0)
     return [("computes",) if busy else (look.state, look.wchan, look.kernel[:2])]
 
 
@@ -194,7 +195,7 @@ def _made(looks: Sequence[Look]) -> Group:
     stacks = [stack for look in looks for stack in look.stacks]
     if not stacks:
         look = looks[0]
-        busy = look.state == "R" or (look.cpu or 0.0) > 0.5
+        busy = computes(look.state, look.cpu or 0.0)
         where = look.kernel[0] if look.kernel else look.wchan
         asleep = (
             f"waiting in {where}" if where not in ("", "0") else f"state {look.state}"
@@ -215,7 +216,7 @@ def _is_library(frame: Frame) -> bool:
     )  # fmt: skip
 
 
-def _odd(groups: Sequence[Group]) -> list[Group]:
+def odd_ones(groups: Sequence[Group]) -> list[Group]:
     """Who is elsewhere: not in the collective that others wait in, else the small groups."""
     if len(groups) < 2:
         return []

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from rankdeck.model.insight import Progress
+from rankdeck.model.pattern import BadPatternError, Pattern, compiled
 
 KEEP = 120
 """Numbers kept under each name."""
@@ -59,12 +60,26 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
 """Name of a trainer -> name of a number -> pattern; the first group that matched is the number."""
 
 
-def _defaults() -> dict[str, tuple[re.Pattern[str], ...]]:
-    table: dict[str, tuple[re.Pattern[str], ...]] = {}
+def _defaults() -> dict[str, tuple[Pattern, ...]]:
+    table: dict[str, tuple[Pattern, ...]] = {}
     for patterns in TRAINERS.values():
         for name, pattern in patterns.items():
-            table[name] = (*table.get(name, ()), re.compile(pattern))
+            table[name] = (*table.get(name, ()), compiled(pattern))
     return table
+
+
+def _own(
+    patterns: Mapping[str, str],
+) -> tuple[dict[str, tuple[Pattern, ...]], tuple[str, ...]]:
+    """Those of a job, and a sentence for each that cannot be used: the job may be an old one."""
+    table: dict[str, tuple[Pattern, ...]] = {}
+    refused: list[str] = []
+    for name, text in list(patterns.items())[:MOST_NAMES]:
+        try:
+            table[name] = (compiled(text),)
+        except BadPatternError as error:
+            refused.append(f"progress.{name[:60]} is ignored: its pattern {error}")
+    return table, tuple(refused)
 
 
 _DEFAULTS = _defaults()
@@ -72,7 +87,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def numbers_in(
-    line: str, patterns: Mapping[str, Iterable[re.Pattern[str]]]
+    line: str, patterns: Mapping[str, Iterable[Pattern]]
 ) -> dict[str, float]:
     """The named numbers of one line."""
     line = line[:_LONGEST]
@@ -81,14 +96,14 @@ def numbers_in(
     found: dict[str, float] = {}
     for name, several in patterns.items():
         for pattern in several:
-            if (match := pattern.search(line)) and (value := _value(match)) is not None:
+            text = pattern.first_group(line)
+            if text is not None and (value := _value(text)) is not None:
                 found[name] = value
                 break
     return found
 
 
-def _value(match: re.Match[str]) -> float | None:
-    text = next((group for group in match.groups() if group), "")
+def _value(text: str) -> float | None:
     try:
         value = float(text.replace(",", ""))
     except ValueError:
@@ -102,8 +117,9 @@ class ProgressReader:
     def __init__(
         self, patterns: Mapping[str, str] | None, before: Progress | None
     ) -> None:
-        own = {name: (re.compile(text),) for name, text in (patterns or {}).items()}
-        self._patterns = own or _DEFAULTS
+        own, self.refused = _own(patterns or {})
+        """`refused`: a sentence for each pattern that is ignored."""
+        self._patterns = own if patterns else _DEFAULTS
         self.rank: int | None = before.rank if before else None
         """Who is believed."""
         self._at = before.at if before else 0.0

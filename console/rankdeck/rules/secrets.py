@@ -1,46 +1,77 @@
-"""Secrets taken out of what leaves the house: by the name of a variable, then by value. No I/O."""
+"""Secrets taken out of what leaves the house: by name, by value, by the form of the token. No I/O."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 MASK = "********"
 NAMED = re.compile(r"passw|passphrase|token|key|secret|credential", re.IGNORECASE)
 """Names of variables and options whose values nobody else may see."""
+# Each begins at the start of a word and looks 80 bytes far: a hostile line must not cost minutes.
 _ASSIGNED = re.compile(
-    r"(?P<name>[\w.-]*(?:passw(?:or)?d|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]*"
-    r"\s*[=:]\s*|--?[\w-]*(?:passw(?:or)?d|token|secret|key)[\w-]*[ =])(?P<value>['\"]?[^\s'\"]+)",
+    rb"(?P<name>(?<![\w.-])[\w.-]{0,80}(?:passw(?:or)?d|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]{0,80}"
+    rb"['\"]?\s*[=:]\s*|(?<![\w-])--?[\w-]{0,80}(?:passw(?:or)?d|token|secret|key)[\w-]{0,80}[ =])"
+    rb"(?P<value>\"[^\"\n]+\"|'[^'\n]+'|['\"]?[^\s'\"]+)",
     re.IGNORECASE,
 )
+_KEY_BLOCK = re.compile(
+    rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END \1-----|\Z)",
+    re.DOTALL,
+)
+KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
+KEY_ENDS = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
+_FORMS = re.compile(
+    rb"\b(?:gh[opusr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{16,}"
+    rb"|(?:AKIA|ASIA)[A-Z0-9]{16}|nvapi-[\w-]{20,}|sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[\w-]{10,}"
+    rb"|AIza[\w-]{35}|wandb_v\d_\w{20,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
+)
+"""GitHub, GitLab, Hugging Face, AWS, NVIDIA NGC, OpenAI and its like, Slack, Google, W&B, JWT."""
+_URL = re.compile(rb"(?P<name>\b[A-Za-z][A-Za-z0-9+.-]{0,20}://)[^\s/'\"<>]+@")
+_HEADER = re.compile(
+    rb"(?P<name>\b(?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\"]+",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(rb"(?P<name>\bbearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
+_NETRC = re.compile(rb"(?P<name>\bmachine\s+\S+\s+login\s+\S+\s+password\s+)\S+")
 _SHORTEST = 4
 """Shorter values would blot out ordinary words."""
+_LITERAL = 8
+"""The same for what only looks like a value."""
+_TO = MASK.encode()
 
 
 class Secrets:
     """What has to be masked in everything that belongs to one job."""
 
-    def __init__(self, tables: Iterable[Mapping[str, str]]) -> None:
-        values = {
+    def __init__(
+        self, tables: Iterable[Mapping[str, str]], texts: Iterable[str] = ()
+    ) -> None:
+        """`tables` are variables with their values; `texts` files that assign some more."""
+        named = {
             value
             for table in tables
             for name, value in table.items()
-            if NAMED.search(name) and len(value) >= _SHORTEST
+            if NAMED.search(name)
         }
-        longest_first = sorted(values, key=len, reverse=True)
-        self._values = [value.encode() for value in longest_first]
+        for text in texts:
+            found = _ASSIGNED.finditer(text.encode("utf-8", "replace"))
+            named |= {_literal(match["value"]) for match in found}
+        forms = {form for value in named for form in _forms(value)}
+        longest_first = sorted(forms, key=len, reverse=True)
+        self._values = [form.encode("utf-8", "surrogatepass") for form in longest_first]
 
     def in_bytes(self, data: bytes) -> bytes:
-        """Output of a rank without the values."""
+        """Output of a rank without the values, and without what has the form of a token."""
         for value in self._values:
-            data = data.replace(value, MASK.encode())
-        return data
+            data = data.replace(value, _TO)
+        return _formless(data)
 
     def in_text(self, text: str) -> str:
         """A command or file without the values, and without what is assigned to such a name."""
-        known = self.in_bytes(text.encode("utf-8", "surrogatepass")).decode(
-            "utf-8", "replace"
-        )
-        return _ASSIGNED.sub(lambda match: match["name"] + MASK, known)
+        known = self.in_bytes(text.encode("utf-8", "surrogatepass"))
+        return _ASSIGNED.sub(rb"\g<name>" + _TO, known).decode("utf-8", "replace")
 
     def in_tree(self, value: object, name: str = "") -> Any:  # noqa: ANN401 - JSON
         """Plain JSON without them; `name` is the key that it stands under."""
@@ -48,12 +79,15 @@ class Secrets:
             return MASK if value and NAMED.search(name) else self.in_text(value)
         if isinstance(value, Mapping):
             table = cast("Mapping[str, Any]", value)
-            return {key: self.in_tree(one, key) for key, one in table.items()}
+            # A key may be a file's name that has a token in it.
+            return {
+                self.in_text(str(k)): self.in_tree(v, str(k)) for k, v in table.items()
+            }
         if isinstance(value, list | tuple):
-            return self._in_list(list(cast("Iterable[Any]", value)))
+            return self._in_list(list(cast("Iterable[Any]", value)), name)
         return value
 
-    def _in_list(self, values: list[Any]) -> list[Any]:
+    def _in_list(self, values: list[Any], name: str) -> list[Any]:
         """A list; in a command the word after `--token` goes."""
         found: list[Any] = []
         for at, one in enumerate(values):
@@ -62,5 +96,31 @@ class Secrets:
                 isinstance(before, str) and before.startswith("-") and "=" not in before
             )
             follows = option and bool(NAMED.search(before)) and isinstance(one, str)
-            found.append(MASK if follows else self.in_tree(one))
+            found.append(MASK if follows else self.in_tree(one, name))
         return found
+
+
+def _literal(value: bytes) -> str:
+    """What a file assigns to a secret name, where it is no piece of program; else ""."""
+    text = value.decode("utf-8", "replace")
+    bare = text.strip("'\"").rstrip(",;)}]")
+    plain = text[:1] in "'\"" or any(c.isdigit() for c in bare)
+    return bare if plain and len(bare) >= _LITERAL and "(" not in bare else ""
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value as it is, as JSON, sh and YAML write it, and each line of one that has several."""
+    quoted = (value, json.dumps(value)[1:-1], shlex.quote(value)[1:-1], value.replace("'", "''"))  # fmt: skip
+    lines = value.splitlines()
+    many = [line.strip() for line in lines if len(line.strip()) >= _LITERAL]
+    for form in (*quoted, *(many if len(lines) > 1 else ())):
+        if len(form) >= min(_SHORTEST, len(value)) and len(value) >= _SHORTEST:
+            yield form
+
+
+def _formless(data: bytes) -> bytes:
+    """Without key blocks, tokens of known forms, user and password in URLs, and credentials in headers."""
+    data = _FORMS.sub(_TO, _KEY_BLOCK.sub(_TO, data))
+    for form in (_HEADER, _BEARER, _NETRC):
+        data = form.sub(rb"\g<name>" + _TO, data)
+    return _URL.sub(rb"\g<name>" + _TO + b"@", data)

@@ -1,36 +1,43 @@
 """Who should be heard and is not: ranks that fell silent, ranks that never began. No I/O."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
+from rankdeck.model.activity import Activity
 from rankdeck.model.insight import Stall
 from rankdeck.model.job import Job, RankState, State
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.units import duration
 from rankdeck.rules.decode import explain
+from rankdeck.rules.halted import in_device, stopped
+from rankdeck.rules.lens import Group, Look, group, odd_ones
+from rankdeck.rules.raised import raised
+from rankdeck.rules.straggler import slow
+from rankdeck.rules.voices import QUIET, Known, Voice, lasting, named, numbers, voices
 
-QUIET = 30.0
-"""Seconds of silence that are never a stall."""
 UNSURE = 60.0
-"""The same for all ranks at once, where it is not known whether CPUs and GPUs are idle."""
+"""Silence of all ranks at once, where it is not known whether CPUs and GPUs are idle."""
 BUSY = 300.0
-"""The same where they are busy, by the job or by somebody else, and all ranks fell silent together: a long
-phase is as likely. Where a few did before the rest, these wait for them, spinning: then UNSURE holds."""
+"""The same where all compute, and all ranks fell silent together: a long phase is as likely.
+Where a few did before the rest, these wait for them, spinning: then UNSURE holds."""
 SPEECHLESS = 120.0
-"""Silence of a job that never wrote anything and leaves its nodes idle."""
+"""Silence of a job that never wrote anything and does not compute."""
 START = 60.0
 """Seconds that ranks may take to begin."""
-PACES = 10.0
-"""Times its own usual pause that a rank may be silent."""
-_FEW = 5
-"""Lines from which on a rank has a usual pause."""
+PACES, PACES_APART = 10.0, 4.0
+"""Times its own usual pause that a rank may be silent; the same where looks say that ranks wait."""
+_SPOKE_SINCE = 10.0
+"""Seconds after the last word of a silent rank in which one that goes on has spoken."""
+_ASKS = 0.04
+"""Share of system time below which a rank that computes does not poll."""
 _IDLE_CORES = 0.3
 """Cores per rank below which a node does not compute."""
 _IDLE_GPU = 10.0
-
-Idle = Callable[[str], bool | None]
-"""Whether a node computes nothing; None where that is not known."""
+_NO_CPU = 0.05
+"""Cores below which a rank uses none that one would mention."""
+_LOOKS = 6
+"""Looks by which it is told what a silent rank does: one that polls is seen at several places."""
+_MOST_NAMED = 4
 
 
 def is_idle(
@@ -39,145 +46,288 @@ def is_idle(
     """Whether a node with so many ranks computes nothing, by its telemetry."""
     if cpu_used is None or cores is None:
         return None
-    if any(used >= _IDLE_GPU for used in gpus):
+    if gpus_busy(gpus):
         return False
     return cpu_used / 100 * cores < _IDLE_CORES * max(ranks, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Voice:
-    """How one running rank was heard until now."""
-
-    rank: RankState
-    since: float
-    """Its last sign of life."""
-    pace: float | None
-    """Its usual pause; None where it has said too little."""
-
-    def silent(self, now: float) -> float:
-        return max(now - self.since, 0.0)
-
-    def is_late(self, now: float) -> bool:
-        return self.silent(now) > max(QUIET, PACES * (self.pace or 0.0))
+def gpus_busy(gpus: Sequence[float]) -> bool | None:
+    """Whether one of them computes; None where there are none."""
+    return any(used >= _IDLE_GPU for used in gpus) if gpus else None
 
 
-def stalls(
-    job: Job, now: float, idle: Idle, launcher: Sequence[str] = ()
-) -> tuple[Stall, ...]:
-    """What is odd about the silence of this job's ranks; nothing for one that has ended."""
+def stalls(job: Job, now: float, known: Known) -> tuple[Stall, ...]:
+    """What is odd about the silence of this job's ranks; nothing for one that has ended.
+
+    `job.stalled` is what was said before: it stays until there is output again.
+    """
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
+    heard = voices(job, now, known)
+    halted = [raised(heard, known), stopped(heard), in_device(heard)]
+    found = [_not_begun(job, now, known.launcher), *halted]
+    if not any(halted):
+        found.append(
+            _all_silent(heard, known, job.stalled)
+            or _some_silent(heard, job.stalled)
+            or slow(heard, known, job.stalled)
+        )
+    return tuple(_with_those_that_left(one, job) for one in found if one is not None)
+
+
+def _with_those_that_left(stall: Stall, job: Job) -> Stall:
+    """The same, with the few ranks that have ended well: the others may wait for them."""
+    left = [rank for rank in job.ranks if rank.state is State.DONE]
+    if stall.kind != "all" or not left or 2 * len(left) > len(job.ranks):
+        return stall
+    gone = tuple(rank.rank for rank in left)
+    text = f"{named(left)} ended with exit 0; {stall.text}"
+    return replace(stall, text=text, first=gone, odd=gone)
+
+
+def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
     pending = [rank for rank in job.ranks if rank.state is State.PENDING]
-    voices = [_voice(rank) for rank in job.ranks if rank.state is State.RUNNING]
-    found = [
-        _not_begun(job, pending, now, launcher),
-        _all_silent(voices, now, idle) or _some_silent(voices, now),
-    ]
-    return tuple(stall for stall in found if stall is not None)
-
-
-def _voice(rank: RankState) -> _Voice:
-    begun = rank.started or 0.0
-    since = max(rank.heard or begun, begun)
-    spoke = since - begun
-    pace = (
-        spoke / rank.lines if rank.lines >= _FEW and rank.started is not None else None
-    )
-    return _Voice(rank, since, pace)
-
-
-def _not_begun(
-    job: Job, pending: list[RankState], now: float, launcher: Sequence[str]
-) -> Stall | None:
     if not pending or now - job.created < START:
         return None
-    ranks = tuple(rank.rank for rank in pending)
     everybody = len(pending) == len(job.ranks)
-    who = "no rank has" if everybody else f"{_named(pending)} {_have(pending)} not"
+    has = "has" if len(pending) == 1 else "have"
+    who = "no rank has" if everybody else f"{named(pending)} {has} not"
     last = next((line for line in reversed(launcher) if line.strip()), "")
     said = f"; the launcher's last line: {last.strip()}" if last else ""
     return Stall(
         kind="start",
-        ranks=ranks,
+        ranks=tuple(rank.rank for rank in pending),
         since=job.created,
-        text=f"{who} begun after {duration(now - job.created)}{said}",
+        text=f"{who} begun after {lasting(now - job.created)}{said}",
         explained=explain(launcher),
     )
 
 
-def _some_silent(voices: Sequence[_Voice], now: float) -> Stall | None:
+# ---- some ------------------------------------------------------------------------------------
+
+
+def _some_silent(voices: Sequence[Voice], before: Sequence[Stall]) -> Stall | None:
     """A minority that fell silent: where most are silent, only some were meant to speak."""
     speakers = [voice for voice in voices if voice.pace is not None]
-    late = [voice for voice in speakers if voice.is_late(now)]
-    if not late or 2 * len(late) >= len(speakers):
+    late = [voice for voice in speakers if _is_late(voice, PACES, _quiet(voice))]
+    if not late:
+        return None
+    # Ranks that fell silent together reach the limit one after the other: go on is who spoke since.
+    last = max(voice.since for voice in late)
+    others = sum(voice.since - last >= _SPOKE_SINCE for voice in speakers)
+    few = 2 * len(late) < len(speakers) <= 2 * others
+    if not others or not (few or _held("rank", late, before)):
         return None
     since = min(voice.since for voice in late)
-    ranks = [voice.rank for voice in late]
+    go = "another goes on" if others == 1 else f"{others} others go on"
+    does = _doing(late)
+    who = " ".join(
+        [named([voice.rank for voice in late]), *(f"{one}," for one in does)]
+    )
     return Stall(
         kind="rank",
-        ranks=tuple(rank.rank for rank in ranks),
+        ranks=numbers(late),
         since=since,
-        text=f"{_named(ranks)} silent for {duration(now - since)} while {len(speakers) - len(late)} others go on",
+        text=f"{who} silent for {lasting(max(v.silent for v in late))} while {go}",
         first=_first(late),
+        heard=max(voice.since for voice in late),
     )
 
 
-def _all_silent(voices: Sequence[_Voice], now: float, idle: Idle) -> Stall | None:
+def _quiet(voice: Voice) -> float:
+    """Seconds that it may be silent: longer where it works, a phase that all have ends later for some."""
+    works = bool(voice.looks) and _usual(voice).computes and _works(voice)
+    return UNSURE if works else QUIET
+
+
+def _is_late(voice: Voice, paces: float, quiet: float = QUIET) -> bool:
+    return voice.silent > max(quiet, paces * (voice.pace or 0.0))
+
+
+def _held(kind: str, voices: Sequence[Voice], before: Sequence[Stall]) -> bool:
+    """Whether this was said already and none of those that it is about was heard since."""
+    return any(_is_so_still(stall, voices) for stall in before if stall.kind == kind)
+
+
+def _is_so_still(stall: Stall, voices: Sequence[Voice]) -> bool:
+    about = [voice.since for voice in voices if voice.rank.rank in stall.ranks]
+    return bool(about) and max(about) <= stall.heard
+
+
+# ---- all -------------------------------------------------------------------------------------
+
+
+def _all_silent(
+    voices: Sequence[Voice], known: Known, before: Sequence[Stall]
+) -> Stall | None:
     if not voices:
         return None
-    resting = _resting(voices, idle)
-    silent = min(voice.silent(now) for voice in voices)
-    spoke = [voice for voice in voices if voice.pace is not None]
+    looked = all(voice.looks for voice in voices)
+    groups = _groups(voices) if looked else ()
     first = _first(voices)
-    patience = _patience(resting, first)
-    limit = patience if spoke else (SPEECHLESS if resting else float("inf"))
-    if silent <= limit or not all(voice.is_late(now) for voice in voices):
-        return None
-    began = (
-        f"; {_named([v.rank for v in voices if v.rank.rank in first])} fell silent first"
-        if first
-        else ""
-    )
-    load = {True: "CPUs and GPUs are idle", False: "the nodes are busy", None: ""}
-    why = f", {load[resting]}" if load[resting] else ""
+    if not _held("all", voices, before):
+        patience, paces = (
+            _patience_of(groups, voices, known, first)
+            if looked
+            else (_patience_by_load(voices, known, first), PACES)
+        )
+        silent = min(voice.silent for voice in voices)
+        if silent <= patience or not all(_is_late(voice, paces) for voice in voices):
+            return None
+    odd = odd_ones(groups)
     return Stall(
         kind="all",
-        ranks=tuple(voice.rank.rank for voice in voices),
+        ranks=numbers(voices),
         since=min(voice.since for voice in voices),
-        text=f"all {len(voices)} ranks silent for {duration(silent)}{why}{began}",
+        text=_in_words(voices, groups, known, first),
         first=first,
+        odd=tuple(sorted(rank for one in odd for rank in one.ranks)),
+        heard=max(voice.since for voice in voices),
     )
 
 
-def _patience(resting: bool | None, first: Sequence[int]) -> float:
+def _patience_of(
+    groups: Sequence[Group],
+    voices: Sequence[Voice],
+    known: Known,
+    first: Sequence[int],
+) -> tuple[float, float]:
+    """Seconds, and usual pauses, of silence that say nothing yet; by what the ranks do."""
+    if not any(voice.rank.lines for voice in voices):
+        return (BUSY if _compute(groups, voices, known) else SPEECHLESS), PACES
+    if _compute(groups, voices, known):
+        poll = not all(map(_works, voices))
+        return (UNSURE if first and poll else BUSY), PACES
+    spoke = any(voice.pace is not None for voice in voices)
+    return (QUIET if spoke or len(groups) > 1 else UNSURE), PACES_APART
+
+
+def _compute(groups: Sequence[Group], voices: Sequence[Voice], known: Known) -> bool:
+    """Whether all do the same, and that is work: their own, or that of GPUs they wait for."""
+    if len(groups) > 1:
+        return False
+    nodes = {voice.rank.node for voice in voices}
+    return _usual(voices[0]).computes or any(known.gpus(node) for node in nodes)
+
+
+def _works(voice: Voice) -> bool:
+    """Whether it computes for itself: who polls for others asks the system again and again."""
+    system = _usual(voice).system
+    return system is not None and system < _ASKS
+
+
+def _patience_by_load(
+    voices: Sequence[Voice], known: Known, first: Sequence[int]
+) -> float:
+    resting = _resting(voices, known)
+    if not any(voice.pace is not None for voice in voices):
+        return SPEECHLESS if resting else float("inf")
     return {True: QUIET, None: UNSURE, False: UNSURE if first else BUSY}[resting]
 
 
-def _resting(voices: Sequence[_Voice], idle: Idle) -> bool | None:
+def _resting(voices: Sequence[Voice], known: Known) -> bool | None:
     """True where all nodes are known to be idle, False where one is busy."""
-    known = {idle(node) for node in {voice.rank.node for voice in voices}}
-    if False in known:
+    idle = {known.idle(node) for node in {voice.rank.node for voice in voices}}
+    if False in idle:
         return False
-    return None if None in known else True
+    return None if None in idle else True
 
 
-def _first(voices: Sequence[_Voice]) -> tuple[int, ...]:
+def _first(voices: Sequence[Voice]) -> tuple[int, ...]:
     """The minority that fell silent at least a pause before the rest."""
     ordered = sorted(voices, key=lambda voice: voice.since)
     usual = median(voice.pace or 0.0 for voice in voices)
     for count in range(1, (len(ordered) + 1) // 2):
         gap = ordered[count].since - ordered[count - 1].since
         if gap > max(usual, 0.25):
-            return tuple(sorted(voice.rank.rank for voice in ordered[:count]))
+            return tuple(sorted(numbers(ordered[:count])))
     return ()
 
 
-def _have(ranks: Sequence[RankState]) -> str:
-    return "has" if len(ranks) == 1 else "have"
+# ---- in words --------------------------------------------------------------------------------
 
 
-def _named(ranks: Sequence[RankState]) -> str:
-    """`rank 2 on n1`, `ranks 2-3 on n[1-2]`."""
-    by_node: Mapping[str, None] = dict.fromkeys(rank.node for rank in ranks)
-    word = "rank" if len(ranks) == 1 else "ranks"
-    return f"{word} {fold_ranks(rank.rank for rank in ranks)} on {fold(by_node)}"
+def _in_words(
+    voices: Sequence[Voice],
+    groups: Sequence[Group],
+    known: Known,
+    first: Sequence[int],
+) -> str:
+    silent = f"silent for {lasting(min(voice.silent for voice in voices))}"
+    who = f"all {len(voices)} ranks" if len(voices) > 1 else named([voices[0].rank])
+    if len(groups) > 1:
+        return f"{who} {silent}: {', '.join(_parts(groups, voices))}"
+    chosen = [voice.rank for voice in voices if voice.rank.rank in first]
+    began = f"; {named(chosen)} fell silent first" if first else ""
+    if not groups:
+        load = {
+            True: ", CPUs and GPUs are idle",
+            False: ", the nodes are busy",
+            None: "",
+        }
+        return f"{who} {silent}{load[_resting(voices, known)]}{began}"
+    return f"{who} {_place(groups[0], len(voices))}{_no_cpu(voices)}, {silent}{began}"
+
+
+def _doing(voices: Sequence[Voice]) -> list[str]:
+    """What these do, where it is known and one thing."""
+    if not all(voice.looks for voice in voices):
+        return []
+    groups = _groups(voices)
+    return [_place(groups[0], len(voices))] if len(groups) == 1 else []
+
+
+def _parts(groups: Sequence[Group], voices: Sequence[Voice]) -> list[str]:
+    """`15 in futex_wait`, `rank 11 on n2 in hrtimer_nanosleep`: the odd ones by name, last."""
+    odd = odd_ones(groups)
+    by_rank = {voice.rank.rank: voice.rank for voice in voices}
+    usual = [one for one in groups if one not in odd]
+    by_name = odd or usual
+    parts = [f"{len(one.looks)} {_place(one, len(one.looks))}" for one in usual if odd]
+    for one in by_name[:_MOST_NAMED]:
+        ranks = [by_rank[rank] for rank in one.ranks]
+        parts.append(f"{named(ranks)} {_place(one, len(ranks))}")
+    more = len(by_name) - _MOST_NAMED
+    return [*parts, f"{more} more places"] if more > 0 else parts
+
+
+def _place(one: Group, ranks: int) -> str:
+    """`in ep_poll`, `computes`."""
+    if one.place == "computing":
+        return "computes" if ranks == 1 else "compute"
+    return f"in {one.place.removeprefix('waiting in ')}"
+
+
+def _no_cpu(voices: Sequence[Voice]) -> str:
+    used = max(_usual(voice).cores for voice in voices)
+    return ", no CPU used" if used < _NO_CPU else ""
+
+
+def _groups(voices: Sequence[Voice]) -> tuple[Group, ...]:
+    """As the lens groups them, by what they do most of the time since they fell silent."""
+    return group([_look(voice.rank, _usual(voice)) for voice in voices])
+
+
+def _look(rank: RankState, usual: Activity) -> Look:
+    threads: Mapping[str, int] = {}
+    return Look(
+        rank=rank.rank,
+        node=rank.node,
+        state=usual.state,
+        wchan=usual.wchan,
+        cpu=usual.cores,
+        threads=threads,
+    )
+
+
+def _usual(voice: Voice) -> Activity:
+    """The newest of those looks at a silent rank that say what most say."""
+    quiet = [look for look in voice.looks[-_LOOKS:] if look.at > voice.since]
+    looks = quiet or voice.looks[-1:]
+    counts = Counter(map(_kind, looks))
+    most = max(counts.values())
+    return next(look for look in reversed(looks) if counts[_kind(look)] == most)
+
+
+def _kind(look: Activity) -> tuple[str, ...]:
+    return ("computes",) if look.computes else (look.state, look.wchan)

@@ -28,7 +28,9 @@ def standings(job: "Job") -> Mapping[int, Standing]:
         one.rank: Standing.FAILED for one in job.ranks if one.state is State.FAILED
     }
     for stall in job.stalled:
-        stuck = stall.first if stall.kind == "all" else stall.ranks
+        if stall.kind == "slow":
+            continue  # it does not stand still
+        stuck = (stall.odd or stall.first) if stall.kind == "all" else stall.ranks
         found |= dict.fromkeys(stuck, Standing.STALLED)
     if failure := job.first_failure:
         first = () if failure.rank is None else (failure.rank,)

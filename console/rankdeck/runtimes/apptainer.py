@@ -22,16 +22,19 @@ class Apptainer:
         env: Mapping[str, str],
         launch: Launch,
     ) -> tuple[str, ...]:
-        """Variables go by prefix, which wins over the image; `--env` would split at commas."""
-        variables = {f"{self.prefix}{key}": value for key, value in env.items()}
+        """The variables go by the environment, see `variables`."""
         options = [f"--bind={mount}" for mount in mounts(container, launch)]
         options += _GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--pwd={container.workdir}")
         # Quiet: else every rank says which optional programs the node lacks.
         command = (self.name, "--quiet", "exec", *options, *container.args)
-        prefix = without_host_mpi(launch, variables)
+        prefix = without_host_mpi(launch)
         return (*prefix, *command, container.image, *argv)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Each by its prefixed name, which wins over the image; `--env` would show the values."""
+        return {f"{self.prefix}{key}": value for key, value in env.items()}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: each rank has a user namespace of its own."""

@@ -18,7 +18,14 @@ class Runtime(Protocol):
         env: Mapping[str, str],
         launch: Launch,
     ) -> tuple[str, ...]:
-        """The command to run on the host; `env` is what the job sets, to be passed in."""
+        """The command to run on the host; `env` is what the job sets, to be passed in.
+
+        No value of `env` may stand in the command: everybody on the node can read it.
+        """
+        ...
+
+    def variables(self, env: Mapping[str, str]) -> Mapping[str, str]:
+        """What must be set besides `env`, where the command starts, for it to arrive inside."""
         ...
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:

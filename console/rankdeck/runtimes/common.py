@@ -1,7 +1,5 @@
 """What containers of all kinds have in common: mounts, a launcher's variables, GPUs."""
 
-from collections.abc import Mapping
-
 from rankdeck.model.job import Container, Launch
 from rankdeck_agent.wire import RUN_TOKEN
 
@@ -40,14 +38,10 @@ def mounts(container: Container, launch: Launch) -> tuple[str, ...]:
     return (*needed, f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts)
 
 
-def without_host_mpi(launch: Launch, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """`env …` to put before a runtime: some variables away, some set; nothing where neither."""
+def without_host_mpi(launch: Launch) -> tuple[str, ...]:
+    """`env -u …` to put before the runtime of MPI ranks; nothing for others."""
     away = [word for name in _HOST_MPI for word in ("-u", name)]
-    words = [
-        *(away if launch is Launch.MPI else ()),
-        *(f"{name}={value}" for name, value in variables.items()),
-    ]
-    return ("env", *words) if words else ()
+    return ("env", *away) if launch is Launch.MPI else ()
 
 
 def no_single_copy(flavour: str) -> tuple[str, ...]:

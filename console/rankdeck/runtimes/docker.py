@@ -41,18 +41,22 @@ class Docker:
         env: Mapping[str, str],
         launch: Launch,
     ) -> tuple[str, ...]:
-        """The job's own variables by value, the launcher's by name."""
+        """All variables by name: what stands in a command, everybody on the node can read."""
         options = [
             *_ALWAYS,
             *(f"--volume={mount}" for mount in mounts(container, launch)),
         ]
-        options += [f"--env={key}={value}" for key, value in env.items()]
+        options += [f"--env={name}" for name in env]
         options += _GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--workdir={container.workdir}")
         command = (*options, *container.args, container.image, *argv)
-        prefix = without_host_mpi(launch, {})
+        prefix = without_host_mpi(launch)
         return (*prefix, "sh", "-c", _START, "docker-run", *command)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: it is told the names, and finds the values in its environment."""
+        return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: Docker's seccomp profile forbids them."""

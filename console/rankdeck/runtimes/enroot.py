@@ -33,14 +33,18 @@ class Enroot:
     ) -> tuple[str, ...]:
         """Enroot has no option for the folder: a line of sh inside the image goes there."""
         options = [f"--mount={mount}" for mount in mounts(container, launch)]
-        options += [f"--env={key}={value}" for key, value in env.items()]
+        options += [f"--env={name}" for name in env]
         options += _GPU.get(container.gpu, ())
         inside = tuple(argv)
         if container.workdir:
             inside = ("sh", "-c", 'cd "$0" && exec "$@"', container.workdir, *argv)
         command = (*options, *container.args, container.image, *inside)
-        prefix = without_host_mpi(launch, {})
+        prefix = without_host_mpi(launch)
         return (*prefix, "sh", "-c", _START, "enroot-start", *command)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: it is told the names, and finds the values in its environment."""
+        return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """Nothing: ranks of a node share their namespaces."""

@@ -21,6 +21,10 @@ class Bare:
         """The command itself; the host's environment is the job's already."""
         return tuple(argv)
 
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: the program has the environment of its process."""
+        return {}
+
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """Nothing."""
         return ()

@@ -42,18 +42,22 @@ class Podman:
         env: Mapping[str, str],
         launch: Launch,
     ) -> tuple[str, ...]:
-        """`--env-host` passes the launcher's variables; the job's own win over the image."""
+        """`--env-host` passes the launcher's variables; the job's own, named, win over the image."""
         options = [
             *_ALWAYS,
             *(f"--volume={mount}" for mount in mounts(container, launch)),
         ]
-        options += [f"--env={key}={value}" for key, value in env.items()]
+        options += [f"--env={name}" for name in env]
         options += _GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--workdir={container.workdir}")
         command = (*options, *container.args, container.image, *argv)
-        prefix = without_host_mpi(launch, {})
+        prefix = without_host_mpi(launch)
         return (*prefix, "sh", "-c", _START, "podman-run", *command)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: it is told the names, and finds the values in its environment."""
+        return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: each rank has a user namespace of its own."""

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rankdeck.errors import HistoryError
 from rankdeck.model.health import Level
 from rankdeck.model.notice import Ack, Occurrence
+from rankdeck.state.store import Store
 
 if TYPE_CHECKING:
     from rankdeck.state.fleet import Fleet
@@ -32,14 +34,15 @@ CREATE TABLE IF NOT EXISTS ack (
     PRIMARY KEY (cluster, node, "check", device)
 ) WITHOUT ROWID;
 """
-_SELECT = 'SELECT at, node, kind, level, "check", device, text FROM occurrence'
+_COLUMNS = 'at, node, kind, level, "check", device, text'
+_SELECT = f"SELECT {_COLUMNS} FROM occurrence"
 
 
 class EventLog:
     """The rows of one cluster; several consoles may write them at once."""
 
-    def __init__(self, database: sqlite3.Connection, cluster: str) -> None:
-        self._database, self._cluster = database, cluster
+    def __init__(self, store: Store, cluster: str) -> None:
+        self._store, self._cluster = store, cluster
         self._version: object = None
 
     def recall(self, fleet: "Fleet", now: float) -> None:
@@ -91,13 +94,28 @@ class EventLog:
             f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?",
             (self._cluster, most),
         )
-        return tuple(
-            Occurrence(at, node, kind, Level(level), check, device, text)
-            for at, node, kind, level, check, device, text in reversed(rows)
+        return tuple(map(_occurrence, reversed(rows)))
+
+    def after(self, row: int) -> tuple[tuple[int, Occurrence], ...]:
+        """Each occurrence that was written after this row, with the number of its own."""
+        return self._numbered("rowid > ?", row)
+
+    def since(self, at: float) -> tuple[tuple[int, Occurrence], ...]:
+        """What happened from this moment on, the newest of it, with the numbers of the rows."""
+        return self._numbered("at >= ?", at)
+
+    def _numbered(
+        self, condition: str, value: float
+    ) -> tuple[tuple[int, Occurrence], ...]:
+        rows = self._read(
+            f"SELECT rowid, {_COLUMNS} FROM occurrence"
+            f" WHERE cluster = ? AND {condition} ORDER BY rowid DESC LIMIT ?",
+            (self._cluster, value, RECALLED),
         )
+        return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
     def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
-        """Keep what somebody said; an `until` in the past takes it back."""
+        """Keep what somebody said; an `until` in the past takes it back. Raises HistoryError."""
         row = (
             self._cluster,
             ack.node,
@@ -108,7 +126,9 @@ class EventLog:
             ack.why,
             int(ack.level),
         )
-        self._write("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [row])
+        put = "INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        if not self._write(put, [row]):
+            raise HistoryError(f"nothing was acknowledged: {self._store.trouble}")
         self._version = None
         if fleet is not None:
             self.exchange(fleet, time.time())
@@ -130,16 +150,17 @@ class EventLog:
         before, self._version = self._version, rows
         return before != rows
 
-    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        try:
-            with self._database:
-                self._database.executemany(statement, rows)
-        except sqlite3.Error as error:
-            log.warning("the history of nodes cannot be written: %s", error)
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> bool:
+        return self._store.write(lambda database: database.executemany(statement, rows))
 
     def _read(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         try:
-            return self._database.execute(query, values).fetchall()
+            return self._store.database.execute(query, values).fetchall()
         except sqlite3.Error as error:
             log.warning("the history of nodes cannot be read: %s", error)
             return []
+
+
+def _occurrence(row: Sequence[Any]) -> Occurrence:
+    at, node, kind, level, check, device, text = row
+    return Occurrence(at, node, kind, Level(level), check, device, text)

@@ -119,6 +119,10 @@ class Fleet:
             self._nodes[node].set_attach(clean(text, SENTENCE), failed=failed)
             self._changed.add(node)
 
+    def reasons_of(self, name: str) -> tuple[Reason, ...]:
+        """Why this node is not well, as of the last round of judging; judges nothing anew."""
+        return self._reasons.get(name, ())
+
     def set_acks(self, acks: Iterable[Ack]) -> None:
         """All that is acknowledged from now on."""
         by_node: dict[str, list[Ack]] = {}

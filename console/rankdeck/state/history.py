@@ -3,29 +3,16 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rankdeck.model.insight import Explained, Progress
-from rankdeck.model.job import (
-    Abort,
-    Container,
-    FirstFailure,
-    Job,
-    JobSpec,
-    Launch,
-    MpiOptions,
-    NodeEvent,
-    Plan,
-    RankState,
-    State,
-    TorchOptions,
-)
-from rankdeck.state import eventlog
-from rankdeck_agent.wire import WireError, node_plan
+from rankdeck.model.job import Job, NodeEvent, Plan, State
+from rankdeck.rules.lastword import last_word
+from rankdeck.state import eventlog, jobrows
+from rankdeck.state.jobrows import Turn
+from rankdeck.state.store import Store
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -35,7 +22,6 @@ KEEP_HEALTH = 200
 """Pictures of the health of its nodes that are kept of a job."""
 KEEP_EVENTS = 200_000
 """What supervisors recorded, of all jobs of a cluster: the oldest jobs lose theirs first."""
-_BUSY_LIMIT = 5.0
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -50,6 +36,7 @@ CREATE TABLE IF NOT EXISTS event (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
+{jobrows.SCHEMA}
 {eventlog.SCHEMA}
 PRAGMA user_version = {VERSION};
 """
@@ -70,8 +57,14 @@ class History:
     """The file of one user; several consoles may have it open at once."""
 
     def __init__(self, path: Path) -> None:
-        self._database = _open(path)
+        self._store = Store(path, _SCHEMA, VERSION)
         self._saved: dict[str, Job] = {}
+        self._turns: dict[str, int] = {}
+        """Job -> the turn in which this console wrote its row, if it was the last to do so."""
+        self._heard = jobrows.newest_turn(self._store.database)
+        self._version: object = None
+        self._odd: set[str] = set()
+        """Jobs whose row makes no sense, as was said."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,36 +75,58 @@ class History:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._database.close()
+        self._store.close()
 
     def nodes_of(self, cluster: str) -> eventlog.EventLog:
         """What happened on the nodes of this cluster, in the same file."""
-        return eventlog.EventLog(self._database, cluster)
+        return eventlog.EventLog(self._store, cluster)
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be kept now, as a sentence; "" where it can."""
+        return self._store.trouble
 
     def save(self, job: Job) -> None:
-        """Keep the job as it is now; where the disk refuses, say so and go on."""
+        """Keep the job as it is now; where the disk refuses, say so and go on.
+
+        What another console wrote of it meanwhile is not lost: see `rules.lastword`.
+        """
         if self._saved.get(job.id) is job:
             return
-        self._saved[job.id] = job
-        row = (job.id, job.cluster, job.created, job.state.value)
-        try:
-            with self._database:
-                self._database.execute(
-                    "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-                    " state = excluded.state, record = excluded.record",
-                    (*row, json.dumps(asdict(job.plan)), json.dumps(_record(job))),
-                )
-        except sqlite3.Error as error:
-            log.warning("the history of jobs cannot be written: %s", error)
+        if self._store.write(lambda database: self._put(database, job)):
+            self._saved[job.id] = job
 
-    def add_events(self, events: Sequence[NodeEvent]) -> None:
-        """Keep what supervisors recorded, each event once."""
+    def _put(self, database: sqlite3.Connection, job: Job) -> None:
+        """Write the row; where another console wrote it last, what both know."""
+        # Two consoles that follow one job must not write between our look and our word.
+        database.execute("BEGIN IMMEDIATE")
+        turn = jobrows.turn_of(database, job.id)
+        kept = None
+        if turn is not None and turn != self._turns.get(job.id):
+            kept = jobrows.one(database, job.id, self._complain)
+        word = job if kept is None else last_word(job, kept)
+        if word != kept:
+            jobrows.put(database, word)
+        if word is job:
+            # Ours alone: `news` need not tell it to us.
+            self._turns[job.id] = jobrows.turn_of(database, job.id) or 0
+
+    def plan(self, plan: Plan) -> None:
+        """Keep the plan of a job as it was carried out; where the disk refuses, say so and go on."""
+        self._store.write(lambda database: jobrows.put_plan(database, plan))
+
+    def knows(self, job: str) -> bool:
+        """Whether there is a row of this job, of any cluster."""
+        return bool(self._read("SELECT 1 FROM job WHERE id = ?", job))
+
+    def add_events(self, events: Sequence[NodeEvent]) -> bool:
+        """Keep what supervisors recorded, each event once; False where the disk refuses."""
         rows = [
             (e.job, e.node, e.fields["seq"], e.at, e.kind, json.dumps(dict(e.fields)))
             for e in events
         ]
-        if rows:
-            self._write("INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)", rows)
+        put = "INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)"
+        return not rows or self._write(put, rows)
 
     def events(self, job: str) -> tuple[NodeEvent, ...]:
         """What was kept of a job, by time."""
@@ -133,16 +148,12 @@ class History:
         rows = self._read("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
         return tuple({"at": at, **json.loads(body)} for at, body in rows)
 
-    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        try:
-            with self._database:
-                self._database.executemany(statement, rows)
-        except sqlite3.Error as error:
-            log.warning("the history of jobs cannot be written: %s", error)
+    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+        return self._store.write(lambda database: database.executemany(statement, rows))
 
     def _read(self, query: str, job: str) -> list[Any]:
         try:
-            return self._database.execute(query, (job,)).fetchall()
+            return self._store.database.execute(query, (job,)).fetchall()
         except sqlite3.Error as error:
             log.warning("the history of jobs cannot be read: %s", error)
             return []
@@ -161,140 +172,49 @@ class History:
                 old.append((job,))
         for statement in _FORGET if old else ():
             self._write(statement, old)
+        self._write(jobrows.FORGET_TURNS, [(jobrows.KEEP_TURNS,)])
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first; rows that make no sense left out."""
-        query = "SELECT plan, record, created FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
         try:
-            rows = self._database.execute(query, (cluster, KEEP)).fetchall()
+            database = self._store.database
+            found = tuple(jobrows.newest(database, cluster, KEEP, self._complain))
         except sqlite3.Error as error:
             log.warning("the history of jobs cannot be read: %s", error)
             return ()
-        return tuple(job for row in rows if (job := _job(*row)) is not None)
+        return found
 
+    def news(self, cluster: str) -> tuple[Turn, ...]:
+        """What other consoles wrote of this cluster's jobs since the last call, each job once.
 
-def _open(path: Path) -> sqlite3.Connection:
-    """The database; one that is broken or of another version is set aside, never deleted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return _connect(path)
-    except sqlite3.OperationalError as error:
-        log.warning("%s cannot be opened (%s): jobs are not remembered", path, error)
-        return _connect(Path(":memory:"))
-    except sqlite3.DatabaseError as error:
-        aside = _set_aside(path)
-        log.warning("%s is not usable (%s); moved to %s", path, error, aside.name)
-        return _connect(path)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=_BUSY_LIMIT)
-    try:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
-            raise sqlite3.DatabaseError(f"version {version}, not {VERSION}")
-        database.executescript(_SCHEMA)
-    except sqlite3.Error:
-        database.close()
-        raise
-    return database
-
-
-def _set_aside(path: Path) -> Path:
-    number = 1
-    while (aside := path.with_name(f"{path.name}.old{number}")).exists():
-        number += 1
-    path.rename(aside)
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return aside
-
-
-def _record(job: Job) -> dict[str, Any]:
-    return {
-        "name": job.name,
-        "state": job.state.value,
-        "ranks": [asdict(rank) for rank in job.ranks],
-        "ended": job.ended,
-        "exit_code": job.exit_code,
-        "first_failure": asdict(job.first_failure) if job.first_failure else None,
-        "troubles": list(job.troubles),
-        "explained": [asdict(one) for one in job.explained],
-        "progress": asdict(job.progress) if job.progress else None,
-        "marks": dict(job.marks),
-    }
-
-
-def _job(plan_text: str, record_text: str, created: float) -> Job | None:
-    try:
-        plan = _plan(json.loads(plan_text))
-        record = json.loads(record_text)
-        return Job(
-            id=plan.job,
-            name=record["name"],
-            cluster=plan.cluster,
-            plan=plan,
-            state=State(record["state"]),
-            ranks=tuple(_rank(rank) for rank in record["ranks"]),
-            created=created,
-            ended=record["ended"],
-            exit_code=record["exit_code"],
-            first_failure=_failure(record["first_failure"]),
-            troubles=tuple(record["troubles"]),
-            explained=_explained(record.get("explained", ())),
-            progress=_progress(record.get("progress")),
-            marks=dict(record.get("marks", {})),
+        Costs one question of some microseconds while nobody writes.
+        """
+        try:
+            database = self._store.database
+            version = database.execute("PRAGMA data_version").fetchone()
+            if version == self._version:
+                return ()
+            turns = jobrows.since(database, self._heard, self._complain)
+        except sqlite3.Error as error:
+            log.warning("the history of jobs cannot be read: %s", error)
+            return ()
+        self._version = version
+        self._heard = max((turn.number for turn in turns), default=self._heard)
+        return tuple(
+            turn
+            for turn in turns
+            if turn.cluster in (cluster, "") and turn.number != self._turns.get(turn.id)
         )
-    except (ValueError, TypeError, KeyError, WireError) as error:
-        log.warning("a job in the history cannot be read: %s", error)
-        return None
 
+    def last_seen(self, job: str) -> dict[str, int]:
+        """Per node the number of the last event that is kept of a job."""
+        rows = self._read(
+            "SELECT node, max(seq) FROM event WHERE job = ? GROUP BY node", job
+        )
+        return dict(rows)
 
-def _plan(raw: dict[str, Any]) -> Plan:
-    raw["nodes"] = tuple(node_plan(node) for node in raw["nodes"])
-    raw["abort"] = Abort(**raw["abort"])
-    raw["spec"] = _spec(raw.get("spec"))
-    return Plan(**raw)
-
-
-def _spec(raw: dict[str, Any] | None) -> JobSpec | None:
-    """The job file as it was launched; tuples come out of JSON as lists."""
-    if raw is None:
-        return None
-    parts = {
-        "container": Container,
-        "mpi": MpiOptions,
-        "torch": TorchOptions,
-        "abort": Abort,
-    }
-    for key, make in parts.items():
-        if raw[key] is not None:
-            raw[key] = make(**_tuples(raw[key]))
-    return JobSpec(**_tuples({**raw, "launch": Launch(raw["launch"])}))
-
-
-def _tuples(raw: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
-
-def _explained(raw: Iterable[dict[str, str]]) -> tuple[Explained, ...]:
-    return tuple(Explained(**one) for one in raw)
-
-
-def _progress(raw: dict[str, Any] | None) -> Progress | None:
-    if raw is None:
-        return None
-    raw["series"] = _tuples(raw["series"])
-    return Progress(**raw)
-
-
-def _rank(raw: dict[str, Any]) -> RankState:
-    raw["state"] = State(raw["state"])
-    return RankState(**raw)
-
-
-def _failure(raw: dict[str, Any] | None) -> FirstFailure | None:
-    if raw is None:
-        return None
-    raw["explained"] = _explained(raw.get("explained", ()))
-    return FirstFailure(**_tuples(raw))
+    def _complain(self, job: str, why: str) -> None:
+        """Say once that a row is of no use."""
+        if job not in self._odd:
+            self._odd.add(job)
+            log.warning("job %s in the history cannot be read: %s", job[:80], why)

@@ -1,11 +1,10 @@
 """The one owner of what is known of jobs: events in, snapshots out."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.insight import Stall
+from rankdeck.model.activity import Activity
+from rankdeck.model.insight import NodeNote, Stall
 from rankdeck.model.job import (
     CancelReport,
     Chunk,
@@ -14,20 +13,22 @@ from rankdeck.model.job import (
     Job,
     NodeEvent,
     Plan,
-    RankState,
     State,
 )
 from rankdeck.model.text import strip_controls
+from rankdeck.rules.find_job import find_job
+from rankdeck.state.beside import Beside
+from rankdeck.state.job_events import HANDLERS, speaks
 from rankdeck.state.lines import RankLog
-from rankdeck.state.outcome import Failure, exit_status
 from rankdeck.state.record import (
     NodeRecord,
     Record,
     listen,
     new_record,
     restored_record,
-    snapshot,
 )
+from rankdeck.state.retold import Retold
+from rankdeck.state.snapshot import snapshot
 from rankdeck_agent.wire import LAUNCHER
 
 
@@ -37,43 +38,76 @@ class Jobs:
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
         self._changed: set[str] = set()
+        self._beside = Beside()
+        self._retold = Retold()
 
     # ---- who asks
 
     def add(self, plan: Plan, created: float) -> Job:
-        """A job that was just launched."""
+        """A job that is about to be launched, or was."""
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
 
+    def planned(self, plan: Plan) -> Job:
+        """Take the plan as it was carried out: with its port."""
+        self._record(plan.job).plan = plan
+        return self._touch(plan.job)
+
+    def refused(self, job_id: str, why: str) -> Job:
+        """Note that nothing of the job runs: it could not be started."""
+        record = self._record(job_id)
+        record.trouble(strip_controls(why)[:500])
+        record.refused = record.settled = True
+        return self._touch(job_id)
+
     def restore(
-        self, job: Job, ends: Mapping[int, Mapping[str, int]] | None = None
+        self,
+        job: Job,
+        ends: Mapping[int, Mapping[str, int]] | None = None,
+        seen: Mapping[str, int] | None = None,
     ) -> Job:
-        """A job of an earlier session; what its nodes tell again replaces what was kept."""
-        self._records[job.id] = restored_record(job, ends or {})
-        return self._touch(job.id)
+        """A job of an earlier session; what its nodes tell again replaces what was kept.
+
+        `seen` has per node the last event that is part of `job`: what is told up to
+        there is taken in at once, so that the job never looks younger than it is.
+        """
+        record = self._records[job.id] = restored_record(job, ends or {})
+        self._retold.expect(job, seen or {})
+        self._beside.forget(job.id)
+        self._beside.tell(job)
+        self._beside.note(job.id, job.node_notes)
+        self._touch_record(record)
+        if job.state.final:
+            # Until a node tells something, there is nothing to work out anew.
+            record.snapshot = job
+        return self.job(job.id)
+
+    def tell(self, job: Job) -> None:
+        """Take over what another console wrote of a job that is known here."""
+        if self._beside.tell(job):
+            self._touch(job.id)
+
+    def only_told(self, job_id: str) -> bool:
+        """Whether this job has ended by the word of another console alone."""
+        final = self.job(job_id).state.final
+        return final and not snapshot(self._record(job_id)).state.final
+
+    def forget(self, job_id: str) -> None:
+        """Leave out a job that was removed from the history."""
+        self._records.pop(job_id, None)
+        self._beside.forget(job_id)
+        self._changed.add(job_id)
+
+    def knows(self, job_id: str) -> bool:
+        return job_id in self._records
 
     def job(self, job_id: str) -> Job:
         """The job now; raises UnknownJobError."""
-        return snapshot(self._record(job_id))
+        return self._beside.shown(snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
         """The job of this id, the newest of this name, or the only one whose id begins so."""
-        if text in self._records:
-            return self.job(text)
-        named = [job for job in self.all() if job.name == text]
-        if named:
-            return named[0]
-        found = [job for job in self.all() if text and job.id.startswith(text)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(job.id for job in found[:5])
-            raise UnknownJobError(
-                f"`{strip_controls(text)[:60]}` begins more than one job: {names}"
-            )
-        raise UnknownJobError(
-            f"no job `{strip_controls(text)[:60]}`; `rankdeck jobs` lists them"
-        )
+        return find_job(text, self.all())
 
     def busy(self) -> frozenset[str]:
         """The nodes on which something runs."""
@@ -83,7 +117,7 @@ class Jobs:
     def all(self) -> tuple[Job, ...]:
         """Newest first."""
         records = sorted(self._records.values(), key=lambda record: -record.created)
-        return tuple(snapshot(record) for record in records)
+        return tuple(self._beside.shown(snapshot(record)) for record in records)
 
     def log(self, job_id: str, rank: int, node: str = "") -> RankLog:
         """Output of a rank; of LAUNCHER that of `node`, else of the first node with one."""
@@ -94,6 +128,16 @@ class Jobs:
         if rank not in record.ranks:
             raise UnknownJobError(f"job {job_id} has no rank {rank}")
         return record.log("", rank)
+
+    def looks(self, job_id: str) -> dict[int, tuple[Activity, ...]]:
+        """Rank -> what it did in the last minute, oldest first."""
+        kept = self._record(job_id).looks.items()
+        return {rank: tuple(looks) for rank, looks in kept}
+
+    def told(self, job_id: str) -> dict[str, float]:
+        """Node -> the moment until which it has told everything; nodes never heard are left out."""
+        nodes = self._record(job_id).nodes.values()
+        return {node.name: node.told for node in nodes if node.told is not None}
 
     def take_changes(self) -> frozenset[str]:
         """Ids of the jobs that changed since the last call."""
@@ -135,12 +179,18 @@ class Jobs:
         node = record.nodes.get(event.node) if record else None
         if record is None or node is None:
             return
+        if isinstance(event, NodeEvent) and event.kind == "now":
+            # Every two seconds, and nothing that is shown: no new snapshot.
+            node.told = event.at
+            return
         if isinstance(event, NodeEvent):
             self._apply_event(record, node, event)
+            record.judged = False
         elif not _fits(record, node, event.rank):
             return
         elif isinstance(event, Chunk):
             record.log(node.name, event.rank).add(event)
+            record.judged = record.judged and not _is_evidence(record, event)
             listen(record, event.rank, event.at)
         else:
             record.log(node.name, event.rank).tell(event)
@@ -150,6 +200,12 @@ class Jobs:
     def set_countdown(self, job_id: str, countdown: Countdown | None) -> None:
         """Show, or take back, the gang abort that is about to happen."""
         self._record(job_id).countdown = countdown
+        self._touch(job_id)
+
+    def output_over(self, job_id: str) -> None:
+        """Note that nobody reads the job's output here any more."""
+        for node in self._record(job_id).nodes.values():
+            node.sending = False
         self._touch(job_id)
 
     def set_clock(self, job_id: str, at: float) -> None:
@@ -162,6 +218,19 @@ class Jobs:
         record = self._record(job_id)
         if record.stalled != stalled:
             record.stalled = stalled
+            self._touch(job_id)
+
+    def cancelling(self, job_id: str, at: float, *, abort: bool) -> None:
+        """Note that the job is being stopped: what ends from now on does so because of it."""
+        record = self._record(job_id)
+        record.asked_at = at if record.asked_at is None else record.asked_at
+        record.cancelled, record.aborted = True, record.aborted or abort
+        record.judged = False
+        self._touch_record(record)
+
+    def set_node_notes(self, job_id: str, notes: tuple[NodeNote, ...]) -> None:
+        """Show what happened on the job's nodes while it ran."""
+        if self._beside.note(job_id, notes):
             self._touch(job_id)
 
     def cancelled(self, job_id: str, report: CancelReport) -> None:
@@ -177,7 +246,7 @@ class Jobs:
         lost = [node for node in record.nodes.values() if not node.closed]
         if not report.left and lost and all(n.name in report.unverified for n in lost):
             record.settled = True
-        record.cancelled = True
+        record.cancelled, record.judged = True, False
         self._touch_record(record)
 
     def note(self, job_id: str, text: str) -> None:
@@ -188,15 +257,21 @@ class Jobs:
     # ---- events
 
     def _apply_event(self, record: Record, node: NodeRecord, event: NodeEvent) -> None:
+        before = node.restored
+        for one in self._retold.due(record, node, event):
+            self._take_event(record, node, one)
+        told = before and not any(n.restored for n in record.nodes.values())
+        if told and not record.ended:
+            self._beside.doubt(record.plan.job)
+
+    def _take_event(self, record: Record, node: NodeRecord, event: NodeEvent) -> None:
         seq = event.fields.get("seq")
         if isinstance(seq, int):
-            if seq == 0 and node.restored:
-                _forget(record, node)
             if seq <= node.seen:
                 return
             node.seen = seq
             record.latest = max(record.latest, event.at)
-        if handler := _HANDLERS.get(event.kind):
+        if handler := HANDLERS.get(event.kind):
             handler(record, node, event)
 
     def _record(self, job_id: str) -> Record:
@@ -223,153 +298,10 @@ def _fits(record: Record, node: NodeRecord, rank: int) -> bool:
     if rank == LAUNCHER:
         return True
     state = record.ranks.get(rank)
-    return state is not None and _speaks(record, node, state)
+    return state is not None and speaks(record, node, state)
 
 
-def _speaks(record: Record, node: NodeRecord, state: RankState) -> bool:
-    return record.plan.keeper(state.node) == node.name
-
-
-def _claim(record: Record, node: NodeRecord, event: NodeEvent) -> RankState | None:
-    """The rank an event is about. MPI may place ranks otherwise than planned: who starts one has it."""
-    rank = _integer(event.fields, "rank")
-    state = record.ranks.get(rank) if rank is not None else None
-    if state is None:
-        return None
-    if _speaks(record, node, state):
-        return state
-    if state.state is State.PENDING and event.kind == "started":
-        return replace(state, node=node.name)
-    return None
-
-
-def _integer(fields: Mapping[str, Any], name: str) -> int | None:
-    value = fields.get(name)
-    return value if type(value) is int and abs(value) < 1 << 31 else None
-
-
-def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
-    value = fields.get(name)
-    return strip_controls(value[: limit * 2])[:limit] if isinstance(value, str) else ""
-
-
-def _forget(record: Record, node: NodeRecord) -> None:
-    """The node tells everything again: start its part of the job anew."""
-    node.restored = node.closed = False
-    node.seen = -1
-    record.settled = False
-    for mark in ("ready", "started"):
-        record.marks.pop(mark, None)
-    for rank, state in record.ranks.items():
-        if _speaks(record, node, state):
-            record.ranks[rank] = RankState(
-                rank=rank, node=node.name, last_line=state.last_line
-            )
-    for key in [key for key in record.failures if key[0] == node.name]:
-        del record.failures[key]
-
-
-def _ready(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    record.mark("ready", event.at, latest=True)
-
-
-def _started(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    state = _claim(record, node, event)
-    if state is None:
-        return
-    record.mark("started", event.at, latest=True)
-    pid = _integer(event.fields, "pid")
-    host = _text(event.fields, "host", 64) if _speaks(record, node, state) else ""
-    record.failures.pop((node.name, state.rank), None)
-    record.ranks[state.rank] = RankState(
-        rank=state.rank, node=host or state.node, state=State.RUNNING, pid=pid,
-        started=event.at,
-    )  # fmt: skip
-
-
-def _exited(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    state = _claim(record, node, event)
-    if state is not None:
-        code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
-        _end_rank(record, state, event.at, code, signal)
-
-
-def _end_rank(
-    record: Record, state: RankState, at: float, code: int | None, signal: int | None
-) -> None:
-    failed = exit_status(code, signal) != 0
-    told = failed and record.is_cancelled(at)
-    end = State.CANCELLED if told else State.FAILED if failed else State.DONE
-    record.ranks[state.rank] = replace(
-        state, state=end, exit_code=code, signal=signal, ended=at
-    )
-    if end is State.FAILED:
-        failure = Failure(at, state.node, state.rank, code, signal)
-        record.failures[state.node, state.rank] = failure
-
-
-def _launcher_ended(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    name = _text(event.fields, "name")
-    plan = next(plan for plan in record.plan.nodes if plan.node == node.name)
-    process = next((p for p in plan.processes if p.name == name), None)
-    if process is None:
-        return
-    code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
-    if process.rank is not None:
-        state = record.ranks.get(process.rank)
-        if state is not None and not state.state.final:
-            _end_rank(record, state, event.at, code, signal)
-    elif exit_status(code, signal) == 0:
-        record.launchers_ok.add((node.name, name))
-    elif not record.is_cancelled(event.at):
-        record.failures[node.name, name] = Failure(
-            event.at, node.name, None, code, signal
-        )
-
-
-def _troubled(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    if text := _text(event.fields, "text"):
-        record.trouble(f"{node.name}: {text}")
-
-
-def _cancel_asked(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    record.cancelled = True
-    if node.cancelled_at is None:
-        node.cancelled_at = event.at
-
-
-def _closed(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    node.closed, node.lost = True, False
-    told = record.is_cancelled(event.at)
-    well = bool(record.launchers_ok) and not told
-    for rank, state in record.ranks.items():
-        if not _speaks(record, node, state) or state.state.final:
-            continue
-        # Ranks of a launcher that ended well and wrote no record ended well with it.
-        end = State.CANCELLED if told else State.DONE if well else State.FAILED
-        record.ranks[rank] = replace(state, state=end, ended=event.at)
-
-
-def _connected(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    node.lost = False
-    slack = event.fields.get("uncertainty")
-    if isinstance(slack, float) and 0 <= slack < 60:
-        node.uncertainty = slack
-
-
-def _lost(record: Record, node: NodeRecord, event: NodeEvent) -> None:
-    node.lost = not node.closed
-    _troubled(record, node, event)
-
-
-_HANDLERS: dict[str, Callable[[Record, NodeRecord, NodeEvent], None]] = {
-    "ready": _ready,
-    "started": _started,
-    "exited": _exited,
-    "ended": _launcher_ended,
-    "trouble": _troubled,
-    "cancel": _cancel_asked,
-    "closed": _closed,
-    "connected": _connected,
-    "lost": _lost,
-}
+def _is_evidence(record: Record, chunk: Chunk) -> bool:
+    """Whether this output may change the verdict: of a launcher, or of a rank that has failed."""
+    rank = record.ranks.get(chunk.rank)
+    return rank is None or rank.state is State.FAILED

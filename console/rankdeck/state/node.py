@@ -33,6 +33,8 @@ class NodeState:
 
     installed = False
     """An installed agent said hello, and was not taken away since."""
+    first_heard: float | None = None
+    """When the first sample came in, epoch seconds on our clock."""
 
     def __init__(
         self,
@@ -216,6 +218,8 @@ class NodeState:
     def take_sample(self, sample: Sample) -> None:
         now, wall = self._clock(), self._wall()
         at = intake.number(sample.at)
+        if self.first_heard is None:
+            self.first_heard = wall
         self._heard, self.up, self._stale = now, True, True
         self._await_next()
         self.at = at

@@ -1,9 +1,11 @@
 """What is kept of one job while it is followed: changed only by `Jobs`."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from rankdeck.model.insight import Explained, Progress, Stall
+from rankdeck.model.activity import Activity
+from rankdeck.model.insight import Progress, Stall
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
@@ -13,13 +15,16 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.decode import explain
+from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share
-from rankdeck.state.outcome import VICTIM_CODES, Failure, first_of, job_state
 from rankdeck_agent.wire import LAUNCHER
 
 LAST_LINES = 20
+LOST_SLACK = 2.0
+"""Seconds between two signs of life of a node: so well is the moment known when it went away."""
+STOP_SLACK = 0.05
+"""Seconds by which the end of a rank may be recorded before the cancel that caused it."""
 _LOOK = 0.2
 """Seconds of output between two looks for progress."""
 _LOOK_LINES = 8
@@ -33,11 +38,32 @@ class NodeRecord:
     name: str
     seen: int = -1
     closed: bool = False
+    sending: bool = False
+    """It has closed; output is still coming."""
+    unstarted: bool = False
+    """It says that it does not know the job."""
     lost: bool = False
+    gone: float | None = None
+    """When it was last heard before it stopped answering."""
+    addresses: tuple[str, ...] = ()
     cancelled_at: float | None = None
     uncertainty: float = 0.005
+    told: float | None = None
+    """Everything up to this moment has come; later silence may be that of the link."""
     restored: bool = False
     """What is known is from an earlier session: told again from the beginning, forget it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a node told about the end of one rank."""
+
+    said: tuple[str, ...] = ()
+    """Its last lines, oldest first."""
+    kernel: tuple[str, ...] = ()
+    """Lines of the kernel log about its processes."""
+    doing: str = ""
+    """What it did when it was last looked at."""
 
 
 @dataclass(slots=True)
@@ -52,19 +78,33 @@ class Record:
     logs: dict[tuple[str, int], RankLog] = field(
         default_factory=dict[tuple[str, int], RankLog]
     )
-    failures: dict[tuple[str, int | str], Failure] = field(
-        default_factory=dict[tuple[str, int | str], Failure]
+    looks: dict[int, deque[Activity]] = field(
+        default_factory=dict[int, deque[Activity]]
     )
-    """By node and by rank or name of the launcher."""
+    """What each rank that runs did when looked at, the newest looks."""
+    told: dict[int, Told] = field(default_factory=dict[int, Told])
+    launchers: dict[tuple[str, str], End] = field(
+        default_factory=dict[tuple[str, str], End]
+    )
+    """Launchers and daemons that failed, by node and name."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     troubles: list[str] = field(default_factory=list[str])
     countdown: Countdown | None = None
     cancelled: bool = False
+    aborted: bool = False
+    """Stopped because a part of it had failed."""
+    asked_at: float | None = None
+    """When this console was told to cancel it."""
+    refused: bool = False
+    """Nothing of it was ever started."""
     settled: bool = False
     """Nothing more will come, though not every node has closed."""
     latest: float = 0.0
     first_failure: FirstFailure | None = None
     """From an earlier session."""
+    verdict: FirstFailure | None = None
+    judged: bool = False
+    """Nothing has come since the verdict that may change it."""
     stalled: tuple[Stall, ...] = ()
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
@@ -109,12 +149,19 @@ class Record:
     def ended(self) -> bool:
         return self.settled or all(node.closed for node in self.nodes.values())
 
-    def is_cancelled(self, at: float) -> bool:
-        """Whether something that ended `at` did so because it was told to."""
-        asked = [
-            n.cancelled_at for n in self.nodes.values() if n.cancelled_at is not None
-        ]
-        return bool(asked) and at >= min(asked)
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it is known to have been started."""
+        return "ready" in self.marks or any(
+            state.started is not None for state in self.ranks.values()
+        )
+
+    def is_stopped(self, at: float, node: NodeRecord) -> bool:
+        """Whether something that ended `at` on this node did so because the job was stopped."""
+        asked = [self.asked_at, *(n.cancelled_at for n in self.nodes.values())]
+        known = [when for when in asked if when is not None]
+        # The clocks of two nodes: the order is sure only beyond what is known of them.
+        return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK
 
 
 def listen(record: Record, rank: int, at: float) -> None:
@@ -153,6 +200,8 @@ def new_record(plan: Plan, created: float) -> Record:
     """A record in which nothing has happened yet."""
     record = Record(plan=plan, created=created, cluster=plan.cluster)
     record.reader = _reader(plan, None)
+    for text in record.reader.refused:
+        record.trouble(text)
     for node in plan.nodes:
         record.nodes[node.node] = NodeRecord(node.node)
         for rank in node.ranks:
@@ -164,7 +213,7 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> Record:
     """The record of a job that an earlier session saw."""
     record = new_record(job.plan, job.created)
     record.ranks.update({rank.rank: rank for rank in job.ranks})
-    record.troubles = list(job.troubles)
+    record.troubles = list(dict.fromkeys([*job.troubles, *record.troubles]))
     record.first_failure = job.first_failure
     record.latest = job.ended or 0.0
     record.cancelled = job.state is State.CANCELLED
@@ -173,15 +222,6 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> Record:
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final
-    for rank in job.ranks:
-        if rank.state is State.FAILED and rank.ended is not None:
-            record.failures[rank.node, rank.rank] = Failure(
-                rank.ended, rank.node, rank.rank, rank.exit_code, rank.signal
-            )
-    if (first := job.first_failure) and first.rank is None:
-        record.failures[first.node, "launcher"] = Failure(
-            first.at, first.node, None, first.exit_code, first.signal
-        )
     for rank, streams in ends.items():
         for stream, end in streams.items():
             if rank in record.ranks:
@@ -189,135 +229,11 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> Record:
     return record
 
 
-def snapshot(record: Record) -> Job:
-    """The job as it is now."""
-    if record.snapshot is not None:
-        return record.snapshot
-    ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
-    first = _first_failure(record)
-    state = job_state(
-        [rank.state for rank in ranks],
-        ended=record.ended,
-        failed=_failed(record, first),
-        cancelled=record.cancelled and any(r.state is not State.DONE for r in ranks),
-    )
-    ended = record.latest or record.created
-    record.snapshot = Job(
-        id=record.plan.job,
-        name=record.plan.name,
-        cluster=record.cluster,
-        plan=record.plan,
-        state=state,
-        ranks=ranks,
-        created=record.created,
-        ended=ended if state.final else None,
-        exit_code=_exit_code(state, first),
-        first_failure=None if state is State.DONE else first,
-        countdown=None if state.final else record.countdown,
-        troubles=tuple(record.troubles),
-        explained=_explained(record) if state is State.FAILED and not first else (),
-        stalled=() if state.final else record.stalled,
-        progress=record.reader.now if record.reader else None,
-        marks=dict(record.marks),
-        clock=record.clock,
-    )
-    return record.snapshot
-
-
-def _explained(record: Record) -> tuple[Explained, ...]:
-    """What launcher and nodes said about a job of which no rank failed first."""
-    return explain((*_launcher_lines(record), *record.troubles))
-
-
-def _launcher_lines(record: Record) -> list[str]:
-    return [
-        strip_controls(line.text)
-        for log in record.logs_of(LAUNCHER)
-        for line in log.lines[-LAST_LINES:]
-    ]
-
-
-def _rank(record: Record, rank: RankState) -> RankState:
-    log = record.logs.get(("", rank.rank))
-    if record.nodes[record.plan.keeper(rank.node)].lost and not rank.state.final:
-        rank = replace(rank, state=State.LOST)
-    if log is None:
-        return rank
-    heard = log.heard if log.heard is not None else rank.heard
-    lines = max(sum(log.counts.values()), rank.lines)
-    return replace(rank, last_line=log.last or rank.last_line, heard=heard, lines=lines)
-
-
-def _failed(record: Record, first: FirstFailure | None) -> bool:
-    # A failed launcher without a failed rank counts too, unless it was told to stop.
-    return first is not None or any(
-        r.state is State.FAILED for r in record.ranks.values()
-    )
-
-
-def _exit_code(state: State, first: FirstFailure | None) -> int | None:
-    if state is State.DONE:
-        return 0
-    if first is not None and state is State.FAILED:
-        return Failure(0, "", None, first.exit_code, first.signal).status
-    return 1 if state is State.FAILED else None
-
-
-def _first_failure(record: Record) -> FirstFailure | None:
-    slack = {node.name: node.uncertainty for node in record.nodes.values()}
-    of_ranks = [f for f in record.failures.values() if f.rank is not None]
-    found = first_of(of_ranks, slack) or first_of(record.failures.values(), slack)
-    if found is None:
-        return record.first_failure if record.settled else None
-    failure, tied = found
-    lines = _last_lines(record, failure)
-    before = _earlier(record, failure)
-    said = [] if failure.rank is None else _launcher_lines(record)
-    return FirstFailure(
-        rank=failure.rank,
-        node=failure.node,
-        exit_code=failure.code,
-        signal=failure.signal,
-        at=failure.at,
-        lines=lines,
-        tied=tied,
-        uncertainty=before.uncertainty if before else slack.get(failure.node, 0.0),
-        victims=_victims(record, failure, tied),
-        # The rank's own words are newest: they are explained first.
-        explained=explain((*said, *map(strip_controls, lines)), failure.status)
-        or (before.explained if before else ()),
-    )
-
-
-def _earlier(record: Record, failure: Failure) -> FirstFailure | None:
-    """The same failure as an earlier session saw it."""
-    earlier = record.first_failure
-    if earlier and (earlier.rank, earlier.node) == (failure.rank, failure.node):
-        return earlier
-    return None
-
-
-def _victims(record: Record, first: Failure, tied: tuple[int, ...]) -> tuple[int, ...]:
-    """Ranks that ended by somebody's signal after the first failure."""
-    return tuple(
-        sorted(
-            failure.rank
-            for failure in record.failures.values()
-            if failure.rank is not None
-            and failure is not first
-            and failure.rank not in tied
-            and failure.status in VICTIM_CODES
-        )
-    )
-
-
-def _last_lines(record: Record, failure: Failure) -> tuple[str, ...]:
-    log = record.log(failure.node, LAUNCHER if failure.rank is None else failure.rank)
+def last_lines(log: RankLog) -> tuple[str, ...]:
+    """The newest lines that are known of a log, the one without an end among them."""
     lines = [line.text for line in log.lines[-LAST_LINES:]]
     if partial := log.partial:
         lines = [*lines, partial.text][-LAST_LINES:]
     if lines:
         return tuple(lines)
-    if earlier := _earlier(record, failure):
-        return earlier.lines
     return (log.last,) if log.last else ()

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from rankdeck.config.regular import read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
 from rankdeck.model.text import clean
@@ -208,7 +209,7 @@ def _certificates(switch: Switch) -> bytes | None:
     if not switch.ca_file:
         return None
     try:
-        return Path(switch.ca_file).expanduser().read_bytes()
+        return read_regular(Path(switch.ca_file).expanduser())
     except OSError as error:
         raise SwitchError(
             f"cannot read {switch.ca_file}: {error.strerror or error}"

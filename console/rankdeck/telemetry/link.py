@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rankdeck.config.accounts import read_accounts
+from rankdeck.config.regular import read_regular
 from rankdeck.errors import BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.state.fleet import Fleet
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 PERIOD = 1.0
 KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
+STEADY = 30.0
+"""Seconds: a connection that stood so long is tried again soon; one that breaks at once is not hammered."""
 RETAINED = 0.5
 """Seconds in which a broker sends what it keeps, once it has taken a subscription."""
 
@@ -89,6 +92,15 @@ class Intake:
             self._fleet.apply(node, decode(kind, payload))
         except WireError as error:
             self._refuse(node, f"unusable message: {str(error)[:200]!r}")
+
+    def too_long(self, topic: str, size: int) -> None:
+        """Note a message that was left out for its length, with the node of its topic."""
+        _, node, kind = split_topic(topic) or ("", "", "")
+        known = node if self._fleet.knows(node) else "unknown nodes"
+        self._refuse(
+            known,
+            f"{kind[:20] or 'message'} of {size >> 20} MB on {topic[:120]!r}: left out",
+        )
 
     def _refuse(self, who: str, why: str) -> None:
         if who not in self.refused:
@@ -177,22 +189,26 @@ class SiteLink:
 
     async def run(self) -> None:
         """Read until cancelled; what goes wrong is stored as the fleet's trouble."""
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
                 await subscribe(
                     _address(self._broker),
                     f"{TOPIC_PREFIX}/{self._cluster.name}/+/+",
                     self.intake.take,
                     self._ready,
+                    self.intake.too_long,
                 )
             except BrokerError as error:
                 self._note(str(error))
+            if loop.time() - began > STEADY:
+                self._wait = FIRST_WAIT
             await asyncio.sleep(self._wait)
             self._wait = min(self._wait * 2, LONGEST_WAIT)
 
     def _ready(self) -> None:
         self._fleet.trouble = ""
-        self._wait = FIRST_WAIT
         self._told.set()
 
     def _note(self, why: str) -> None:
@@ -244,7 +260,7 @@ def password_of(broker: Broker) -> str:
     if not broker.password_file:
         return ""
     try:
-        return Path(broker.password_file).expanduser().read_text().strip()
+        return _text(broker.password_file).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BrokerError(
             f"cannot read the broker's password from {broker.password_file}: {error}"
@@ -269,9 +285,13 @@ def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, objec
     }
 
 
+def _text(file: str) -> str:
+    return read_regular(Path(file).expanduser()).decode()
+
+
 def _ca(broker: Broker) -> str:
     try:
-        return Path(broker.ca_file).expanduser().read_text()
+        return _text(broker.ca_file)
     except (OSError, UnicodeDecodeError) as error:
         raise BrokerError(
             f"cannot read the broker's certificates in {broker.ca_file}: {error}"

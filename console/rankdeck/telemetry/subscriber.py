@@ -20,6 +20,8 @@ CONNECT_LIMIT = 10.0
 PACKET_LIMIT = 4 << 20
 
 Deliver = Callable[[str, bytes, bool], None]
+TooLong = Callable[[str, int], None]
+"""Told the topic and the bytes of a message that is left out for its length."""
 _REFUSED = {
     Refusal.VERSION: "does not speak MQTT 3.1.1",
     Refusal.IDENTIFIER: "refuses the name of this client",
@@ -44,11 +46,15 @@ class Address:
 
 
 async def subscribe(
-    address: Address, topic_filter: str, deliver: Deliver, on_ready: Callable[[], None]
+    address: Address,
+    topic_filter: str,
+    deliver: Deliver,
+    on_ready: Callable[[], None],
+    too_long: TooLong,
 ) -> None:
     """Deliver every message until the connection ends; raises BrokerError, which says why."""
     loop = asyncio.get_running_loop()
-    client = _Client(deliver)
+    client = _Client(deliver, too_long)
     try:
         async with asyncio.timeout(CONNECT_LIMIT):
             await loop.create_connection(
@@ -88,11 +94,12 @@ async def subscribe(
 
 
 class _Client(asyncio.Protocol):
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(self, deliver: Deliver, too_long: TooLong) -> None:
         loop = asyncio.get_running_loop()
         self._deliver = deliver
         self._loop = loop
-        self._framer = Framer(PACKET_LIMIT)
+        self._too_long = too_long
+        self._framer = Framer(PACKET_LIMIT, self._left_out)
         self._transport: asyncio.Transport | None = None
         self._heard = self._sent = loop.time()
         self._paced = False
@@ -135,6 +142,12 @@ class _Client(asyncio.Protocol):
                 self._fail("does not allow this user to read telemetry")
             else:
                 self.subscribed.set_result(None)
+
+    def _left_out(self, message: packets.Publish, size: int) -> None:
+        """A message that is too long: said, acknowledged, and not taken."""
+        self._too_long(message.topic, size)
+        if message.qos:
+            self.write(packets.acknowledge(Kind.PUBACK, message.packet_id))
 
     def _on_connack(self, code: int) -> None:
         if code == 0:

@@ -4,6 +4,7 @@ import getpass
 import time
 from collections.abc import Sequence
 
+from rankdeck.errors import HistoryError
 from rankdeck.model.health import Level
 from rankdeck.model.notice import Ack, seconds_of
 from rankdeck.model.text import printable
@@ -38,8 +39,11 @@ def answer(
         ]
         level = max(found, default=Level.BAD)
         who = getpass.getuser()
-        session.acknowledge(
-            Ack(node, check, until, who, printable(why.strip()), device, level)
-        )
+        ack = Ack(node, check, until, who, printable(why.strip()), device, level)
+        try:
+            session.acknowledge(ack)
+        except HistoryError as error:
+            screen.say(printable(str(error)), "bad")
+            return
     what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
     screen.say(f"{what}: known for {span}", "ok")

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import SystemCommand
+from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
@@ -33,9 +34,12 @@ from rankdeck.ui.quiet import Quiet, hold_off
 from rankdeck.ui.screens import catalog
 from rankdeck.ui.screens.base import PAINT, DeckScreen
 from rankdeck.ui.settings import UiSettings
+from rankdeck.ui.terminal import Dismissed, TerminalDriver
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
+HURRY_LIMIT = 2.0
+"""The same where the terminal is gone, or somebody asked twice."""
 JUDGE = 0.05
 """Seconds between two looks at a part of the nodes; the turn of each comes once per paint."""
 
@@ -82,6 +86,7 @@ class RankdeckApp(FrameDiff):
         self._asked: HostKeyError | None = None
         self._homes: dict[str, DeckScreen] = {}
         self._leaving = asyncio.Event()
+        self._status = 0
         self._quiet = Quiet()
 
     def set_alphabet(self, *, ascii_only: bool) -> None:
@@ -154,15 +159,27 @@ class RankdeckApp(FrameDiff):
             self.trouble = printable("; ".join(str(error) for error in leaves(group)))
             self.say(self.trouble, "bad")
             await self._leaving.wait()
-        self.exit(1 if self.trouble else 0)
+        self._exit_now()
 
-    def leave(self) -> None:
-        """Close the session, then the program. Jobs go on."""
+    def leave(self, limit: float = LEAVE_LIMIT) -> None:
+        """Close the session, in at most `limit` seconds, then the program. Jobs go on."""
         if self._opener is None:
-            self.exit(0)
+            self._exit_now()
             return
         self._leaving.set()
-        self.set_timer(LEAVE_LIMIT, lambda: self.exit(1 if self.trouble else 0))
+        self.set_timer(limit, self._exit_now)
+
+    def _exit_now(self) -> None:
+        self.exit(self._status or int(bool(self.trouble)))
+
+    def on_dismissed(self, message: Dismissed) -> None:
+        """Leave as on `q`."""
+        self._status = message.status
+        self.leave(HURRY_LIMIT if message.hurry else LEAVE_LIMIT)
+
+    def get_driver_class(self) -> type[Driver]:
+        """The one that notices when its terminal is gone."""
+        return TerminalDriver
 
     def _look(self) -> None:
         """What no screen looks at: questions, a terminal that reads again, a quiet moment."""

@@ -1,6 +1,7 @@
 """The checks of a node as lines of its page: why it is in its state, and the evidence of all 25."""
 
 import time
+from dataclasses import replace
 
 from rankdeck.model.health import Level, Reason
 from rankdeck.model.text import printable
@@ -62,9 +63,17 @@ def _wrapped(text: str, width: int) -> list[str]:
 def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """The 25 checks, each with its value and threshold; what does not apply is dim, never green."""
     health = node.health
-    covered = coverage_words(health.evaluated, health.checks)
+    covered = coverage_words(replace(health, limits=""))
     head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
-    return [[], head, *(_finding(one, width, glyphs) for one in node.findings())]
+    limits: list[Runs] = [
+        [(f"   {line}", "dim")] for line in _wrapped(health.limits, width - 4) if line
+    ]
+    return [
+        [],
+        head,
+        *limits,
+        *(_finding(one, width, glyphs) for one in node.findings()),
+    ]
 
 
 def _finding(one: Finding, width: int, glyphs: Glyphs) -> Runs:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rankdeck.config.private import private_folder, write_private
 from rankdeck.ui import columns, query
 
 NAME_LIMIT = 40
@@ -93,8 +94,8 @@ class Views:
         )
         fresh = self._file.with_suffix(".new")
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(text + "\n")
+            private_folder(self._file.parent)
+            write_private(fresh, text + "\n")
             fresh.replace(self._file)
         except OSError as error:
             raise ViewError(f"{self._file}: {error.strerror}") from error

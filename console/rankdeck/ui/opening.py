@@ -58,6 +58,10 @@ class Opening:
     def answer_host_key(self, accept: bool) -> None:
         del accept
 
+    @property
+    def history_trouble(self) -> str:
+        return ""
+
     def job_files(self) -> tuple[Path, ...]:
         return ()
 

@@ -1,8 +1,10 @@
 """Numbers as words: the one place where units, ages and signals get their spelling."""
 
-import signal
 from collections.abc import Sequence
 from datetime import datetime
+
+from rankdeck.model.activity import Activity
+from rankdeck.model.ending import signal_name
 
 NOTHING = "–"
 FAR = 1e11
@@ -94,22 +96,26 @@ def many(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def doing(activity: Activity | None) -> str:
+    """`in ep_poll`, `computes 0.98 cores`; "" where it is not known."""
+    if activity is None:
+        return ""
+    if activity.computes:
+        return f"computes {activity.cores:.2f} cores"
+    return f"in {activity.wchan}" if activity.wchan else f"in state {activity.state}"
+
+
 def ending(code: int | None, number: int | None) -> str:
     """How a process ended: `exit 3`, `SIGKILL`; "" where it has not."""
     if number is not None:
-        return _signal(number)
+        return signal_name(number)
     if code is None:
         return ""
     return (
-        f"exit {code} ({_signal(code - 128)})" if 128 < code < 160 else f"exit {code}"
+        f"exit {code} ({signal_name(code - 128)})"
+        if 128 < code < 160
+        else f"exit {code}"
     )
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def mean(values: Sequence[float | None]) -> float | None:

@@ -26,6 +26,15 @@ def until(condition: Callable[[], Any], limit: float = 20.0) -> Any:
     raise AssertionError(f"not within {limit} s: {condition}")
 
 
+def mpi_daemon(folder: Path, script: str) -> str:
+    """The command of a program with the name of a daemon, which does what the script says."""
+    program = folder / "bin" / "prted"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return f"{program} --daemonize"
+
+
 class Node:
     """One virtual node: where its state lies, and what to put before a command to be on it."""
 

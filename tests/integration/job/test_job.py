@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
-from tests.integration.job.conftest import Node, until
+from tests.integration.job.conftest import Node, mpi_daemon, until
 
 pytestmark = pytest.mark.slow
 
@@ -131,10 +132,41 @@ def test_a_signal_is_told_from_an_exit_code(node, job):
     assert exits == {0: (None, 11), 1: (7, None)}
 
 
-def test_a_rank_whose_shim_was_killed_is_recorded_all_the_same(node, job):
-    node.run(job, [0], [_rank("kill -9 $PPID; exec sleep 0.1")])
+@pytest.mark.parametrize(
+    ("ends", "code", "number"), [("exit 7", 7, None), ("kill -SEGV $$", None, 11)]
+)
+def test_a_rank_whose_shim_was_killed_has_its_own_end(node, job, ends, code, number):
+    node.run(job, [0], [_rank(f"kill -9 $PPID; sleep 0.3; {ends}")])
     exits = [e for e in node.closed(job) if e["kind"] == "exited"]
-    assert exits[0]["signal"] == 9
+    assert [(e["code"], e["signal"]) for e in exits] == [(code, number)]
+
+
+# A process that takes in the orphans below it, as a container's first process does.
+FOSTER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+os.environ["RANKDECK_RANK"] = "0"
+if os.fork() == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
+
+
+def test_an_end_that_nobody_saw_is_not_made_up(node, job):
+    shim = "${RANKDECK_RUN}/rank-shim"
+    script = "kill -9 $PPID; sleep 0.3; exit 7"
+    argv = [sys.executable, "-c", FOSTER, shim, "sh", "-c", script]
+    node.run(job, [0], [{"name": "foster", "argv": argv}])
+    events = node.closed(job)
+    exits = [(e["code"], e["signal"]) for e in events if e["kind"] == "exited"]
+    assert exits == [(None, None)]
+    assert [e["text"] for e in events if e["kind"] == "trouble"] == [
+        "the shim of rank 0 was killed: how this rank ended is not known"
+    ]
 
 
 def test_a_grandchild_that_holds_the_terminal_does_not_hold_up_the_end(node, job):
@@ -298,13 +330,44 @@ def test_a_node_that_waits_for_daemons_closes_when_told(node, job):
 
 def test_a_daemon_in_the_background_keeps_the_node_open_until_it_ends(node, job):
     node.run(job, [0], [])
-    command = f"RANK=0; export RANK; setsid sh -c 'sleep 1; {node.folder(job)}/rank-shim echo hello' & exit 0"
+    daemon = f"RANK=0; export RANK; setsid sh -c 'sleep 1; {node.folder(job)}/rank-shim echo hello' & exit 0"
+    command = mpi_daemon(node.state, daemon)
     assert json.loads(
         node.job("spawn", job, "n1", stdin={"id": "d1", "command": command})[1]
     ) == {"ok": True}
     kinds = [e["kind"] for e in node.closed(job)]
     assert kinds.index("exited") < kinds.index("closed")
     assert node.log(job, 0) == b"hello\n"
+
+
+@pytest.mark.parametrize(
+    ("processes", "command", "why"),
+    [
+        ([], "touch {mark}", "the command is no MPI daemon: refused"),
+        ([], "/usr/bin/prted; touch {mark}", "the command is no MPI daemon: refused"),
+        ([{"name": "rank 0", "argv": ["sleep", "60"], "rank": 0}], "/usr/bin/prted {mark}", "this job has no launcher of MPI: refused"),
+    ],
+)  # fmt: skip
+def test_only_an_mpi_daemon_is_started_for_another_node(
+    node, job, tmp_path, processes, command, why
+):
+    mark = tmp_path / "taken"
+    node.run(job, [0], processes)
+    request = {"id": "d1", "command": command.format(mark=mark)}
+    said = json.loads(node.job("spawn", job, "n1", stdin=request)[1])
+
+    assert said == {"ok": False, "error": why}
+    assert not mark.exists()
+
+
+def test_a_job_has_one_daemon_on_a_node_at_a_time(node, job):
+    node.run(job, [0], [])
+    command = mpi_daemon(node.state, "exec sleep 60")
+    spawn = [{"id": name, "command": command} for name in ("d1", "d2")]
+    said = [json.loads(node.job("spawn", job, "n1", stdin=one)[1]) for one in spawn]
+
+    assert said[0] == {"ok": True}
+    assert said[1]["error"] == "the job has its MPI daemon here already: refused"
 
 
 def test_the_launch_agent_fails_with_the_answer_of_the_console(node, job):

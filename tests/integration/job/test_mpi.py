@@ -95,7 +95,57 @@ def test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel(
         until(lambda node=node: len(node.events(job, "started")) == 2, 60)
     launcher = two_nodes[0].events(job, "process")[0]["pid"]
 
-    subprocess.run([*two_nodes[0].prefix, "kill", "-9", str(launcher)], check=True)
+    kill(two_nodes[0], launcher)
+    end = until(lambda: two_nodes[0].events(job, "ended"))[0]
+    assert (end["name"], end["code"], end["signal"]) == ("mpirun", None, 9)
     for node in two_nodes:
         assert node.cancel(job, 0.5)["left"] == []
         node.closed(job, 10)
+
+
+def kill(node, pid):
+    """KILL, by a pid as the node counts."""
+    subprocess.run([*node.prefix, "kill", "-9", str(pid)], check=True)
+
+
+def parent(node, pid):
+    """The pid of its parent, as the node counts."""
+    look = [*node.prefix, "ps", "-o", "ppid=", "-p", str(pid)]
+    return int(subprocess.run(look, capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(
+    two_nodes, console, mpirun
+):
+    script = "echo up; while :; do sleep 1; done"
+    job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
+    second = two_nodes[1]
+    until(lambda: len(second.events(job, "started")) == 2, 60)
+    shim = parent(second, second.events(job, "started")[0]["pid"])
+    daemon = parent(second, shim)
+    kill(second, daemon)
+    end = until(lambda: second.events(job, "ended"), 30)[0]
+
+    # Open MPI 5 leaves a process before the daemon that waits for it, and turns any signal into 255.
+    assert end["name"].startswith("daemon ")
+    assert (end["code"], end["signal"]) in ((None, 9), (255, None))
+    # Its mpirun was not killed: the code is its own, with Open MPI 5 sometimes even 0.
+    launcher = until(lambda: two_nodes[0].events(job, "ended"), 60)[0]
+    assert launcher["signal"] is None
+
+
+def test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends(
+    two_nodes, console, mpirun
+):
+    script = "echo up; [ $OMPI_COMM_WORLD_RANK != 3 ] || { sleep 1; echo broken >&2; exit 5; }; sleep 600"
+    job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
+    ends = {}
+    for node in two_nodes:
+        for event in node.closed(job, 60):
+            if event["kind"] in ("exited", "ended"):
+                ends[event.get("rank", event.get("name"))] = event
+
+    assert (ends[3]["code"], ends[3]["said"]) == (5, ["up", "broken"])
+    assert {ends[rank]["signal"] for rank in range(3)} <= {9, 15}
+    assert ends["mpirun"]["code"] == 5
+    assert any("5" in line for line in ends["mpirun"]["said"])

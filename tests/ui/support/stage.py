@@ -72,6 +72,7 @@ class Stage:
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
+        self.history_trouble = ""
         self.pending_host_key: HostKeyError | None = None
         self.host_key_answers: list[bool] = []
         self.launched: list[str] = []

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kernel_lines import Lines, find, strip
+from rankdeck_agent.kernel_lines import Lines, find
+from rankdeck_agent.kernel_records import strip
 from rankdeck_agent.xid import XIDS, judge
 from tests.unit.agent.machines import DATA
 

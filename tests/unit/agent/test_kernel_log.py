@@ -1,17 +1,22 @@
 """The kernel log as events on the wire, and as the output of `kernel-log`."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent import wire
+from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors.kernel_log import Folding, KernelLogCollector
 from rankdeck_agent.kernel_lines import find
+from rankdeck_agent.names import LOG_CLOSED
 from tests.unit.agent.machines import ROOT, write
 
 BOOT = 1_700_000_000
@@ -192,3 +197,68 @@ def test_a_file_that_is_not_there_is_said_in_one_line(tmp_path):
     assert done.returncode == 2
     assert b"ENOENT" in done.stderr
     assert done.stderr.count(b"\n") == 1
+
+
+AS_NOBODY = """
+import json, os, sys
+from rankdeck_agent.beat import Beats
+from rankdeck_agent.collectors.kernel_log import KernelLogCollector
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+beats = Beats([KernelLogCollector(sys.argv[1])])
+taken = [beats.take(limit=5) for _ in range(3)]
+print(json.dumps({
+    "failed": taken[-1].sample.failed,
+    "events": [[e.level, e.check, e.text] for beat in taken for e in beat.events],
+}))
+"""
+
+
+def seen_by_nobody(root):
+    """What an agent sends that runs as a user without rights, after three beats."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(root)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "agents")},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def closed_root():
+    """A machine whose kernel log is root's alone, where everybody may look at the rest."""
+    if os.getuid():
+        pytest.skip("needs root, to become nobody")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        write(root, "dev/kmsg", "")
+        (root / "dev/kmsg").chmod(0o600)
+        yield root
+
+
+def test_a_kernel_log_of_root_alone_is_told_once_and_as_news(closed_root):
+    told = seen_by_nobody(closed_root)
+
+    assert told["failed"] == {"kernel.events": LOG_CLOSED[errno.EACCES]}
+    assert told["events"] == [["info", "kernel.log", LOG_CLOSED[errno.EACCES]]]
+
+
+def test_a_kernel_that_restricts_its_log_is_told_once_and_as_news():
+    if os.getuid() or Path("/proc/sys/kernel/dmesg_restrict").read_text() != "1\n":
+        pytest.skip("needs root, to become nobody, and kernel.dmesg_restrict=1")
+
+    told = seen_by_nobody("/")
+
+    assert told["failed"] == {"kernel.events": LOG_CLOSED[errno.EPERM]}
+    assert [level for level, *_ in told["events"]] == ["info"]
+
+
+def test_a_kernel_log_that_breaks_is_still_trouble(tmp_path):
+    (tmp_path / "dev/kmsg").mkdir(parents=True)
+
+    beat = Beats([KernelLogCollector(str(tmp_path))]).take(limit=5)
+
+    assert [(e.level, e.check) for e in beat.events] == [("warn", "agent.kernel")]

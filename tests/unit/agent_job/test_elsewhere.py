@@ -7,6 +7,7 @@ import pytest
 
 from rankdeck_agent.job.elsewhere import Elsewhere
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import UNKNOWN
 
 
 @pytest.fixture
@@ -58,9 +59,9 @@ def test_ranks_that_nobody_tells_of_are_given_up_if_they_ran(folder: RunFolder) 
     leave(folder, 1, "started", "gpu1\x1b[31m\n", 100)
     ranks.look()
 
-    gone = ranks.give_up(137)
+    gone = ranks.give_up()
 
-    assert [(r.rank, r.host, r.status) for r in gone] == [(1, "gpu1 [31m", 137)]
+    assert [(r.rank, r.host, r.status) for r in gone] == [(1, "gpu1 [31m", UNKNOWN)]
     assert not ranks.waiting
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import resource
 from collections.abc import Callable, Iterable
 
 from rankdeck.errors import BrokerError
@@ -13,6 +14,12 @@ from rankdeck_agent.wire import topic as make_topic
 
 SWEEP = 0.5
 CONNECTIONS = 10_000
+BACKLOG = 32
+"""Connections that are taken in at once, before any of them can be turned away."""
+FEWEST = 64
+"""Clients that are always taken."""
+RESERVE = 64
+"""Descriptors left for files, SSH and all else, whatever comes."""
 RETAINED_EACH = 16
 """Retained topics of one account."""
 
@@ -36,6 +43,9 @@ class PrivateBroker:
         self._retained: dict[str, Publish] = {}
         self._retained_by: dict[str, set[str]] = {}
         self._readers: set[Session] = set()
+        self._strangers: dict[Session, None] = {}
+        """Not logged in yet, the oldest first."""
+        self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._drain: Drain | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -44,7 +54,9 @@ class PrivateBroker:
         """Listen; `port` 0 takes a free one. Raises BrokerError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connected, host, port)
+            self._server = await loop.create_server(
+                self._connected, host, port, backlog=BACKLOG
+            )
         except OSError as error:
             why = (
                 "the port is in use"
@@ -107,6 +119,7 @@ class PrivateBroker:
         if older is not None:
             older.abort()
         self._clients[account.username, session.client_id] = session
+        self._strangers.pop(session, None)
         if account.subscribes:
             self._readers.add(session)
         return Refusal.ACCEPTED, account
@@ -143,11 +156,18 @@ class PrivateBroker:
     def joined(self, session: Session) -> None:
         """Read and sweep a connection that stands."""
         self._sessions.add(session)
+        self._strangers[session] = None
         self.listen(session, on=True)
+        # Agents that all come back at once are strangers for a tick: half of all may be.
+        if len(self._strangers) > self._most // 2:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
 
     def lost(self, session: Session) -> None:
         """Forget a connection that ended."""
         self._sessions.discard(session)
+        self._strangers.pop(session, None)
         self._readers.discard(session)
         key = (session.account.username if session.account else "", session.client_id)
         if self._clients.get(key) is session:
@@ -156,7 +176,7 @@ class PrivateBroker:
     # ---- by itself
 
     def _connected(self) -> asyncio.Protocol:
-        if len(self._sessions) >= CONNECTIONS:
+        if len(self._sessions) >= self._most:
             return _Full()
         return Session(self)
 
@@ -175,6 +195,17 @@ class PrivateBroker:
         elif message.topic in kept or len(kept) < RETAINED_EACH:
             kept.add(message.topic)
             self._retained[message.topic] = message
+
+
+def most_connections(descriptors: int) -> int:
+    """How many clients a process with so many descriptors may have.
+
+    Each needs two where it comes through a tunnel that ends in this process, and its node one more for SSH.
+    """
+    if descriptors < 0:
+        return CONNECTIONS
+    free = descriptors - RESERVE - BACKLOG
+    return max(FEWEST, min(CONNECTIONS, free // 3))
 
 
 class _Full(asyncio.Protocol):

@@ -1,7 +1,7 @@
 """MQTT 3.1.1 packets: bytes to values and back."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -62,29 +62,55 @@ class Connect(NamedTuple):
     will: Publish | None
 
 
-class Framer:
-    """Cuts a stream of bytes into packets no longer than `limit`."""
+LeftOut = Callable[[Publish, int], None]
+"""Told of a message that was too long, without its payload, and of how many bytes it was."""
 
-    def __init__(self, limit: int) -> None:
+
+class Framer:
+    """Cuts a stream of bytes into packets no longer than `limit`.
+
+    A longer one is malformed; with `left_out`, a longer message is passed over instead, and never held.
+    """
+
+    def __init__(self, limit: int, left_out: LeftOut | None = None) -> None:
         self.limit = limit
         self._rest = b""
+        self._left_out = left_out
+        self._missing = 0
+        """Bytes to come that are passed over."""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """First byte and body of every packet that is complete now; raises MalformedError."""
         buffer = self._rest + data if self._rest else data
         self._rest = b""
-        start, end = 0, len(buffer)
+        start, end = min(self._missing, len(buffer)), len(buffer)
+        self._missing -= start
         while end - start >= 2:
             length, body = _length(buffer, start + 1, end)
             if length > self.limit:
-                raise MalformedError(
-                    f"a packet of {length} bytes, at most {self.limit} are taken"
-                )
+                if not self._passes(buffer, start, body, length):
+                    break
+                start, self._missing = end, max(0, body + length - end)
+                start -= max(0, end - (body + length))
+                continue
             if length < 0 or body + length > end:
                 break
             yield buffer[start], buffer[body : body + length]
             start = body + length
         self._rest = buffer[start:]
+
+    def _passes(self, buffer: bytes, start: int, body: int, length: int) -> bool:
+        """Tell of a message that is too long; false while its topic has not come. Raises MalformedError."""
+        if self._left_out is None or buffer[start] >> 4 != Kind.PUBLISH:
+            raise MalformedError(
+                f"a packet of {length} bytes, at most {self.limit} are taken"
+            )
+        topic = buffer[body] << 8 | buffer[body + 1] if body + 2 <= len(buffer) else 0
+        if len(buffer) < body + 2 + topic + 2:
+            return False
+        head = buffer[body : body + 2 + topic + 2]
+        self._left_out(read_publish(buffer[start], head)._replace(payload=b""), length)
+        return True
 
 
 def _length(buffer: bytes, at: int, end: int) -> tuple[int, int]:

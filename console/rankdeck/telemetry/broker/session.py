@@ -19,7 +19,8 @@ from rankdeck.telemetry.broker.topics import Account, valid_filter
 log = logging.getLogger(__name__)
 PACKET_LIMIT = 1 << 20
 LOGIN_PACKET_LIMIT = 1 << 16
-LOGIN_LIMIT = 10.0
+LOGIN_LIMIT = 5.0
+"""Seconds: the first words of a client go out with its connection."""
 BURST = 500
 """Packets of one client between two sweeps; then it waits for the next."""
 CHUNK = 1 << 16

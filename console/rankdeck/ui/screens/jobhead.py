@@ -10,11 +10,12 @@ from rankdeck.model.insight import Explained, Phase, Progress, Stall
 from rankdeck.model.job import Countdown, FirstFailure, Job
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
+from rankdeck.rules.nodenotes import told, when
 from rankdeck.rules.phases import phases
 from rankdeck.ui import actions, words
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.readings import since
-from rankdeck.ui.screens.jobs import duration, rank_counts
+from rankdeck.ui.screens.jobs import blamed, duration, rank_counts
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
 from rankdeck.ui.widgets.text import pressed
 
@@ -76,8 +77,23 @@ def head_lines(
         lines += _stall_lines(stall, size)
     if roomy:
         lines += _meaning(job.explained, size.width)
+    lines += _node_lines(job, 2 if large else int(roomy))
     if job.troubles:
         lines.append([(f" {printable(job.troubles[-1])}", "warn")])
+    return lines
+
+
+def _node_lines(job: Job, room: int) -> list[Runs]:
+    """What happened on its nodes; the last line says how much more there is."""
+    more = len(job.node_notes) - room
+    lines: list[Runs] = []
+    for note in job.node_notes[:room]:
+        role = "simulated" if note.simulated else note.level.word
+        lines.append(
+            [(f" {printable(told(note))}", role), (f"  {when(note, job)}", "dim")]
+        )
+    if lines and more > 0:
+        lines[-1] = [*lines[-1], (f"  and {more} more", "dim")]
     return lines
 
 
@@ -85,12 +101,14 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
     shown: list[Run] = (
         [(f" REPLAY {words.clock(job.clock)} ", "warn")] if job.clock else []
     )
+    coming = job.output_coming and job.state.final
     mixed = any(rank.state is not job.state for rank in job.ranks)
     counts = f": {rank_counts(job)}" if mixed else ""
     return [
         *shown,
         (f" {printable(job.id.partition('.replay-')[0])} ", "title"),
         (f" {mark.glyph} {job.state}", mark.role),
+        (" ended; output still coming" if coming else "", "dim"),
         (f"  {words.lasted(duration(job))}", "text"),
         (f"  {words.many(len(job.ranks), 'rank')}{counts}", "dim"),
         (f"  {printable(fold(job.nodes))}", "dim"),
@@ -161,7 +179,7 @@ def _spark(numbers: Sequence[float]) -> str:
 
 def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
     head: list[Run] = [
-        (" stalled ", "warn"),
+        (" slow " if stall.kind == "slow" else " stalled ", "warn"),
         (f" {printable(stall.text)}", "text"),
         (f"  {actions.key('inspect')}", "key"),
         (" looks where every rank is", "dim"),
@@ -182,13 +200,11 @@ def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
 
 
 def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
-    who = "the launcher" if failure.rank is None else f"rank {failure.rank}"
-    how = words.ending(failure.exit_code, failure.signal)
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
-    roomy = size.height >= MEDIUM
+    roomy, large = size.height >= MEDIUM, size.height >= LARGE
     head: list[Run] = [
         (" first failure ", "bad"),
-        (f" {who} on {printable(failure.node)}, {how}", "text"),
+        (f" {blamed(failure)}", "text"),
     ]
     if not roomy and failure.explained:
         head.append((f"  {printable(failure.explained[0].means)}", "accent"))
@@ -198,11 +214,21 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
     if failure.victims:
         many = words.many(len(failure.victims), "rank")
         head.append((f"  pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
+    if not failure.settled:
+        head.append(("  may still be corrected", "dim"))
     if not roomy:
         return [head]
-    lines = _evidence(failure, 2 if size.height >= LARGE else 1)
+    lines = _evidence(failure, 2 if large else 1)
     said: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
-    return [head, *said, *_meaning(failure.explained, size.width)]
+    return [head, *_because(failure, large=large), *said, *_meaning(failure.explained, size.width)]  # fmt: skip
+
+
+def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:
+    """Why it is this one, where there is more to say than that it failed."""
+    if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
+        return []
+    said = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
+    return [[("   because ", "dim"), (said, "text")]] if said else []
 
 
 def _evidence(failure: FirstFailure, room: int) -> list[str]:

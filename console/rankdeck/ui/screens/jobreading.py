@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
 
+from rankdeck.config.private import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.filter import Wanted
 from rankdeck.logs.merge import EVENT
@@ -332,5 +333,5 @@ class Reading(DeckScreen):
 
 
 def _write_new(path: Path, lines: list[str]) -> None:
-    with path.open("x", encoding="utf-8", errors="replace") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    path.touch(mode=0o600, exist_ok=False)
+    write_private(path, "".join(f"{line}\n" for line in lines))

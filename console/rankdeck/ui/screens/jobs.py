@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.job import Job, State
+from rankdeck.model.blame import how, who
+from rankdeck.model.job import FirstFailure, Job, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import jobdeeds, query, words
@@ -34,11 +35,14 @@ ORDER = {
 
 def failure_text(job: Job) -> str:
     """The first failure in one line; "" where there is none."""
-    failure = job.first_failure
-    if failure is None:
-        return ""
-    who = "launcher" if failure.rank is None else f"rank {failure.rank}"
-    return f"{who} on {printable(failure.node)}: {words.ending(failure.exit_code, failure.signal)}"
+    return blamed(job.first_failure) if job.first_failure else ""
+
+
+def blamed(failure: FirstFailure) -> str:
+    """`rank 2 on n2, exit 3`: who failed first and how."""
+    ending = words.ending(failure.exit_code, failure.signal)
+    told = failure.what in ("rank", "launcher") and ending
+    return f"{printable(who(failure))}, {told or how(failure)}"
 
 
 def duration(job: Job) -> float:
@@ -136,7 +140,9 @@ class JobsScreen(DeckScreen):
         if failure := failure_text(job):
             return [*runs, (failure, "bad")]
         if job.stalled:
-            return [*runs, (f"stalled: {printable(job.stalled[0].text)}", "warn")]
+            stall = job.stalled[0]
+            what = "slow" if stall.kind == "slow" else "stalled"
+            return [*runs, (f"{what}: {printable(stall.text)}", "warn")]
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (rank_counts(job), "dim")]

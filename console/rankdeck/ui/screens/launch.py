@@ -9,7 +9,8 @@ from textual.widget import Widget
 
 from rankdeck.config.changes import filled, form_of
 from rankdeck.config.paths import config_folder
-from rankdeck.errors import RankdeckError
+from rankdeck.config.trust import allow
+from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.text import printable
@@ -17,6 +18,7 @@ from rankdeck.preflight.findings import Finding
 from rankdeck.rules.compare import plan_difference, without_files
 from rankdeck.ui import jobdeeds
 from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.screens.modals import TrustQuestion
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.form import Form
 from rankdeck.ui.widgets.text import TextPage
@@ -122,6 +124,8 @@ class LaunchScreen(DeckScreen):
         try:
             self._base = self.deck.session.read_job(path)
         except RankdeckError as error:
+            if isinstance(error, UntrustedError):
+                self._ask_to_trust(error)
             self._base = self._spec = None
             self.form.fill({})
             self.plan.show(_complaint(error), restart=restart)
@@ -129,6 +133,16 @@ class LaunchScreen(DeckScreen):
         self._findings = []
         self.form.fill(form_of(self._base))
         self._show_plan(restart=restart)
+
+    def _ask_to_trust(self, error: UntrustedError) -> None:
+        """Ask once for each state of the file, as the terminal does for verbs."""
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                allow(error.problems)
+                self._read = None
+
+        self.deck.push_screen(TrustQuestion(error), answered)
 
     def _nothing(self) -> list[Runs]:
         """Why there is no plan, and where files would be."""

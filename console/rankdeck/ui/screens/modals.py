@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from rankdeck.errors import HostKeyError
+from rankdeck.errors import HostKeyError, UntrustedError
 from rankdeck.model.job import CancelReport, Job
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
 
 MOST_LINES = 16
+_MOST_USES = 8
 
 
 class Question(ModalScreen[bool], inherit_bindings=False):
@@ -111,6 +112,29 @@ def report_note(report: CancelReport) -> Question:
     ]
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
     return Question(title, lines, [("enter", "key"), (" close", "text")])
+
+
+class TrustQuestion(Question):
+    """Whether a file may read what lies outside its folder: enter alone does not say yes."""
+
+    yes: ClassVar[tuple[str, ...]] = ("y",)
+    no: ClassVar[tuple[str, ...]] = ("escape", "n", "q")
+
+    def __init__(self, error: UntrustedError) -> None:
+        lines: list[Runs] = [[(printable(error.file), "title")], []]
+        lines += [
+            [(f"line {p.line}  ", "dim"), (printable(f"{p.path}: {p.text}"), "text")]
+            for p in error.problems[:_MOST_USES]
+        ]
+        if more := error.problems[_MOST_USES:]:
+            lines.append([(f"and {len(more)} more", "warn")])
+        keys: Runs = [
+            ("y", "key"),
+            (" agree and remember     ", "text"),
+            ("n", "key"),
+            (" refuse", "text"),
+        ]
+        super().__init__("This file would run or read", lines, keys)
 
 
 class HostKeyQuestion(Question):

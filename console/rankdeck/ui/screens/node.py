@@ -1,6 +1,7 @@
 """One node: why it is in its state, every device, what happened, what it is made of."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -142,7 +143,7 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f"{mark.glyph} {health.level.word}", mark.role),
         (f"   {said}", "dim"),
         (f"   up {words.age(node.uptime)}" if node.uptime else "", "dim"),
-        (f"   {coverage_words(health.evaluated, health.checks)}", "dim"),
+        (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
     lines: list[Runs] = [first]
     if node.failed_to_attach:
@@ -200,6 +201,7 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
 
 def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """What could not be read, and why: never a zero. What fails alike is one line."""
+    closed = node.health.limits
     alike: dict[tuple[str, str], list[str]] = {}
     for name, why in node.failed.items():
         metric, _, device = name.partition("/")
@@ -209,7 +211,10 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         of = f"{printable(device)}: " if device else ""
         said = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
         rows += [
-            [("   ", "text"), (printable(why), "warn")],
+            [
+                ("   ", "text"),
+                (printable(why), "dim" if closed and why == closed else "warn"),
+            ],
             [("     ", "text"), (said, "dim")],
         ]
     return [*title(node, "Could not be read", "-"), *rows] if rows else []

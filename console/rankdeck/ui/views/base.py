@@ -124,15 +124,22 @@ class Scene:
             begun = min(
                 s.since for s in job.stalled if one.rank in (*s.ranks, *s.first)
             )
-            return [(f"stalled {words.age(max(self.now(job) - begun, 0.0))}", "warn")]
+            quiet = max(self.now(job) - begun, 0.0)
+            return [(f"stalled {words.age(quiet)}", "warn"), *_doing(one)]
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
         if (quiet := silence(one, latest)) >= QUIET:
-            return [(f"silent {words.age(quiet)}", "warn")]
+            return [(f"silent {words.age(quiet)}", "warn"), *_doing(one)]
         return [(str(one.state), role)]
 
     def now(self, job: Job) -> float:
         """The moment that is shown: now, or that of a replay."""
         return self.deck.session.fleet.wall() if job.clock is None else job.clock
+
+
+def _doing(one: RankState) -> list[Run]:
+    """What a rank that says nothing does."""
+    does = words.doing(one.activity)
+    return [(f"  {printable(does)}", "dim")] if does else []
 
 
 class JobView(Protocol):

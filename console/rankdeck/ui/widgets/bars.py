@@ -56,7 +56,8 @@ class TopBar(Canvas):
     def tick(self) -> None:
         """Look at the cluster; repaint if a number changed."""
         broken = self.deck.session.fleet.trouble
-        seen = (self.deck.summary, self.deck.opened, self.deck.trouble, broken)
+        kept = self.deck.session.history_trouble
+        seen = (self.deck.summary, self.deck.opened, self.deck.trouble, broken, kept)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -99,6 +100,9 @@ class TopBar(Canvas):
         if self.deck.session.fleet.trouble:
             bad = self.glyphs.level(Level.BAD).glyph
             runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
+        if self.deck.session.history_trouble:
+            bad = self.glyphs.level(Level.BAD).glyph
+            runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
         for level in sorted(Level, reverse=True):
             if number := self.deck.summary.get(level, 0):
                 mark = self.glyphs.level(level)

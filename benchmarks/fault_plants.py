@@ -1,0 +1,298 @@
+"""Ways to do harm to a job that runs: signals to the right process, links cut, disks filled."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.fault_model import Plant, Prepare, Site
+
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "RANKDECK_RANK")  # fmt: skip
+PROGRAM = "prog"
+"""What the program of every job is called: how a rank is told from its shim."""
+_LIMIT = 20.0
+FULL = "/tmp/full"
+"""A disk of a megabyte, on one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a job, as this machine numbers it."""
+
+    pid: int
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+    @property
+    def node(self) -> str:
+        return self.env.get("RANKDECK_NODE", "")
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank, where it is the program itself."""
+        told = next((v for k in RANK_VARIABLES if (v := self.env.get(k))), "")
+        ours = any(Path(word).name.startswith(PROGRAM) for word in self.argv[:2])
+        return int(told) if ours and told.isdigit() else None
+
+
+def processes(job: str) -> Iterator[Process]:
+    """Every process that carries the mark of the job."""
+    mark = f"RANKDECK_JOB={job}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environ = (entry / "environ").read_bytes().split(b"\0")
+            if mark not in environ:
+                continue
+            argv = (entry / "cmdline").read_bytes().decode(errors="replace")
+            name = (entry / "comm").read_text().strip()
+        except OSError:  # gone, or not ours to read
+            continue
+        pairs = (part.decode(errors="replace").partition("=") for part in environ)
+        env = {key: value for key, _, value in pairs}
+        yield Process(int(entry.name), name, tuple(argv.split("\0")[:-1]), env)
+
+
+def _kill(number: int, pids: list[int], what: str) -> float:
+    """Send the signal; gives the moment. Raises RuntimeError where there is nobody."""
+    if not pids:
+        raise RuntimeError(f"found no {what}")
+    at = time.time()
+    for pid in pids:
+        os.kill(pid, number)
+    return at
+
+
+def signal_rank(number: int, rank: int) -> Plant:
+    """Send a signal to the program of a rank."""
+
+    def plant(site: Site, job: str) -> float:
+        del site
+        pids = [one.pid for one in processes(job) if one.rank == rank]
+        return _kill(number, pids, f"rank {rank}")
+
+    return plant
+
+
+def signal_program(number: int, names: tuple[str, ...], node: str) -> Plant:
+    """Send a signal to a launcher or daemon on a node."""
+
+    def plant(site: Site, job: str) -> float:
+        del site
+        pids = [one.pid for one in processes(job) if one.node == node and _is(one, names)]  # fmt: skip
+        return _kill(number, pids, f"{names} on {node}")
+
+    return plant
+
+
+def _is(process: Process, names: tuple[str, ...]) -> bool:
+    words = {process.name, *(Path(word).name for word in process.argv[:2])}
+    ranks = any(process.env.get(variable) for variable in RANK_VARIABLES)
+    return bool(words & set(names)) and not ranks
+
+
+def kill_supervisor(node: str) -> Plant:
+    """End the supervisor of a node with SIGKILL."""
+
+    def plant(site: Site, job: str) -> float:
+        inside = (site.folder(job, node) / "supervisor.pid").read_text().split()[0]
+        return _kill(signal.SIGKILL, _numbered(site, node, inside), "supervisor")
+
+    return plant
+
+
+def _numbered(site: Site, node: str, inside: str) -> list[int]:
+    """The process of a node that has this number there."""
+    space = Path(f"/proc/{site.first_process(node)}/ns/pid").readlink()
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "ns/pid").readlink() != space:
+                continue
+            status = (entry / "status").read_text()
+        except OSError:
+            continue
+        lines = (line.split() for line in status.splitlines())
+        if any(words[:1] == ["NSpid:"] and words[-1] == inside for words in lines):
+            found.append(int(entry.name))
+    return found
+
+
+def cut(node: str) -> Plant:
+    """Take the link of a node down."""
+
+    def plant(site: Site, job: str) -> float:
+        del job
+        at = time.time()
+        site.cut(node)
+        return at
+
+    return plant
+
+
+def crash(node: str) -> Plant:
+    """End every process of a node at once."""
+
+    def plant(site: Site, job: str) -> float:
+        del job
+        at = time.time()
+        site.crash(node)
+        return at
+
+    return plant
+
+
+def silence_sshd(node: str, seconds: float) -> Plant:
+    """End the connections of a node's sshd and let it accept none for a while; its ranks go on."""
+
+    def plant(site: Site, job: str) -> float:
+        del job
+        first = site.first_process(node)
+        daemons = [p for p in family(first) if _name(p).startswith("sshd")]
+        listener = next(p for p in daemons if _parent(p) == first)
+        at = _kill(signal.SIGSTOP, [listener], "sshd")
+        _kill(signal.SIGKILL, [p for p in daemons if p != listener], "connection")
+        time.sleep(seconds)
+        _kill(signal.SIGCONT, [listener], "sshd")
+        return at
+
+    return plant
+
+
+def family(pid: int) -> list[int]:
+    """All that came from a process."""
+    try:
+        lists = [(task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]  # fmt: skip
+    except OSError:
+        return []
+    children = [int(child) for words in lists for child in words]
+    return [*children, *(more for child in children for more in family(child))]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+# ---- before the launch --------------------------------------------------------------------
+
+
+def small_disk(node: str) -> Prepare:
+    """Mount a disk of a megabyte on one node, by root."""
+
+    def prepare(site: Site) -> Callable[[], None]:
+        script = f"mkdir -p {FULL} && mount -t tmpfs -o size=1m tmpfs {FULL}"
+        _inside(site, node, script)
+        return lambda: _inside(site, node, f"umount {FULL}")
+
+    return prepare
+
+
+def _inside(site: Site, node: str, script: str) -> None:
+    target = str(site.first_process(node))
+    argv = ("nsenter", "-t", target, "-m", "sh", "-c", script)
+    subprocess.run(argv, check=True, timeout=_LIMIT, capture_output=True)
+
+
+def program_at_home(text: str, nodes: tuple[str, ...]) -> Prepare:
+    """Lay the program into the home folders of these nodes only."""
+
+    def prepare(site: Site) -> Callable[[], None]:
+        places = [home(site, node) / PROGRAM for node in nodes]
+        for place in places:
+            place.write_text(text)
+            place.chmod(0o755)
+        return lambda: _remove(places)
+
+    return prepare
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def home(site: Site, node: str) -> Path:
+    """The home folder of a virtual node, as this machine sees it."""
+    return next(p for p in site.folder("-", node).parents if p.name == node) / "home"
+
+
+def busy_port(port: int) -> Prepare:
+    """Listen on a port of this machine, which the virtual nodes share."""
+
+    def prepare(site: Site) -> Callable[[], None]:
+        del site
+        listener = socket.socket(socket.AF_INET6)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::", port))
+        listener.listen()
+        return listener.close
+
+    return prepare
+
+
+# ---- what is lacking ----------------------------------------------------------------------
+
+
+def need(*programs: str) -> Callable[[], str]:
+    """Say which of these programs are not there."""
+
+    def lacking() -> str:
+        missing = [one for one in programs if not shutil.which(one)]
+        return f"needs {', '.join(missing)}" if missing else ""
+
+    return lacking
+
+
+def need_root() -> str:
+    return "" if os.getuid() == 0 else "needs root: mounts a disk on a node"
+
+
+# ---- the OOM killer -----------------------------------------------------------------------
+
+MEMORY = 96 << 20
+
+
+def _memory_group() -> Path | None:
+    """A control group v2 in which we may limit memory; None where there is none."""
+    mine = Path("/proc/self/cgroup").read_text().splitlines()
+    path = next((line[3:] for line in mine if line.startswith("0::")), "")
+    own = Path("/sys/fs/cgroup") / path.strip("/")
+    try:
+        given = (own / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return None
+    return own if "memory" in given and os.access(own, os.W_OK) else None
+
+
+def need_memory_group() -> str:
+    return "" if _memory_group() else "needs a control group v2 that may limit memory"
+
+
+def starve(rank: int) -> Plant:
+    """Put a rank into a group with little memory: the program then takes more, and is killed."""
+
+    def plant(site: Site, job: str) -> None:
+        parent = _memory_group()
+        victim = next(one for one in processes(job) if one.rank == rank)
+        assert parent is not None
+        group = parent / f"rankdeck-bench-{victim.pid}"
+        group.mkdir()
+        (group / "memory.max").write_text(str(MEMORY))
+        (group / "cgroup.procs").write_text(str(victim.pid))
+        (site.folder(job, victim.node) / "hungry").touch()
+
+    return plant

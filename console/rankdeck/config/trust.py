@@ -1,0 +1,131 @@
+"""What a file would run and read outside its folder, and whether the user has agreed to it."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankdeck.config.document import MOST_PROBLEMS, Entry, printable
+from rankdeck.config.paths import config_folder, shipped, state_folder
+from rankdeck.config.regular import read_regular
+from rankdeck.errors import Problem, RankdeckError, UntrustedError
+
+_DIRECTIVES = ("proxycommand", "match", "include", "localcommand", "knownhostscommand", "pkcs11provider")  # fmt: skip
+"""Words of an ssh_config that run a program or read further files."""
+_MOST_TOLD = 20
+_STORE_LIMIT = 4 << 20
+
+
+@dataclass(frozen=True)
+class Use(Problem):
+    """One thing that a file would have us do, at its place; `digest` is what is agreed to."""
+
+    digest: str = ""
+    allowed: bool = False
+
+
+def may(entry: Entry, what: str, content: bytes = b"") -> bool:
+    """Whether this may be done now; it is noted beside the mistakes of the document either way.
+
+    `what` is a sentence of what would be done; `content` is what else the answer depends on.
+    """
+    digest = _digest(entry, what, content)
+    allowed = is_own(Path(entry.file)) or digest in _known()
+    mark, place = entry.node.start_mark, entry.path or "file"
+    use = Use(
+        entry.file, mark.line + 1, mark.column + 1, place, printable(what),
+        digest=digest, allowed=allowed,
+    )  # fmt: skip
+    entry.problems.append(use)
+    if len(entry.problems) >= MOST_PROBLEMS:
+        entry.report("names too many files")
+    return allowed
+
+
+def reads(entry: Entry, named: str, base: Path, more: str = "") -> bool:
+    """Whether the file `named`, relative to `base`, may be read: always inside the document's folder."""
+    path = (base / Path(named).expanduser()).resolve()
+    if path.is_relative_to(Path(entry.file).resolve().parent):
+        return True
+    return may(entry, f"reads {path}{more}")
+
+
+def runs(entry: Entry, named: str) -> bool:
+    """Whether the ssh_config `named` may be used: for its words run commands, wherever it lies."""
+    path = Path(named).expanduser().absolute()
+    try:
+        content = read_regular(path)
+    except (OSError, ValueError) as error:
+        entry.report(f"{named}: {getattr(error, 'strerror', '') or error}")
+        return False
+    told = _directives(content)
+    more = ("; it has " + "; ".join(told)) if told else ""
+    return may(entry, f"follows {path}, which may run commands here{more}", content)
+
+
+def is_own(file: Path) -> bool:
+    """Whether the file is the user's own or ours: nobody else has put it there."""
+    real = file.resolve()
+    folders = (config_folder(), state_folder(), shipped("sample-clusters"))
+    return any(real.is_relative_to(folder.resolve()) for folder in folders)
+
+
+def uses_of(root: Entry) -> tuple[Use, ...]:
+    """What was noted while the document was read."""
+    return tuple(dict.fromkeys(p for p in root.problems if isinstance(p, Use)))
+
+
+def require(root: Entry) -> None:
+    """Raise UntrustedError where something was not agreed to; leaves only mistakes behind."""
+    uses = uses_of(root)
+    root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
+    if root.problems:
+        return
+    if missing := [use for use in uses if not use.allowed]:
+        raise UntrustedError(root.file, missing)
+
+
+def allow(problems: Iterable[Problem]) -> None:
+    """Remember that the user agreed to these; raises RankdeckError."""
+    lines = "".join(f"{p.digest}\n" for p in problems if isinstance(p, Use))
+    store = _store()
+    try:
+        store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(store, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "w") as out:
+            out.write(lines)
+    except OSError as error:
+        raise RankdeckError(f"{store}: cannot be written: {error.strerror}") from error
+
+
+def _store() -> Path:
+    return state_folder() / "trusted"
+
+
+def _known() -> frozenset[str]:
+    try:
+        return frozenset(read_regular(_store(), _STORE_LIMIT).decode().split())
+    except (OSError, UnicodeDecodeError):
+        return frozenset()
+
+
+def _digest(entry: Entry, what: str, content: bytes) -> str:
+    file = str(Path(entry.file).resolve())
+    told = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _directives(content: bytes) -> Sequence[str]:
+    rows = (line.strip() for line in content.decode("utf-8", "replace").splitlines())
+    found = [row[:120] for row in rows if _runs_or_reads(row)]
+    more = [f"{len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
+    return [f"`{row}`" for row in found[:_MOST_TOLD]] + more
+
+
+def _runs_or_reads(row: str) -> bool:
+    word, _, rest = row.replace("=", " ", 1).partition(" ")
+    if word.lower() == "match":
+        return "exec" in rest.lower()
+    return word.lower() in _DIRECTIVES

@@ -1,0 +1,70 @@
+"""Regular expressions of users: whatever they say, a line is searched in linear time."""
+
+from typing import Any, NamedTuple
+
+import re2
+
+_RE2: Any = re2
+"""RE2's binding has no types."""
+LONGEST = 500
+"""Characters of a pattern."""
+_MEMORY = 1 << 16
+"""Bytes that a compiled pattern may take."""
+_STEPS = 500
+"""Instructions of a compiled pattern, by which the time of a line grows: half a millisecond."""
+_TOO_LARGE = "pattern too large"
+_ADVICE = (
+    ("invalid perl operator: (?P", "refers back to a group; write the text out instead"),
+    ("invalid perl operator: (?", "looks around (`(?=`, `(?!`, `(?<`) or is atomic; match the text beside the number and put only the number in brackets"),
+    ("invalid escape sequence: \\Z", "has `\\Z`; write `$`"),
+    ("invalid escape sequence", "refers back to a group, or has an escape that does not exist; write the text out instead"),
+    ("bad repetition operator", "repeats a repetition (`a++`, `a**`); repeat once"),
+    ("invalid repetition size", "repeats more than 1,000 times; write `*` or `+`"),
+    (_TOO_LARGE, "is too large once its repetitions are written out; write `*` or `+` instead of counts"),
+)  # fmt: skip
+"""How an answer of RE2 begins -> what is wrong with the pattern, and what to do."""
+
+
+class BadPatternError(ValueError):
+    """A pattern that cannot be used, in words that go behind its name."""
+
+
+class Pattern(NamedTuple):
+    """A compiled pattern; search time grows with the line only, never with its look."""
+
+    compiled: Any
+    groups: int
+
+    def first_group(self, line: str) -> str | None:
+        """What the first group that took part matched; None where the line does not match."""
+        found = self.compiled.search(line.encode("utf-8", "replace"))
+        if found is None:
+            return None
+        text = next((group for group in found.groups() if group), b"")
+        return text.decode("utf-8", "replace")
+
+
+def compiled(text: str) -> Pattern:
+    """The pattern in RE2's syntax: no backreferences, no look-around. Raises BadPatternError."""
+    if len(text) > LONGEST:
+        raise BadPatternError(f"is a pattern of more than {LONGEST} characters")
+    options = _RE2.Options()
+    options.max_mem = _MEMORY
+    options.log_errors = False
+    try:
+        made = _RE2.compile(text, options)
+    except _RE2.error as error:
+        raise BadPatternError(_in_words(error.args[0])) from error
+    except UnicodeEncodeError as error:
+        raise BadPatternError("is not Unicode text") from error
+    if made.programsize > _STEPS:
+        raise BadPatternError(_in_words(_TOO_LARGE))
+    return Pattern(made, int(made.groups))
+
+
+def _in_words(why: bytes | str) -> str:
+    said = why.decode("utf-8", "replace") if isinstance(why, bytes) else why
+    for begin, advice in _ADVICE:
+        if said.startswith(begin):
+            return advice
+    return f"is not a regular expression: {said}"

@@ -1,0 +1,296 @@
+"""What the end of one rank, launcher or node says by itself: its own fault, or somebody else's. No I/O."""
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
+
+from rankdeck.model.ending import how_it_ended, signal_name, signal_of
+from rankdeck.rules.decode import kinds_of
+from rankdeck.rules.named import named_ranks
+
+
+class Role(IntEnum):
+    """What an end can be for the job; the lower, the more likely it is the cause."""
+
+    CAUSE = 1
+    """It crashed, raised an error of its own, called MPI_Abort, or the node went away."""
+    LIKELY = 2
+    """It ended by itself, and nothing says why."""
+    KILLED = 3
+    """SIGKILL where the launcher kills that way too."""
+    PEER = 4
+    """It says, or its exit code says, that another process went away."""
+    TIMEOUT = 5
+    """It waited for others in vain."""
+    TOLD = 6
+    """A signal asked it to end."""
+    WELL = 7
+    """Exit 0."""
+    GOING = 8
+    """It has not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """One rank, launcher or node: how it ended, and all that is known of that."""
+
+    what: str = "rank"
+    """`rank`, `launcher` or `node`."""
+    rank: int | None = None
+    name: str = ""
+    """Of a launcher: mpirun, torchrun, `daemon 12`."""
+    node: str
+    code: int | None = None
+    signal: int | None = None
+    at: float | None = None
+    """Epoch seconds on the console's clock; None: it has not ended."""
+    slack: float = 0.0
+    """How well `at` is known, in seconds either way."""
+    told: bool = False
+    """It ended after the job had been told to."""
+    lines: tuple[str, ...] = ()
+    """Its last lines, oldest first."""
+    kernel: tuple[str, ...] = ()
+    """What the kernel log says about its processes."""
+    doing: str = ""
+    """What it did when it was last looked at; "" where that is not known."""
+
+    @property
+    def failed(self) -> bool:
+        return self.at is not None and (self.signal is not None or self.code != 0)
+
+    @property
+    def killed(self) -> bool:
+        """Whether it had no say in its end: by a signal, or it was simply gone."""
+        return self.failed and not self.code
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How one launcher treats its ranks."""
+
+    name: str
+    kill_after: float
+    """Seconds after the first failure in which it sends no SIGKILL of its own."""
+    peer_codes: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Exit codes of ranks that lost a peer -> what they are called."""
+
+
+_LOST_PEER = "Open MPI's code for a lost peer"
+MANNERS: Mapping[str, Manners] = {
+    "openmpi5": Manners("mpirun", 0.9, {14: _LOST_PEER}),
+    "openmpi4": Manners("mpirun", 0.9, {14: _LOST_PEER}),
+    "mpich": Manners("mpiexec", 0.0),
+    "torchrun": Manners("torchrun", 25.0),
+    "slurm": Manners("srun", 0.0),
+    "": Manners("", float("inf")),
+}
+"""By flavour of MPI or by launcher; "": every rank is started alone (`jobs.md` 2.1 and 2.2)."""
+
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGXCPU, signal.SIGXFSZ})  # fmt: skip
+"""Signals that a program brings upon itself; the last two: by using up a limit."""
+ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+
+_EXCEPTION = re.compile(
+    r"^(?:\[\w+\]:? ?)?([A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure))(?::|$)"
+)
+_OWN_ERRORS = frozenset(
+    [
+        "ArithmeticError",
+        "AssertionError",
+        "AttributeError",
+        "FileExistsError",
+        "FileNotFoundError",
+        "FloatingPointError",
+        "ImportError",
+        "IndentationError",
+        "IndexError",
+        "IsADirectoryError",
+        "KeyError",
+        "LookupError",
+        "MemoryError",
+        "ModuleNotFoundError",
+        "NameError",
+        "NotADirectoryError",
+        "NotImplementedError",
+        "OutOfMemoryError",
+        "OverflowError",
+        "PermissionError",
+        "RecursionError",
+        "StopIteration",
+        "SyntaxError",
+        "TypeError",
+        "UnboundLocalError",
+        "UnicodeDecodeError",
+        "UnicodeEncodeError",
+        "ValueError",
+        "ZeroDivisionError",
+    ]
+)
+"""Python exceptions that no lost peer raises."""
+_ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
+_LAST = 12
+"""Lines before the end that are read for a cause where no exception is among them."""
+_BY_KIND = {
+    "timeout": Role.TIMEOUT,
+    "peer": Role.PEER,
+    "told": Role.TOLD,
+    "own": Role.CAUSE,
+    "host": Role.CAUSE,
+    "start": Role.CAUSE,
+}
+"""What a message says -> what its writer is for the job, the first that is found counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """An end, what it is for the job, and the sentence that says why."""
+
+    end: End
+    role: Role
+    why: str
+
+
+def meaning_of(end: End, manners: Manners, first: float) -> Meaning:
+    """What this end says by itself.
+
+    `first` is when something of the job first failed: a launcher's SIGKILL comes after it.
+    """
+    for rule in _RULES:
+        if found := rule(end, manners, first):
+            return Meaning(end, *found)
+    if end.code is None and end.signal is None:
+        return Meaning(end, Role.KILLED, "it was gone, and nobody saw how it ended")
+    return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}")
+
+
+def last_words(lines: Sequence[str]) -> tuple[str, ...]:
+    """The lines that say why: from the last exception on, else the last few."""
+    for at in range(len(lines) - 1, -1, -1):
+        if _EXCEPTION.match(lines[at]):
+            return tuple(lines[at:])
+    return tuple(lines[-_LAST:])
+
+
+def exception_of(words: Sequence[str]) -> str:
+    """The class of the exception with which these last words begin, without its module; else ""."""
+    found = _EXCEPTION.match(words[0]) if words else None
+    return found[1].rpartition(".")[2] if found else ""
+
+
+def aborted_ranks(lines: Sequence[str]) -> frozenset[int]:
+    """Ranks of which these lines say that they called MPI_Abort."""
+    return frozenset(
+        rank for line in lines if _ABORT.search(line) for rank in named_ranks(line)
+    )
+
+
+def _how(end: End) -> str:
+    return how_it_ended(end.code, end.signal)
+
+
+def _signal(end: End) -> int | None:
+    """The signal that ended it; a launcher's exit code may be that of a rank, 137 as well."""
+    if end.what == "launcher":
+        return end.signal
+    return signal_of(end.code, end.signal)
+
+
+Found = tuple[Role, str] | None
+
+
+def _going(end: End, _manners: Manners, _first: float) -> Found:
+    if end.what == "node":
+        return Role.CAUSE, "it stopped answering"
+    return (Role.GOING, "it has not ended") if end.at is None else None
+
+
+def _after_stop(end: End, _manners: Manners, _first: float) -> Found:
+    return (Role.TOLD, "it ended after the job was stopped") if end.told else None
+
+
+def _well(end: End, _manners: Manners, _first: float) -> Found:
+    return None if end.failed else (Role.WELL, "exit 0")
+
+
+def _vanished(end: End, _manners: Manners, _first: float) -> Found:
+    if end.what == "launcher" and end.code is None and end.signal is None:
+        return Role.CAUSE, f"the {end.name} of {end.node} was gone all at once"
+    return None
+
+
+def _named_by_kernel(end: End, _manners: Manners, _first: float) -> Found:
+    # A count for the whole node is a hint, not a name: those lines say "somewhere".
+    if end.kernel and "somewhere" not in end.kernel[0]:
+        return Role.CAUSE, f"the kernel says: {end.kernel[0]}"
+    return None
+
+
+def _crashed(end: End, _manners: Manners, _first: float) -> Found:
+    number = _signal(end)
+    if number in CRASHES:
+        return Role.CAUSE, f"it crashed by itself ({signal_name(number or 0)})"
+    return None
+
+
+def _aborted(end: End, _manners: Manners, _first: float) -> Found:
+    if end.rank in aborted_ranks(end.lines):
+        return Role.CAUSE, "it called MPI_Abort"
+    return None
+
+
+def _asked(end: End, _manners: Manners, _first: float) -> Found:
+    number = _signal(end)
+    if number in ASKED:
+        return Role.TOLD, f"it was told to end ({signal_name(number or 0)})"
+    return None
+
+
+def _broken_pipe(end: End, _manners: Manners, _first: float) -> Found:
+    if _signal(end) == signal.SIGPIPE:
+        return Role.PEER, "it wrote to a connection that somebody had closed (SIGPIPE)"
+    return None
+
+
+def _killed(end: End, manners: Manners, first: float) -> Found:
+    if _signal(end) != signal.SIGKILL:
+        return None
+    if end.what == "launcher":
+        return Role.CAUSE, f"{end.name} was killed by SIGKILL"
+    if end.at is not None and end.at - first >= manners.kill_after > 0:
+        return Role.TOLD, f"{manners.name} killed it after it had been told to end"
+    why = "SIGKILL: the out-of-memory killer, or somebody outside the job"
+    return (Role.LIKELY if manners.kill_after > 0 else Role.KILLED), why
+
+
+def _peer_code(end: End, manners: Manners, _first: float) -> Found:
+    if end.what == "rank" and end.signal is None and end.code in manners.peer_codes:
+        return Role.PEER, f"{_how(end)}, {manners.peer_codes[end.code or 0]}"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _kinds_of(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """`kinds_of`, once for the words of each rank: a job is judged anew with every end."""
+    return kinds_of(words)
+
+
+def _said(end: End, _manners: Manners, _first: float) -> Found:
+    words = last_words(end.lines)
+    name = exception_of(words)
+    said = dict(reversed(_kinds_of(words)))
+    for kind, role in _BY_KIND.items():
+        if kind in said and not (name and role is Role.CAUSE):
+            return role, f"{_how(end)}, and it said: {said[kind].strip()[:200]}"
+    if name:
+        known = name in _OWN_ERRORS or not said.keys().isdisjoint(_BY_KIND)
+        raised = f"it raised {words[0][words[0].find(name) :].strip()[:200]}"
+        return (Role.CAUSE if known else Role.LIKELY), raised
+    return None
+
+
+_RULES = (_going, _after_stop, _well, _vanished, _named_by_kernel, _crashed, _aborted, _asked, _broken_pipe, _killed, _peer_code, _said)  # fmt: skip
+"""Asked in this order; the first that knows something has the word."""

@@ -1,0 +1,275 @@
+"""What made a job fail: all that is known of its ranks, launchers and nodes, weighed. No I/O."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rankdeck.model.job import Suspect
+from rankdeck.rules.absent_rank import never_came
+from rankdeck.rules.ends import End, Meaning, Role, exception_of, last_words
+from rankdeck.rules.failed_job import (
+    WINDOW,
+    Choice,
+    FailedJob,
+    View,
+    end_time,
+    name_of,
+    ranks_in_words,
+    ranks_name,
+    view_of,
+)
+from rankdeck.rules.named import named_ranks
+
+PEER_WINDOW = 10.0
+"""Seconds that a cause may be recorded after the first lost peer: a container is taken down first."""
+MOST_OTHERS = 4
+OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The end that most likely made the job fail, and why."""
+
+    end: End
+    role: Role
+    evidence: tuple[str, ...]
+    others: tuple[Suspect, ...]
+    tied: tuple[int, ...]
+    """Ranks that may as well have been first, by the clocks."""
+    victims: tuple[int, ...]
+
+
+def judge(job: FailedJob) -> Verdict | None:
+    """What made the job fail; None where nothing failed.
+
+    The answer may change as more becomes known: a node is noticed to be lost seconds after
+    the ranks that lost their peer on it have ended.
+    """
+    view = view_of(job)
+    for find in _FINDERS:
+        if choice := find(view):
+            return _verdict(view, choice)
+    return None
+
+
+# ---- who it is: asked one after the other --------------------------------------------------
+
+
+def _own_cause(view: View) -> Choice | None:
+    """The first that failed by itself: a rank, a launcher that was killed, a lost node."""
+    killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
+    ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
+    horizon = _horizon(view)
+    own = [m for m in (*ranks, *killed) if end_time(m) <= horizon] + list(view.lost)
+    if not own:
+        return None
+    first = min(own, key=end_time)
+    # A launcher that kills at once had a reason: it is looked for longer.
+    reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
+    edge = end_time(first) + first.end.slack + reach
+    near = [m for m in own if end_time(m) - m.end.slack <= edge]
+    crowd = Counter(map(_signature, near))
+
+    def order(meaning: Meaning) -> tuple[int, int, float]:
+        # Among ends that nothing explains, the odd one is the cause and many alike its victims.
+        alike = crowd[_signature(meaning)] if meaning.role is Role.LIKELY else 0
+        return meaning.role, alike, end_time(meaning)
+
+    chosen = min(near, key=order)
+    tied = [
+        m
+        for m in near
+        if m is not chosen and order(m)[:2] == order(chosen)[:2] and _tied(chosen, m)
+    ]
+    return Choice(chosen, _beside(view, chosen), tuple(tied))
+
+
+def _horizon(view: View) -> float:
+    """The latest time of a cause: what came later cannot have made the others fail."""
+    waited = min(map(end_time, view.of(Role.TIMEOUT)), default=float("inf"))
+    lost_peer = min(map(end_time, view.of(Role.PEER)), default=float("inf"))
+    return min(waited + WINDOW, lost_peer + PEER_WINDOW)
+
+
+def _signature(meaning: Meaning) -> tuple[object, ...]:
+    end = meaning.end
+    return end.what, end.code, end.signal, exception_of(last_words(end.lines))
+
+
+def _tied(one: Meaning, other: Meaning) -> bool:
+    """Whether the clocks cannot tell which came first; records of one node keep their order."""
+    if one.end.node == other.end.node or other.end.rank is None:
+        return False
+    return abs(end_time(one) - end_time(other)) <= one.end.slack + other.end.slack
+
+
+def _left_early(view: View) -> Choice | None:
+    """A rank that ended well while others still needed it."""
+    pulled = view.of(Role.PEER, Role.TOLD)
+    left = [
+        m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])
+    ]
+    unhappy = [m for m in view.ranks if m.role is not Role.WELL]
+    if not left or len(left) > len(unhappy):
+        return None
+    chosen = left[0]
+    why = f"it ended with exit 0 while {ranks_in_words(len(unhappy))} still needed it"
+    tied = tuple(m for m in left[1:] if end_time(m) - end_time(chosen) < WINDOW)
+    return Choice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
+
+
+def _launcher(view: View) -> Choice | None:
+    """A launcher that failed though no rank did: what is its own fault counts first."""
+    if any(m.end.failed and not m.end.told for m in view.ranks):
+        return None
+    failed = [m for m in view.launchers if m.end.failed and not m.end.told]
+    if not failed:
+        return None
+    chosen = min(failed, key=lambda m: (m.role, end_time(m)))
+    return Choice(chosen, (chosen.why,))
+
+
+def _lost_peers(view: View) -> Choice | None:
+    """Nobody failed by itself: the node that the others name, else the first that gave up."""
+    pulled = view.of(Role.PEER, Role.TIMEOUT)
+    if not pulled:
+        return None
+    ranks = Counter(r for m in pulled for r in view.ranks_of(m) if r != m.end.rank)
+    if ranks and (most := ranks.most_common(1)[0])[1] > len(pulled) // 2:
+        named = next((m for m in view.ranks if m.end.rank == most[0]), pulled[0])
+        why = f"{ranks_name(most[1], OF_PEERS)} rank {most[0]}"
+        return Choice(named, (why, named.why))
+    nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
+    if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
+        return _named_node(view, pulled, *best)
+    evidence = (pulled[0].why, "no rank failed by itself: look at the network")
+    return Choice(pulled[0], evidence)
+
+
+def _named_node(view: View, pulled: Sequence[Meaning], node: str, count: int) -> Choice:
+    own = [m for m in pulled if m.end.node == node]
+    why = f"{ranks_name(count, ELSEWHERE)} {node} as the peer that went away"
+    if own:
+        return Choice(own[0], (why, own[0].why))
+    gone = End(what="node", node=node, at=end_time(pulled[0]))
+    return Choice(Meaning(gone, Role.CAUSE, why), (why, *_earliest(pulled)))
+
+
+def _told(view: View) -> Choice | None:
+    """Ranks were told to end, and nobody knows by whom."""
+    told = [m for m in view.of(Role.TOLD) if not m.end.told]
+    if not told:
+        return None
+    chosen = told[0]
+    tied = tuple(m for m in told[1:] if _tied(chosen, m))
+    return Choice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
+
+
+_FINDERS: tuple[Callable[[View], Choice | None], ...] = (
+    _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
+)  # fmt: skip
+"""The first that finds somebody has the word: from what needs no other cause to what has one."""
+
+
+# ---- what goes with it ---------------------------------------------------------------------
+
+
+def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
+    """The reasons for a cause of its own, and what seems to speak against it."""
+    reasons = [chosen.why]
+    if chosen.end.kernel and chosen.end.kernel[0] not in chosen.why:
+        reasons.append(f"the kernel says: {chosen.end.kernel[0]}")
+    before = [
+        m for m in view.of(Role.PEER, Role.TOLD) if end_time(m) < end_time(chosen)
+    ]
+    if chosen.end.what == "node":
+        # When it went away is known only by when it was last heard.
+        before = view.of(Role.PEER, Role.TIMEOUT)[:1]
+    return (*reasons, *_named(view, chosen), *_earliest(before, chosen))
+
+
+def _earliest(others: Sequence[Meaning], chosen: Meaning | None = None) -> list[str]:
+    if not others:
+        return []
+    first = others[0]
+    when = _between(first, chosen) if chosen else "after it"
+    return [f"{name_of(first.end)} ended {when} ({first.why})"]
+
+
+def _between(one: Meaning, chosen: Meaning) -> str:
+    """`3 ms earlier`, `1.2 s later`."""
+    apart = end_time(one) - end_time(chosen)
+    size = abs(apart)
+    text = f"{size * 1000:.0f} ms" if size < 1 else f"{size:.1f} s"
+    return f"{text} {'earlier' if apart < 0 else 'later'}"
+
+
+def _named(view: View, chosen: Meaning) -> list[str]:
+    """Who else names it: ranks that lost this peer, and the launcher."""
+    node = chosen.end.node
+    peers = [m for m in view.of(Role.PEER) if m is not chosen]
+    naming = sum(chosen.end.rank in view.ranks_of(m) for m in peers)
+    if naming:
+        said = [f"{ranks_name(naming, OF_PEERS)} rank {chosen.end.rank}"]
+        return said + _launcher_says(view, chosen.end)
+    naming = sum(m.end.node != node and node in view.peers_of(m) for m in peers)
+    said = [f"{ranks_name(naming, ELSEWHERE)} {node}"] if naming else []
+    return said + _launcher_says(view, chosen.end)
+
+
+def _launcher_says(view: View, end: End) -> list[str]:
+    """Whom the launcher blames: it sees connections, not causes."""
+    for launcher in view.job.launchers:
+        for line in launcher.lines:
+            named = named_ranks(line)
+            if named and end.rank in named:
+                return [f"{launcher.name} names it too"]
+            if named and end.what == "rank":
+                return [f"{launcher.name} itself names rank {named[0]}"]
+    return []
+
+
+def _verdict(view: View, choice: Choice) -> Verdict:
+    chosen = choice.chosen
+    apart = {id(chosen), *map(id, choice.tied)}
+    rest = [m for m in (*view.ranks, *view.lost) if id(m) not in apart]
+    victims = [m.end.rank for m in rest if _is_victim(m)]
+    return Verdict(
+        end=chosen.end,
+        role=chosen.role,
+        evidence=tuple(dict.fromkeys(choice.evidence)),
+        others=_others(chosen, [*choice.tied, *rest]),
+        tied=tuple(sorted(m.end.rank for m in choice.tied if m.end.rank is not None)),
+        victims=tuple(sorted(rank for rank in victims if rank is not None)),
+    )
+
+
+def _is_victim(meaning: Meaning) -> bool:
+    pulled = (Role.KILLED, Role.PEER, Role.TIMEOUT, Role.TOLD)
+    return meaning.role in pulled and meaning.end.failed and not meaning.end.told
+
+
+def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
+    """Who else may have been the cause, likeliest first; not who ended later because of it."""
+    failed = (
+        m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.told
+    )
+    able = (
+        m for m in failed if m.role <= Role.KILLED or end_time(m) < end_time(chosen)
+    )
+    ranked = sorted(able, key=lambda m: (m.role, end_time(m)))
+    return tuple(
+        Suspect(
+            what=m.end.what,
+            rank=m.end.rank,
+            node=m.end.node,
+            name=m.end.name,
+            why=_why(m, chosen),
+        )
+        for m in ranked[:MOST_OTHERS]
+    )
+
+
+def _why(meaning: Meaning, chosen: Meaning) -> str:
+    known = meaning.end.at is not None and chosen.end.at is not None
+    return f"{meaning.why}, {_between(meaning, chosen)}" if known else meaning.why

@@ -1,0 +1,193 @@
+"""The first failure of a job: its record as the judge wants it, and the judge's answer in full."""
+
+from dataclasses import replace
+
+from rankdeck.model.ending import exit_status
+from rankdeck.model.insight import Explained
+from rankdeck.model.job import FirstFailure, Launch, RankState, State
+from rankdeck.model.text import strip_controls
+from rankdeck.rules.alone import EVERY_RANK_ALONE, believes_alone, lone_line
+from rankdeck.rules.decode import explain, kinds_of
+from rankdeck.rules.ends import MANNERS, End, Manners, Role
+from rankdeck.rules.root_cause import FailedJob, Verdict, judge
+from rankdeck.state.record import LAST_LINES, LOST_SLACK, Record, last_lines
+from rankdeck_agent.wire import LAUNCHER
+
+UNSEEN_SLACK = 3.0
+"""Seconds until a supervisor is sure that a rank is gone whose shim was killed."""
+_LOST = Explained(
+    "the machine, its network or its sshd went away",
+    "look at its console, its power and its network; what it wrote until then is kept on it",
+)
+_LEFT = Explained(
+    "it left while others still needed it",
+    "every rank must reach the end of the communication: MPI_Finalize, destroy_process_group",
+)
+_OUT_OF_MEMORY = Explained(
+    "the kernel ended it: memory was used up",
+    "fewer ranks a node or a smaller problem; `rankdeck status` shows the node's memory",
+)
+
+
+def first_failure(record: Record) -> FirstFailure | None:
+    """What most likely made this job fail, by all that is known now; None where nothing did."""
+    if record.settled and record.first_failure:
+        return record.first_failure
+    if any(node.restored for node in record.nodes.values()) and record.first_failure:
+        # Nodes tell what happened anew: until all have, what was known before stands.
+        return record.first_failure
+    if verdict := judge(_failed_job(record)):
+        return _in_full(record, verdict)
+    return _nothing_done(record) if record.ended and not record.cancelled else None
+
+
+def _nothing_done(record: Record) -> FirstFailure | None:
+    """All ranks ended well, but each did the work of one: launcher and program do not fit."""
+    spec = record.plan.spec
+    if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
+        return None
+    said = {rank: _log_tail(record, state) for rank, state in record.ranks.items()}
+    if not believes_alone(said):
+        return None
+    line = lone_line(said)
+    return FirstFailure(
+        what="job",
+        rank=None,
+        node=record.plan.nodes[0].node,
+        exit_code=0,
+        signal=None,
+        at=record.latest,
+        evidence=(f"every rank that wrote says: {line}",),
+        explained=(replace(EVERY_RANK_ALONE, line=line),),
+    )
+
+
+def _failed_job(record: Record) -> FailedJob:
+    lost = [node for node in record.nodes.values() if node.gone is not None]
+    names = {node.name: node.name for node in record.nodes.values()}
+    for node in record.nodes.values():
+        names |= dict.fromkeys(node.addresses, node.name)
+    return FailedJob(
+        ends=tuple(_rank_end(record, rank) for rank in record.ranks.values()),
+        launchers=tuple(record.launchers.values()),
+        lost=tuple(
+            End(what="node", node=n.name, at=n.gone, slack=LOST_SLACK)
+            for n in lost
+            if n.gone is not None and not record.is_stopped(n.gone, n)
+        ),
+        names=names,
+        manners=_manners(record),
+    )
+
+
+def _manners(record: Record) -> Manners:
+    spec = record.plan.spec
+    if record.plan.backend == "slurm":
+        return MANNERS["slurm"]
+    if spec is None:
+        return MANNERS[""]
+    if spec.launch is Launch.MPI:
+        return MANNERS[spec.mpi.flavour]
+    return MANNERS["torchrun" if spec.launch is Launch.TORCHRUN else ""]
+
+
+def _rank_end(record: Record, rank: RankState) -> End:
+    told = record.told.get(rank.rank)
+    node = record.nodes[record.plan.keeper(rank.node)]
+    said, looks = told.said if told else (), record.looks.get(rank.rank)
+    failed = rank.state in (State.FAILED, State.CANCELLED)
+    return End(
+        rank=rank.rank,
+        node=rank.node,
+        code=rank.exit_code,
+        signal=rank.signal,
+        at=rank.ended if rank.state.final and (told or _known(rank)) else None,
+        slack=node.uncertainty if _known(rank) else UNSEEN_SLACK,
+        told=rank.state is State.CANCELLED,
+        lines=said or (_log_tail(record, rank) if failed else ()),
+        kernel=told.kernel if told else (),
+        doing=(told.doing if told else "") or (looks[-1].place if looks else ""),
+    )
+
+
+def _known(rank: RankState) -> bool:
+    """Whether somebody saw how it ended."""
+    return rank.exit_code is not None or rank.signal is not None
+
+
+def _log_tail(record: Record, rank: RankState) -> tuple[str, ...]:
+    log = record.logs.get(("", rank.rank))
+    return tuple(strip_controls(line) for line in last_lines(log)) if log else ()
+
+
+# ---- the answer ----------------------------------------------------------------------------
+
+
+def _in_full(record: Record, verdict: Verdict) -> FirstFailure:
+    end = verdict.end
+    before = _earlier(record, end)
+    lines = _lines(record, end) or (before.lines if before else ())
+    return FirstFailure(
+        what=end.what,
+        rank=end.rank,
+        node=end.node,
+        name=end.name,
+        exit_code=end.code,
+        signal=end.signal,
+        at=end.at if end.at is not None else record.latest or record.created,
+        lines=lines,
+        tied=verdict.tied,
+        uncertainty=before.uncertainty if before else end.slack,
+        victims=verdict.victims,
+        explained=_explained(record, verdict) or (before.explained if before else ()),
+        evidence=verdict.evidence,
+        others=verdict.others,
+        settled=record.ended,
+    )
+
+
+def _earlier(record: Record, end: End) -> FirstFailure | None:
+    """The same failure as an earlier session saw it."""
+    earlier = record.first_failure
+    same = earlier and (earlier.what, earlier.rank, earlier.node)
+    return earlier if same == (end.what, end.rank, end.node) else None
+
+
+def _lines(record: Record, end: End) -> tuple[str, ...]:
+    """Its last lines as they may be shown; a node leaves out of them what only fills a screen."""
+    if end.what == "node":
+        return ()
+    key = ("", end.rank) if end.rank is not None else (end.node, LAUNCHER)
+    log = record.logs.get(key)
+    return end.lines[-LAST_LINES:] or (last_lines(log) if log else ())
+
+
+def _explained(record: Record, verdict: Verdict) -> tuple[Explained, ...]:
+    end = verdict.end
+    if end.what == "node":
+        return (_LOST,)
+    if verdict.role is Role.WELL:
+        return (_LEFT,)
+    killed = tuple(line for line in end.kernel if "memory" in line.lower())
+    if killed:
+        return (replace(_OUT_OF_MEMORY, line=killed[0]),)
+    said = launcher_lines(record) if end.rank is not None else []
+    # The rank's own words are newest: they are explained first.
+    lines = [*said, *map(strip_controls, end.lines or _lines(record, end))]
+    if verdict.role <= Role.KILLED:
+        lines = [line for line in lines if _may_be_a_cause(line)]
+    return explain(lines, exit_status(end.code, end.signal))
+
+
+def _may_be_a_cause(line: str) -> bool:
+    """Not what only says that something else had gone wrong: this is where it did."""
+    return not any(kind in ("peer", "told", "timeout") for kind, _ in kinds_of((line,)))
+
+
+def launcher_lines(record: Record) -> list[str]:
+    """The last lines of the launchers of all nodes."""
+    seen = [log for log in record.logs_of(LAUNCHER) if log.lines]
+    told = [line for end in record.launchers.values() for line in end.lines]
+    return told or [
+        strip_controls(line.text) for log in seen for line in log.lines[-LAST_LINES:]
+    ]

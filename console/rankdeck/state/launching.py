@@ -1,0 +1,53 @@
+"""Which jobs are being started now, by any console of this user: a lock that ends with its console."""
+
+import fcntl
+import logging
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rankdeck.config.paths import state_folder
+
+log = logging.getLogger(__name__)
+
+
+def _place(job: str) -> Path:
+    return state_folder() / "launching" / job
+
+
+@contextmanager
+def launch_of(job: str) -> Generator[None]:
+    """Say to all consoles that this job is being started, until the block or the process ends."""
+    path = _place(job)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        # Others may then judge too early that it was never started; ours goes on.
+        log.warning("%s cannot be written: %s", path, error)
+        yield
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(held)
+
+
+def is_launched(job: str) -> bool:
+    """Whether a console that lives is starting this job now."""
+    try:
+        seen = os.open(_place(job), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        _place(job).unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(seen)

@@ -1,0 +1,141 @@
+"""The SQLite file of a user: written where that can be, else read, and it says which."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rankdeck.config.private import private_file, private_folder
+from rankdeck.model.text import clean
+
+log = logging.getLogger(__name__)
+RETRY = 1.0
+"""Seconds between two tries to open a file for writing that could not be."""
+_BUSY_LIMIT = 5.0
+_MEMORY = Path(":memory:")
+_LEAST = "SELECT max(number) FROM turn"
+"""What a file must answer to be of use for reading."""
+
+
+class Store:
+    """One database; several processes may have the file open at once."""
+
+    def __init__(self, path: Path, schema: str, version: int) -> None:
+        self._path, self._schema, self._version = path, schema, version
+        self.trouble = ""
+        """Why nothing can be written now; "" where it can."""
+        self._sealed = False
+        """Opened for reading only."""
+        self._tried = time.monotonic()
+        self.database = self._open()
+
+    def write(self, work: Callable[[sqlite3.Connection], object]) -> bool:
+        """Do this in one transaction; False where the disk refuses, and `trouble` says why."""
+        if self._sealed and not self._opened_again():
+            return False
+        try:
+            with self.database:
+                work(self.database)
+        except sqlite3.Error as error:
+            self._refused(str(error))
+            return False
+        if self.trouble:
+            self.trouble = ""
+            log.info("%s can be written again", self._path)
+        return True
+
+    def close(self) -> None:
+        self.database.close()
+
+    # ---- opening
+
+    def _open(self) -> sqlite3.Connection:
+        """The database; one that is broken or of another version is set aside, never deleted."""
+        try:
+            return self._writable()
+        except (sqlite3.OperationalError, OSError) as error:
+            return self._readable(str(error))
+        except sqlite3.DatabaseError as error:
+            return self._afresh(str(error))
+
+    def _afresh(self, why: str) -> sqlite3.Connection:
+        try:
+            aside = _set_aside(self._path)
+            log.warning("%s is not usable (%s); moved to %s", self._path, why, aside.name)  # fmt: skip
+            return self._writable()
+        except (sqlite3.Error, OSError) as error:
+            return self._readable(str(error))
+
+    def _writable(self) -> sqlite3.Connection:
+        if self._path != _MEMORY:
+            private_folder(self._path.parent)
+            for name in ("", "-wal", "-shm"):
+                part = self._path.with_name(self._path.name + name)
+                if not name or part.exists():
+                    private_file(part)
+        return _connect(self._path, self._schema, self._version)
+
+    def _readable(self, why: str) -> sqlite3.Connection:
+        """What is there, for reading; an empty database in memory where nothing is."""
+        self._sealed, self.trouble = True, self._sentence(why)
+        # Where not even the log beside the file can be made, `immutable` reads the file alone.
+        for options in ("mode=ro", "mode=ro&immutable=1"):
+            uri = f"{self._path.absolute().as_uri()}?{options}"
+            try:
+                database = sqlite3.connect(uri, uri=True, timeout=_BUSY_LIMIT)
+            except sqlite3.Error:
+                continue
+            try:
+                database.execute(_LEAST)
+            except sqlite3.Error:
+                database.close()
+            else:
+                return database
+        return _connect(_MEMORY, self._schema, self._version)
+
+    def _opened_again(self) -> bool:
+        now = time.monotonic()
+        if now - self._tried < RETRY:
+            return False
+        self._tried = now
+        try:
+            fresh = self._writable()
+        except (sqlite3.Error, OSError):
+            return False
+        self.database.close()
+        self.database, self._sealed = fresh, False
+        return True
+
+    def _sentence(self, why: str) -> str:
+        return f"{self._path} cannot be written ({clean(why, 200)}): what happens now is not remembered"
+
+    def _refused(self, why: str) -> None:
+        text = self._sentence(why)
+        if text != self.trouble:
+            self.trouble = text
+            log.warning("%s", text)
+
+
+def _connect(path: Path, schema: str, wanted: int) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_BUSY_LIMIT)
+    try:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version not in (0, wanted):
+            raise sqlite3.DatabaseError(f"version {version}, not {wanted}")
+        # The last line of the schema writes: a full disk is seen here, not at the first job.
+        database.executescript(schema)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.old{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside

@@ -1,0 +1,183 @@
+"""Every word of a job reaches its program as one argument, whatever a shell would make of it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from rankdeck import plugins
+from rankdeck.backends.export import export
+from rankdeck.backends.plans import plan_job
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[2]
+HOST = socket.gethostname()
+"""The name that mpirun knows to be this machine: it starts no daemon for it."""
+CLUSTER = Cluster(name="c", nodes=(Node(name=HOST, slots=1, address="127.0.0.1"),))
+NASTY = (
+    "$(touch X)", "`touch X`", "-rf", "--", "; touch X", "& touch X", "| cat", "> X", "a b", "", "'", '"', "it's",
+    "\n", "l1\nl2\n", "\r\n", "\t", "\\", "\\n", "*", "~", "$HOME", "${HOME}", "%s", "#", "!", "é漢字😀", "EOF", "ON_n1",
+    "=", "A=b", "--np", "-x", "@file", "{a,b}", "(", "\x0b", "\u2028", "\x1b[31m",
+)  # fmt: skip
+WORDS = st.sampled_from(NASTY) | st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"), max_size=12
+).filter(lambda text: "${RANKDECK" not in text and text != ":")
+RECORD = """#!/bin/sh
+{ printf '%s\\0' "$@"; printf 'V=%s\\0' "$V"; } >"$0.said"
+"""
+SSH = """#!/bin/sh
+# sshd gives the command line to the login shell of the user.
+while [ "$1" != 127.0.0.1 ]; do shift; done
+shift
+exec sh -c "$*"
+"""
+BOUNDED = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+REAL = settings(BOUNDED, max_examples=6, phases=(Phase.explicit, Phase.generate))
+
+
+def spec_of(launch: Launch, command: Sequence[str], **more: object) -> JobSpec:
+    spec = JobSpec(name="t", launch=launch, command=tuple(command), nodes=1)
+    return replace(spec, ranks_per_node=0 if launch is Launch.TENSORFLOW else 1, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flavour", ["openmpi5", "openmpi4", "mpich"])
+@pytest.mark.parametrize("launch", Launch)
+@BOUNDED
+@given(words=st.lists(WORDS, max_size=5), value=WORDS)
+def test_a_plan_has_the_command_word_for_word(
+    launch: Launch, flavour: str, words: list[str], value: str
+) -> None:
+    spec = spec_of(launch, ["app", *words], env={"V": value})
+    if launch is Launch.MPI:
+        spec = replace(spec, mpi=MpiOptions(flavour=flavour))
+
+    (node,) = plan_job(CLUSTER, spec, "t-1").nodes
+
+    assert [p.argv[-1 - len(words) :] for p in node.processes] == [("app", *words)]
+    assert node.env["V"] == value
+
+
+def runs(folder: Path, script: str, tools: Mapping[str, str]) -> None:
+    """Run a generated script where these programs stand before all others."""
+    for name, text in tools.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-s"],
+        input=script.encode(),
+        env={**os.environ, "PATH": f"{folder}:{BIN}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(folder),
+             "SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_JOB_NODELIST": "n1"},
+        cwd=folder,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
+def heard(folder: Path) -> list[str]:
+    """What the recording program was given."""
+    said = (folder / "record.said").read_bytes()
+    return said.decode().split("\0")
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI, Launch.TORCHRUN])
+@REAL
+@given(words=st.lists(WORDS, min_size=1, max_size=12), value=WORDS, text=WORDS)
+def test_a_real_launcher_gives_its_rank_every_byte(
+    tmp_path: Path, launch: Launch, words: list[str], value: str, text: str
+) -> None:
+    program = {Launch.MPI: "mpirun", Launch.TORCHRUN: "torchrun"}.get(launch, "")
+    if not (BIN / program).exists():
+        pytest.skip(f"no {program} here")
+    record = tmp_path / "record"
+    spec = spec_of(
+        launch, [str(record), *words], env={"V": value}, files={"its file": text}
+    )
+    (tmp_path / "kept").mkdir(exist_ok=True)
+    job = f"t-{tmp_path.name}"
+    keep = 'cp "$RANKDECK_RUN/its file" "${0%/*}/kept/file"\n'
+
+    runs(
+        tmp_path,
+        export(plan_job(CLUSTER, spec, job), CLUSTER),
+        {"record": RECORD + keep, "ssh": SSH},
+    )
+
+    assert heard(tmp_path) == [*words, f"V={value}", ""]
+    assert (tmp_path / "kept" / "file").read_bytes() == text.encode()
+    assert not (tmp_path / "X").exists()
+
+
+SRUN = """#!/bin/sh
+# srun: leave out its options; the rest is the command.
+while [ "${1#--}" != "$1" ]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI])
+@BOUNDED
+@given(words=st.lists(WORDS, min_size=1, max_size=8), value=WORDS, text=WORDS)
+def test_a_batch_script_gives_its_command_every_byte(
+    tmp_path: Path, launch: Launch, words: list[str], value: str, text: str
+) -> None:
+    cluster = replace(CLUSTER, backend="slurm")
+    command = [str(tmp_path / "record"), *words]
+    spec = spec_of(launch, command, env={"V": value}, files={"a folder/f": text})
+    plan = plugins.find("backends", "slurm")(None, None).plan(cluster, spec, "t-1")
+
+    runs(tmp_path, plan.text, {"record": RECORD, "srun": SRUN})
+
+    assert heard(tmp_path) == [*words, f"V={value}", ""]
+    laid = tmp_path / "rankdeck-t-1" / "a folder" / "f"
+    assert laid.read_bytes() == text.encode()
+    assert not (tmp_path / "X").exists()
+
+
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("name", [n for n in plugins.names("runtimes") if n != "none"])
+@settings(BOUNDED, max_examples=8)
+@given(words=st.lists(WORDS, max_size=4), value=WORDS, place=WORDS)
+def test_a_container_runtime_gets_every_byte(
+    tmp_path: Path, name: str, launch: Launch, words: list[str], value: str, place: str
+) -> None:
+    mount, workdir = f"/data{place}:/data", f"/w{place}"
+    container = Container(
+        image="img", runtime=name, mounts=(mount,), workdir=workdir, args=(place or "-",)
+    )  # fmt: skip
+    argv = plugins.find("runtimes", name)().wrap(
+        ("app", *words), container, {"V": value}, launch
+    )
+    record = tmp_path / name
+    record.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{tmp_path}/record.said\n")
+    record.chmod(0o755)
+
+    subprocess.run(
+        argv,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "RANKDECK_RUN": str(tmp_path)},
+        cwd=tmp_path,
+        timeout=20,
+        check=True,
+    )
+
+    said = heard(tmp_path)[:-1]
+    assert said[len(said) - len(words) - 1 :] == ["app", *words]
+    assert "img" in said
+    assert any(word.endswith(mount) for word in said)
+    assert any(word.endswith(workdir) for word in said)
+    assert not (tmp_path / "X").exists()

@@ -1,0 +1,20 @@
+"""What SECURITY.md says is held by tests that are there."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_test_that_the_security_page_names_is_there() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    named = set(re.findall(r"`(test_\w+)`", page))
+
+    assert named
+    missing = {name for name in named if not any(f"def {name}(" in one for one in sources)}  # fmt: skip
+    assert missing == set()
+
+
+def test_the_security_page_is_short() -> None:
+    assert len((ROOT / "SECURITY.md").read_text().splitlines()) <= 120

@@ -1,0 +1,33 @@
+"""Faults planted for real on the embedded cluster: who is blamed, and that every console says the same."""
+
+from collections.abc import Iterator
+
+import pytest
+from benchmarks.fault_list import FAULTS, SHORT
+from benchmarks.fault_model import Fault
+from benchmarks.fault_run import Run, Watching, watching
+from benchmarks.fault_sites import DemoSite, demo_site
+from benchmarks.faults import prepare
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+ROWS = [fault for fault in FAULTS if fault.name in SHORT]
+
+Place = tuple[DemoSite, Watching]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    """One cluster and one console that looks on, for all faults."""
+    with demo_site() as site, watching(site) as watch:
+        prepare(site, [fault for fault in ROWS if not fault.lacking()])
+        yield site, watch
+
+
+@pytest.mark.parametrize("fault", ROWS, ids=lambda fault: fault.name)
+def test_the_culprit_is_named_and_explained(place: Place, fault: Fault) -> None:
+    if why := fault.lacking():
+        pytest.skip(why)
+
+    outcome = Run(fault, *place).go()
+
+    assert (outcome.verdict, outcome.explained, outcome.same, outcome.note) == ("right", True, True, ""), outcome  # fmt: skip

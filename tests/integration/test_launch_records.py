@@ -1,0 +1,191 @@
+"""What is written down of a job while it is launched: real SSH, real agents, one history."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.polling import until
+from tests.support.sshd import Nodes, nodes
+
+from rankdeck.backends.follow import BELIEVE_AFTER
+from rankdeck.config.paths import state_folder
+from rankdeck.errors import LaunchError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
+from rankdeck.session import FOUND, Session, open_session
+from rankdeck.state.history import History
+from rankdeck.state.jobs import Jobs
+from rankdeck.state.launching import is_launched, launch_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+SLEEPS = JobSpec(
+    name="sleeps", launch=Launch.PLAIN, nodes=2, grace=0.5,
+    command=("sh", "-c", "echo here; exec sleep 60"),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Folders of its own for each console under test."""
+    for name in ("STATE", "CONFIG", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    return
+
+
+@asynccontextmanager
+async def opened(cluster: Cluster) -> AsyncIterator[Session]:
+    async with open_session(cluster, telemetry=False) as session:
+        yield session
+
+
+def written(cluster: Cluster) -> tuple[Job, ...]:
+    with History(state_folder() / "history.db") as history:
+        return history.load(cluster.name)
+
+
+def planned(session: Session, created: float = 0.0) -> Plan:
+    """A job as a console that was killed before any node got it leaves it."""
+    plan = session.plan(SLEEPS)
+    with History(state_folder() / "history.db") as history:
+        history.save(Jobs().add(plan, created or time.time()))
+    return plan
+
+
+async def without(found: Nodes, name: str) -> Cluster:
+    """The cluster, one node of which does not answer."""
+    await found.sshd[name].stop()
+    return replace(
+        found.cluster, access=replace(found.cluster.access, connect_limit=0.5)
+    )
+
+
+async def test_a_job_is_in_the_history_before_anything_runs_on_a_node(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found, opened(found.cluster) as session:
+        launch = asyncio.create_task(session.launch(SLEEPS))
+        await until(lambda: [*tmp_path.glob("n*/state/jobs/*/*")])
+        known = written(found.cluster)
+        job_id = await launch
+        await session.cancel(job_id)
+
+    assert [job.id for job in known] == [job_id]
+
+
+async def test_a_refused_launch_is_kept_as_a_failed_job_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found:
+        cluster = await without(found, "n2")
+        async with opened(cluster) as session:
+            with pytest.raises(LaunchError) as refused:
+                await session.launch(SLEEPS)
+
+    (job,) = written(found.cluster)
+    assert job.state is State.FAILED
+    assert job.troubles == (str(refused.value),)
+
+
+async def test_a_launch_that_is_interrupted_is_kept_as_a_failed_job(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found, opened(found.cluster) as session:
+        launch = asyncio.create_task(session.launch(SLEEPS))
+        await until(lambda: written(found.cluster))
+        launch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await launch
+
+    (job,) = written(found.cluster)
+    assert job.state is State.FAILED
+    assert job.troubles == ("its launch was interrupted",)
+
+
+async def test_a_job_that_was_saved_and_never_started_is_failed_when_a_console_opens(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found:
+        async with opened(found.cluster) as first:
+            plan = planned(first)
+        async with opened(found.cluster) as second:
+            await second.following.caught_up()
+            job = second.jobs.job(plan.job)
+
+    assert job.state is State.FAILED
+    assert job.troubles == ("it was never started: none of its nodes knows it",)
+
+
+async def test_a_job_that_another_console_is_starting_is_not_called_unstarted(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found, opened(found.cluster) as first:
+        plan = planned(first)
+        with launch_of(plan.job):
+            async with opened(found.cluster) as second:
+                with pytest.raises(TimeoutError):
+                    # Longer than a node is asked until its word is believed.
+                    async with asyncio.timeout(BELIEVE_AFTER + 1):
+                        await second.following.finished(plan.job)
+                waiting = second.jobs.job(plan.job)
+
+    assert waiting.state is State.PENDING
+
+
+def test_the_word_of_a_launch_ends_with_it() -> None:
+    with launch_of("some-job"):
+        during = is_launched("some-job")
+
+    assert during
+    assert not is_launched("some-job")
+
+
+async def test_a_job_that_the_history_does_not_know_is_found_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(tmp_path) as found:
+        async with opened(found.cluster) as first:
+            job_id = await first.launch(SLEEPS)
+            await first.following.started(job_id)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+        async with opened(found.cluster) as second:
+            silent = await second.find_running()
+            await until(lambda: second.jobs.job(job_id).state is State.RUNNING)
+            job = second.jobs.job(job_id)
+            report = await second.cancel(job_id)
+
+    assert silent == {}
+    assert job.name == "sleeps"
+    assert job.troubles == (FOUND,)
+    assert [(r.rank, r.node) for r in job.ranks] == [
+        (0, "n1"),
+        (1, "n1"),
+        (2, "n2"),
+        (3, "n2"),
+    ]
+    assert (report.state, report.left, report.unverified) == (State.CANCELLED, (), {})
+
+
+async def test_a_node_that_does_not_answer_is_named_and_holds_up_nothing(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path) as found:
+        cluster = await without(found, "n2")
+        async with opened(cluster) as session:
+            silent = await session.find_running(2.0)
+
+    assert list(silent) == ["n2"]
+
+
+async def test_a_job_of_another_cluster_file_is_not_taken_up(tmp_path: Path) -> None:
+    async with nodes(tmp_path) as found, opened(found.cluster) as first:
+        job_id = await first.launch(SLEEPS)
+        async with opened(replace(found.cluster, name="other")) as second:
+            await second.find_running()
+            known = second.jobs.knows(job_id)
+        await first.cancel(job_id)
+
+    assert not known

@@ -1,0 +1,71 @@
+"""What a hostile node could send, as hypothesis strategies: frames, events, samples and answers."""
+
+import json
+
+from hypothesis import strategies as st
+
+odd_text = st.text(st.characters(), max_size=300) | st.sampled_from(
+    ["", "\x1b[2J", "\x9b31m", "\u202e", "\ud800", "a" * 5000, "[bold]", "n1", "0", "../x"]
+)  # fmt: skip
+"""Text that steers terminals, is too long, or cannot be encoded."""
+numbers = (
+    st.integers()
+    | st.floats()
+    | st.sampled_from([0, 1, -1, 1 << 31, 1 << 53, 1 << 63, 1 << 70, 10**30, 1e308, 1e13, -(1 << 64), 10**400])
+)  # fmt: skip
+"""Numbers beyond any range, NaN and infinities among them."""
+deep = st.integers(1, 2000).map(lambda depth: json.loads("[" * min(depth, 900) + "]" * min(depth, 900)))  # fmt: skip
+anything = st.recursive(
+    st.none() | st.booleans() | numbers | odd_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(odd_text, inner, max_size=4),
+    max_leaves=8,
+) | deep  # fmt: skip
+"""Any value that JSON, as Python writes it, can hold."""
+
+
+def table_with(*keys, **known):
+    """A JSON object with some of these keys, each mostly with a wrong value; of `known` also right ones."""
+    wrong = dict.fromkeys(keys, anything)
+    return st.fixed_dictionaries(
+        {}, optional=wrong | {k: v | anything for k, v in known.items()}
+    )
+
+
+EVENT_KINDS = ("ready", "started", "exited", "process", "ended", "spawn", "answered", "trouble", "cancel", "closed")  # fmt: skip
+FRAME_KINDS = (*EVENT_KINDS, "data", "tail", "activity", "now", "from")
+small = st.integers(-1, 5)
+frames = st.builds(
+    lambda kind, rest: {"kind": kind, **rest},
+    st.sampled_from(FRAME_KINDS) | anything,
+    table_with(
+        "pid", "boot", "addresses", "code", "signal", "said", "kernel", "activity", "name", "id", "command",
+        "ok", "text", "gone", "running", "grace", "by", "lines", "last", "rows", "closing", "watch",
+        seq=st.integers(0, 50), at=st.floats(0, 2e9), rank=small, r=small, s=st.sampled_from(["out", "err"]),
+        o=st.integers(0, 1000), n=st.integers(0, 50), host=st.sampled_from(["n1", "n2", "zz"]),
+    ),
+)  # fmt: skip
+"""One head of `job follow`; a data frame's bytes are whatever follows."""
+samples = table_with("seq", "at", "values", "absent", "failed", "more")
+hellos = table_with("node", "up", "at", "boot", "agent", "period", "inventory", "simulated", "installed")  # fmt: skip
+events = table_with("at", "level", "check", "text", "device")
+"""Bodies of telemetry messages."""
+answers = table_with(
+    "ok", "error", "left", "ended", "ranks", "spy", "ras", "rows", "why", "notes", "offset", "pid",
+    left=st.lists(table_with("pid", "command"), max_size=3),
+    ranks=st.lists(table_with("rank", "pid", "state", "cpu", "threads", "stacks", "kernel", rank=small), max_size=3),
+    rows=st.lists(table_with("kind", "path", "digest", "size", "free", "mount", "error"), max_size=3),
+)  # fmt: skip
+"""The one line of JSON with which a verb of the agent answers."""
+facts = table_with(
+    "base", "programs", "versions", "images", "names", "own", "gpus", "machine", "cores", "memlock",
+    "interfaces", "spaces", "userns", "fuse", "port", "at", "listen",
+    interfaces=st.lists(table_with("name", "up", "mtu", "address"), max_size=3),
+    gpus=table_with("error", "rows", "users"),
+    images=st.lists(table_with("kind", "path", "digest", "size", "free"), max_size=2),
+)  # fmt: skip
+"""What `agent.pyz preflight` says of its node."""
+
+
+def line(value):
+    """The value as a node would send it: one line of what Python calls JSON."""
+    return json.dumps(value).encode() + b"\n"

@@ -1,0 +1,146 @@
+"""What an end is judged by: whose lines of the kernel log are told, and when a counter of kills counts."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.job.evidence import Witness
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import UNKNOWN, exact_outcome, outcome
+from rankdeck_agent.job.kernel import KernelLog
+from rankdeck_agent.job.memory import Counter, Kills
+from rankdeck_agent.job.processes import Process
+
+KILLED = outcome(128 + 9)
+
+
+def process(pid: int, parent: int) -> Process:
+    return Process(pid, parent, pid, "S", 1)
+
+
+@dataclass
+class Node:
+    """A witness with a kernel log and a counter of kills that are the test's own."""
+
+    witness: Witness
+    say: Callable[[str], None]
+    counter: Path
+
+    def kill(self, pid: int) -> None:
+        self.say(f"Out of memory: Killed process {pid} (python3)")
+        self.count(1)
+
+    def count(self, more: int) -> None:
+        kills = int(self.counter.read_text().split()[-1]) + more
+        self.counter.write_text(f"oom 9\noom_kill {kills}\n")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    for rank in range(4):
+        place = tmp_path / f"rank.{rank}"
+        place.mkdir()
+        (place / "err").write_text("".join(f"line {n}\n" for n in range(50)))
+    counter = tmp_path / "memory.events"
+    counter.write_text("oom_kill 7\n")
+    reading, writing = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    kernel, kills = KernelLog(reading), Kills([Counter(counter, "kills: {}")])
+    witness = Witness(RunFolder(tmp_path, "j", "n"), kernel, kills)
+    say = lambda line: os.write(writing, f"6,1,1,-;{line}\n".encode())  # noqa: E731
+    yield Node(witness, say, counter)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_process_below_a_rank_is_told_of_that_rank_only(node: Node) -> None:
+    for rank in range(2):
+        node.witness.began(rank, 100 + rank)
+    rows = [process(100, 90), process(101, 91), process(300, 100), process(301, 300)]
+    node.witness.saw({row.pid: row for row in rows}, {100: 0, 101: 1})
+    node.say("Out of memory: Killed process 301 (pt_data_worker)")
+
+    mine = node.witness.of_rank(0, outcome(1), asked=False)
+    other = node.witness.of_rank(1, outcome(1), asked=False)
+
+    assert mine["kernel"] == ["Out of memory: Killed process 301 (pt_data_worker)"]
+    assert "kernel" not in other
+
+
+def test_a_rank_in_another_pid_namespace_is_given_no_lines(node: Node) -> None:
+    node.witness.began(0, 0)
+    node.say("python3[57]: segfault at 0")
+
+    assert "kernel" not in node.witness.of_rank(0, outcome(139), asked=False)
+
+
+def test_a_kill_that_nobody_named_is_told_from_the_counter(node: Node) -> None:
+    node.witness.began(0, 100)
+    node.count(1)
+
+    assert node.witness.of_rank(0, KILLED, asked=False)["kernel"] == ["kills: 1"]
+
+
+def test_a_kill_from_before_a_rank_began_is_not_told(node: Node) -> None:
+    node.count(1)
+    node.witness.began(0, 100)
+
+    assert "kernel" not in node.witness.of_rank(0, KILLED, asked=False)
+
+
+def test_one_kill_explains_one_end(node: Node) -> None:
+    for rank in range(4):
+        node.witness.began(rank, 100 + rank)
+    node.kill(100)
+
+    ends = [node.witness.of_rank(r, KILLED, asked=False) for r in range(4)]
+
+    assert [end.get("kernel") for end in ends] == [
+        ["Out of memory: Killed process 100 (python3)"], None, None, None,
+    ]  # fmt: skip
+
+
+def test_two_kills_explain_two_ends(node: Node) -> None:
+    for rank in range(3):
+        node.witness.began(rank, 100 + rank)
+    node.count(2)
+
+    ends = [node.witness.of_rank(r, KILLED, asked=False) for r in range(3)]
+
+    assert [end.get("kernel") for end in ends] == [["kills: 2"], ["kills: 2"], None]
+
+
+@pytest.mark.parametrize("status", [1, 143, 139, UNKNOWN])
+def test_the_counter_is_asked_only_for_what_was_killed(node: Node, status: int) -> None:
+    node.witness.began(0, 100)
+    node.count(1)
+
+    assert "kernel" not in node.witness.of_rank(0, outcome(status), asked=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "lines"),
+    [(1, False, 40), (1, True, 40), (143, True, 3), (137, True, 3), (143, False, 40)],
+)
+def test_ranks_that_were_told_to_end_say_less(
+    node: Node, status: int, asked: bool, lines: int
+) -> None:
+    node.witness.began(0, 100)
+
+    said = node.witness.of_rank(0, outcome(status), asked=asked)["said"]
+
+    assert said == [f"line {n}" for n in range(50 - lines, 50)]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "signal"),
+    [("exit 137", 137, None), ("kill -9 $$", None, 9), ("exit 0", 0, None)],
+)
+def test_a_launcher_that_ends_with_137_was_not_killed_itself(
+    command: str, code: int, signal: int
+) -> None:
+    _, status = os.waitpid(os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", command), 0)
+
+    assert exact_outcome(status) == {"code": code, "signal": signal}

@@ -1,0 +1,207 @@
+"""Whatever a node answers over SSH: nothing but our own errors comes out, and nothing grows without end."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rankdeck.backends.frames import FrameError
+from rankdeck.backends.inspect import _concluded
+from rankdeck.backends.ranges import _found
+from rankdeck.backends.ssh import _left, _port
+from rankdeck.backends.stream import NodeStream
+from rankdeck.errors import AgentError
+from rankdeck.images.atlas import lying_rows
+from rankdeck.model.border import DEEPEST, last_table, table
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import Plan, State
+from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.probe import MARK, _said
+from rankdeck.remote.attach import Agents, _parse
+from rankdeck.remote.shell import Result
+from rankdeck.state.chronicle import Chronicle
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.history import History
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import NodePlan
+from tests.support import hostile
+
+LAX = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+PLAN = Plan(
+    job="j", name="t", cluster="c", backend="ssh",
+    nodes=(NodePlan("j", "n1", (0, 1)), NodePlan("j", "n2", (2, 3))), grace=1.0,
+)  # fmt: skip
+CLUSTER = Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2")))
+
+
+def heard(*lines):
+    """The record and the history of a job whose first node sent these lines, at once written down."""
+    jobs, stream = Jobs(), NodeStream(PLAN.nodes[0], -1)
+    jobs.add(PLAN, 1000.0)
+    with History(Path(":memory:")) as history:
+        chronicle = Chronicle(history, Fleet(CLUSTER), "c")
+        chronicle.save(jobs.job("j"), 1000.0)
+        for line in lines:
+            try:
+                found = stream.feed(line)
+            except FrameError:
+                break
+            for event in found:
+                jobs.apply(event)
+                chronicle.take(event)
+            chronicle.save(jobs.job("j"), 1000.0)
+        kept = history.events("j")
+        stored = history.load("c")
+    return jobs.job("j"), kept, stored
+
+
+@LAX
+@given(st.lists(hostile.frames, max_size=12))
+def test_whatever_frames_a_node_sends_the_job_is_shown_and_written_down(frames):
+    job, kept, stored = heard(*(hostile.line(frame) for frame in frames))
+
+    assert [one.id for one in stored] == ["j"]
+    assert {rank.node for rank in job.ranks[2:]} == {"n2"}
+    assert all(0 <= event.fields["seq"] < 1 << 53 for event in kept)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"kind": "started", "seq": 10**30, "rank": 0, "pid": 1, "at": 1.0},
+        {"kind": "started", "seq": 1 << 63, "rank": 0, "pid": 1, "at": 1.0},
+        {"kind": "started", "seq": 0, "rank": 0, "host": "elsewhere", "at": 1.0},
+        {"kind": "started", "seq": 0, "rank": 0, "host": ["n2"], "at": 1.0},
+        {"kind": "data", "r": [1], "s": "out", "o": 0, "n": 0, "at": 1.0},
+        {"kind": "tail", "r": {}, "s": [], "o": 0, "lines": 1, "last": "", "at": 1.0},
+        {"kind": "\ud800", "seq": 0, "at": 1.0},
+        {"kind": "trouble", "seq": 0, "text": "\ud800", "at": 1.0},
+        {"kind": "ready", "seq": 0, "at": 9e11},
+        {"kind": "exited", "seq": 0, "rank": 0, "code": 10**40, "at": 1.0},
+    ],
+)
+def test_one_odd_frame_costs_nothing_but_itself(frame):
+    well = {"kind": "exited", "seq": 7, "rank": 1, "code": 0, "signal": None, "at": 2.0}
+    job, *_ = heard(hostile.line(frame), hostile.line(well))
+
+    assert job.ranks[1].state is State.DONE
+
+
+def test_a_node_that_sends_nonsense_is_named_once():
+    odd = hostile.line({"kind": "started", "seq": "x", "rank": 0, "at": 1.0})
+    job, *_ = heard(odd, odd, odd)
+
+    assert job.troubles == ("n1: sent an event that makes no sense: left out",)
+
+
+def depth(value):
+    inner = value.values() if isinstance(value, dict) else value
+    return (
+        1 + max(map(depth, inner), default=0) if isinstance(value, dict | list) else 0
+    )
+
+
+@LAX
+@given(hostile.anything)
+def test_what_comes_through_the_border_can_be_written_anywhere(value):
+    found = table(hostile.line(value))
+
+    assert found is None or depth(found) <= DEEPEST
+    json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+
+
+@given(st.text(max_size=30), st.integers(-(1 << 62), 1 << 62), st.floats(-1e300, 1e300))
+def test_what_an_agent_sends_comes_through_unchanged(text, whole, part):
+    row = {
+        "text": text.encode("utf-8", "replace").decode(),
+        "n": [whole, part],
+        "t": {"[": None},
+    }
+
+    assert table(json.dumps(row).encode()) == row
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": 1' + b"0" * 30 + b"}", b"[1]", b"", b"null",
+        b'{"a":' * 50 + b"1" + b"}" * 50, b"\xff", b'{"a": "\xff"}', b'{"a": "' + b"x" * (9 << 20) + b'"}',
+        b"[" * 5_000_000, b'{"a":' * 1_000_000,
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_what_no_agent_sends_is_no_table(line):
+    assert table(line) is None
+
+
+def test_ten_megabytes_in_one_string_are_refused_quickly():
+    line = b'{"left": "' + b"\\u0041" * 1_700_000 + b'"}'
+    began = time.process_time()
+
+    assert last_table(line) == {}
+    assert time.process_time() - began < 2
+
+
+@LAX
+@given(hostile.answers)
+def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
+    out = hostile.line(answer)
+    inspected = last_table(out)
+    try:
+        left = _left("n1", Result(0, out, b""))
+    except AgentError:
+        left = []
+
+    assert all(0 <= one.pid < 1 << 31 and len(one.command) <= 500 for one in left)
+    assert all(one.size >= 0 for one in lying_rows(inspected.get("rows")))
+    job = heard()[0]
+    if isinstance(inspected.get("ranks"), list):
+        assert _concluded(job, {"n1": inspected}, {}).job == "j"
+    _found(inspected)
+
+
+@LAX
+@given(hostile.facts)
+def test_whatever_preflight_hears_of_a_node_is_facts(facts):
+    told = node_facts(table(hostile.line(facts)) or {}, 1.0, 2.0)
+
+    assert told.listen >= 0
+    assert told.cores >= 0
+
+
+@LAX
+@given(hostile.anything)
+def test_whatever_a_probe_prints_is_a_row_or_none(value):
+    rows = _said(MARK + hostile.line(value).decode())
+
+    assert all(abs(row.rank) < 1 << 53 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"x", b"-1", b"0", b"65536", b"9" * 5000, b"\xb2"]
+)
+def test_a_port_that_is_none_is_refused(said):
+    with pytest.raises(ValueError, match="no port"):
+        _port(said)
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["3.", ".", "three.nine", "3.9.1", "\u00b3.\u00b2", "9" * 5000 + ".1", "-3.9"],
+)
+def test_a_version_that_is_none_is_said_of_the_node(version):
+    said = f"rankdeck|{version}|0|/x\n".encode()
+    with pytest.raises(AgentError, match="version"):
+        Agents(None)._check_python("n1", _parse("n1", said, b"")[0])
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["rankdeck|3.11|\u00b2|/x", "rankdeck|3.11|" + "9" * 5000 + "|/x", "rankdeck|"],
+)
+def test_an_answer_without_a_size_is_said_of_the_node(said):
+    with pytest.raises(AgentError, match="no usable answer"):
+        _parse("n1", said.encode(), b"")

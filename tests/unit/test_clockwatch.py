@@ -1,0 +1,67 @@
+"""A node whose clock is set in mid-job gives times by the new clock, and a slow link is no clock that was set."""
+
+import json
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.backends.clockwatch import Clockwatch
+from rankdeck.backends.stream import NodeStream
+from rankdeck.model.job import Plan
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import NodePlan
+
+NODE = NodePlan("j", "n1", (0,))
+
+
+def told(stream, jobs, **head):
+    found = stream.feed(json.dumps(head).encode() + b"\n")
+    for event in found:
+        jobs.apply(event)
+    return [event for event in found if event.kind != "now"]
+
+
+def test_what_happens_after_a_step_has_its_time_on_our_clock():
+    stream, jobs, now = NodeStream(NODE, -1), Jobs(), time.time()
+    jobs.add(Plan(job="j", name="t", cluster="c", backend="ssh", nodes=(NODE,)), now)
+    stream.reconnected(0.0, 0.01)
+    assert told(stream, jobs, kind="now", at=now) == []
+    clock, trouble = told(stream, jobs, kind="now", at=time.time() + 30)
+    end = told(stream, jobs, kind="exited", seq=0, rank=0, code=3, at=time.time() + 30)[0]  # fmt: skip
+
+    assert abs(end.at - time.time()) < 1
+    assert 0.01 < clock.fields["uncertainty"] < 1
+    assert "set by +30.0 s" in jobs.job("j").troubles[0]
+    assert trouble.kind == "trouble"
+
+
+def test_a_clock_set_back_is_known_after_some_stamps_that_agree():
+    watch = Clockwatch(5.0, 0.02)
+    for arrived in (100.0, 102.0, 104.0, 106.0, 108.0):
+        watch = watch.after(arrived + 5.0 - 30.0 - 0.01, arrived)
+
+    assert -25.1 < watch.offset < -24.9
+    assert watch.uncertainty < 0.5
+
+
+@given(st.lists(st.floats(0, 60), min_size=1, max_size=30))
+def test_stamps_that_a_link_held_up_and_then_let_go_are_no_step(stalls):
+    watch, now = Clockwatch(0.0, 0.02), 100.0
+    for stall in stalls:
+        sent = [now + 2.0 * i for i in range(int(stall / 2) + 1)]
+        now += stall
+        for at in sent:
+            watch = watch.after(min(at, now), now)
+        now += 2.0
+
+    assert watch.offset == 0.0
+
+
+@given(st.lists(st.floats(0, 0.9), min_size=1, max_size=30), st.floats(-9, 9))
+def test_a_clock_that_is_not_set_is_left_alone(delays, offset):
+    watch = Clockwatch(offset, 0.02)
+    for i, delay in enumerate(delays):
+        watch = watch.after(2.0 * i + offset, 2.0 * i + delay)
+
+    assert watch.offset == offset

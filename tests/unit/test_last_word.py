@@ -1,0 +1,186 @@
+"""Two consoles that follow one job do not take each other's knowledge away."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rankdeck.model.health import Level
+from rankdeck.model.insight import Explained, NodeNote
+from rankdeck.model.job import CancelReport, Job, NodeEvent, State
+from rankdeck.rules.lastword import last_word
+from rankdeck.state.history import History
+from tests.unit.test_history import JOB, PLAN
+from tests.unit.test_jobs_state import Feed
+
+RUNNING = replace(JOB, state=State.RUNNING, ended=None, exit_code=None, first_failure=None)  # fmt: skip
+CANCELLED = replace(JOB, state=State.CANCELLED, exit_code=None, first_failure=None)
+NOTE = NodeNote(at=1.0, node="n1", level=Level.BAD, check="kernel.xid", text="Xid 79")
+
+
+def both(tmp_path: Path, first: Job, second: Job) -> Job:
+    """What is kept when one console writes after another."""
+    path = tmp_path / "history.db"
+    with History(path) as one, History(path) as two:
+        one.save(first)
+        two.save(second)
+        (kept,) = one.load("c")
+    return kept
+
+
+def test_a_job_that_ended_is_not_made_to_run_again(tmp_path: Path) -> None:
+    assert both(tmp_path, JOB, RUNNING) == JOB
+
+
+def test_a_job_that_ran_is_ended_by_whoever_saw_its_end(tmp_path: Path) -> None:
+    assert both(tmp_path, RUNNING, JOB) == JOB
+
+
+def test_the_richer_first_failure_wins_whoever_writes_last(tmp_path: Path) -> None:
+    rich = replace(JOB.first_failure, explained=(Explained("means", "try"),))
+    knows = replace(JOB, first_failure=rich)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    assert both(tmp_path / "a", knows, JOB).first_failure == rich
+    assert both(tmp_path / "b", JOB, knows).first_failure == rich
+
+
+def test_a_cancelled_job_does_not_turn_into_a_failed_one_without_a_failure(
+    tmp_path: Path,
+) -> None:
+    nameless = replace(JOB, first_failure=None)
+
+    assert both(tmp_path, CANCELLED, nameless).state is State.CANCELLED
+
+
+def test_a_console_may_change_its_own_word(tmp_path: Path) -> None:
+    with History(tmp_path / "history.db") as history:
+        history.save(JOB)
+        history.save(CANCELLED)
+
+        assert history.load("c") == (CANCELLED,)
+
+
+def test_notes_and_troubles_of_both_are_kept() -> None:
+    mine = replace(JOB, node_notes=(NOTE,), troubles=("n2: b",))
+    word = last_word(mine, JOB)
+
+    assert (word.node_notes, word.troubles) == ((NOTE,), ("n1: a sentence", "n2: b"))
+
+
+def test_what_another_console_wrote_is_news_once_and_ones_own_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "history.db"
+    other = replace(JOB, id="j-2", plan=replace(PLAN, job="j-2"))
+    with History(path) as one, History(path) as two:
+        one.save(JOB)
+        two.save(other)
+        heard = [turn.job for turn in one.news("c")]
+        again = one.news("c")
+        of_another = two.news("d")
+
+    assert heard == [other]
+    assert again == of_another == ()
+
+
+def test_a_word_that_was_mixed_is_news_to_whoever_knew_less(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with History(path) as one, History(path) as two:
+        one.save(JOB)
+        two.save(RUNNING)
+
+        assert [turn.job for turn in two.news("c")] == [JOB]
+
+
+def test_a_removed_job_is_news_too(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with History(path) as one, History(path) as two:
+        one.save(JOB)
+        two._write("DELETE FROM job WHERE id = ?", [("j-1",)])
+
+        assert [(turn.id, turn.gone) for turn in one.news("c")] == [("j-1", True)]
+
+
+# ---- restored jobs whose nodes are asked again
+
+
+def failed_feed() -> Feed:
+    feed = Feed()
+    feed.start_all()
+    feed.write(2, "last words\n")
+    feed.exit(2, 3, at=2.0)
+    return feed
+
+
+def told_again(feed: Feed, kept: Job, seen: dict[str, int]) -> list[Job]:
+    """The job after each event that its nodes tell a console that restored `kept`."""
+    again = Feed()
+    again.jobs.restore(kept, seen=seen)
+    shown = [again.job]
+
+    def tell(node, kind, at=1.0, **fields):
+        event = Feed.tell(again, node, kind, at, **fields)
+        shown.append(again.job)
+        return event
+
+    again.tell = tell
+    again.start_all()
+    again.exit(2, 3, at=2.0)
+    for rank in (0, 1, 3):
+        again.exit(rank, None, 15, at=2.5)
+    again.close()
+    return shown
+
+
+def test_a_failed_rank_stays_failed_while_its_node_is_asked_again() -> None:
+    feed = failed_feed()
+    kept, seen = feed.job, {node: seq - 1 for node, seq in feed.seq.items()}
+
+    shown = told_again(feed, kept, seen)
+
+    assert {job.first_failure.rank for job in shown} == {2}
+    assert {job.first_failure.lines for job in shown} == {("last words",)}
+    assert {job.ranks[2].state for job in shown} == {State.FAILED}
+    assert shown[-1].state is State.FAILED
+
+
+def test_a_job_that_has_ended_keeps_its_verdict_while_it_is_read_again() -> None:
+    feed = failed_feed()
+    for rank in (0, 1, 3):
+        feed.exit(rank, None, 15, at=2.5)
+    feed.close()
+    kept = replace(feed.job, explained=(Explained("means", "try"),))
+
+    shown = told_again(feed, kept, {})
+
+    assert all(job == kept for job in shown)
+
+
+def test_another_consoles_word_ends_a_job_whose_node_is_lost_here() -> None:
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", text="gone")
+    other = replace(feed.job, state=State.CANCELLED, ended=5.0)
+
+    feed.jobs.tell(other)
+
+    assert feed.job.state is State.CANCELLED
+    assert feed.jobs.only_told("t-1")
+
+
+def test_a_job_thought_dead_runs_again_when_all_its_nodes_say_so() -> None:
+    feed = Feed()
+    feed.start_all()
+    feed.made("n2", "lost", text="gone")
+    feed.tell("n1", "closed", 3.0)
+    feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
+    seen = {node: seq - 1 for node, seq in feed.seq.items()}
+    assert feed.job.state.final
+
+    again = Feed()
+    again.jobs.restore(feed.job, seen=seen)
+    again.start_all()
+    again.tell("n1", "closed", 3.0)
+    again.jobs.apply(NodeEvent("t-1", "n2", "connected", 4.0, {}))
+
+    assert again.job.state is State.RUNNING

@@ -1,0 +1,83 @@
+"""Ranks and peers that a line names."""
+
+import pytest
+
+from rankdeck.rules.named import named_peers, named_ranks
+
+RANKS = {
+    # printed by MPICH 4.0.2
+    "Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1": (1,),
+    "Abort(139278) on node 5 (rank 0 in comm 3): Fatal error in internal_Recv: Message truncated, error stack:": (5,),
+    # printed by Open MPI 5.0.11 and 4.1.4
+    "MPI_ABORT was invoked on rank 12 in communicator MPI_COMM_WORLD": (12,),
+    "MPI_ABORT was invoked on rank 2": (2,),
+    "  Proc: [[14388,1],3]": (3,),
+    "prterun noticed that process rank 1 with PID 7259 on node vm exited on": (1,),
+    "mpirun.openmpi noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).": (1,),
+    "prterun has exited due to process rank 4 with PID 0 on node vm calling": (4,),
+    "   Process name: [prterun-vm-7259@1,6]": (6,),
+    "  Process name: [[30657,1],1]": (1,),
+    # printed by torch 2.13
+    "RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 3000 ms": (2, 5),
+    "[rank0]: RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms": (1,),
+    # from the documentation of Intel MPI, MPICH and Slurm
+    "=   RANK 3 PID 17313 RUNNING AT n2": (3,),
+    "MPIDI_CH3I_Progress(1): Communication error with rank 7": (7,),
+    "srun: error: n1: task 3: Killed": (3,),
+    "srun: error: n1: tasks 0-2,7: Exited with exit code 1": (0, 1, 2, 7),
+    "srun: error: n1: tasks 0-999999999: Killed": (0, 999999999),
+}  # fmt: skip
+PEERS = {
+    # printed by torch 2.13
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4567. This is": ("10.0.0.2",),
+    "RuntimeError: [pair.cc:537] Read error [::ffff:10.0.0.2]:80: Connection reset by peer.": ("10.0.0.2",),
+    "[c10d] waitForInput: poll for socket SocketImpl(fd=13, addr=[::ffff:10.0.0.1]:33612, remote=[::ffff:10.0.0.2]:29624) returned 0": ("10.0.0.2",),
+    "The client socket has timed out after 4000ms while trying to connect to (no-such-node.invalid, 29623).": ("no-such-node.invalid",),
+    "[E] The client socket has failed to connect to any network address of (n1, 29500).": ("n1",),
+    # from the issues of NCCL
+    "node0:1:1 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45678> failed : Software caused connection abort": ("10.0.0.2",),
+    "NCCL WARN socketProgress: Connection closed by remote peer node2<42830>": ("node2",),
+    "NCCL WARN Net : Call to recv from 10.200.84.247<58355> failed : Broken pipe": ("10.200.84.247",),
+    "NCCL WARN NET/IB : Got completion from peer 10.0.35.1<49189> with error 4": ("10.0.35.1",),
+    "NCCL WARN Connect to fe80::966d:ae03:a2:8cf0%ib1<17943> failed": ("fe80::966d:ae03:a2:8cf0%ib1",),
+    # printed by Open MPI 4.1.4 and MPICH 4.0.2 with UCX
+    "  Remote daemon: [[20599,0],1] on node other": ("other",),
+    "mpirun.openmpi noticed that process rank 1 with PID 0 on node n2 exited on signal 9 (Killed).": ("n2",),
+    "=   PID 6878 RUNNING AT vm": ("vm",),
+    "[1795319514.892491] [vm:17316:0] sock.c:325  UCX  ERROR connect(fd=25, dest_addr=10.0.0.7:54887) failed: Connection refused": ("10.0.0.7",),
+    # from the help texts and sources of Open MPI, UCX, libfabric and gRPC
+    "  Peer host:  n2": ("n2",),
+    "  Peer hostname:       n2 (n2.cluster)": ("n2",),
+    "Hostname: n2": ("n2",),
+    "peer: n2": ("n2",),
+    "tcp_ep 0x1: detected that [10.0.0.1:4000 <-> 10.0.0.2:5000]:7 connection was closed by the peer": ("10.0.0.2",),
+    "libfabric:9:core: fi_sockaddr_in://10.0.0.2:4567 closed": ("10.0.0.2",),
+    "last error: UNKNOWN: ipv4:10.0.0.1:2222: Failed to connect to remote host: Connection refused": ("10.0.0.1",),
+    "ssh: connect to host n2 port 22: Connection refused": ("n2",),
+    "ssh: Could not resolve hostname n2: Name or service not known": ("n2",),
+}  # fmt: skip
+ORDINARY = (
+    "rank 0 of 1000",
+    "[Rank 3] step 7 loss 2.1",
+    "node0:1:1 [0] NCCL INFO Bootstrap : Using ib1:fe80::966d:ae03:b2:62c4%ib1<0>",
+    "  Local host: n1",
+    "[2026-11-22 03:42:28]:12 step",
+    "[1]: 3 of 4",
+    "MPI_ABORT was invoked on rank 0 in communicator MPI COMMUNICATOR 3 SPLIT FROM 0",
+    "",
+)
+
+
+@pytest.mark.parametrize(("line", "ranks"), RANKS.items())
+def test_a_line_names_ranks(line: str, ranks: tuple[int, ...]) -> None:
+    assert named_ranks(line) == ranks
+
+
+@pytest.mark.parametrize(("line", "peers"), PEERS.items())
+def test_a_line_names_peers(line: str, peers: tuple[str, ...]) -> None:
+    assert named_peers(line) == peers
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_an_ordinary_line_names_nobody(line: str) -> None:
+    assert (named_ranks(line), named_peers(line)) == ((), ())

@@ -1,0 +1,322 @@
+"""Who made a job fail: ends as real programs left them, and the rank that was at fault."""
+
+from rankdeck.rules.ends import MANNERS, End
+from rankdeck.rules.root_cause import FailedJob, judge
+
+OPENMPI, MPICH, TORCHRUN = (MANNERS[name] for name in ("openmpi5", "mpich", "torchrun"))
+LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
+WAITED = (
+    "[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
+    " Timed out waiting 8000ms for recv operation to complete"
+)
+NAMES = {"10.0.0.1": "n1", "10.0.0.2": "n2", "n1": "n1", "n2": "n2"}
+
+
+def rank(number: int, at: float | None = None, code: int | None = None, **more) -> End:
+    """Ranks 0 to 3 are on n1, 4 to 7 on n2."""
+    fields = {"node": "n1" if number < 4 else "n2", "slack": 0.005, **more}
+    lines = fields.pop("said", ())
+    if at is not None and code is None and "signal" not in fields:
+        code = 0
+    return End(rank=number, at=at, code=code, lines=tuple(lines), **fields)
+
+
+def case(*ends: End, manners=OPENMPI, world: int = 8, **more) -> FailedJob:
+    known = {end.rank: end for end in ends}
+    every = tuple(known.get(number, rank(number)) for number in range(world))
+    return FailedJob(ends=every, manners=manners, names=NAMES, **more)
+
+
+def launcher(node: str, at: float, said=(), name="torchrun", **more) -> End:
+    return End(what="launcher", name=name, node=node, at=at, lines=tuple(said), **more)
+
+
+def lost(node: str, heard: float) -> End:
+    return End(what="node", node=node, at=heard, slack=2.0)
+
+
+def blamed(one: FailedJob) -> int | str | None:
+    verdict = judge(one)
+    if verdict is None:
+        return None
+    end = verdict.end
+    return end.rank if end.what == "rank" else f"{end.what} {end.node}"
+
+
+def test_nothing_failed_where_all_ended_well_or_go_on() -> None:
+    assert blamed(case(rank(0, 5.0), rank(1, 5.1))) is None
+
+
+def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earlier() -> (
+    None
+):
+    one = case(
+        rank(1, 10.000, 14), rank(5, 10.003, signal=11), rank(2, 10.1, signal=15)
+    )
+    verdict = judge(one)
+
+    assert blamed(one) == 5
+    assert verdict.victims == (1, 2)
+    assert (
+        "rank 1 ended 3 ms earlier (exit 14, Open MPI's code for a lost peer)"
+        in verdict.evidence
+    )
+
+
+def test_sigkill_and_sigabrt_are_causes_where_the_others_lost_their_peer() -> None:
+    for number in (9, 6):
+        assert blamed(case(rank(1, 10.0, 14), rank(5, 10.004, signal=number))) == 5
+
+
+def test_a_rank_that_the_launcher_killed_later_is_a_victim() -> None:
+    one = case(rank(3, 10.0, 3), rank(5, 12.0, signal=9), rank(6, 12.0, signal=9))
+
+    assert blamed(one) == 3
+    assert judge(one).victims == (5, 6)
+
+
+def test_mpich_kills_at_once_so_the_rank_that_says_it_aborted_is_the_cause() -> None:
+    said = (
+        "Abort(7) on node 3 (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 3",
+    )
+    ends = [rank(n, 10.0 + n / 1000, signal=9) for n in range(8) if n != 3]
+
+    assert blamed(case(*ends, rank(3, 10.2, signal=9, said=said), manners=MPICH)) == 3
+
+
+def test_words_count_also_where_nobody_saw_how_a_rank_ended() -> None:
+    said = (
+        "Abort(7) on node 3 (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 3",
+    )
+    unseen = End(rank=3, node="n1", at=12.1, slack=3.0, lines=said)
+
+    assert blamed(case(rank(5, 10.0, signal=9), unseen, manners=MPICH)) == 3
+
+
+def test_a_rank_whose_collective_failed_is_no_cause_where_another_ended_by_itself() -> (
+    None
+):
+    said = (
+        "Abort(340333327) on node 4 (rank 4 in comm 0): Fatal error in internal_Allreduce: Other MPI error, error stack:",
+        "MPIR_Bcast_intra_binomial(174): Failure during collective",
+    )
+    unseen = End(rank=4, node="n2", at=11.9, slack=3.0, lines=said)
+    killed = [rank(n, 10.1, signal=9) for n in (3, 5)]
+
+    assert blamed(case(rank(2, 10.0, 3), unseen, *killed, manners=MPICH)) == 2
+
+
+def test_the_rank_that_mpirun_says_called_abort_is_the_cause() -> None:
+    said = ("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD",)
+    mpirun = launcher("n1", 10.5, said, name="mpirun", code=7)
+    one = case(rank(1, 10.0, 7), rank(2, 10.1, 7), launchers=(mpirun,))
+
+    assert blamed(one) == 2
+
+
+def test_a_rank_that_left_with_exit_0_is_the_cause_where_others_still_needed_it() -> (
+    None
+):
+    one = case(
+        rank(2, 10.0, 0), *(rank(n, 10.2, signal=15) for n in (0, 1, 3, 4, 5, 6, 7))
+    )
+
+    assert blamed(one) == 2
+    assert "exit 0 while 7 ranks still needed it" in judge(one).evidence[0]
+
+
+def test_ranks_that_ended_well_long_before_are_not_blamed_for_a_later_error() -> None:
+    raised = ("Traceback (most recent call last):", "ValueError: no such file")
+    one = case(rank(0, 5.0, 0), rank(7, 600.0, 1, said=raised))
+
+    assert blamed(one) == 7
+
+
+def test_one_complaint_after_nearly_all_left_well_is_the_complaining_ranks_own() -> (
+    None
+):
+    ends = [rank(n, 10.0, 0) for n in range(7)]
+
+    assert (
+        blamed(case(*ends, rank(7, 10.1, 1, said=(LOST_PEER,)), manners=TORCHRUN)) == 7
+    )
+
+
+def test_of_a_gloo_time_out_the_rank_that_never_came_is_the_cause() -> None:
+    waited = [rank(n, 18.0 + n / 100, 1, said=(WAITED,)) for n in (0, 1, 2, 3, 4, 5, 6)]
+    told = rank(7, 18.5, signal=15)
+
+    assert blamed(case(*waited, told, manners=TORCHRUN)) == 7
+
+
+def test_a_rank_that_still_runs_while_the_others_timed_out_is_the_cause() -> None:
+    waited = [rank(n, 18.0, 1, said=(WAITED,)) for n in range(7)]
+
+    assert blamed(case(*waited, manners=TORCHRUN)) == 7
+
+
+def test_siblings_that_torchrun_ended_while_they_waited_are_told_apart_by_what_they_did() -> (
+    None
+):
+    waited = [rank(0, 18.0, 1, said=(WAITED,), doing="S ep_poll")]
+    told = [rank(n, 18.3, signal=15, doing="S ep_poll") for n in (1, 3)]
+    asleep = rank(2, 18.3, signal=15, doing="S hrtimer_nanosleep")
+    one = case(*waited, *told, asleep, world=4, manners=TORCHRUN)
+
+    assert blamed(one) == 2
+    assert judge(one).tied == ()
+    assert "it was in S hrtimer_nanosleep, they in S ep_poll" in judge(one).evidence
+
+
+def test_a_barrier_that_names_the_missing_rank_is_believed() -> None:
+    said = ("RuntimeError: Rank 6 failed to pass monitoredBarrier in 8000 ms", WAITED)
+    one = case(
+        rank(0, 18.0, 1, said=said),
+        rank(5, 18.1, signal=15),
+        rank(6, 18.1, signal=15),
+        manners=TORCHRUN,
+    )
+
+    assert blamed(one) == 6
+
+
+def test_a_rank_that_the_watchdog_stopped_at_an_earlier_collective_is_the_cause() -> (
+    None
+):
+    def said(number: int) -> tuple[str, ...]:
+        return (
+            f"Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE)",
+        )
+
+    ends = [rank(n, 30.0, signal=6, said=said(12 if n == 5 else 13)) for n in range(8)]
+
+    assert blamed(case(*ends, manners=TORCHRUN)) == 5
+
+
+def test_a_lost_node_corrects_the_survivor_that_ended_first() -> None:
+    ends = [rank(1, 10.2, 14), rank(0, 10.5, signal=15)]
+    before = blamed(case(*ends))
+    after = case(*ends, lost=(lost("n2", 9.1),))
+
+    assert before == 1
+    assert blamed(after) == "node n2"
+    assert "rank 1 ended 1.1 s later" in judge(after).evidence[1]
+
+
+def test_a_node_that_goes_away_long_after_the_failure_is_not_blamed() -> None:
+    raised = ("KeyError: 'lr'",)
+
+    assert blamed(case(rank(3, 10.0, 1, said=raised), lost=(lost("n2", 40.0),))) == 3
+
+
+def test_killing_mpirun_blames_mpirun() -> None:
+    killed = launcher("n1", 10.0, name="mpirun", signal=9)
+    ends = [rank(n, 10.1, 1) for n in range(4)]
+
+    assert blamed(case(*ends, launchers=(killed,))) == "launcher n1"
+
+
+def test_an_exit_code_that_a_launcher_took_from_its_rank_is_no_signal_of_its_own() -> (
+    None
+):
+    mpirun = launcher("n1", 9.9, name="mpirun", code=137)
+
+    assert blamed(case(rank(4, 10.0, signal=9), launchers=(mpirun,))) == 4
+
+
+def test_a_launcher_that_fails_because_its_ranks_did_is_not_the_cause() -> None:
+    mpirun = launcher("n1", 10.2, name="mpirun", code=143)
+
+    assert blamed(case(rank(2, 10.3, 3), launchers=(mpirun,))) == 2
+
+
+def test_of_two_launchers_the_one_with_a_fault_of_its_own_is_the_cause() -> None:
+    waited = launcher(
+        "n2",
+        9.0,
+        (
+            "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms",
+        ),
+        code=1,
+    )
+    port = launcher(
+        "n1",
+        10.0,
+        (
+            "DistNetworkError: The server socket has failed to listen. code: -98, name: EADDRINUSE",
+        ),
+        code=1,
+    )
+
+    assert blamed(case(launchers=(waited, port), manners=TORCHRUN)) == "launcher n1"
+
+
+def test_a_torchrun_that_was_killed_is_the_cause_of_the_peers_lost_on_the_other_node() -> (
+    None
+):
+    killed = launcher("n2", 10.0, signal=9)
+    ends = [rank(n, 10.1, 1, said=(LOST_PEER,)) for n in range(4)]
+
+    assert blamed(case(*ends, launchers=(killed,), manners=TORCHRUN)) == "launcher n2"
+
+
+def test_the_out_of_memory_killer_names_the_rank() -> None:
+    killed = ("Memory cgroup out of memory: Killed process 123 (python)",)
+    one = case(
+        rank(0, 9.8, 1, said=("RuntimeError: something broke",)),
+        rank(5, 10.0, signal=9, kernel=killed),
+    )
+
+    assert blamed(one) == 5
+    assert "the kernel says: Memory cgroup" in judge(one).evidence[0]
+
+
+def test_the_odd_error_is_the_cause_and_many_alike_are_not() -> None:
+    alike = [rank(n, 10.0, 1, said=("RuntimeError: lost contact",)) for n in (0, 1, 3)]
+
+    assert blamed(case(*alike, rank(2, 10.2, 3))) == 2
+
+
+def test_an_import_error_on_one_node_is_the_cause_and_not_the_peers_elsewhere() -> None:
+    said = ("ModuleNotFoundError: No module named 'apex'",)
+    broken = [rank(n, 10.0 + n / 100, 1, said=said) for n in (4, 5, 6, 7)]
+    peers = [rank(n, 9.99, 1, said=(LOST_PEER,)) for n in range(4)]
+
+    assert blamed(case(*broken, *peers, manners=TORCHRUN)) == 4
+
+
+def test_where_all_lost_their_peers_the_node_that_they_name_is_the_cause() -> None:
+    ends = [rank(n, 10.0 + n / 10, 1, said=(LOST_PEER,)) for n in range(4)]
+    one = case(*ends, manners=TORCHRUN)
+
+    assert blamed(one) == "node n2"
+    assert "4 ranks on other nodes name n2" in judge(one).evidence[0]
+
+
+def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
+    assert (
+        blamed(case(rank(0, 10.0, signal=15, told=True), rank(1, 10.0, 1, told=True)))
+        is None
+    )
+
+
+def test_ranks_that_somebody_else_told_to_end_are_named_as_such() -> None:
+    one = case(rank(4, 10.0, signal=15), rank(5, 10.5, signal=15))
+
+    assert blamed(one) == 4
+    assert "not by Rankdeck" in judge(one).evidence[0]
+
+
+def test_within_the_clocks_uncertainty_equals_are_tied() -> None:
+    one = case(rank(0, 10.000, 4), rank(5, 10.002, 5))
+
+    assert (blamed(one), judge(one).tied) == (0, (5,))
+
+
+def test_a_launcher_that_blames_another_rank_is_quoted() -> None:
+    said = ("process rank 0 with PID 9 on node n1 calling abort",)
+    one = case(
+        rank(5, 10.0, 3), launchers=(launcher("n1", 10.2, said, name="mpirun", code=3),)
+    )
+
+    assert "mpirun itself names rank 0" in judge(one).evidence

@@ -1,0 +1,80 @@
+"""What `run` says of a job before it ends."""
+
+from dataclasses import replace
+
+from rankdeck.model.insight import Stall
+from rankdeck.model.job import (
+    Countdown,
+    FirstFailure,
+    Job,
+    Plan,
+    RankState,
+    State,
+)
+from rankdeck.rules.tidings import tidings
+from rankdeck_agent.wire import NodePlan
+
+PLAN = Plan(
+    job="t-1", name="t", cluster="c", backend="ssh",
+    nodes=(NodePlan("t-1", "n1", (0, 1)), NodePlan("t-1", "n2", (2, 3))),
+)  # fmt: skip
+RANKS = tuple(
+    RankState(rank=rank, node=f"n{1 + rank // 2}", state=State.RUNNING)
+    for rank in range(4)
+)
+RUNS = Job(
+    id="t-1", name="t", cluster="c", plan=PLAN, state=State.RUNNING, ranks=RANKS,
+    created=1.0,
+)  # fmt: skip
+SEGV = FirstFailure(rank=2, node="n2", exit_code=None, signal=11, at=5.0, settled=False)
+COUNTS = Countdown(why="rank 2", deadline=110.0)
+STALL = Stall(kind="rank", ranks=(3,), since=1.0, text="rank 3 is silent for 30 s")
+
+
+def test_the_first_failure_is_told_once_with_how_it_ended() -> None:
+    failed = replace(RUNS, first_failure=SEGV)
+    with_victims = replace(RUNS, first_failure=replace(SEGV, victims=(0, 1)))
+
+    assert tidings(RUNS, failed, 100.0) == (
+        "first failure so far: rank 2 on n2, signal 11 (SIGSEGV)",
+    )
+    assert tidings(failed, with_victims, 100.0) == ()
+
+
+def test_a_correction_is_told_as_one() -> None:
+    before = replace(RUNS, first_failure=SEGV)
+    after = replace(RUNS, first_failure=replace(SEGV, rank=0, node="n1"))
+
+    assert tidings(before, after, 100.0) == (
+        "corrected: first failure so far: rank 0 on n1, signal 11 (SIGSEGV)",
+    )
+
+
+def test_the_countdown_and_its_end_are_told() -> None:
+    counts = replace(RUNS, countdown=COUNTS)
+
+    assert tidings(RUNS, counts, 100.0) == ("stopping the other ranks in 10 s",)
+    assert tidings(counts, RUNS, 110.1) == ("stopping the other ranks now",)
+    assert tidings(counts, RUNS, 104.0) == ("the other ranks are kept running",)
+
+
+def test_a_stall_is_told_when_it_begins_and_when_it_ends() -> None:
+    stalls = replace(RUNS, stalled=(STALL,))
+    wider = replace(RUNS, stalled=(replace(STALL, ranks=(1, 3), text="two of them"),))
+
+    assert tidings(RUNS, stalls, 100.0) == ("stalled: rank 3 is silent for 30 s",)
+    assert tidings(stalls, wider, 100.0) == ()
+    assert tidings(wider, RUNS, 100.0) == ("no longer stalled: 1,3",)
+
+
+def test_a_node_that_is_lost_and_comes_back_is_told() -> None:
+    lost = tuple(replace(r, state=State.LOST) if r.rank > 1 else r for r in RANKS)
+    gone = replace(RUNS, ranks=lost, troubles=("n2: does not answer: no route",))
+    back = replace(RUNS, troubles=gone.troubles)
+
+    assert tidings(RUNS, gone, 100.0) == ("n2: does not answer: no route",)
+    assert tidings(gone, back, 100.0) == ("n2: answers again",)
+
+
+def test_nothing_is_told_of_a_job_in_which_nothing_happened() -> None:
+    assert tidings(RUNS, replace(RUNS, output_coming=True), 100.0) == ()
