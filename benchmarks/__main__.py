@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `faults` has options of its own."""
+"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `faults` and `matrix` have options of their own."""
 
 import argparse
 import json
@@ -21,21 +21,21 @@ NAMES = (
     "preflight",
     "images",
 )
+OF_THEIR_OWN = {"faults": "benchmarks.faults", "matrix": "benchmarks.matrix.main"}
+"""Programs with options and a table of their own."""
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["faults"]:
-        return import_module("benchmarks.faults").main(sys.argv[2:])
+    if own := OF_THEIR_OWN.get("".join(sys.argv[1:2])):
+        return import_module(own).main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="one object a line")
     options = parser.parse_args()
     unknown = set(options.names) - set(NAMES)
     if unknown:
-        parser.error(
-            f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}"
-        )
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     if not options.json:
         print(_row(HEADS))
     missed = 0
@@ -60,25 +60,16 @@ def _run(name: str) -> list[Result]:
 
 def _text(result: Result) -> str:
     ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
-    peer = (
-        "" if result.peer_value is None else f"{result.peer_value:.4g} ({result.peer})"
-    )
-    budget = (
-        ""
-        if result.budget is None
-        else f"{result.budget:g}{'x' if result.on_ratio else ''}"
-    )
+    peer = "" if result.peer_value is None else f"{result.peer_value:.4g} ({result.peer})"
+    budget = "" if result.budget is None else f"{result.budget:g}{'x' if result.on_ratio else ''}"
     ok = {True: "ok", False: "OVER", None: "-"}[result.ok]
-    line = _row(
-        (result.name, f"{result.value:.4g} {result.unit}", peer, ratio, budget, ok)
-    )
+    line = _row((result.name, f"{result.value:.4g} {result.unit}", peer, ratio, budget, ok))
     return line + (f"  {result.note}" if result.note else "")
 
 
 def _row(cells: tuple[str, ...]) -> str:
     return "  ".join(
-        cell.ljust(width)
-        for cell, width in zip(cells, (28, 16, 34, 7, 7, 4), strict=True)
+        cell.ljust(width) for cell, width in zip(cells, (28, 16, 34, 7, 7, 4), strict=True)
     )
 
 

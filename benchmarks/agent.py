@@ -77,8 +77,7 @@ def run() -> list[Result]:
             stack.enter_context(scraped(_EXPORTER_PORT))
         used = _used({name: process.pid for name, process in processes.items()})
         resident = {
-            name: sum(map(resident_of, family(process.pid)))
-            for name, process in processes.items()
+            name: sum(map(resident_of, family(process.pid))) for name, process in processes.items()
         }
         for name, process in processes.items():
             must_live(name, process)

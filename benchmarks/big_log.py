@@ -82,7 +82,7 @@ class Stalls:
 def _grow(folder: Path, job: str) -> Path:
     """The file of the rank, with 1 GB more; the needle stands near the end."""
     (out,) = folder.glob(f"**/jobs/{job}/*/rank.0/out")
-    block = b"".join(b"step %d loss 2.5 tok/s 11800 and so on\n" % n for n in range(25_000))  # fmt: skip
+    block = b"".join(b"step %d loss 2.5 tok/s 11800 and so on\n" % n for n in range(25_000))
     with out.open("ab") as file:
         while file.tell() < SIZE:
             file.write(block)
@@ -136,5 +136,7 @@ def _press(app: RankdeckApp, key: str) -> None:
 
 def _wall(*argv: str) -> float:
     begin = time.monotonic()
-    subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True, timeout=LIMIT)  # fmt: skip
+    subprocess.run(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True, timeout=LIMIT
+    )
     return time.monotonic() - begin

@@ -58,7 +58,7 @@ def _words(table: dict[str, Any], *keys: str) -> list[str]:
 
 
 def _meanings(explained: Iterable[dict[str, Any]]) -> list[str]:
-    return [f"{one.get('means')} {one.get('try')} {one.get('line')}" for one in explained]  # fmt: skip
+    return [f"{one.get('means')} {one.get('try')} {one.get('line')}" for one in explained]
 
 
 def is_right(blame: Blame, right: Answer) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.fault_model import Plant, Prepare, Site
 
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "RANKDECK_RANK")  # fmt: skip
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "RANKDECK_RANK")
 PROGRAM = "prog"
 """What the program of every job is called: how a rank is told from its shim."""
 _LIMIT = 20.0
@@ -86,7 +86,7 @@ def signal_program(number: int, names: tuple[str, ...], node: str) -> Plant:
 
     def plant(site: Site, job: str) -> float:
         del site
-        pids = [one.pid for one in processes(job) if one.node == node and _is(one, names)]  # fmt: skip
+        pids = [one.pid for one in processes(job) if one.node == node and _is(one, names)]
         return _kill(number, pids, f"{names} on {node}")
 
     return plant
@@ -169,7 +169,9 @@ def silence_sshd(node: str, seconds: float) -> Plant:
 def family(pid: int) -> list[int]:
     """All that came from a process."""
     try:
-        lists = [(task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]  # fmt: skip
+        lists = [
+            (task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()
+        ]
     except OSError:
         return []
     children = [int(child) for words in lists for child in words]

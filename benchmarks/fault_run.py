@@ -52,15 +52,13 @@ class Watching:
 
     process: subprocess.Popen[str]
     seen: dict[str, list[Seen]] = field(default_factory=dict[str, list[Seen]])
-    cancelled: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])  # fmt: skip
+    cancelled: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def order(self, **order: str) -> None:
         """Tell it what to do; raises RuntimeError where it is gone."""
         assert self.process.stdin
         if self.process.poll() is not None:
-            raise RuntimeError(
-                f"the console that watches ended: {self.process.returncode}"
-            )
+            raise RuntimeError(f"the console that watches ended: {self.process.returncode}")
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
 
@@ -150,7 +148,10 @@ class Run:
 
     def _look(self, process: subprocess.Popen[bytes], err: Path) -> None:
         """Follow the job and plant the fault, then wait for what there is to see."""
-        if not wait(lambda: self._name(err) or process.poll() is not None, START_LIMIT) or not self._job:  # fmt: skip
+        if (
+            not wait(lambda: self._name(err) or process.poll() is not None, START_LIMIT)
+            or not self._job
+        ):
             self._notes.append("did not start: " + err.read_text()[-200:].strip())
             return
         self._watch.order(follow=self._job)
@@ -185,7 +186,7 @@ class Run:
     def _happened(self) -> bool:
         """Note when the fault happened; a fault at the start that says nothing: the first end."""
         if self._at is None:
-            self._at = self._told() or (self._first_end() if self._fault.at_start else None)  # fmt: skip
+            self._at = self._told() or (self._first_end() if self._fault.at_start else None)
         return self._at is not None
 
     def _told(self) -> float | None:
@@ -245,9 +246,7 @@ class Run:
 
     def _clean(self, process: subprocess.Popen[bytes]) -> None:
         """End the job if it goes on, and see that nothing of it is left."""
-        self._seen = [
-            *self._watch.seen.get(self._job, ())
-        ]  # what comes now is our doing
+        self._seen = [*self._watch.seen.get(self._job, ())]  # what comes now is our doing
         self._said = self._launcher_said()
         try:
             self._site.mend()
@@ -270,29 +269,27 @@ class Run:
         for one in left:
             os.kill(one.pid, signal.SIGKILL)
         names = ", ".join(sorted({one.name for one in left}))
-        self._notes.append(f"left after cancel: {names}" if left else "ended by a second cancel")  # fmt: skip
+        self._notes.append(f"left after cancel: {names}" if left else "ended by a second cancel")
 
     # ---- judgement
 
     def _judge(self, code: int, ran: Shape | None, listed: Shape | None) -> Outcome:
         seen = self._seen
         others = [one for one in (ran, listed) if one is not None]
-        if self._fault.kind is Kind.HANG and seen and seen[-1].job["state"] == "running":  # fmt: skip
+        if self._fault.kind is Kind.HANG and seen and seen[-1].job["state"] == "running":
             others = [listed] if listed else []
         alike = bool(seen) and judge.same(seen[-1].job, code, others)
         healthy = self._fault.kind is Kind.HEALTHY
         if healthy and seen and seen[-1].job["state"] != "done":
             self._notes.append(f"ended as {seen[-1].job['state']}")
         note = "; ".join(self._notes)
-        return judge.outcome(
-            self._fault, seen, self._at, self._said, alike=alike, note=note
-        )
+        return judge.outcome(self._fault, seen, self._at, self._said, alike=alike, note=note)
 
     def _launcher_said(self) -> str:
         if not self._job:
             return judge.NOBODY
         folders = [self._site.folder(self._job, node) for node in self._site.nodes()]
-        files = [folder / "launcher" / name for folder in folders for name in ("err", "out")]  # fmt: skip
+        files = [folder / "launcher" / name for folder in folders for name in ("err", "out")]
         texts = [file.read_text(errors="replace") for file in files if file.exists()]
         return judge.launcher_named("\n".join(texts))
 

@@ -82,7 +82,7 @@ async def watch(file: Path) -> None:
     """Follow what stdin orders until it ends."""
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)  # fmt: skip
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     async with open_session(read_cluster(file), telemetry=False) as session:
         watcher = Watcher(session)
         async with asyncio.TaskGroup() as tasks:

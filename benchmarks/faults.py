@@ -21,7 +21,7 @@ from benchmarks.fault_run import Run, Watching, watching
 from benchmarks.fault_sites import AnySite, compile_c, demo_site, lab_site
 from benchmarks.result import MissingError
 
-_BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"  # fmt: skip
+_BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
 Results = list[tuple[Fault, Outcome]]
 
 
@@ -45,12 +45,16 @@ def main(words: Sequence[str]) -> int:
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=1, help="times that each fault is planted")  # fmt: skip
-    parser.add_argument("--only", default="", metavar="NAME,…", help="names, or beginnings of names, of faults")  # fmt: skip
-    parser.add_argument("--burners", type=int, default=0, metavar="K", help="busy processes beside it all")  # fmt: skip
-    parser.add_argument("--short", action="store_true", help="a few fast faults, no burners")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one object a run, then one a fault")  # fmt: skip
+    parser = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1, help="times that each fault is planted")
+    parser.add_argument(
+        "--only", default="", metavar="NAME,…", help="names, or beginnings of names, of faults"
+    )
+    parser.add_argument(
+        "--burners", type=int, default=0, metavar="K", help="busy processes beside it all"
+    )
+    parser.add_argument("--short", action="store_true", help="a few fast faults, no burners")
+    parser.add_argument("--json", action="store_true", help="one object a run, then one a fault")
     options = parser.parse_args(words)
     if options.short:
         options.burners = 0
@@ -65,7 +69,7 @@ def chosen(options: argparse.Namespace) -> list[Fault]:
     wanted = [*given, *(SHORT if options.short else ())]
     if not wanted:
         return [*FAULTS]
-    return [fault for fault in FAULTS if any(_means(word, fault.name) for word in wanted)]  # fmt: skip
+    return [fault for fault in FAULTS if any(_means(word, fault.name) for word in wanted)]
 
 
 def _means(word: str, name: str) -> bool:
@@ -112,7 +116,10 @@ def prepare(site: AnySite, faults: Iterable[Fault]) -> None:
 @contextmanager
 def burning(count: int) -> Generator[None]:
     """So many busy processes until the end of the block; they end with us, too."""
-    busy = [subprocess.Popen([sys.executable, "-c", _BURN], start_new_session=True) for _ in range(count)]  # fmt: skip
+    busy = [
+        subprocess.Popen([sys.executable, "-c", _BURN], start_new_session=True)
+        for _ in range(count)
+    ]
     try:
         yield
     finally:
@@ -149,7 +156,7 @@ def _print(results: Results, *, as_json: bool) -> None:
 
 def table(rows: Sequence[dict[str, object]]) -> str:
     """The rows under their heads, columns as wide as they must be."""
-    cells = [judge.HEADS, *(tuple(_cell(row[head]) for head in judge.HEADS) for row in rows)]  # fmt: skip
+    cells = [judge.HEADS, *(tuple(_cell(row[head]) for head in judge.HEADS) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

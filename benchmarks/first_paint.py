@@ -14,9 +14,7 @@ from benchmarks.result import MissingError, Result
 
 ROUNDS = 7
 BUDGET = 350.0
-CLUSTER = (
-    "cluster: two\nnodes:\n  - {name: n1, address: 127.0.0.1, port: 1, slots: 2}\n"
-)
+CLUSTER = "cluster: two\nnodes:\n  - {name: n1, address: 127.0.0.1, port: 1, slots: 2}\n"
 SMALLEST = """
 from textual.app import App
 from textual.widgets import Static
@@ -38,9 +36,7 @@ def run() -> list[Result]:
 def _run(folder: Path) -> list[Result]:
     file = folder / "two.yaml"
     file.write_text(CLUSTER)
-    own = {
-        f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "STATE", "CACHE")
-    }
+    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "STATE", "CACHE")}
     env = environment(HOME=str(folder), **own)
     commands = {
         "ours": ((sys.executable, "-m", "rankdeck", "-c", str(file)), "1 Fleet"),

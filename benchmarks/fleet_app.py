@@ -101,9 +101,7 @@ class Table(App[None]):
         for title in ("NODE", "STATE", *columns.BY_TITLE, "SEEN", "WHY"):
             self.table.add_column(title, key=title, width=9)
         for node in self.stage.fleet.nodes():
-            self.table.add_row(
-                node.name, *[""] * (len(columns.BY_TITLE) + 3), key=node.name
-            )
+            self.table.add_row(node.name, *[""] * (len(columns.BY_TITLE) + 3), key=node.name)
         self.set_interval(PAINT, self.paint)
         self.run_worker(self.feed.run())
 

@@ -81,9 +81,7 @@ def _watch(what: str, nodes: int) -> Cost:
             must_live(what, shown.process)
             sent, after = shown.sent - sent, _model(file)
             resident = resident_of(shown.process.pid)
-    seconds, cpu, taking, judging, heard = (
-        b - a for a, b in zip(before, after, strict=True)
-    )
+    seconds, cpu, taking, judging, heard = (b - a for a, b in zip(before, after, strict=True))
     share = 100 / seconds
     return Cost(
         painting=(cpu - taking - judging) * share,

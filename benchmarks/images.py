@@ -36,8 +36,8 @@ def _measured(lab: Lab) -> list[Result]:
         for _ in range(SIZE >> 20):
             image.write(os.urandom(1 << 20))
     cluster = str(lab.cluster_file())
-    ours = [sys.executable, "-m", "rankdeck", "-c", cluster, "images", "push", str(file), "n[1-2]"]  # fmt: skip
-    safe = _scp(lab, file, f" && ssh -F {lab.ssh_config} $n 'sync scp.sif; sha256sum scp.sif'")  # fmt: skip
+    ours = [sys.executable, "-m", "rankdeck", "-c", cluster, "images", "push", str(file), "n[1-2]"]
+    safe = _scp(lab, file, f" && ssh -F {lab.ssh_config} $n 'sync scp.sif; sha256sum scp.sif'")
     bare = _scp(lab, file, "")
     _timed(lab, ours)  # the agent goes to the nodes once
     rounds = [[_timed(lab, argv) for argv in (ours, safe, bare)] for _ in range(ROUNDS)]
@@ -63,5 +63,5 @@ def _timed(lab: Lab, argv: Sequence[str]) -> float:
     done = lab.enter(argv, limit=120)
     seconds = time.monotonic() - began
     if done.returncode:
-        raise RuntimeError(f"{argv[-1][:60]} failed: {done.stdout[-500:]}{done.stderr[-500:]}")  # fmt: skip
+        raise RuntimeError(f"{argv[-1][:60]} failed: {done.stdout[-500:]}{done.stderr[-500:]}")
     return seconds

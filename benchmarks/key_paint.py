@@ -65,9 +65,7 @@ def run() -> list[Result]:
         )  # fmt: skip
         found = {case.name: _found(case, Path(folder)) for case in cases}
     less = found.pop("less")
-    return [
-        result for name, one in found.items() for result in _results(name, one, less)
-    ]
+    return [result for name, one in found.items() for result in _results(name, one, less)]
 
 
 def _results(name: str, found: Found, less: Found) -> list[Result]:
@@ -98,7 +96,9 @@ def _found(case: Case, folder: Path) -> Found:
         with terminal((*tmux, "-u", "new-session", *case.argv), env) as screen:
             return _measure(case, screen)
     finally:
-        subprocess.run((*tmux, "kill-server"), env=env, check=False, timeout=10, capture_output=True)  # fmt: skip
+        subprocess.run(
+            (*tmux, "kill-server"), env=env, check=False, timeout=10, capture_output=True
+        )
 
 
 def _measure(case: Case, screen: Terminal) -> Found:

@@ -49,9 +49,7 @@ def _torch() -> JobSpec:
 
 
 def _spec(name: str, launch: Launch) -> JobSpec:
-    return JobSpec(
-        name=name, launch=launch, command=WORK, nodes=1, ranks_per_node=RANKS
-    )
+    return JobSpec(name=name, launch=launch, command=WORK, nodes=1, ranks_per_node=RANKS)
 
 
 KINDS = {"launch_mpirun": _mpi, "launch_torchrun": _torch}
@@ -92,22 +90,16 @@ def _roomy(file: Path) -> Cluster:
 
 
 async def _measure(file: Path, specs: dict[str, JobSpec]) -> list[Result]:
-    bare_env = environment(
-        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"
-    )
+    bare_env = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     results: list[Result] = []
     async with open_session(_roomy(file), telemetry=False) as session:
         for name, spec in specs.items():
-            await _once(
-                session, spec
-            )  # makes the connection and carries the agent over
+            await _once(session, spec)  # makes the connection and carries the agent over
             ours: list[float] = []
             bare: list[float] = []
             for _ in range(ROUNDS):
                 ours.append(await _once(session, spec))
-                bare.append(
-                    (await asyncio.to_thread(run_once, BARE[name], bare_env))[0]
-                )
+                bare.append((await asyncio.to_thread(run_once, BARE[name], bare_env))[0])
             results.append(
                 Result(
                     name=name, value=median(ours), unit="s", peer=f"bare {name[7:]}",

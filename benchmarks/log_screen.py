@@ -38,9 +38,7 @@ class Feed:
         self._stream.watch({rank: {"out": 0, "err": 0} for rank in range(RANKS)})
         self._offsets = [0] * RANKS
         each = int(RATE * BEAT / RANKS)
-        self._texts = [
-            [_text(turn, rank, each) for rank in range(RANKS)] for turn in range(TURNS)
-        ]
+        self._texts = [[_text(turn, rank, each) for rank in range(RANKS)] for turn in range(TURNS)]
         self._beats = 0
         self.lines_per_beat = each * RANKS
 
@@ -50,7 +48,14 @@ class Feed:
         parts: list[bytes] = []
         self._beats += 1
         for rank, text in enumerate(self._texts[self._beats % TURNS]):
-            head = {"kind": "data", "r": rank, "s": "out", "o": self._offsets[rank], "n": len(text), "at": at}  # fmt: skip
+            head = {
+                "kind": "data",
+                "r": rank,
+                "s": "out",
+                "o": self._offsets[rank],
+                "n": len(text),
+                "at": at,
+            }
             parts += [json.dumps(head).encode(), b"\n", text]
             self._offsets[rank] += len(text)
         return self._stream.feed(b"".join(parts))

@@ -101,11 +101,17 @@ def _tails(lab: Cluster, job: str) -> float:
         node = lab.nodes[rank >= RANKS // 2]
         path = f"~/.local/state/rankdeck/jobs/{job}/{node.name}/rank.{rank}/out"
         # Written anew at the same pace: the job itself is over.
-        again = f"{shlex.join(ARGV)} >{path}.again & tail -F --pid=$! -s 0.1 {path}.again 2>/dev/null"
+        again = (
+            f"{shlex.join(ARGV)} >{path}.again & tail -F --pid=$! -s 0.1 {path}.again 2>/dev/null"
+        )
         access = lab.access
         argv = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={access.known_hosts}",
                 "-i", str(access.identity), "-l", str(access.user), "-p", str(node.port), str(node.address), again]  # fmt: skip
-        clients.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))  # fmt: skip
+        clients.append(
+            subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        )
     begin = time.monotonic()
     for client in clients:
         client.wait(LIMIT)

@@ -24,9 +24,7 @@ def environment(**more: str) -> dict[str, str]:
 def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
     """A process that ended costs nothing: never a result."""
     if process.poll() is not None:
-        raise RuntimeError(
-            f"{name} ended with {process.returncode} while it was measured"
-        )
+        raise RuntimeError(f"{name} ended with {process.returncode} while it was measured")
 
 
 def cpu_of(pid: int) -> float:

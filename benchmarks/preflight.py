@@ -38,7 +38,7 @@ def run() -> list[Result]:
 def _measured(lab: Lab) -> Result:
     job = lab.folder / "job.yaml"
     job.write_text(yaml.safe_dump(JOB))
-    argv = ["-m", "rankdeck", "-c", str(lab.cluster_file(slots=1)), "preflight", str(job)]  # fmt: skip
+    argv = ["-m", "rankdeck", "-c", str(lab.cluster_file(slots=1)), "preflight", str(job)]
     ours = [sys.executable, *argv]
     peer = ["bash", "-c", _loop(lab)]
     _timed(lab, ours)  # the agent goes to the nodes once
@@ -52,7 +52,7 @@ def _measured(lab: Lab) -> Result:
 
 def _loop(lab: Lab) -> str:
     """Facts of every node and a connection from each to each, one `ssh` after the other."""
-    reach = "; ".join(f"timeout 2 bash -c '</dev/tcp/{lab.address(node)}/22'" for node in lab.nodes)  # fmt: skip
+    reach = "; ".join(f"timeout 2 bash -c '</dev/tcp/{lab.address(node)}/22'" for node in lab.nodes)
     lines = [f'ssh -F {lab.ssh_config} {node} "$facts"' for node in lab.nodes]
     return f"facts={_quoted(FACTS + reach)}\n" + "\n".join(lines)
 
@@ -65,5 +65,5 @@ def _timed(lab: Lab, argv: Sequence[str]) -> float:
     began = time.monotonic()
     done = lab.enter(argv, limit=120)
     if done.returncode:
-        raise RuntimeError(f"{argv[-1][:60]} failed: {done.stdout[-500:]}{done.stderr[-500:]}")  # fmt: skip
+        raise RuntimeError(f"{argv[-1][:60]} failed: {done.stdout[-500:]}{done.stderr[-500:]}")
     return time.monotonic() - began

@@ -34,8 +34,7 @@ def main() -> None:
 
 def _sample(beat: int) -> Sample:
     values: Values = {
-        m: {d: 1_000_000 + beat + 7 * i for i, d in enumerate(DEVICES)}
-        for m in PER_DEVICE
+        m: {d: 1_000_000 + beat + 7 * i for i, d in enumerate(DEVICES)} for m in PER_DEVICE
     }
     return Sample(
         beat,

@@ -33,9 +33,7 @@ def _run(file: str) -> list[Result]:
         "python": (sys.executable, "-c", "pass"),
         "asyncssh": (sys.executable, "-c", "import asyncssh"),
     }
-    clush = shutil.which("clush") or shutil.which(
-        "clush", path=sys.executable.rpartition("/")[0]
-    )
+    clush = shutil.which("clush") or shutil.which("clush", path=sys.executable.rpartition("/")[0])
     if clush:
         commands["clush"] = (clush, "--help")
     found = alternate(commands, ROUNDS, environment())

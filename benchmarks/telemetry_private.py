@@ -87,16 +87,12 @@ async def _peer(mosquitto: str) -> float:
 
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "mosquitto.conf"
-        config.write_text(
-            f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\n"
-        )
+        config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\n")
         with running((mosquitto, "-c", str(config))) as broker:
             wait_for_port(port)
             listener = asyncio.create_task(listen())
             await asyncio.sleep(0.5)
-            async with _publishing(
-                port, [(name, "", "") for name in NAMES]
-            ) as publishers:
+            async with _publishing(port, [(name, "", "") for name in NAMES]) as publishers:
                 used = await _percent(publishers, (broker.pid,))
             listener.cancel()
             await asyncio.wait((listener,))
@@ -108,9 +104,7 @@ class _publishing:  # noqa: N801 - used as a verb
     """The publishers as a process of their own, connected; ended on leaving."""
 
     def __init__(self, port: int, nodes: list[tuple[str, str, str]]) -> None:
-        self._told = (
-            json.dumps({"port": port, "nodes": nodes, "seconds": SECONDS}) + "\n"
-        )
+        self._told = json.dumps({"port": port, "nodes": nodes, "seconds": SECONDS}) + "\n"
 
     async def __aenter__(self) -> asyncio.subprocess.Process:
         self._process = await asyncio.create_subprocess_exec(
@@ -135,9 +129,7 @@ async def _said(process: asyncio.subprocess.Process, word: bytes) -> None:
         raise RuntimeError(f"the publishers said {line!r}, not {word!r}")
 
 
-async def _percent(
-    publishers: asyncio.subprocess.Process, others: tuple[int, ...]
-) -> float:
+async def _percent(publishers: asyncio.subprocess.Process, others: tuple[int, ...]) -> float:
     """What this process and the others use while the publishers send."""
     await asyncio.sleep(WARM)
     begin, before = time.monotonic(), time.process_time() + sum(map(cpu_of, others))

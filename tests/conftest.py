@@ -37,9 +37,7 @@ def need() -> Callable[..., None]:
 
     def check(*programs: str) -> None:
         for program in programs:
-            if not shutil.which(program) and not shutil.which(
-                program, path="/usr/sbin:/sbin"
-            ):
+            if not shutil.which(program) and not shutil.which(program, path="/usr/sbin:/sbin"):
                 pytest.skip(f"needs {program}")
 
     return check

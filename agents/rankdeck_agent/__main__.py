@@ -38,9 +38,7 @@ def main(argv: Optional[list[str]] = None) -> int:
 
 def _telemetry(given: list[str]) -> int:
     if len(given) > 1:
-        return _wrong(
-            "telemetry takes its configuration on standard input, and no arguments"
-        )
+        return _wrong("telemetry takes its configuration on standard input, and no arguments")
     from rankdeck_agent.telemetry import telemetry
 
     return telemetry()

@@ -14,11 +14,7 @@ def local_addresses(proc: Path = Path("/proc")) -> list[str]:
     From `net/fib_trie` (a local address is a `/32 host LOCAL` below its `|--` line) and
     `net/if_inet6` (32 hexadecimal digits at the beginning of each line).
     """
-    found = [
-        a
-        for a in _LOCAL.findall(_text(proc / "net/fib_trie"))
-        if not a.startswith("127.")
-    ]
+    found = [a for a in _LOCAL.findall(_text(proc / "net/fib_trie")) if not a.startswith("127.")]
     found += map(_ipv6, _text(proc / "net/if_inet6").splitlines())
     return [address for address in dict.fromkeys(found) if address][:_MOST]
 

@@ -171,9 +171,7 @@ class Beats:
                 if reading is not None:
                     absent |= reading.absent(collector.metrics)
                     self._join(joined, collector.name, reading)
-        sample = Sample(
-            self._seq, at, joined.values, tuple(sorted(absent)), joined.failed
-        )
+        sample = Sample(self._seq, at, joined.values, tuple(sorted(absent)), joined.failed)
         self._seq += 1
         pending = frozenset(joined.pending)
         return Beat(sample, joined.events, self._inventory(), pending)
@@ -182,10 +180,7 @@ class Beats:
         """For each collector of a lane its reading, if there is one, and what is wrong with it."""
         if not lane.busy:
             results = lane.results
-            return [
-                (c, results.get(c.name), _trouble(results.get(c.name)))
-                for c in lane.members
-            ]
+            return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in lane.members]
         waited = self._clock() - lane.since
         if waited < self._patience:
             # Late, not lost: no news of these metrics in this sample.
@@ -239,9 +234,7 @@ def _trouble(reading: Optional[Reading]) -> str:
 
 def _hanging(current: Optional[Collector], waited: float) -> str:
     doing = current.doing if current else ""
-    return f"no answer for {waited:.0f} s" + (
-        f", asking {clean(doing, 80)}" if doing else ""
-    )
+    return f"no answer for {waited:.0f} s" + (f", asking {clean(doing, 80)}" if doing else "")
 
 
 def _silent(collector: Collector, why: str) -> Reading:

@@ -54,9 +54,7 @@ class Config:
 def from_line(line: bytes) -> Config:
     """The configuration in one line of JSON; raises ConfigError."""
     if not line.strip():
-        raise ConfigError(
-            "no configuration on standard input: expected one line of JSON"
-        )
+        raise ConfigError("no configuration on standard input: expected one line of JSON")
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -72,9 +70,7 @@ def from_file(path: str) -> Config:
     data = _contents(path)
     try:
         text = data.decode()
-        return from_mapping(
-            json.loads(text) if text.lstrip().startswith("{") else _lines(text)
-        )
+        return from_mapping(json.loads(text) if text.lstrip().startswith("{") else _lines(text))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from error
 
@@ -88,9 +84,7 @@ def _contents(path: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     if len(data) > SIZE_LIMIT:
-        raise ConfigError(
-            f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration"
-        )
+        raise ConfigError(f"{path}: larger than {SIZE_LIMIT} bytes: not a configuration")
     return data
 
 
@@ -107,9 +101,7 @@ def from_mapping(raw: object) -> Config:
         if key not in given:
             raise ConfigError(f"{key} is missing")
     values = {key: _READ[key](key, value) for key, value in given.items()}
-    values["node"] = values.get("node") or _name(
-        "node", platform.node().partition(".")[0]
-    )
+    values["node"] = values.get("node") or _name("node", platform.node().partition(".")[0])
     if values.get("password_file"):
         values["password"] = _password(values)
     if values.get("ca") and values.get("ca_file"):

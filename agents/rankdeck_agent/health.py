@@ -39,9 +39,7 @@ def health(root: str, *, as_json: bool) -> int:
     return NAGIOS[judged.level][0]
 
 
-def judge(
-    reading: Reading, uptime: Optional[float]
-) -> tuple[Health, tuple[Finding, ...]]:
+def judge(reading: Reading, uptime: Optional[float]) -> tuple[Health, tuple[Finding, ...]]:
     """Health, and each of the 25 checks with its evidence."""
     now = reading.sample.at
     before = _facts(reading, replace(reading.first, at=now - LASTING), uptime)
@@ -82,9 +80,7 @@ def _uptime(tree: Tree) -> Optional[float]:
 def _lines(node: str, judged: Health) -> list[str]:
     """One line as monitoring wants it, then every reason."""
     counted = Counter(reason.level for reason in judged.reasons)
-    parts = [
-        f"{counted[level]} {level.word}" for level in sorted(counted, reverse=True)
-    ]
+    parts = [f"{counted[level]} {level.word}" for level in sorted(counted, reverse=True)]
     parts.append(coverage_words(judged))
     word = NAGIOS[judged.level][1]
     return [
@@ -98,9 +94,7 @@ def _line(reason: Reason) -> str:
     return f"{reason.level.word:<7} {reason.check}{device}: {reason.text}"
 
 
-def _object(
-    node: str, judged: Health, findings: Sequence[Finding]
-) -> dict[str, object]:
+def _object(node: str, judged: Health, findings: Sequence[Finding]) -> dict[str, object]:
     return {
         "name": node,
         "level": judged.level.word,

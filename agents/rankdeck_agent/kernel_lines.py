@@ -90,10 +90,14 @@ PATTERNS: tuple[Pattern, ...] = (
 )  # fmt: skip
 """The first that fits is taken. Events on the wire carry the kind as `kernel.<kind>`."""
 
-_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)")  # fmt: skip
-_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b.*)?fallen off the bus")  # fmt: skip
+_XID = re.compile(
+    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
+)
+_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b.*)?fallen off the bus")
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?({_PCI})\b")
-_SXID = re.compile(rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)")  # fmt: skip
+_SXID = re.compile(
+    rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
+)
 _WORDS = re.compile(
     r"NVRM|nvidia|nccl|[Pp]rocess|oom|task |LOCKUP|lockup|rcu|panic|BUG|Oops|nfs|lockd|[Ll]ock reclaim|/O|error|"
     r"Remount|nvme|end of device|md/|XFS|EXT4|BTRFS|EDAC|[Hh]ardware|[Mm]achine|Memory f|severity|temperature|"

@@ -78,4 +78,4 @@ def _object(number: int, line: str, found: Found) -> str:
 
 
 def _row(number: int, found: Found) -> str:
-    return f"{number:>8} {found.level:<4} {found.kind:<8} {found.device:<14} {found.text}"  # fmt: skip
+    return f"{number:>8} {found.level:<4} {found.kind:<8} {found.device:<14} {found.text}"

@@ -74,9 +74,7 @@ class Publisher:
 
     def start(self) -> None:
         """Begin to connect, in a thread of its own."""
-        self._client.connect_async(
-            self._config.host, self._config.port, self._config.keepalive
-        )
+        self._client.connect_async(self._config.host, self._config.port, self._config.keepalive)
         self._client.loop_start()
 
     def describe(self, inventory: Mapping[str, str]) -> None:
@@ -102,9 +100,7 @@ class Publisher:
         """Say goodbye, and wait a little until the broker has it."""
         if not self._client.is_connected():
             return
-        said = self._client.publish(
-            self._topic("hello"), self._goodbye(), qos=1, retain=True
-        )
+        said = self._client.publish(self._topic("hello"), self._goodbye(), qos=1, retain=True)
         _wait(said, GOODBYE_LIMIT)
         self._client.disconnect()
         self._client.loop_stop()
@@ -195,9 +191,7 @@ def forget(config: Config) -> str:
     except (OSError, ValueError) as error:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
     client.loop_start()
-    said = client.publish(
-        topic(config.cluster, config.node, "hello"), b"", qos=1, retain=True
-    )
+    said = client.publish(topic(config.cluster, config.node, "hello"), b"", qos=1, retain=True)
     said.wait_for_publish(GOODBYE_LIMIT)
     client.disconnect()
     client.loop_stop()
@@ -215,9 +209,7 @@ def _unreached(error: Optional[BaseException]) -> str:
 
 def _lost(short: int, client_id: str) -> str:
     if short >= SUSPICIOUS:
-        return (
-            f"ends each connection at once; does another agent publish as {client_id}?"
-        )
+        return f"ends each connection at once; does another agent publish as {client_id}?"
     return "has ended the connection; trying again"
 
 
@@ -229,6 +221,4 @@ def _wait(info: MQTTMessageInfo, limit: float) -> None:
 def _tls(config: Config) -> object:
     import ssl
 
-    return ssl.create_default_context(
-        cafile=config.ca_file or None, cadata=config.ca or None
-    )
+    return ssl.create_default_context(cafile=config.ca_file or None, cadata=config.ca or None)

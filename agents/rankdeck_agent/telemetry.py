@@ -146,9 +146,7 @@ def _trim() -> None:
 
 
 def _collectors(config: Config) -> list[Collector]:
-    return collectors(
-        config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude
-    )
+    return collectors(config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude)
 
 
 def hello(config: Config, *, installed: bool = False) -> Hello:

@@ -48,7 +48,9 @@ class UntrustedError(ConfigError):
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
         self.file = file
-        hint = f"not used before you agree: look at it, then say `rankdeck trust {shlex.quote(file)}`"
+        hint = (
+            f"not used before you agree: look at it, then say `rankdeck trust {shlex.quote(file)}`"
+        )
         self.args = (f"{self}\n{file}: {hint}",)
 
 
@@ -75,9 +77,7 @@ class UnreachableError(NodeError):
 class HostKeyError(UnreachableError):
     """A host key that is unknown, or not the known one."""
 
-    def __init__(
-        self, node: str, why: str, *, fingerprint: str = "", line: str = ""
-    ) -> None:
+    def __init__(self, node: str, why: str, *, fingerprint: str = "", line: str = "") -> None:
         super().__init__(node, why)
         self.fingerprint, self.line = fingerprint, line
         """`line` is the known_hosts line that accepting the key would add; "" if changed."""

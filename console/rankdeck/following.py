@@ -48,9 +48,7 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
 class Following:
     """The owner of all followers; `start` runs a task as long as the session is open."""
 
-    def __init__(
-        self, jobs: Jobs, fleet: Fleet, chronicle: Chronicle, start: Start
-    ) -> None:
+    def __init__(self, jobs: Jobs, fleet: Fleet, chronicle: Chronicle, start: Start) -> None:
         self.jobs = jobs
         self._fleet = fleet
         self._chronicle = chronicle
@@ -77,9 +75,7 @@ class Following:
         self._held.add(job_id)
         self.jobs.set_countdown(job_id, None)
 
-    def watch(
-        self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG
-    ) -> None:
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
         """From now on fetch the full text of these ranks and only the tails of the others.
 
         `backlog` limits how much earlier output is fetched; None fetches all of it.
@@ -183,9 +179,7 @@ class Following:
 
     def _begin_countdown(self, job: Job, now: float) -> None:
         if countdown := countdown_for(job, now):
-            log.warning(
-                "%s; stopping the others", countdown.why, extra={"source": job.id}
-            )
+            log.warning("%s; stopping the others", countdown.why, extra={"source": job.id})
             self.jobs.set_countdown(job.id, countdown)
 
     def _correct_countdown(self, job: Job, countdown: Countdown, why: str) -> None:

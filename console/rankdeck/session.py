@@ -71,9 +71,7 @@ Confirm = Callable[[HostKeyError], Awaitable[bool]]
 class Session:
     """The owner of all state and tasks of one open cluster; made by `open_session`."""
 
-    def __init__(
-        self, cluster: Cluster, history: History, tasks: asyncio.TaskGroup
-    ) -> None:
+    def __init__(self, cluster: Cluster, history: History, tasks: asyncio.TaskGroup) -> None:
         self.cluster = cluster
         self.fleet = Fleet(cluster)
         self.jobs = Jobs()
@@ -102,9 +100,7 @@ class Session:
     def job_files(self) -> tuple[Path, ...]:
         """Job files to choose from: beside the cluster file, the user's, and the samples."""
         folders = job_folders(self.cluster.file)
-        return tuple(
-            path for folder in folders for path in sorted(folder.glob("*.yaml"))
-        )
+        return tuple(path for folder in folders for path in sorted(folder.glob("*.yaml")))
 
     def read_job(self, path: Path) -> JobSpec:
         """The job in this file; raises ConfigError."""
@@ -123,9 +119,7 @@ class Session:
     ) -> tuple[Finding, ...]:
         """What would go wrong with this job now; each finding is told as it comes."""
         health = {
-            node.name: node.health
-            for node in self.fleet.nodes()
-            if node.heard_s() is not None
+            node.name: node.health for node in self.fleet.nodes() if node.heard_s() is not None
         }
         means = Means(
             cluster=self.cluster,
@@ -247,9 +241,7 @@ class Session:
         """Keep the rest of the job running: no gang abort."""
         self.following.hold(job_id)
 
-    def watch(
-        self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG
-    ) -> None:
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
         """From now on fetch the full text of these ranks; see `Following.watch`."""
         self.following.watch(job_id, ranks, backlog)
 
@@ -317,9 +309,7 @@ class Session:
         self._listens = True
         telemetry = Telemetry(self._connections, link, self.fleet)
         for node in nodes:
-            self._background.append(
-                self._agents.attach_telemetry(node, telemetry, self._tasks)
-            )
+            self._background.append(self._agents.attach_telemetry(node, telemetry, self._tasks))
 
     def look_at_nodes(self) -> None:
         """Note now what happened on the nodes of the jobs, and write it down."""

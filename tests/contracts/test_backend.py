@@ -35,9 +35,7 @@ async def test_a_job_runs_to_its_end_and_every_line_comes_once(place, tmp_path):
         assert (done.state, done.exit_code, done.first_failure) == (State.DONE, 0, None)
         assert {rank.state for rank in done.ranks} == {State.DONE}
         for rank in range(4):
-            assert sorted(c.texts(job, rank)) == sorted(
-                [f"line {i}" for i in range(500)] + ["bad"]
-            )
+            assert sorted(c.texts(job, rank)) == sorted([f"line {i}" for i in range(500)] + ["bad"])
 
 
 async def test_the_rank_that_fails_first_is_named_with_its_last_words(place, tmp_path):
@@ -54,9 +52,7 @@ async def test_the_rank_that_fails_first_is_named_with_its_last_words(place, tmp
         assert "my last words" in failed.first_failure.lines
 
 
-async def test_another_console_finds_the_job_and_reads_it_from_the_start(
-    place, tmp_path
-):
+async def test_another_console_finds_the_job_and_reads_it_from_the_start(place, tmp_path):
     async with place(tmp_path) as c:
         job = await c.launch(
             'i=0; while [ $i -lt 30 ]; do echo "line $i"; i=$((i+1)); sleep 0.05; done'
@@ -93,19 +89,13 @@ async def test_the_log_of_a_closed_job_can_still_be_read(place, tmp_path):
         assert c.state(job) is State.DONE
 
 
-@pytest.mark.parametrize(
-    ("by", "state"), [("user", State.CANCELLED), ("abort", State.FAILED)]
-)
-async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(
-    place, tmp_path, by, state
-):
+@pytest.mark.parametrize(("by", "state"), [("user", State.CANCELLED), ("abort", State.FAILED)])
+async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_path, by, state):
     async with place(tmp_path) as c:
         job = await c.launch("trap '' TERM; setsid sleep 300 & sleep 300; sleep 300")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
-            await until(
-                lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
-            )
+            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
             began = time.monotonic()
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.5, by=by)
             c.jobs.cancelled(job, report)

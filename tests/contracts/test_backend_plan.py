@@ -33,9 +33,7 @@ def planned(backend: str, launch: Launch) -> Plan:
 
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_plan_is_complete_and_the_same_each_time(
-    backend: str, launch: Launch
-) -> None:
+def test_a_plan_is_complete_and_the_same_each_time(backend: str, launch: Launch) -> None:
     plan = planned(backend, launch)
 
     assert plan == planned(backend, launch)

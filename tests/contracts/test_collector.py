@@ -42,9 +42,7 @@ FILES = (
 
 
 def check(reading: Reading, metrics: tuple[str, ...]) -> None:
-    sample = wire.Sample(
-        0, 1.0, reading.values, tuple(reading.absent(metrics)), reading.failed
-    )
+    sample = wire.Sample(0, 1.0, reading.values, tuple(reading.absent(metrics)), reading.failed)
     assert wire.decode("sample", wire.encode(sample))
     for metric in reading.values:
         assert metric in wire.METRICS or metric.startswith("rdma.")
@@ -98,9 +96,7 @@ def test_this_machine_can_be_read(make):
     check(collector.collect(1.0), collector.metrics)
 
 
-@pytest.mark.parametrize(
-    "make", [pytest.param(SIMULATED[name], id=name) for name in SIMULATED]
-)
+@pytest.mark.parametrize("make", [pytest.param(SIMULATED[name], id=name) for name in SIMULATED])
 def test_simulated_numbers_move_and_counters_only_grow(make):
     collector = make("n1")
     before, after = collector.collect(0.0), collector.collect(1.0)
@@ -143,9 +139,7 @@ def mutated(old: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(
         lambda at, new, cut: old[:at] + new + old[at + cut :],
         spot,
-        st.sampled_from(
-            [b"-1", b"9" * 30, b"nan", b"\xff\x00", b"", b"\n", b"1e999", b" "]
-        )
+        st.sampled_from([b"-1", b"9" * 30, b"nan", b"\xff\x00", b"", b"\n", b"1e999", b" "])
         | st.binary(max_size=8),
         st.integers(0, 40),
     )

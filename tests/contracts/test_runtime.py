@@ -29,9 +29,7 @@ GPU = {
 PROGRAM = {name: name for name in REAL}
 PREFIXED = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
 """Runtimes that find a variable by another name in their environment."""
-RECORD = (
-    '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "PREFIX=$OPAL_PREFIX"\n'
-)
+RECORD = '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "PREFIX=$OPAL_PREFIX"\n'
 RANK = {
     "OMPI_COMM_WORLD_RANK": "3", "PMIX_SERVER_URI2": "a;tcp4://10.0.0.1:5", "MASTER_ADDR": "n1",
     "NCCL_IB_HCA": "=mlx5_0", "RANKDECK_JOB": "j-1", "PYTHONUNBUFFERED": "1",
@@ -39,9 +37,7 @@ RANK = {
 """Some of what a rank finds in its environment on the host."""
 
 
-def wrap(
-    name: str, launch: Launch = Launch.PLAIN, **options: object
-) -> tuple[str, ...]:
+def wrap(name: str, launch: Launch = Launch.PLAIN, **options: object) -> tuple[str, ...]:
     runtime: Runtime = plugins.find("runtimes", name)()
     container = Container(image="img:1", runtime=name, **options)  # type: ignore[arg-type]
     return runtime.wrap(ARGV, container, ENV, launch)
@@ -77,9 +73,7 @@ def test_the_command_comes_last_word_for_word(name: str, launch: Launch) -> None
 
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("name", REAL)
-def test_the_runtime_hears_every_word_as_it_was(
-    told, name: str, launch: Launch
-) -> None:
+def test_the_runtime_hears_every_word_as_it_was(told, name: str, launch: Launch) -> None:
     words = told(name, launch)
 
     assert words[-1 - len(ARGV) : -1] == list(ARGV)
@@ -100,9 +94,7 @@ def test_what_the_launcher_tells_a_rank_goes_in_by_name(told, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["podman", "docker"])
-def test_a_container_carries_its_job_and_folder_as_labels(
-    told, name: str, tmp_path: Path
-) -> None:
+def test_a_container_carries_its_job_and_folder_as_labels(told, name: str, tmp_path: Path) -> None:
     said = told(name, Launch.PLAIN)
 
     assert {"--label=rankdeck.job=j-1", f"--label=rankdeck.run={tmp_path}"} <= set(said)

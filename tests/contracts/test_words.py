@@ -105,9 +105,7 @@ def test_a_real_launcher_gives_its_rank_every_byte(
     if not (BIN / program).exists():
         pytest.skip(f"no {program} here")
     record = tmp_path / "record"
-    spec = spec_of(
-        launch, [str(record), *words], env={"V": value}, files={"its file": text}
-    )
+    spec = spec_of(launch, [str(record), *words], env={"V": value}, files={"its file": text})
     (tmp_path / "kept").mkdir(exist_ok=True)
     job = f"t-{tmp_path.name}"
     keep = 'cp "$RANKDECK_RUN/its file" "${0%/*}/kept/file"\n'
@@ -160,9 +158,7 @@ def test_a_container_runtime_gets_every_byte(
     container = Container(
         image="img", runtime=name, mounts=(mount,), workdir=workdir, args=(place or "-",)
     )  # fmt: skip
-    argv = plugins.find("runtimes", name)().wrap(
-        ("app", *words), container, {"V": value}, launch
-    )
+    argv = plugins.find("runtimes", name)().wrap(("app", *words), container, {"V": value}, launch)
     record = tmp_path / name
     record.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{tmp_path}/record.said\n")
     record.chmod(0o755)

@@ -26,9 +26,7 @@ def test_a_sample_cluster_is_read(path: Path) -> None:
     assert cluster.name == path.stem
 
 
-@pytest.mark.parametrize(
-    "path", sorted((SAMPLES / "jobs").glob("*.yaml")), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", sorted((SAMPLES / "jobs").glob("*.yaml")), ids=lambda p: p.stem)
 def test_a_sample_job_is_read_with_its_program(path: Path) -> None:
     job = read_document(path)
 
@@ -71,9 +69,7 @@ def test_hello_is_heard_from_every_rank() -> None:
 @pytest.mark.slow
 def test_the_stencil_converges_and_reports_like_himeno() -> None:
     done = mpirun("stencil.py", "9", "10", "11", STENCIL_SECONDS="1")
-    gosa = [
-        float(line.split()[-1]) for line in done.stdout.splitlines() if "Gosa" in line
-    ]
+    gosa = [float(line.split()[-1]) for line in done.stdout.splitlines() if "Gosa" in line]
 
     assert done.returncode == 0, done.stderr
     assert "I-decomp = 2 J-decomp = 2 K-decomp = 1" in done.stdout

@@ -34,14 +34,11 @@ def agent(tmp_path):
 
 @contextlib.contextmanager
 def mosquitto(folder, port, *lines):
-    if not (
-        program := shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/bin")
-    ):
+    if not (program := shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/bin")):
         pytest.skip("mosquitto is not installed")
     conf = folder / "mosquitto.conf"
     conf.write_text(
-        "\n".join([f"listener {port} 127.0.0.1", *(lines or ["allow_anonymous true"])])
-        + "\n"
+        "\n".join([f"listener {port} 127.0.0.1", *(lines or ["allow_anonymous true"])]) + "\n"
     )
     broker = subprocess.Popen(
         [program, "-c", conf], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -146,9 +143,7 @@ def test_the_lease_is_standard_input_and_its_end_says_goodbye(agent, port, tmp_p
 
 def test_headless_ends_on_sigterm_with_a_goodbye(agent, port, tmp_path):
     conf = tmp_path / "agent.conf"
-    conf.write_text(
-        f"cluster = lab\nnode = n1\nhost = 127.0.0.1\nport = {port}\nperiod = 0.2\n"
-    )
+    conf.write_text(f"cluster = lab\nnode = n1\nhost = 127.0.0.1\nport = {port}\nperiod = 0.2\n")
     with mosquitto(tmp_path, port):
         process = subprocess.Popen(
             [sys.executable, "-I", agent, "--config", conf], stdin=subprocess.DEVNULL
@@ -171,9 +166,7 @@ def test_a_killed_agent_is_announced_by_its_will(agent, port, tmp_path):
         until(lambda: not last_hello(port).up)
 
 
-def test_a_broker_that_is_not_there_is_one_sentence_until_it_comes(
-    agent, port, tmp_path
-):
+def test_a_broker_that_is_not_there_is_one_sentence_until_it_comes(agent, port, tmp_path):
     process = telemetry(agent, port)
     try:
         first = process.stderr.readline().decode()
@@ -184,9 +177,7 @@ def test_a_broker_that_is_not_there_is_one_sentence_until_it_comes(
         process.kill()
 
     where = f"rankdeck-agent: broker 127.0.0.1:{port}"
-    assert (
-        first.strip() == f"{where} cannot be reached: Connection refused (ECONNREFUSED)"
-    )
+    assert first.strip() == f"{where} cannot be reached: Connection refused (ECONNREFUSED)"
     assert said.splitlines() == [f"{where} connected"]
 
 

@@ -93,8 +93,7 @@ def files_of(home):
     return {
         str(path.relative_to(home))
         for path in home.rglob("*")
-        if path.is_file()
-        and not str(path.relative_to(home)).startswith((".cache", "fake-"))
+        if path.is_file() and not str(path.relative_to(home)).startswith((".cache", "fake-"))
     }
 
 
@@ -103,9 +102,7 @@ async def test_install_publishes_status_tells_and_uninstall_leaves_nothing(
 ) -> None:
     code, answer, _ = await verb(site, monkeypatch, capsys, "install")
     home = site.sshd["n1"].home
-    heard = await asyncio.to_thread(
-        site.broker.heard, *CONSOLE, "rankdeck/1/test/n1/hello"
-    )
+    heard = await asyncio.to_thread(site.broker.heard, *CONSOLE, "rankdeck/1/test/n1/hello")
     hello = json.loads(heard[0].partition(" ")[2])
     config = home / ".config/rankdeck/agent.conf"
 
@@ -133,18 +130,14 @@ async def test_install_publishes_status_tells_and_uninstall_leaves_nothing(
     assert [(n["node"], n["did"]) for n in answer["nodes"]] == [("n1", "removed")]
     assert files_of(home) == set()
     assert not list(home.rglob("rankdeck/")) or not (home / ".config/rankdeck").exists()
-    kept = await asyncio.to_thread(
-        site.broker.heard, *CONSOLE, "rankdeck/1/test/+/hello", 2, 2
-    )
+    kept = await asyncio.to_thread(site.broker.heard, *CONSOLE, "rankdeck/1/test/+/hello", 2, 2)
     assert [line.split("/")[3] for line in kept] == ["n2"]
 
     code, answer, _ = await verb(site, monkeypatch, capsys, "uninstall", "n1")
     assert [n["did"] for n in answer["nodes"]] == ["was not there"]
 
 
-async def test_another_agent_is_an_upgrade_and_says_from_what(
-    site, monkeypatch, capsys
-) -> None:
+async def test_another_agent_is_an_upgrade_and_says_from_what(site, monkeypatch, capsys) -> None:
     await verb(site, monkeypatch, capsys, "install", "n1")
     old = site.sshd["n1"].home / ".local/lib/rankdeck/agent.pyz"
     old.write_bytes(old.read_bytes()[:-100])
@@ -194,9 +187,7 @@ async def test_a_console_that_came_first_ends_its_own_agent_for_the_installed_on
             check=False,
         )
 
-    heard = await asyncio.to_thread(
-        site.broker.heard, *CONSOLE, "rankdeck/1/test/n1/hello"
-    )
+    heard = await asyncio.to_thread(site.broker.heard, *CONSOLE, "rankdeck/1/test/n1/hello")
     kept = json.loads(heard[0].partition(" ")[2])
     assert (kept["installed"], kept["up"]) == (True, True)
     assert carried.stdout == b""
@@ -205,9 +196,7 @@ async def test_a_console_that_came_first_ends_its_own_agent_for_the_installed_on
 async def test_a_dry_run_shows_files_and_commands_and_does_nothing(
     site, monkeypatch, capsys
 ) -> None:
-    code, text, _ = await verb(
-        site, monkeypatch, capsys, "install", "n1", dry_run=True, json=False
-    )
+    code, text, _ = await verb(site, monkeypatch, capsys, "install", "n1", dry_run=True, json=False)
 
     assert code == 0
     assert "$ systemctl --user restart rankdeck-agent.service" in text
@@ -259,24 +248,18 @@ async def test_missing_accounts_are_made_and_the_operator_is_told(
     ("given", "why"),
     [("n[1-", "not a node set"), ("x9", "no node `x9`"), ("n3", "no node `n3`")],
 )
-async def test_a_wrong_node_set_is_bad_input(
-    site, monkeypatch, capsys, given, why
-) -> None:
+async def test_a_wrong_node_set_is_bad_input(site, monkeypatch, capsys, given, why) -> None:
     with pytest.raises(UsageError, match=why):
         await verb(site, monkeypatch, capsys, "install", given)
 
 
-async def test_without_a_broker_of_the_site_nothing_is_installed(
-    site, monkeypatch, capsys
-) -> None:
+async def test_without_a_broker_of_the_site_nothing_is_installed(site, monkeypatch, capsys) -> None:
     site.cluster = replace(site.cluster, broker=None)
     with pytest.raises(UsageError, match="add `broker:"):
         await verb(site, monkeypatch, capsys, "install")
 
 
-@pytest.mark.skipif(
-    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
-)
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("system", [True, False])
 def test_systemd_takes_the_units_as_they_are(tmp_path, system) -> None:
     at = place(tmp_path, tmp_path, system=system)

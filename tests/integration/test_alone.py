@@ -87,7 +87,7 @@ def test_a_job_of_two_nodes_shows_it_in_its_logs(lab: Lab, program: Path) -> Non
     file = lab.folder / "job.yaml"
     file.write_text(yaml.safe_dump(job))
     where = str(lab.cluster_file())
-    ran = lab.rankdeck("-c", where, "run", "--no-preflight", str(file), "--json", limit=100)  # fmt: skip
+    ran = lab.rankdeck("-c", where, "run", "--no-preflight", str(file), "--json", limit=100)
     assert ran.stdout, ran.stderr
     name = json.loads(ran.stdout.splitlines()[-1])["job"]
     logs = lab.rankdeck("-c", where, "logs", name, "--json", limit=60)

@@ -94,9 +94,7 @@ async def test_paho_publishes_with_qos_1_and_gets_its_acknowledgement() -> None:
     assert got == [("rankdeck/1/lab/n1/event", b"x" * 5000)]
 
 
-async def test_a_retained_message_is_given_to_who_comes_later_until_it_is_cleared() -> (
-    None
-):
+async def test_a_retained_message_is_given_to_who_comes_later_until_it_is_cleared() -> None:
     topic = "rankdeck/1/lab/n1/hello"
     async with running() as broker, client(broker, broker.credential("n1")) as agent:
         await agent.publish(topic, b"here", retain=True, qos=1)
@@ -155,18 +153,14 @@ async def test_a_client_silent_for_one_and_a_half_keepalives_is_closed_and_its_w
     assert 1.4 < took < 4
 
 
-async def test_the_same_client_id_takes_over_and_the_will_comes_before_the_new_hello() -> (
-    None
-):
+async def test_the_same_client_id_takes_over_and_the_will_comes_before_the_new_hello() -> None:
     got = []
     async with running(lambda *m: got.append(m)) as broker:
         login = broker.credential("n1")
         old, _old_writer, _ = await raw_login(broker, login, will=b"gone")
         _, writer, code = await raw_login(broker, login)
         writer.write(
-            packets.publish(
-                packets.Publish("rankdeck/1/lab/n1/hello", b"back", retain=True)
-            )
+            packets.publish(packets.Publish("rankdeck/1/lab/n1/hello", b"back", retain=True))
         )
         await closed(old)
         await until(lambda: len(got) == 2)
@@ -180,9 +174,7 @@ async def test_a_client_id_of_another_account_is_not_taken_over() -> None:
     async with running(lambda *m: got.append(m)) as broker:
         _, mine, _ = await raw_login(broker, broker.credential("n1"))
         _theirs = await raw_login(broker, broker.credential("n2"))
-        mine.write(
-            packets.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"still"))
-        )
+        mine.write(packets.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"still")))
         await until(lambda: got)
 
     assert got == [("rankdeck/1/lab/n1/sample", b"still")]
@@ -195,16 +187,12 @@ async def test_a_wrong_password_and_an_unknown_user_are_refused() -> None:
             ("nobody", ""),
             (broker.credential("n1")[0], "wrong"),
         ):
-            with pytest.raises(
-                aiomqtt.MqttError, match=r"(?i)bad user ?name or password"
-            ):
+            with pytest.raises(aiomqtt.MqttError, match=r"(?i)bad user ?name or password"):
                 async with client(broker, login):
                     pass
 
 
-async def test_an_agent_publishes_only_as_its_own_node_and_subscribes_to_nothing() -> (
-    None
-):
+async def test_an_agent_publishes_only_as_its_own_node_and_subscribes_to_nothing() -> None:
     got = []
     async with (
         running(lambda *m: got.append(m)) as broker,
@@ -274,11 +262,7 @@ async def test_a_packet_of_more_than_a_mebibyte_closes_the_connection() -> None:
     got = []
     async with running(lambda *m: got.append(m)) as broker:
         reader, writer, _ = await raw_login(broker, broker.credential("n1"))
-        writer.write(
-            packets.publish(
-                packets.Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20))
-            )
-        )
+        writer.write(packets.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20))))
 
         assert await closed(reader) == b""
     assert got == []
@@ -334,9 +318,7 @@ async def test_a_client_that_floods_is_slowed_down_and_loses_nothing() -> None:
         _, writer, _ = await raw_login(broker, broker.credential("n1"), keepalive=1)
         for number in range(1200):
             writer.write(
-                packets.publish(
-                    packets.Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number)
-                )
+                packets.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number))
             )
         await until(lambda: got)
         early = len(got)
@@ -354,11 +336,7 @@ async def test_two_hundred_agents_at_once_are_all_heard() -> None:
         writers.append(writer)
         for seq in range(5):
             body = json.dumps({"seq": seq}).encode()
-            writer.write(
-                packets.publish(
-                    packets.Publish(f"rankdeck/1/lab/n{number}/sample", body)
-                )
-            )
+            writer.write(packets.publish(packets.Publish(f"rankdeck/1/lab/n{number}/sample", body)))
         await writer.drain()
         return code
 
@@ -398,9 +376,7 @@ async def test_connections_that_never_log_in_leave_room_for_agents_and_files() -
     assert broker.stderr
     port, name, password = (await broker.stdout.readline()).decode().split()
     held = [await asyncio.open_connection("127.0.0.1", int(port)) for _ in range(400)]
-    agent = aiomqtt.Client(
-        "127.0.0.1", int(port), username=name, password=password, timeout=10
-    )
+    agent = aiomqtt.Client("127.0.0.1", int(port), username=name, password=password, timeout=10)
     async with agent:
         await agent.publish("rankdeck/1/lab/n1/event", b"here", qos=1)
     said = await asyncio.wait_for(broker.stdout.read(), 20)

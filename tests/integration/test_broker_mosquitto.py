@@ -10,12 +10,8 @@ from rankdeck.telemetry.broker import PrivateBroker
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not shutil.which("mosquitto_pub"), reason="mosquitto_pub is not installed"
-    ),
-    pytest.mark.skipif(
-        not shutil.which("mosquitto_sub"), reason="mosquitto_sub is not installed"
-    ),
+    pytest.mark.skipif(not shutil.which("mosquitto_pub"), reason="mosquitto_pub is not installed"),
+    pytest.mark.skipif(not shutil.which("mosquitto_sub"), reason="mosquitto_sub is not installed"),
 ]
 
 
@@ -81,9 +77,7 @@ async def test_mosquitto_pub_with_a_wrong_password_is_told_so(broker) -> None:
 async def test_mosquitto_sub_with_mqtt_5_is_told_that_the_version_is_wrong(
     broker,
 ) -> None:
-    sub = await run(
-        "mosquitto_sub", broker, broker.reader(), "-V", "mqttv5", "-t", "#", "-W", "5"
-    )
+    sub = await run("mosquitto_sub", broker, broker.reader(), "-V", "mqttv5", "-t", "#", "-W", "5")
     _, err = await asyncio.wait_for(sub.communicate(), 10)
 
     assert sub.returncode != 0
@@ -111,9 +105,7 @@ async def test_the_will_of_a_killed_mosquitto_pub_reaches_mosquitto_sub(broker) 
         "--will-retain",
     )
     topic = ("-t", "rankdeck/1/lab/n1/sample")
-    agent = await run(
-        "mosquitto_pub", broker, broker.credential("n1"), "-l", *topic, *will
-    )
+    agent = await run("mosquitto_pub", broker, broker.credential("n1"), "-l", *topic, *will)
     await until(lambda: len([s for s in broker._sessions if s.account]) == 2)
     agent.kill()
     out, _ = await asyncio.wait_for(reader.communicate(), 15)

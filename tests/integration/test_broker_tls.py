@@ -49,9 +49,7 @@ def agent(tmp_path, broker, **more):
     (tmp_path / "agent.conf").write_text(json.dumps(config))
     command = [sys.executable, "-I", tmp_path / "agent.pyz"]
     log = (tmp_path / "agent.log").open("wb")
-    process = subprocess.Popen(
-        [*command, "--config", tmp_path / "agent.conf"], stderr=log
-    )
+    process = subprocess.Popen([*command, "--config", tmp_path / "agent.conf"], stderr=log)
     try:
         yield process
     finally:
@@ -80,9 +78,7 @@ async def trouble(cluster):
     return fleet.trouble
 
 
-async def test_samples_flow_over_tls_and_the_broker_may_restart(
-    tmp_path, authority
-) -> None:
+async def test_samples_flow_over_tls_and_the_broker_may_restart(tmp_path, authority) -> None:
     with broker(tmp_path, authority) as site, agent(tmp_path, site):
         fleet = Fleet(cluster(site))
         async with open_link(cluster(site), fleet):
@@ -121,9 +117,7 @@ def test_the_console_can_write_nothing(tmp_path, authority) -> None:
         assert site.heard(*CONSOLE, "rankdeck/#", 1, 2) == []
 
 
-async def test_a_wrong_password_is_one_sentence_on_both_sides(
-    tmp_path, authority
-) -> None:
+async def test_a_wrong_password_is_one_sentence_on_both_sides(tmp_path, authority) -> None:
     with broker(tmp_path, authority) as site, agent(tmp_path, site, password="no"):
         why = await trouble(cluster(site, username="n1"))
         await eventually(lambda: said(tmp_path))
@@ -137,9 +131,7 @@ async def test_a_wrong_password_is_one_sentence_on_both_sides(
         )
 
 
-async def test_a_broker_of_another_authority_is_refused_on_both_sides(
-    tmp_path, authority
-) -> None:
+async def test_a_broker_of_another_authority_is_refused_on_both_sides(tmp_path, authority) -> None:
     other = Authority(tmp_path, "other")
     with broker(tmp_path, authority) as site:
         with agent(tmp_path, site, ca_file=str(other.file)):
@@ -152,9 +144,7 @@ async def test_a_broker_of_another_authority_is_refused_on_both_sides(
         assert why.startswith(f"the broker at 127.0.0.1:{site.port} {start}")
 
 
-async def test_an_expired_certificate_is_named_on_both_sides(
-    tmp_path, authority
-) -> None:
+async def test_an_expired_certificate_is_named_on_both_sides(tmp_path, authority) -> None:
     expired = authority.server("expired", days=-1)
     with (
         broker(tmp_path, authority, server=expired) as site,

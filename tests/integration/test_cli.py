@@ -104,9 +104,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence(home: Path) -> None:
         done = rankdeck(home, "nodes", "-c", "two.yaml", stdout=full.fileno())
 
     assert done.returncode == 1
-    assert (
-        done.stderr == "rankdeck: stdout cannot be written: No space left on device\n"
-    )
+    assert done.stderr == "rankdeck: stdout cannot be written: No space left on device\n"
 
 
 def test_without_a_cluster_it_says_how_to_name_one(home: Path) -> None:
@@ -173,9 +171,7 @@ def test_a_scheduler_gets_a_document_and_a_launch_is_refused(
 
 
 def test_a_dry_run_prints_every_command_and_starts_nothing(home: Path) -> None:
-    done = rankdeck(
-        home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", "env.A=b"
-    )
+    done = rankdeck(home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", "env.A=b")
     shaped = rankdeck(
         home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--json", "--on", "n2"
     )
@@ -187,13 +183,9 @@ def test_a_dry_run_prints_every_command_and_starts_nothing(home: Path) -> None:
     assert [node["node"] for node in plan["nodes"]] == ["n2"]
 
 
-@pytest.mark.parametrize(
-    "change", ["nodes", "nodes=x", "colour=red", "on=n1", "grace=-1"]
-)
+@pytest.mark.parametrize("change", ["nodes", "nodes=x", "colour=red", "on=n1", "grace=-1"])
 def test_a_change_that_cannot_be_is_bad_input(home: Path, change: str) -> None:
-    done = rankdeck(
-        home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", change
-    )
+    done = rankdeck(home, "run", "hello.yaml", "-c", "two.yaml", "--dry-run", "--set", change)
 
     assert done.returncode == 2
     assert change in done.stderr

@@ -31,17 +31,11 @@ PLAN = Plan(
         NodePlan("himeno-1", "n2", (2, 3)),
     ),
 )
-FAILURE = FirstFailure(
-    rank=2, node="n2", exit_code=3, signal=None, at=12.5, lines=("boom",)
-)
+FAILURE = FirstFailure(rank=2, node="n2", exit_code=3, signal=None, at=12.5, lines=("boom",))
 
 
-def job(
-    state: State = State.FAILED, failure: FirstFailure | None = FAILURE, **more: object
-) -> Job:
-    ranks = tuple(
-        RankState(rank=r, node="n1" if r < 2 else "n2", state=state) for r in range(4)
-    )
+def job(state: State = State.FAILED, failure: FirstFailure | None = FAILURE, **more: object) -> Job:
+    ranks = tuple(RankState(rank=r, node="n1" if r < 2 else "n2", state=state) for r in range(4))
     values = {
         "id": "himeno-1",
         "name": "himeno",
@@ -68,9 +62,7 @@ def test_a_job_has_the_documented_shape() -> None:
 
 
 def test_a_report_has_the_documented_shape() -> None:
-    report = CancelReport(
-        "himeno-1", State.CANCELLED, (Left("n1", 7, "bmt"),), {"n2": "no answer"}
-    )
+    report = CancelReport("himeno-1", State.CANCELLED, (Left("n1", 7, "bmt"),), {"n2": "no answer"})
     shape = json.loads(json.dumps(shapes.report_shape(report)))
 
     assert shape == {
@@ -107,9 +99,7 @@ def test_a_plan_is_json_with_every_command() -> None:
         ),
         (
             State.FAILED,
-            FirstFailure(
-                what="node", rank=None, node="n1", exit_code=None, signal=None, at=1.0
-            ),
+            FirstFailure(what="node", rank=None, node="n1", exit_code=None, signal=None, at=1.0),
             1,
         ),
         (State.CANCELLED, None, 130),

@@ -11,9 +11,7 @@ from tests.support.lab.root.people import OCI, Operator, eventually, load, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
-SITE = next(
-    (path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None
-)
+SITE = next((path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None)
 HELLO = """\
 from mpi4py import MPI
 w = MPI.COMM_WORLD
@@ -149,12 +147,7 @@ def test_no_session_file_of_mpi_is_left_on_a_node(user: Operator) -> None:
     job = user.run(**mpi(HELLO, container=apptainer(SIF), job=name[:63]))
 
     assert (job["state"], user.lines(job["job"])) == ("done", WANTED), job
-    assert (
-        user.on(
-            "n1", "ls -d /tmp/ompi* /tmp/prte* /tmp/pmix* /tmp/rankdeck* 2>/dev/null"
-        )
-        == ""
-    )
+    assert user.on("n1", "ls -d /tmp/ompi* /tmp/prte* /tmp/pmix* /tmp/rankdeck* 2>/dev/null") == ""
 
 
 # ---- torchrun and plain ---------------------------------------------------------------
@@ -182,9 +175,7 @@ def test_torchrun_of_the_image_trains_across_the_nodes(user: Operator) -> None:
 
 
 @pytest.mark.parametrize("container", [apptainer(SIF), PODMAN], ids=["sif", "podman"])
-def test_a_plain_rank_says_how_it_ended(
-    podman_user: Operator, container: dict[str, Any]
-) -> None:
+def test_a_plain_rank_says_how_it_ended(podman_user: Operator, container: dict[str, Any]) -> None:
     job = podman_user.run(
         launch="plain",
         command=["sh", "-c", 'echo "$A|$(pwd)|$(id -u)"; exit $((RANK + 4))'],
@@ -229,7 +220,10 @@ def test_cancel_leaves_nothing_of_containers_that_ignore_it(
     assert report["state"] == "cancelled"
     assert not who.left(job)
     for node in ("n1", "n2"):
-        running = who.on(node, "ps -eo args | grep -E 'conmon|squashfuse|[h]eld|apptainer|fuse-overlay' | grep -v grep")  # fmt: skip
+        running = who.on(
+            node,
+            "ps -eo args | grep -E 'conmon|squashfuse|[h]eld|apptainer|fuse-overlay' | grep -v grep",
+        )
         assert running == ""
         assert who.on(node, "grep -c fuse /proc/self/mounts; podman ps -aq") == "0\n"
 

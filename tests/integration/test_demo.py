@@ -103,9 +103,7 @@ async def test_bytes_streams_and_exit_codes_pass_exactly(
 async def test_a_signal_reaches_the_command_and_names_its_end(
     sakuya: asyncssh.SSHClientConnection,
 ) -> None:
-    process = await sakuya.create_process(
-        "trap 'echo caught; kill -9 $$' TERM; echo on; read x"
-    )
+    process = await sakuya.create_process("trap 'echo caught; kill -9 $$' TERM; echo on; read x")
     await process.stdout.readline()
 
     process.terminate()
@@ -240,14 +238,14 @@ async def test_mpi_messages_cross_two_nodes(demo: Path, need) -> None:
     need("ssh")
     if not isolated() or not Path(sys.executable).with_name("mpirun").exists():
         pytest.skip("needs user namespaces and mpirun (pip install rankdeck[mpi])")
-    code = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.allgather(MPI.Get_processor_name()))"
+    code = (
+        "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.allgather(MPI.Get_processor_name()))"
+    )
     program = demo / "ring.py"
     program.write_text(code)
 
     async with connect(demo, "sakuya") as connection:
-        said = await connection.run(
-            Mpi(demo).command(f"{sys.executable} {program}"), timeout=50
-        )
+        said = await connection.run(Mpi(demo).command(f"{sys.executable} {program}"), timeout=50)
 
     assert said.stdout.splitlines() == ["['sakuya', 'sakura']"] * 2, said.stderr
 
@@ -284,9 +282,7 @@ def test_without_namespaces_the_nodes_run_and_say_what_is_missing(
 
     if "unshare" in said.stderr or "setpriv" in said.stderr:
         pytest.skip("needs unshare and setpriv to take namespaces away")
-    assert (
-        "True {False} The demo nodes share this machine's host name" in said.stdout
-    ), said.stderr
+    assert "True {False} The demo nodes share this machine's host name" in said.stdout, said.stderr
     assert said.stdout.endswith("True\n")
 
 

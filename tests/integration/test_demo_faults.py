@@ -34,11 +34,21 @@ def demo(own_folders: Path) -> Iterator[None]:
 
 
 def asked(verb: str, watch: float):
-    argv = (sys.executable, "-m", "rankdeck", "-c", "demo", verb, "--json", "--wait", "60", "--watch", str(watch))  # fmt: skip
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)  # fmt: skip
-    return done.returncode, {
-        node["name"]: node for node in json.loads(done.stdout)["nodes"]
-    }
+    argv = (
+        sys.executable,
+        "-m",
+        "rankdeck",
+        "-c",
+        "demo",
+        verb,
+        "--json",
+        "--wait",
+        "60",
+        "--watch",
+        str(watch),
+    )
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
+    return done.returncode, {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
 
 
 def reasons(node):

@@ -30,4 +30,9 @@ def test_the_culprit_is_named_and_explained(place: Place, fault: Fault) -> None:
 
     outcome = Run(fault, *place).go()
 
-    assert (outcome.verdict, outcome.explained, outcome.same, outcome.note) == ("right", True, True, ""), outcome  # fmt: skip
+    assert (outcome.verdict, outcome.explained, outcome.same, outcome.note) == (
+        "right",
+        True,
+        True,
+        "",
+    ), outcome

@@ -95,9 +95,7 @@ def no_inodes(disk: TinyDisk) -> None:
 
 
 @pytest.mark.parametrize("ill", [full, read_only, no_inodes])
-def test_the_jobs_of_before_are_listed_and_one_line_says_what_is_wrong(
-    head: Head, ill
-) -> None:
+def test_the_jobs_of_before_are_listed_and_one_line_says_what_is_wrong(head: Head, ill) -> None:
     ill(head.disk)
 
     done = head.run("jobs", "--all")
@@ -151,7 +149,7 @@ def test_a_broken_history_on_a_full_disk_is_kept_aside(head: Head) -> None:
 
 def test_an_open_history_writes_again_by_itself(head: Head) -> None:
     head.disk.fill()
-    words = (sys.executable, "-c", SAVES, str(head.disk.path / "rankdeck/console/history.db"))  # fmt: skip
+    words = (sys.executable, "-c", SAVES, str(head.disk.path / "rankdeck/console/history.db"))
     pipe = subprocess.PIPE
     with subprocess.Popen(
         head.disk.words(*words),

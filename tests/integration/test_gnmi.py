@@ -91,12 +91,7 @@ async def test_counters_state_and_rates_come_from_the_stream(target) -> None:
     assert (port.up, port.device, port.rates["in-octets"]) == (True, "mlx5_0/1", 500)
     assert switches.of_node("n2")[0].up is None
     asked = target.asked[0].subscribe
-    names = {
-        e.key["name"]
-        for s in asked.subscription
-        for e in s.path.elem
-        if "name" in e.key
-    }
+    names = {e.key["name"] for s in asked.subscription for e in s.path.elem if "name" in e.key}
     assert names == set(PORTS)
     assert {s.sample_interval for s in asked.subscription} == {10_000_000_000}
 
@@ -184,17 +179,11 @@ def test_status_and_prometheus_have_the_ports() -> None:
         "in-octets": 7,
         "out-discards": 3,
     }
-    labels = (
-        'cluster="lab",switch="leaf1",port="Ethernet1",instance="n1",device="mlx5_0"'
-    )
+    labels = 'cluster="lab",switch="leaf1",port="Ethernet1",instance="n1",device="mlx5_0"'
     assert f'rankdeck_switch_port_up{{{labels},node_port="1"}} 1\n' in text
+    assert f'rankdeck_switch_port_bytes_total{{{labels},node_port="1",direction="in"}} 7\n' in text
     assert (
-        f'rankdeck_switch_port_bytes_total{{{labels},node_port="1",direction="in"}} 7\n'
-        in text
-    )
-    assert (
-        f'rankdeck_switch_port_discards_total{{{labels},node_port="1",direction="out"}} 3\n'
-        in text
+        f'rankdeck_switch_port_discards_total{{{labels},node_port="1",direction="out"}} 3\n' in text
     )
 
 

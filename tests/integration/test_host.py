@@ -110,9 +110,7 @@ def test_a_process_that_the_kernel_kills_for_memory_is_an_event():
     group = memory_group()
     eat = f"open('{group}/cgroup.procs','w').write('0'); x = bytearray(1 << 28)"
     try:
-        with subprocess.Popen(
-            [sys.executable, "-c", eat], stderr=subprocess.PIPE
-        ) as eater:
+        with subprocess.Popen([sys.executable, "-c", eat], stderr=subprocess.PIPE) as eater:
             _, said = eater.communicate(timeout=LIMIT)
         if eater.returncode != -signal.SIGKILL:
             pytest.skip(f"nobody was killed: {eater.returncode} {said!r}")

@@ -38,9 +38,9 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def push(lab: Lab, file: Path, nodes: str, *more: str) -> tuple[int, dict[str, Any], str]:  # fmt: skip
+def push(lab: Lab, file: Path, nodes: str, *more: str) -> tuple[int, dict[str, Any], str]:
     where = str(lab.cluster_file())
-    done = lab.rankdeck("-c", where, "images", "push", str(file), nodes, "--json", *more)  # fmt: skip
+    done = lab.rankdeck("-c", where, "images", "push", str(file), nodes, "--json", *more)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -146,7 +146,7 @@ def eventually(true: Callable[[], bool], limit: float = 40) -> bool:
     return True
 
 
-def test_bytes_that_are_not_those_sent_never_get_the_name(lab: Lab, image: Path) -> None:  # fmt: skip
+def test_bytes_that_are_not_those_sent_never_get_the_name(lab: Lab, image: Path) -> None:
     part = f".spoilt.sif.{sha(image)[:16]}.part"
     lab.ssh("n1", f"head -c 1000000 /dev/zero >{part}")
     code, said, err = push(lab, image, "n1", "--to", "spoilt.sif")
@@ -156,9 +156,7 @@ def test_bytes_that_are_not_those_sent_never_get_the_name(lab: Lab, image: Path)
     assert lab.ssh("n1", f"ls spoilt.sif {part}").stdout == ""
 
 
-def test_another_image_of_that_name_stays_until_it_may_be_replaced(
-    lab: Lab, image: Path
-) -> None:
+def test_another_image_of_that_name_stays_until_it_may_be_replaced(lab: Lab, image: Path) -> None:
     lab.ssh("n3", "printf other >other.sif")
     refused, said, _ = push(lab, image, "n[1,3]", "--to", "other.sif")
     kept = lab.ssh("n3", "cat other.sif").stdout
@@ -170,14 +168,12 @@ def test_another_image_of_that_name_stays_until_it_may_be_replaced(
     assert on_node(lab, "n3", "other.sif") == sha(image)
 
 
-def test_a_node_without_room_says_so_and_the_others_get_it(
-    lab: Lab, image: Path
-) -> None:
+def test_a_node_without_room_says_so_and_the_others_get_it(lab: Lab, image: Path) -> None:
     pid = (lab.folder / "n2" / "unshare.pid").read_text().strip()
     inside = f"nsenter -t $(cat /proc/{pid}/task/{pid}/children) -m"
     lab.ssh("n2", "mkdir -p ~/small")
     lab.ssh("n1", "mkdir -p ~/small")
-    lab.as_root(["sh", "-c", f"{inside} mount -t tmpfs -o size=8m,mode=1777 tmpfs /run/home/small"])  # fmt: skip
+    lab.as_root(["sh", "-c", f"{inside} mount -t tmpfs -o size=8m,mode=1777 tmpfs /run/home/small"])
     try:
         code, said, _ = push(lab, image, "n[1-2]", "--to", "small/a.sif")
     finally:
@@ -198,21 +194,17 @@ def test_a_node_that_is_cut_off_fails_alone(lab: Lab, image: Path) -> None:
     assert on_node(lab, "n1", "alone.sif") == sha(image)
 
 
-def test_a_launch_copies_the_image_from_a_node_to_those_that_lack_it(
-    lab: Lab, image: Path
-) -> None:
+def test_a_launch_copies_the_image_from_a_node_to_those_that_lack_it(lab: Lab, image: Path) -> None:
     push(lab, image, "n2", "--to", "launch.sif")
     done = run(lab, "launch.sif")
 
     assert done.returncode == 0, done.stderr
-    assert sorted(line.split()[-1] for line in done.stdout.splitlines()) == ["n1", "n2", "n3"]  # fmt: skip
+    assert sorted(line.split()[-1] for line in done.stdout.splitlines()) == ["n1", "n2", "n3"]
     assert [on_node(lab, n, "launch.sif") for n in lab.nodes] == [sha(image)] * 3
     assert "launch.sif: 20 MiB of 20 MiB to n[1,3]" in done.stderr
 
 
-def test_a_launch_copies_an_image_that_lies_beside_the_job_file(
-    lab: Lab, image: Path
-) -> None:
+def test_a_launch_copies_an_image_that_lies_beside_the_job_file(lab: Lab, image: Path) -> None:
     (image.parent / "beside.sif").write_bytes(b"x" * 5000)
     done = run(lab, "beside.sif", workdir="/tmp")
 
@@ -234,7 +226,7 @@ def test_the_atlas_names_the_nodes_of_each_version(lab: Lab) -> None:
         lab.ssh(node, f"printf {'old' if node == 'n1' else 'new'} >atlas.sif")
     where = str(lab.cluster_file())
     told = lab.rankdeck("-c", where, "images", "--image", "atlas.sif")
-    some = lab.rankdeck("-c", where, "images", "n[2-3]", "--image", "atlas.sif", "--json")  # fmt: skip
+    some = lab.rankdeck("-c", where, "images", "n[2-3]", "--image", "atlas.sif", "--json")
     shape = json.loads(some.stdout)["images"][0]
 
     assert told.returncode == 1

@@ -54,13 +54,9 @@ def need_mpi() -> None:
 
 def test_the_lens_names_the_rank_that_hangs(console: Console) -> None:
     need_mpi()
-    if not shutil.which(
-        "py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    ):
+    if not shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"):
         pytest.skip("needs py-spy (pip install py-spy)")
-    (started,) = console.objects(
-        "run", "hang-rank2", "--detach", "--set", "env.HANG_AFTER=2"
-    )
+    (started,) = console.objects("run", "hang-rank2", "--detach", "--set", "env.HANG_AFTER=2")
     deadline = time.monotonic() + 60
     while True:
         (found,) = console.objects("inspect", started["job"])
@@ -123,9 +119,7 @@ def test_a_failure_is_explained_and_a_report_holds_all_but_secrets(
 
 def test_a_launcher_that_fails_before_any_rank_is_explained(console: Console) -> None:
     need_mpi()
-    (ended,) = console.objects(
-        "run", console.file("missing.yaml", MISSING), "--no-preflight"
-    )
+    (ended,) = console.objects("run", console.file("missing.yaml", MISSING), "--no-preflight")
 
     assert ended["state"] == "failed"
     failure = ended["first_failure"]
@@ -153,9 +147,7 @@ def launched(console: Console, job: str, *options: str) -> tuple[int, list[str]]
     )
 
 
-def test_the_exported_script_of_an_mpi_job_gives_the_same(
-    console: Console, need
-) -> None:
+def test_the_exported_script_of_an_mpi_job_gives_the_same(console: Console, need) -> None:
     need("ssh")
     need_mpi()
 
@@ -176,9 +168,7 @@ def test_the_exported_script_of_plain_ranks_gives_the_same_and_fails_the_same(
     assert exported(console, job)[0] == 7
 
 
-def test_an_exported_script_that_is_interrupted_leaves_nothing(
-    console: Console, need
-) -> None:
+def test_an_exported_script_that_is_interrupted_leaves_nothing(console: Console, need) -> None:
     need("ssh")
     job = console.file(
         "long.yaml",
@@ -188,9 +178,7 @@ def test_an_exported_script_that_is_interrupted_leaves_nothing(
     console.run("export-script", job, "--output", str(script))
     (mark,) = set(re.findall(r"RANKDECK_JOB=(long-\S+) ", script.read_text()))
 
-    with subprocess.Popen(
-        ["sh", str(script)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(["sh", str(script)], stdout=subprocess.PIPE, text=True) as process:
         for _ in range(4):
             assert process.stdout.readline() == "here\n"
         process.send_signal(signal.SIGTERM)

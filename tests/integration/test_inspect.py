@@ -28,9 +28,7 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
     (tmp_path / "rank.0/out").write_text("step 1\nstep 2\n")
     (tmp_path / "wait.py").write_text(WAITER)
     env = {**os.environ, "RANKDECK_JOB": "look-1", "RANKDECK_NODE": "n1"}
-    with subprocess.Popen(
-        [sys.executable, str(tmp_path / "wait.py")], env=env
-    ) as program:
+    with subprocess.Popen([sys.executable, str(tmp_path / "wait.py")], env=env) as program:
         event = {"seq": 0, "at": 1.0, "kind": "started", "rank": 0, "pid": program.pid}
         (tmp_path / "events").write_text(json.dumps(event) + "\n")
         try:
@@ -45,9 +43,9 @@ def asleep(folder: RunFolder) -> dict:
     while True:
         answer = inspection.inspect(folder)
         (row,) = answer["ranks"]
-        if row["state"] == "S" and "sleep" in row["wchan"] + str(
-            row["stacks"]
-        ) + "sleep" * (row["cpu"] == 0):
+        if row["state"] == "S" and "sleep" in row["wchan"] + str(row["stacks"]) + "sleep" * (
+            row["cpu"] == 0
+        ):
             return {**row, "answer": answer}
         assert time.monotonic() < deadline, row
 
@@ -90,9 +88,7 @@ class Ras(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         asked = [self.rfile.readline().decode().strip() for _ in range(3)]
         if asked == ["CLIENT PROTOCOL 2", "TIMEOUT 2", "VERBOSE STATUS"]:
-            self.wfile.write(
-                b"SERVER PROTOCOL 2\nOK\nJob summary\n  Missing: rank 2\x1b[2J\n"
-            )
+            self.wfile.write(b"SERVER PROTOCOL 2\nOK\nJob summary\n  Missing: rank 2\x1b[2J\n")
 
 
 def test_nccl_ras_is_asked_where_it_listens(monkeypatch) -> None:

@@ -20,8 +20,7 @@ console = test_main_path.console
 MOMENTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 """Seconds after `starting on` in which the console is killed."""
 KILLS = [
-    (moment, (signal.SIGKILL, signal.SIGHUP)[place % 2])
-    for place, moment in enumerate(MOMENTS)
+    (moment, (signal.SIGKILL, signal.SIGHUP)[place % 2]) for place, moment in enumerate(MOMENTS)
 ]
 LASTS = """
 job: {name}
@@ -55,12 +54,8 @@ def running(name: str) -> set[str]:
     return {job for job in found if job.startswith(f"{name}-")}
 
 
-def check_known_and_ended(
-    console: Console, name: str, codes: tuple[int, ...] = (0,)
-) -> None:
-    known: list[dict[str, Any]] = [
-        job for job in console.objects("jobs") if job["name"] == name
-    ]
+def check_known_and_ended(console: Console, name: str, codes: tuple[int, ...] = (0,)) -> None:
+    known: list[dict[str, Any]] = [job for job in console.objects("jobs") if job["name"] == name]
     assert {job["job"] for job in known} >= running(name)
     for job in known:
         report = console.run("cancel", job["job"])

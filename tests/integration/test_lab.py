@@ -70,9 +70,7 @@ def test_a_cut_node_is_silent_until_it_is_mended(lab: Lab) -> None:
 
 
 def test_a_crashed_node_loses_its_processes_and_boots_again(lab: Lab) -> None:
-    lab.ssh(
-        "n3", "touch ~/kept; MARK=crash setsid sleep 60 >/dev/null 2>&1 </dev/null &"
-    )
+    lab.ssh("n3", "touch ~/kept; MARK=crash setsid sleep 60 >/dev/null 2>&1 </dev/null &")
     assert lab.processes("n3", "MARK=crash") == 1
 
     lab.crash("n3")
@@ -125,9 +123,7 @@ def test_a_lab_comes_and_goes_without_a_trace(tmp_path: Path) -> None:
     one.down()
 
     assert time.monotonic() - began < 10
-    running = subprocess.run(
-        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
-    )
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(tmp_path) not in running.stdout
 
 

@@ -165,9 +165,7 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
         "command: [sh, -c, 'i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done']\n"
     )
     with operator.start("run", file, "--json", "--no-preflight") as watcher:
-        wait_until(
-            lambda: operator.lab.processes("n2", "line $i") > 0, 40, "the job on n2"
-        )
+        wait_until(lambda: operator.lab.processes("n2", "line $i") > 0, 40, "the job on n2")
         operator.lab.cut("n2")
         time.sleep(4)  # long enough for output to pile up on the node
         operator.lab.mend("n2")
@@ -182,16 +180,12 @@ def test_a_cut_link_loses_no_line(operator: Operator) -> None:
 def runs(operator: Operator, name: str) -> bool:
     ours = (job for job in operator.objects("jobs") if job["name"] == name)
     return any(
-        rank["state"] == "running" and rank["node"] == "n3"
-        for job in ours
-        for rank in job["ranks"]
+        rank["state"] == "running" and rank["node"] == "n3" for job in ours for rank in job["ranks"]
     )
 
 
 def test_a_crashed_node_stops_the_others(operator: Operator) -> None:
-    with operator.start(
-        "run", operator.job_file(SLEEPERS), "--json", "--no-preflight"
-    ) as watcher:
+    with operator.start("run", operator.job_file(SLEEPERS), "--json", "--no-preflight") as watcher:
         # Not by its processes: those are there before the console knows that all has started.
         wait_until(lambda: runs(operator, "sleepers"), 40, "the job on n3")
         operator.lab.crash("n3")

@@ -58,9 +58,7 @@ def planned(session: Session, created: float = 0.0) -> Plan:
 async def without(found: Nodes, name: str) -> Cluster:
     """The cluster, one node of which does not answer."""
     await found.sshd[name].stop()
-    return replace(
-        found.cluster, access=replace(found.cluster.access, connect_limit=0.5)
-    )
+    return replace(found.cluster, access=replace(found.cluster.access, connect_limit=0.5))
 
 
 async def test_a_job_is_in_the_history_before_anything_runs_on_a_node(

@@ -34,9 +34,7 @@ def agent(config):
     return aiomqtt.Client(config["host"], config["port"], timeout=5, **login)
 
 
-async def test_an_agent_with_its_configuration_is_heard_through_the_private_broker() -> (
-    None
-):
+async def test_an_agent_with_its_configuration_is_heard_through_the_private_broker() -> None:
     site = cluster()
     fleet = Fleet(site)
     async with open_link(site, fleet) as link:
@@ -114,8 +112,7 @@ async def test_a_wrong_password_is_a_sentence_and_not_a_crash(monkeypatch) -> No
             await until(lambda: link.trouble)
 
     assert (
-        link.trouble
-        == f"the broker at 127.0.0.1:{broker.port} refuses the user name or password"
+        link.trouble == f"the broker at 127.0.0.1:{broker.port} refuses the user name or password"
     )
 
 
@@ -127,9 +124,7 @@ async def test_an_unreachable_broker_is_a_sentence_and_is_tried_again(
         port = free.getsockname()[1]
     broker = PrivateBroker(lambda name, payload: None, "lab")
     monkeypatch.setenv("LAB_MQTT", broker.reader()[1])
-    site = cluster(
-        Broker(host="127.0.0.1", port=port, username="reader", password_env="LAB_MQTT")
-    )
+    site = cluster(Broker(host="127.0.0.1", port=port, username="reader", password_env="LAB_MQTT"))
     fleet = Fleet(site)
     async with open_link(site, fleet) as link:
         await until(lambda: link.trouble)
@@ -200,9 +195,7 @@ async def mosquitto(tmp_path):
     (tmp_path / "m.conf").write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\ncertfile {cert}\nkeyfile {key}\nuser root\n"
     )
-    process = await asyncio.create_subprocess_exec(
-        "mosquitto", "-c", str(tmp_path / "m.conf")
-    )
+    process = await asyncio.create_subprocess_exec("mosquitto", "-c", str(tmp_path / "m.conf"))
     yield port, str(cert)
     process.terminate()
     await process.wait()
@@ -210,9 +203,7 @@ async def mosquitto(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
-async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(
-    mosquitto, tmp_path
-) -> None:
+async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(mosquitto, tmp_path) -> None:
     port, ca_file = mosquitto
     (tmp_path / "pw").write_text("secret\n")
     broker = Broker(
@@ -290,10 +281,10 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
         fleet = Fleet(site)
         client = aiomqtt.Client("127.0.0.1", port, timeout=10)
         async with client:
-            await client.publish(topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1)  # fmt: skip
+            await client.publish(topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1)
             async with open_link(site, fleet) as link:
                 await until(lambda: link.intake.refused)
-                await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE), qos=1)  # fmt: skip
+                await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE), qos=1)
                 await until(lambda: fleet.node("n1").heard_s() is not None)
 
     assert (link.trouble, link.intake.refused) == ("", {"n2": 1})

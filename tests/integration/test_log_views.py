@@ -78,7 +78,9 @@ def test_the_merged_log_has_every_line_of_every_rank_in_its_order(
             seen[rank].append(int(number))
 
     expected = [n for n in range(LINES) if n != 77]
-    assert {rank: numbers == expected for rank, numbers in seen.items()} == dict.fromkeys("012345", True)  # fmt: skip
+    assert {rank: numbers == expected for rank, numbers in seen.items()} == dict.fromkeys(
+        "012345", True
+    )
 
 
 def test_the_difference_is_where_it_is(console: Console) -> None:

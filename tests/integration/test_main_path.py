@@ -53,17 +53,12 @@ class Console:
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, err = process.communicate()
-                pytest.fail(
-                    f"rankdeck {arguments} did not end:\n{out[-3000:]}\n{err[-3000:]}"
-                )
+                pytest.fail(f"rankdeck {arguments} did not end:\n{out[-3000:]}\n{err[-3000:]}")
         assert "Traceback" not in err, err
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def objects(self, *arguments: str) -> list[dict[str, Any]]:
-        return [
-            json.loads(line)
-            for line in self.run(*arguments, "--json").stdout.splitlines()
-        ]
+        return [json.loads(line) for line in self.run(*arguments, "--json").stdout.splitlines()]
 
     def job(self, job_id: str) -> dict[str, Any]:
         (found,) = [job for job in self.objects("jobs") if job["job"] == job_id]
@@ -88,9 +83,7 @@ class Console:
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     console = Console(tmp_path_factory.mktemp("main"))
     bare = [sys.executable, "-m", "rankdeck", "demo"]
-    subprocess.run(
-        [*bare, "up"], env=console.env, check=True, capture_output=True, timeout=60
-    )
+    subprocess.run([*bare, "up"], env=console.env, check=True, capture_output=True, timeout=60)
     try:
         yield console
     finally:
@@ -109,9 +102,7 @@ def left_of(job_id: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if folder.name.isdigit() and wanted in (
-                folder / "environ"
-            ).read_bytes().split(b"\0"):
+            if folder.name.isdigit() and wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found
 
@@ -175,16 +166,12 @@ def test_the_first_failure_is_the_rank_that_failed(console: Console) -> None:
 
 
 def test_a_job_outlives_its_console_and_no_line_is_lost(console: Console) -> None:
-    file = console.file(
-        "count.yaml", PLAIN.format(count=60, pause="sleep 0.1", end="exit 0")
-    )
+    file = console.file("count.yaml", PLAIN.format(count=60, pause="sleep 0.1", end="exit 0"))
     with console.start("run", file, "--json") as watcher:
         assert watcher.stdout is not None
         first = json.loads(watcher.stdout.readline())
         watcher.send_signal(signal.SIGKILL)
-    job_id = next(
-        job["job"] for job in console.objects("jobs") if job["name"] == "counting"
-    )
+    job_id = next(job["job"] for job in console.objects("jobs") if job["name"] == "counting")
 
     assert first
     job = console.wait_for(job_id, "done")
@@ -246,9 +233,7 @@ abort: {enabled: true, countdown: 1}
     assert job["ranks"][0]["state"] == "cancelled"
     assert not left_of(job["job"])
     files = list(console.folder.rglob(f"jobs/{job['job']}/*/events"))
-    events = [
-        json.loads(row) for file in files for row in file.read_text().splitlines()
-    ]
+    events = [json.loads(row) for file in files for row in file.read_text().splitlines()]
     assert {event["by"] for event in events if event["kind"] == "cancel"} == {"abort"}
 
 
@@ -311,9 +296,7 @@ def quiet_job(console: Console) -> Iterator[str]:
         console.run("cancel", job["job"])
 
 
-@pytest.mark.parametrize(
-    "verb", [["attach"], ["logs", "--follow"], ["logs", "--follow", "--json"]]
-)
+@pytest.mark.parametrize("verb", [["attach"], ["logs", "--follow"], ["logs", "--follow", "--json"]])
 def test_a_verb_whose_reader_has_gone_ends_and_the_job_goes_on(
     console: Console, quiet_job: str, verb: list[str]
 ) -> None:

@@ -61,17 +61,11 @@ def look(lab: Lab, job: dict[str, Any], **cluster: Any) -> dict[str, Any]:
 
 
 def troubles(said: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [
-        (f["level"], f["check"], f["node"])
-        for f in said["findings"]
-        if f["level"] != "ok"
-    ]
+    return [(f["level"], f["check"], f["node"]) for f in said["findings"] if f["level"] != "ok"]
 
 
 def of(said: dict[str, Any], check: str) -> dict[str, Any]:
-    (finding,) = [
-        f for f in said["findings"] if f["check"] == check and f["level"] != "ok"
-    ]
+    (finding,) = [f for f in said["findings"] if f["check"] == check and f["level"] != "ok"]
     return finding
 
 
@@ -267,7 +261,9 @@ def test_every_rank_zero_of_one_is_caught_and_the_fix_works(lab: Lab) -> None:
 
 @contextmanager
 def taken(lab: Lab, node: str, port: int) -> Iterator[None]:
-    listen = f'import socket,time; s=socket.socket(); s.bind(("",{port})); s.listen(); time.sleep(100)'
+    listen = (
+        f'import socket,time; s=socket.socket(); s.bind(("",{port})); s.listen(); time.sleep(100)'
+    )
     lab.ssh(node, f"setsid {sys.executable} -c '{listen}' >/dev/null 2>&1 </dev/null &")
     deadline = time.monotonic() + 20
     while lab.ssh(node, f"bash -c '</dev/tcp/127.0.0.1/{port}'").returncode:
@@ -319,12 +315,12 @@ def test_a_pair_that_cannot_connect_is_named(lab: Lab) -> None:
 
 def test_a_node_that_nobody_reaches_is_named_once(lab: Lab) -> None:
     for node in ("n1", "n2"):
-        lab.as_root(["ip", "-n", node, "route", "add", "prohibit", f"{lab.address('n3')}/32"])  # fmt: skip
+        lab.as_root(["ip", "-n", node, "route", "add", "prohibit", f"{lab.address('n3')}/32"])
     try:
         said = look(lab, PLAIN)
     finally:
         for node in ("n1", "n2"):
-            lab.as_root(["ip", "-n", node, "route", "del", "prohibit", f"{lab.address('n3')}/32"])  # fmt: skip
+            lab.as_root(["ip", "-n", node, "route", "del", "prohibit", f"{lab.address('n3')}/32"])
 
     assert ("bad", "connect", "n3") in troubles(said)
 
@@ -338,26 +334,28 @@ def test_an_mtu_that_differs_is_told(lab: Lab) -> None:
     assert "1400 on n3" in of(said, "mtu")["text"]
 
 
-def test_large_packets_that_vanish_on_the_way_are_told(
-    lab: Lab, need: Callable[..., None]
-) -> None:
+def test_large_packets_that_vanish_on_the_way_are_told(lab: Lab, need: Callable[..., None]) -> None:
     need("ethtool")
     for node in ("n1", "n2"):
         lab.as_root(["ip", "-n", node, "link", "set", "eth0", "mtu", "9000"])
-        lab.as_root(["ip", "netns", "exec", node, "ethtool", "-K", "eth0", "tso", "off", "gso", "off"])  # fmt: skip
+        lab.as_root(
+            ["ip", "netns", "exec", node, "ethtool", "-K", "eth0", "tso", "off", "gso", "off"]
+        )
     try:
         said = look(lab, PLAIN)
     finally:
         for node in ("n1", "n2"):
             lab.as_root(["ip", "-n", node, "link", "set", "eth0", "mtu", "1500"])
-            lab.as_root(["ip", "netns", "exec", node, "ethtool", "-K", "eth0", "tso", "on", "gso", "on"])  # fmt: skip
+            lab.as_root(
+                ["ip", "netns", "exec", node, "ethtool", "-K", "eth0", "tso", "on", "gso", "on"]
+            )
 
     assert ("bad", "mtu", "n[1-2]") in troubles(said)
 
 
 def test_a_name_that_one_node_does_not_know_is_named(lab: Lab) -> None:
     content = yaml.safe_load(lab.cluster_file().read_text())
-    nodes = [{k: v for k, v in node.items() if k != "address"} for node in content["nodes"]]  # fmt: skip
+    nodes = [{k: v for k, v in node.items() if k != "address"} for node in content["nodes"]]
     empty = lab.folder / "empty-hosts"
     empty.write_text("127.0.0.1 localhost\n")
     in_node(lab, "n2", f"mount --bind {empty} /etc/hosts")
@@ -366,7 +364,7 @@ def test_a_name_that_one_node_does_not_know_is_named(lab: Lab) -> None:
     finally:
         in_node(lab, "n2", "mount --bind /run/lab/hosts /etc/hosts")
 
-    assert {row for row in troubles(said) if row[1] == "names"} == {("bad", "names", "n2")}  # fmt: skip
+    assert {row for row in troubles(said) if row[1] == "names"} == {("bad", "names", "n2")}
 
 
 def test_an_interface_that_is_not_there_is_named(lab: Lab) -> None:
@@ -427,7 +425,7 @@ def test_an_image_that_one_node_lacks_will_be_copied(lab: Lab) -> None:
 
 def test_a_sandbox_folder_that_differs_is_told(lab: Lab) -> None:
     for node in lab.nodes:
-        lab.ssh(node, f"mkdir -p ~/box/bin; printf {'xx' if node == 'n1' else 'x'} >~/box/bin/app")  # fmt: skip
+        lab.ssh(node, f"mkdir -p ~/box/bin; printf {'xx' if node == 'n1' else 'x'} >~/box/bin/app")
     (finding,) = about_image(look(lab, boxed("box")))
 
     assert finding["level"] == "bad"

@@ -20,9 +20,7 @@ from rankdeck.demo import cluster
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(
-        not shutil.which("prometheus"), reason="prometheus is not installed"
-    ),
+    pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 90.0
@@ -107,17 +105,11 @@ def test_prometheus_takes_in_every_node_with_its_own_name(demo, tmp_path) -> Non
     with exporting(demo) as (process, url):
         target = url.removeprefix("http://").removesuffix("/metrics")
         with prometheus(tmp_path, target) as port:
-            loads = until(
-                lambda: query(port, "node_load1"), lambda found: len(found) == 3
-            )
+            loads = until(lambda: query(port, "node_load1"), lambda found: len(found) == 3)
             # Counters are counters to it: two scrapes make a rate.
             received = until(
-                lambda: query(
-                    port, "sum(rate(node_cpu_seconds_total[20s])) by (instance)"
-                ),
-                lambda found: (
-                    len(found) == 3 and all(float(s["value"][1]) > 0 for s in found)
-                ),
+                lambda: query(port, "sum(rate(node_cpu_seconds_total[20s])) by (instance)"),
+                lambda found: len(found) == 3 and all(float(s["value"][1]) > 0 for s in found),
             )
             gpus = query(port, 'DCGM_FI_DEV_GPU_UTIL{simulated="1"}')
             wellbeing = query(port, 'up{job="rankdeck"}')

@@ -37,11 +37,11 @@ def digests(who: Operator, runtime: str, image: str) -> dict[str, str]:
     (said,) = who.objects("images", "n[1-2]", "--image", image, "--runtime", runtime)
     (one,) = said["images"]
     assert one["runtime"] == runtime
-    return {n: row["digest"] for n, row in one["nodes"].items() if row["kind"] == "store"}  # fmt: skip
+    return {n: row["digest"] for n, row in one["nodes"].items() if row["kind"] == "store"}
 
 
 def hello(runtime: str, image: str, **more: Any) -> dict[str, Any]:
-    command = ["python3", "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"]  # fmt: skip
+    command = ["python3", "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"]
     box = {"runtime": runtime, "image": image}
     return {"launch": "mpi", "command": command, "container": box, **more}
 
@@ -58,11 +58,13 @@ def test_a_launch_brings_a_sif_to_the_node_that_lacks_it_and_runs_it(
     both = [user.on(n, "sha256sum <app.sif") for n in ("n1", "n2")]
     assert both[0] == both[1]
     (said,) = user.objects("images", "n[1-2]", "--image", "app.sif")
-    assert {row["digest"] for row in said["images"][0]["nodes"].values()} == {both[0].split()[0]}  # fmt: skip
+    assert {row["digest"] for row in said["images"][0]["nodes"].values()} == {both[0].split()[0]}
 
 
 def test_a_sif_is_pushed_and_runs(user: Operator) -> None:
-    (said,) = user.objects("images", "push", str(IMAGES / "mpi5.sif"), "n[1-2]", "--to", "box/a.sif")  # fmt: skip
+    (said,) = user.objects(
+        "images", "push", str(IMAGES / "mpi5.sif"), "n[1-2]", "--to", "box/a.sif"
+    )
     job = user.run(**hello("apptainer", "box/a.sif"))
 
     assert said["nodes"] == ["n1", "n2"]
@@ -86,9 +88,7 @@ def test_a_launch_brings_an_image_from_store_to_store_and_runs_it(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_archive_is_pushed_into_the_stores(
-    user: Operator, archive: str, engine: str
-) -> None:
+def test_an_archive_is_pushed_into_the_stores(user: Operator, archive: str, engine: str) -> None:
     for node in ("n1", "n2"):
         user.on(node, f"{engine} rmi -f {OCI}")
     (said,) = user.objects("images", "push", archive, "n[1-2]", "--runtime", engine)
@@ -104,7 +104,18 @@ def test_what_is_no_archive_is_refused_by_the_store(
 ) -> None:
     wrong = Path(archive).with_name("wrong.tar")
     wrong.write_bytes(b"no archive" * 1000)
-    done = user.lab.rankdeck("-c", user.file, "images", "push", str(wrong), "n1", "--runtime", engine, "--json", limit=LIMIT)  # fmt: skip
+    done = user.lab.rankdeck(
+        "-c",
+        user.file,
+        "images",
+        "push",
+        str(wrong),
+        "n1",
+        "--runtime",
+        engine,
+        "--json",
+        limit=LIMIT,
+    )
 
     assert done.returncode == 1
     assert set(json.loads(done.stdout)["failed"]) == {"n1"}
@@ -120,9 +131,11 @@ def test_two_images_of_one_name_are_refused_with_both_digests(
         user.on(node, make, 120)
     found = digests(user, engine, "local/two")
     file = user.lab.folder / "two.yaml"
-    file.write_text(json.dumps({"job": "two", "nodes": 2, "ranks_per_node": 1, **hello(engine, "local/two")}))  # fmt: skip
+    file.write_text(
+        json.dumps({"job": "two", "nodes": 2, "ranks_per_node": 1, **hello(engine, "local/two")})
+    )
 
-    done = user.lab.rankdeck("-c", user.file, "run", str(file), "--no-preflight", limit=LIMIT)  # fmt: skip
+    done = user.lab.rankdeck("-c", user.file, "run", str(file), "--no-preflight", limit=LIMIT)
 
     assert done.returncode != 0
     assert "different versions" in done.stderr

@@ -25,9 +25,7 @@ def test_the_nodes_have_two_versions_of_open_mpi(root_lab: RootLab) -> None:
 @pytest.mark.parametrize(
     ("image", "version"), [(SIF, "5.0"), (SANDBOX, "5.0"), (OLD_SANDBOX, "4.1")]
 )
-def test_an_ordinary_user_enters_every_image(
-    root_lab: RootLab, image: str, version: str
-) -> None:
+def test_an_ordinary_user_enters_every_image(root_lab: RootLab, image: str, version: str) -> None:
     said = root_lab.ssh("n2", f"apptainer exec {image} sh -c 'mpirun --version; id -u'")
 
     assert f"(Open MPI) {version}" in said.stdout, said.stderr

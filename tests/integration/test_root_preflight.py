@@ -32,7 +32,7 @@ def podman(user: Operator, root: Operator) -> Operator:
     return load(user, "podman", people.archive(root))
 
 
-def look(who: Operator, image: str, runtime: str = "apptainer", **spec: object) -> dict[str, Any]:  # fmt: skip
+def look(who: Operator, image: str, runtime: str = "apptainer", **spec: object) -> dict[str, Any]:
     """What `preflight --json` says of a job in this image."""
     job = {
         "job": "looked-at", "launch": "mpi", "nodes": 2, "ranks_per_node": 1, "command": ["python3", "-c", "1"],
@@ -40,7 +40,7 @@ def look(who: Operator, image: str, runtime: str = "apptainer", **spec: object) 
     }  # fmt: skip
     file = who.lab.folder / "looked-at.yaml"
     file.write_text(yaml.safe_dump(job))
-    done = who.lab.rankdeck("-c", who.file, "preflight", str(file), "--json", limit=LIMIT)  # fmt: skip
+    done = who.lab.rankdeck("-c", who.file, "preflight", str(file), "--json", limit=LIMIT)
     assert done.stdout, done.stderr
     said: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if said["ready"] else 2)
@@ -48,11 +48,11 @@ def look(who: Operator, image: str, runtime: str = "apptainer", **spec: object) 
 
 
 def troubles(said: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [(f["level"], f["check"], f["node"]) for f in said["findings"] if f["level"] != "ok"]  # fmt: skip
+    return [(f["level"], f["check"], f["node"]) for f in said["findings"] if f["level"] != "ok"]
 
 
 def of(said: dict[str, Any], check: str) -> dict[str, Any]:
-    (finding,) = [f for f in said["findings"] if f["check"] == check and f["level"] != "ok"]  # fmt: skip
+    (finding,) = [f for f in said["findings"] if f["check"] == check and f["level"] != "ok"]
     return finding
 
 
@@ -60,7 +60,7 @@ def of(said: dict[str, Any], check: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("image", [SIF, SANDBOX])
-def test_a_good_job_in_a_container_has_nothing_against_it(user: Operator, image: str) -> None:  # fmt: skip
+def test_a_good_job_in_a_container_has_nothing_against_it(user: Operator, image: str) -> None:
     said = look(user, image, nodes=3)
 
     assert troubles(said) == []
@@ -69,7 +69,7 @@ def test_a_good_job_in_a_container_has_nothing_against_it(user: Operator, image:
 
 
 @pytest.mark.parametrize("launch", ["plain", "tensorflow"])
-def test_a_good_job_without_mpi_is_tried_on_every_node(user: Operator, launch: str) -> None:  # fmt: skip
+def test_a_good_job_without_mpi_is_tried_on_every_node(user: Operator, launch: str) -> None:
     said = look(user, SIF, launch=launch, nodes=3)
 
     assert troubles(said) == []
@@ -117,7 +117,7 @@ def test_versions_that_differ_and_work_are_told(user: Operator, image: str) -> N
 
 
 @pytest.mark.parametrize("launch", ["mpi", "plain"])
-def test_a_node_without_the_runtime_is_named(user: Operator, root: Operator, launch: str) -> None:  # fmt: skip
+def test_a_node_without_the_runtime_is_named(user: Operator, root: Operator, launch: str) -> None:
     root.on("n2", "mv /usr/bin/apptainer /usr/bin/away")
     try:
         said = look(user, SANDBOX, launch=launch)
@@ -128,7 +128,7 @@ def test_a_node_without_the_runtime_is_named(user: Operator, root: Operator, lau
     assert "no `apptainer`" in of(said, "program")["text"]
 
 
-def test_a_node_where_the_runtime_does_not_start_is_named(user: Operator, root: Operator) -> None:  # fmt: skip
+def test_a_node_where_the_runtime_does_not_start_is_named(user: Operator, root: Operator) -> None:
     root.on("n3", f"chmod 0600 {STARTER}")
     try:
         plain = look(user, SANDBOX, launch="plain", nodes=3)

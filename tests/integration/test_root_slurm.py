@@ -12,9 +12,7 @@ from tests.support.lab.root import OLD_SANDBOX, SIF, slurm
 from tests.support.lab.root.people import Operator, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
-SITE = next(
-    (path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None
-)
+SITE = next((path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None)
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
 CLUSTER = """\
 cluster: site
@@ -56,9 +54,7 @@ class Ran:
         assert planned.returncode == 0, planned.stderr
         script = folder / "job.sbatch"
         script.write_text(planned.stdout)
-        said = user.on(
-            "n1", f"cd {folder} && sbatch --wait {script.name}; echo status $?", 120
-        )
+        said = user.on("n1", f"cd {folder} && sbatch --wait {script.name}; echo status $?", 120)
         self.said = said
         self.status = int(said.rpartition("status ")[2])
         self.folder = max(folder.glob("rankdeck-submitted-*/"), key=lambda p: p.name)
@@ -135,8 +131,7 @@ def test_torchrun_trains_on_both_nodes(user: Operator) -> None:
         [rows[-4:] for rows in ran.lines("err").values()],
     )
     written = "\n".join(
-        path.read_text()
-        for path in [*ran.folder.rglob("stdout.log"), *ran.folder.glob("*.out")]
+        path.read_text() for path in [*ran.folder.rglob("stdout.log"), *ran.folder.glob("*.out")]
     )
     for rank in range(4):
         assert f"rank {rank} of 4 on n{1 + rank // 2}, cpu, gloo" in written
@@ -152,9 +147,7 @@ def states(job: dict[str, Any]) -> list[tuple[str, int | None]]:
 def test_a_launch_shows_where_slurm_put_the_ranks_and_who_failed_first(
     user: Operator,
 ) -> None:
-    command = (
-        'echo "rank $SLURM_PROCID"; sleep 1; [ $SLURM_PROCID != 2 ] || exit 7; sleep 60'
-    )
+    command = 'echo "rank $SLURM_PROCID"; sleep 1; [ $SLURM_PROCID != 2 ] || exit 7; sleep 60'
 
     job = user.run("--no-preflight", launch="plain", command=["sh", "-c", command])
 
@@ -178,9 +171,7 @@ def test_mpi_is_launched_in_images(user: Operator) -> None:
     )
 
     assert states(mpi) == [("n1", 0), ("n1", 0), ("n2", 0), ("n2", 0)], mpi
-    assert user.lines(mpi["job"]) == [
-        f"rank {r} of 4 on n{1 + r // 2} sum 6" for r in range(4)
-    ]
+    assert user.lines(mpi["job"]) == [f"rank {r} of 4 on n{1 + r // 2} sum 6" for r in range(4)]
 
 
 def test_torchrun_is_launched_in_images(user: Operator) -> None:
@@ -204,9 +195,7 @@ def test_cancel_takes_the_job_out_of_slurm(user: Operator) -> None:
 
 
 def test_cancel_works_when_nobody_waits_for_slurm_any_more(user: Operator) -> None:
-    job = user.run(
-        "--detach", "--no-preflight", launch="plain", command=["sleep", "600"]
-    )["job"]
+    job = user.run("--detach", "--no-preflight", launch="plain", command=["sleep", "600"])["job"]
     assert eventually(lambda: user.on("n1", "squeue -h -o %t") == "R\n")
     user.on("n3", "pkill -KILL -f 'job [r]un'; pkill -KILL -f '/[s]ubmit'")
 

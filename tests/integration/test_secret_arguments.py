@@ -46,7 +46,7 @@ def install(folder: Path) -> None:
     folder.mkdir()
     for name, (verb, prefix) in VERBS.items():
         program = folder / name
-        program.write_text(RUNTIME.format(python=sys.executable, verb=verb, prefix=prefix))  # fmt: skip
+        program.write_text(RUNTIME.format(python=sys.executable, verb=verb, prefix=prefix))
         program.chmod(0o755)
 
 
@@ -94,9 +94,7 @@ async def test_the_ranks_see_a_variable_and_no_argument_list_does(
             launch=launch,
             nodes=1,
             env={"MARKER": marker, "GO": str(go)},
-            container=None
-            if runtime == "none"
-            else Container(image="img", runtime=runtime),
+            container=None if runtime == "none" else Container(image="img", runtime=runtime),
             mpi=MpiOptions(path=str(MPIRUN)),
             torch=TorchOptions(path=str(TORCHRUN)),
         )

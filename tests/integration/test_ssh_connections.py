@@ -34,9 +34,7 @@ async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_pa
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         words = ("a b", "$HOME", "'\"`", "*", "", "ä")
         result = await c.run("n1", ("printf", "%s|", *words))
-        echoed = await c.run(
-            "n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000
-        )
+        echoed = await c.run("n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000)
 
         assert result.out.decode() == "".join(f"{word}|" for word in words)
         assert (echoed.code, echoed.out, echoed.err) == (
@@ -109,9 +107,7 @@ async def test_a_changed_host_key_is_refused_and_its_line_named(tmp_path):
 
     async with nodes(tmp_path, ["n1"]) as found:
         port = found.sshd["n1"].port
-        other = (
-            asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
-        )
+        other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
         (tmp_path / "known_hosts").write_text(f"# mine\n[127.0.0.1]:{port} {other}")
         error = await failure(found.cluster, never)
 
@@ -123,9 +119,7 @@ async def test_a_changed_host_key_is_refused_and_its_line_named(tmp_path):
 async def test_every_refusal_is_one_sentence(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found:
         cluster = found.cluster
-        asyncssh.generate_private_key("ssh-ed25519").write_private_key(
-            tmp_path / "other"
-        )
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "other")
         (tmp_path / "junk").write_text("no key")
         refused = await failure(with_access(cluster, identity=str(tmp_path / "other")))
         junk = await failure(with_access(cluster, identity=str(tmp_path / "junk")))
@@ -138,9 +132,7 @@ async def test_every_refusal_is_one_sentence(tmp_path):
     assert "No such file" in str(missing)
     assert "refused the connection; is sshd running" in str(closed)
     assert "does not resolve" in str(nameless)
-    assert not any(
-        "\n" in str(error) for error in (refused, junk, missing, closed, nameless)
-    )
+    assert not any("\n" in str(error) for error in (refused, junk, missing, closed, nameless))
 
 
 async def test_a_server_that_says_nothing_is_given_up(tmp_path):
@@ -161,9 +153,7 @@ async def test_a_reverse_tunnel_leads_back_to_us(tmp_path):
 
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         server = await asyncio.start_server(hello, "127.0.0.1", 0)
-        port = await c.reverse_tunnel(
-            "n1", "127.0.0.1", server.sockets[0].getsockname()[1]
-        )
+        port = await c.reverse_tunnel("n1", "127.0.0.1", server.sockets[0].getsockname()[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         heard = await reader.read()
         writer.close()
@@ -210,7 +200,7 @@ async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeyp
 
     class Wanted:
         async def configure(self, _):
-            return {"cluster": "c", "node": "n1", "host": "127.0.0.1", "port": 9, "period": 1.0}  # fmt: skip
+            return {"cluster": "c", "node": "n1", "host": "127.0.0.1", "port": 9, "period": 1.0}
 
         async def superseded(self, _):
             await asyncio.Event().wait()

@@ -15,9 +15,7 @@ from rankdeck.model.job import Launch, MpiOptions, State
 
 pytestmark = pytest.mark.slow
 
-MPIRUN = next(
-    (str(p) for p in [Path(sys.executable).with_name("mpirun")] if p.exists()), ""
-)
+MPIRUN = next((str(p) for p in [Path(sys.executable).with_name("mpirun")] if p.exists()), "")
 
 
 async def test_a_cut_link_loses_no_line_and_doubles_none(tmp_path):
@@ -77,9 +75,7 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
         c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
-            await until(
-                lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
-            )
+            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
             before = time.time()
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
@@ -107,9 +103,7 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
         c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
-            await until(
-                lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING}
-            )
+            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.2)
@@ -119,9 +113,7 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
         assert list(report.unverified) == ["n2"]
         assert report.state is State.LOST
         assert c.state(job).final
-        assert any(
-            "n2: not verified" in trouble for trouble in c.jobs.job(job).troubles
-        )
+        assert any("n2: not verified" in trouble for trouble in c.jobs.job(job).troubles)
         await c.backend.cancel(replace(c.jobs.job(job).plan), 0)
 
 
@@ -130,9 +122,7 @@ async def test_a_rank_of_a_plain_job_cannot_start_a_command_on_another_node(tmp_
     wait = f"until [ -e {done} ]; do sleep 0.05; done"
     ask = f'"/tmp/rankdeck.$RANKDECK_JOB"/launch-agent n2 "touch {mark}"'
     async with console(tmp_path) as c:
-        script = (
-            f'[ "$RANKDECK_RANK" = 0 ] || {{ {wait}; exit 0; }}; {ask}; touch {done}'
-        )
+        script = f'[ "$RANKDECK_RANK" = 0 ] || {{ {wait}; exit 0; }}; {ask}; touch {done}'
         job = await c.launch(script)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))

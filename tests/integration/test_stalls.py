@@ -67,8 +67,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 def busy() -> Iterator[None]:
     """Somebody else computes on the machine, on as many cores as it has."""
     burners = [
-        subprocess.Popen(["sh", "-c", "while :; do :; done"])
-        for _ in range(os.cpu_count() or 2)
+        subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 2)
     ]
     yield
     for burner in burners:

@@ -59,9 +59,7 @@ class Pair:
         del job["ranks_per_node"]
         container = {"runtime": "apptainer", "image": OLD_SANDBOX}
         file = self.lab.folder / f"{sample}.yaml"
-        file.write_text(
-            yaml.safe_dump({**job, "mpi": MPI, "container": container, **changes})
-        )
+        file.write_text(yaml.safe_dump({**job, "mpi": MPI, "container": container, **changes}))
         return str(file)
 
     def output(self, job: str) -> dict[int, list[str]]:

@@ -51,9 +51,7 @@ class Authority:
             ]
         )
         built = self._builder(who, key.public_key(), days)
-        signed = built.add_extension(hosts, critical=False).sign(
-            self._key, hashes.SHA256()
-        )
+        signed = built.add_extension(hosts, critical=False).sign(self._key, hashes.SHA256())
         made = Server(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         made.cert.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         made.key.write_bytes(

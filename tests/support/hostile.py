@@ -14,7 +14,9 @@ numbers = (
     | st.sampled_from([0, 1, -1, 1 << 31, 1 << 53, 1 << 63, 1 << 70, 10**30, 1e308, 1e13, -(1 << 64), 10**400])
 )  # fmt: skip
 """Numbers beyond any range, NaN and infinities among them."""
-deep = st.integers(1, 2000).map(lambda depth: json.loads("[" * min(depth, 900) + "]" * min(depth, 900)))  # fmt: skip
+deep = st.integers(1, 2000).map(
+    lambda depth: json.loads("[" * min(depth, 900) + "]" * min(depth, 900))
+)
 anything = st.recursive(
     st.none() | st.booleans() | numbers | odd_text,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(odd_text, inner, max_size=4),
@@ -26,12 +28,21 @@ anything = st.recursive(
 def table_with(*keys, **known):
     """A JSON object with some of these keys, each mostly with a wrong value; of `known` also right ones."""
     wrong = dict.fromkeys(keys, anything)
-    return st.fixed_dictionaries(
-        {}, optional=wrong | {k: v | anything for k, v in known.items()}
-    )
+    return st.fixed_dictionaries({}, optional=wrong | {k: v | anything for k, v in known.items()})
 
 
-EVENT_KINDS = ("ready", "started", "exited", "process", "ended", "spawn", "answered", "trouble", "cancel", "closed")  # fmt: skip
+EVENT_KINDS = (
+    "ready",
+    "started",
+    "exited",
+    "process",
+    "ended",
+    "spawn",
+    "answered",
+    "trouble",
+    "cancel",
+    "closed",
+)
 FRAME_KINDS = (*EVENT_KINDS, "data", "tail", "activity", "now", "from")
 small = st.integers(-1, 5)
 frames = st.builds(
@@ -46,7 +57,9 @@ frames = st.builds(
 )  # fmt: skip
 """One head of `job follow`; a data frame's bytes are whatever follows."""
 samples = table_with("seq", "at", "values", "absent", "failed", "more")
-hellos = table_with("node", "up", "at", "boot", "agent", "period", "inventory", "simulated", "installed")  # fmt: skip
+hellos = table_with(
+    "node", "up", "at", "boot", "agent", "period", "inventory", "simulated", "installed"
+)
 events = table_with("at", "level", "check", "text", "device")
 """Bodies of telemetry messages."""
 answers = table_with(

@@ -39,9 +39,7 @@ class Console:
         return self.jobs.add(plan, time.time()).id
 
     async def follow(self, job):
-        follower = self.backend.follow(
-            self.jobs.job(job).plan, self.jobs.positions(job)[0]
-        )
+        follower = self.backend.follow(self.jobs.job(job).plan, self.jobs.positions(job)[0])
         self.followers[job] = follower
         async with aclosing(aiter(follower)) as events:
             async for event in events:

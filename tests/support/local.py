@@ -66,9 +66,7 @@ class LocalShell:
         self.channels.append(channel)
         return channel
 
-    async def run(
-        self, node: str, argv, stdin: bytes = b"", limit: float = 30
-    ) -> Result:
+    async def run(self, node: str, argv, stdin: bytes = b"", limit: float = 30) -> Result:
         pieces: list[bytes] = []
         async with asyncio.timeout(limit):
             channel = await self.open(node, argv, pieces.append)

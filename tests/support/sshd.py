@@ -93,8 +93,7 @@ async def nodes(root: Path, names=("n1", "n2"), **node_options):
     for server in servers.values():
         await server.start()
     known = [
-        f"[127.0.0.1]:{s.port} {s.host_key.export_public_key().decode()}"
-        for s in servers.values()
+        f"[127.0.0.1]:{s.port} {s.host_key.export_public_key().decode()}" for s in servers.values()
     ]
     (root / "known_hosts").write_text("".join(known))
     access = Access(

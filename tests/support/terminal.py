@@ -41,9 +41,7 @@ class Terminal:
             self._waiting = (text.encode(), threading.Event())
             self._look()
         if not self._waiting[1].wait(LIMIT):
-            raise TimeoutError(
-                f"no `{text}` in the terminal: {bytes(self._seen[-500:])!r}"
-            )
+            raise TimeoutError(f"no `{text}` in the terminal: {bytes(self._seen[-500:])!r}")
         return time.monotonic() - self.begun
 
     def close(self) -> None:

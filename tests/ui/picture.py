@@ -38,11 +38,7 @@ async def draw() -> str:
 def over(app: RankdeckApp) -> bool:
     """Whether the job that was started is on the screen, and has ended."""
     screen = app.screen
-    return (
-        isinstance(screen, JobScreen)
-        and screen.job is not None
-        and screen.job.state.final
-    )
+    return isinstance(screen, JobScreen) and screen.job is not None and screen.job.state.final
 
 
 def plain_fonts(svg: str) -> str:

@@ -25,9 +25,7 @@ async def test_the_whole_text_reaches_tmux(tmp_path: Path) -> None:
     assert (tmp_path / "in").read_text() == text
 
 
-async def test_a_tmux_that_refuses_or_hangs_is_told_and_ended(
-    tmp_path: Path, monkeypatch
-) -> None:
+async def test_a_tmux_that_refuses_or_hangs_is_told_and_ended(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(clipboard, "WAIT", 0.3)
     refuses = program(tmp_path, "exit 1")
 

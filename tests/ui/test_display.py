@@ -18,9 +18,7 @@ STYLES = [
 ]
 TEXT = st.text(st.sampled_from("abc ●─漢字é"), max_size=WIDTH)
 RUN = st.tuples(TEXT, st.sampled_from(STYLES))
-PIECE = st.tuples(
-    st.integers(0, WIDTH - 1), st.integers(0, HEIGHT - 1), st.lists(RUN, max_size=4)
-)
+PIECE = st.tuples(st.integers(0, WIDTH - 1), st.integers(0, HEIGHT - 1), st.lists(RUN, max_size=4))
 
 
 def screen_of(stream: str) -> list[list[tuple[str, str, str, bool, bool]]]:
@@ -83,11 +81,4 @@ def test_one_changed_digit_is_a_few_bytes() -> None:
     frame = Frame(WIDTH, HEIGHT)
     frame.update([(0, 0, [Segment("CPU   42%  rack 17")])], ColorSystem.TRUECOLOR)
 
-    assert (
-        len(
-            frame.update(
-                [(0, 0, [Segment("CPU   43%  rack 17")])], ColorSystem.TRUECOLOR
-            )
-        )
-        < 12
-    )
+    assert len(frame.update([(0, 0, [Segment("CPU   43%  rack 17")])], ColorSystem.TRUECOLOR)) < 12

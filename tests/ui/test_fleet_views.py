@@ -75,9 +75,7 @@ async def test_names_of_views_are_completed(tmp_path: Path) -> None:
 
 async def test_the_second_key_of_order_decides_among_equals() -> None:
     stage, _ = sample.fleet(4)
-    for node, load, cores in zip(
-        stage.cluster.nodes, (1, 3, 3, 2), (9, 4, 8, 9), strict=True
-    ):
+    for node, load, cores in zip(stage.cluster.nodes, (1, 3, 3, 2), (9, 4, 8, 9), strict=True):
         values = {"cpu.load1": {"": load}, "cpu.cores": {"": cores}}
         stage.fleet.apply(node.name, Sample(99, 1_099.0, values))
     async with console(stage) as (app, pilot):
@@ -85,9 +83,7 @@ async def test_the_second_key_of_order_decides_among_equals() -> None:
         await shows(app, pilot, "by LOAD, cpu.cores")
         text = text_of(app)
 
-    places = [
-        text.index(f"{name} ") for name in ("node03", "node02", "node04", "node01")
-    ]
+    places = [text.index(f"{name} ") for name in ("node03", "node02", "node04", "node01")]
     assert places == sorted(places)
 
 
@@ -140,10 +136,7 @@ def test_what_was_wrong_is_what_had_begun_and_not_ended() -> None:
         told(9, "began", Level.BAD, "cpu.hot"),
     ]
 
-    then = {
-        at: [one.check for one in wrong_then(history, at).get("n1", ())]
-        for at in (0, 1, 4, 6)
-    }
+    then = {at: [one.check for one in wrong_then(history, at).get("n1", ())] for at in (0, 1, 4, 6)}
     assert then == {
         0: [],
         1: ["disk.full"],

@@ -100,20 +100,14 @@ async def test_the_rank_that_stands_still_stands_first(size: tuple[int, int]) ->
         assert STUCK[size].strip("\n") in steady(text_of(app))
 
 
-@pytest.mark.parametrize(
-    ("key", "picture"), [("i", LENS), ("c", COLLAPSED), ("D", DIFFERENT)]
-)
-async def test_each_view_names_the_rank_that_stands_still(
-    key: str, picture: str
-) -> None:
+@pytest.mark.parametrize(("key", "picture"), [("i", LENS), ("c", COLLAPSED), ("D", DIFFERENT)])
+async def test_each_view_names_the_rank_that_stands_still(key: str, picture: str) -> None:
     async with console(scenes.hanging(), (80, 24)) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "━ ▲ 6 node02 stalled")
         await pilot.press(key)
         wanted = picture.strip("\n")
-        await until(
-            pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}"
-        )
+        await until(pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -21,14 +21,10 @@ def stage() -> Stage:
     stage = sample.fleet(4)[0]
     stage.start(JOB, 4, 4)
     for rank in range(16):
-        text = f"hello from {rank}\n" + "".join(
-            f"step {n} loss 2.{n}\n" for n in range(5)
-        )
+        text = f"hello from {rank}\n" + "".join(f"step {n} loss 2.{n}\n" for n in range(5))
         stage.write(JOB, rank, text, at=1_000.0)
         if rank == 5:
-            stage.write(
-                JOB, rank, "Traceback: \x1b[31mOSError\x1b[0m\n", "err", at=1_001.0
-            )
+            stage.write(JOB, rank, "Traceback: \x1b[31mOSError\x1b[0m\n", "err", at=1_001.0)
         elif rank != 9:
             stage.write(JOB, rank, "barrier reached\n", at=1_002.0)
     stage.tell(JOB, "node02", "exited", rank=5, code=1, signal=None)
@@ -165,9 +161,7 @@ async def test_the_view_is_saved_as_it_is_shown(stage: Stage, tmp_path: Path) ->
     assert (tmp_path / "x.log").read_text().splitlines()[0] == "hello from 0"
 
 
-async def test_a_log_is_read_from_its_node_and_searched_there(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_a_log_is_read_from_its_node_and_searched_there(stage: Stage, tmp_path: Path) -> None:
     lines = [f"line {n:06} of a long log" for n in range(120_000)]
     lines[77] = "the needle is here"
     text = "\n".join(lines) + "\n"
@@ -194,9 +188,7 @@ async def test_a_log_is_read_from_its_node_and_searched_there(
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_plain_shows_nothing_but_the_lines(
-    stage: Stage, size: tuple[int, int]
-) -> None:
+async def test_plain_shows_nothing_but_the_lines(stage: Stage, size: tuple[int, int]) -> None:
     async with console(stage, size) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
@@ -215,9 +207,7 @@ async def test_what_an_earlier_console_saw_of_the_nodes_stands_in_the_log_of_a_f
     for place, (node, after, text) in enumerate(
         [("node02", 1, "Xid 79: lost"), ("node02", 90_000, "much later")]
     ):
-        one = Occurrence(
-            begun + after, node, "event", Level.BAD, "gpu.xid", f"{place}", text
-        )
+        one = Occurrence(begun + after, node, "event", Level.BAD, "gpu.xid", f"{place}", text)
         stage.fleet.journal.restore([one])
     for node in range(1, 5):
         stage.tell(JOB, f"node{node:02}", "closed", at=begun + 5)

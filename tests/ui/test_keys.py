@@ -50,7 +50,7 @@ def test_on_each_screen_a_key_does_one_thing(screen: str) -> None:
 
 @pytest.mark.parametrize("about", actions.EVERYWHERE)
 def test_help_has_every_key_of_every_screen(about: str) -> None:
-    lines = ["".join(text for text, _ in line) for line in help_lines(about, glyphs.UNICODE)]  # fmt: skip
+    lines = ["".join(text for text, _ in line) for line in help_lines(about, glyphs.UNICODE)]
     for action in actions.ACTIONS:
         told = [line for line in lines if action.help in line]
         assert any(action.shown_keys in line for line in told), action
@@ -71,7 +71,18 @@ def test_every_action_can_be_done_on_its_screens(screen: str) -> None:
         assert hasattr(place, f"action_{action.id.partition('(')[0]}"), action
 
 
-LEADS_AWAY = {"leave", "back", "help", "command", "redraw", "inspect", "clone", "replay", "cancel", "at_node"}  # fmt: skip
+LEADS_AWAY = {
+    "leave",
+    "back",
+    "help",
+    "command",
+    "redraw",
+    "inspect",
+    "clone",
+    "replay",
+    "cancel",
+    "at_node",
+}
 
 
 @pytest.mark.parametrize("view", ["w", "c", "M"])

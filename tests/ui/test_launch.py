@@ -64,9 +64,7 @@ async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_copy_of_an_image_is_seen_until_the_job_is(
-    stage: Stage, size
-) -> None:
+async def test_the_copy_of_an_image_is_seen_until_the_job_is(stage: Stage, size) -> None:
     half = {"n1": 3 << 30, "n2": 4 << 30}
     stage.copies = [Progress(half, total=6 << 30, sent=7 << 30, seconds=70.0)]
     async with console(stage, size) as (app, pilot):
@@ -243,15 +241,11 @@ async def test_the_parts_of_a_run_are_compared_with_the_last(stage: Stage) -> No
         for rank in range(2):
             stage.tell(job_id, "node01", "started", begin + started, rank=rank, pid=9)
     for rank in range(2):
-        stage.tell(
-            "old-1", "node01", "exited", now - 800, rank=rank, code=0, signal=None
-        )
+        stage.tell("old-1", "node01", "exited", now - 800, rank=rank, code=0, signal=None)
     stage.tell("old-1", "node01", "closed", now - 799)
     async with console(stage, (160, 50)) as (app, pilot):
         app.open_job("old-2")
-        await shows(
-            app, pilot, "copy 1 s (last 1 s) · start 19 s (last 3 s) · running now"
-        )
+        await shows(app, pilot, "copy 1 s (last 1 s) · start 19 s (last 3 s) · running now")
 
 
 async def test_progress_is_drawn_with_bar_and_line_and_in_ascii_without_question_marks(
@@ -301,9 +295,7 @@ async def test_a_file_that_reads_elsewhere_is_asked_about_before_it_does(
     (tmp_path / "secret").write_text("s3cret")
     (tmp_path / "sent").mkdir()
     file = tmp_path / "sent" / "f.yaml"
-    file.write_text(
-        'job: x\nlaunch: plain\ncommand: ["true"]\nfiles: {copy: {from: ../secret}}\n'
-    )
+    file.write_text('job: x\nlaunch: plain\ncommand: ["true"]\nfiles: {copy: {from: ../secret}}\n')
     stage = Guarded(sample.fleet(4)[0].cluster)
     stage.files = (file,)
 

@@ -31,7 +31,7 @@ def mixed() -> Stage:
 async def test_every_screen_has_all_tabs_and_the_state_of_the_fleet(size, key) -> None:
     async with console(mixed(), size) as (app, pilot):
         await pilot.press(key)
-        await shows(app, pilot, {"1": "Fleet", "4": "Messages", "5": "Events"}.get(key, key))  # fmt: skip
+        await shows(app, pilot, {"1": "Fleet", "4": "Messages", "5": "Events"}.get(key, key))
         top = text_of(app).splitlines()[0]
 
     for number in "12345":
@@ -63,9 +63,7 @@ async def test_why_has_a_third_of_the_line_before_further_numbers(size) -> None:
 @pytest.mark.parametrize("size", WIDTHS)
 async def test_an_event_names_its_device_and_what_happened(size) -> None:
     stage, _ = sample.fleet(3)
-    told = Event(
-        1010.0, "bad", "kernel.xid", "Xid 79, GPU is off the bus", "0000:18:00"
-    )
+    told = Event(1010.0, "bad", "kernel.xid", "Xid 79, GPU is off the bus", "0000:18:00")
     stage.fleet.apply("node01", told)
     async with console(stage, size) as (app, pilot):
         await pilot.press("5")
@@ -152,9 +150,7 @@ async def test_messages_from_before_the_first_look_are_on_screen() -> None:
 
 async def test_a_long_message_is_all_there() -> None:
     stage = Stage(cluster_of(3))
-    text = (
-        "the broker at broker.example:8883 is gone and will be tried again in a while"
-    )
+    text = "the broker at broker.example:8883 is gone and will be tried again in a while"
     told = {"name": "rankdeck", "msg": text, "levelno": logging.ERROR}
     stage.messages.handle(logging.makeLogRecord(told))
     async with console(stage, (60, 15)) as (app, pilot):

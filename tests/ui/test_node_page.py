@@ -22,9 +22,7 @@ def machine(*, gpu: str = "", rdma: str = "") -> Stage:
         one, two = gpus.collect(at), ports.collect(at)
         if not second:
             made_of = {"cpu.model": "EPYC", **one.inventory, **two.inventory}
-            stage.fleet.apply(
-                "gpu01", Hello("gpu01", True, at, "b", "0", 600.0, made_of)
-            )
+            stage.fleet.apply("gpu01", Hello("gpu01", True, at, "b", "0", 600.0, made_of))
         values = {"cpu.core_used": {"0": 4.0, "1": 9.0}, **one.values, **two.values}
         failed = {**one.failed, **two.failed}
         stage.fleet.apply("gpu01", Sample(second + 1, at, values, (), failed))
@@ -95,9 +93,7 @@ async def test_a_node_that_was_never_heard_shows_no_empty_gauges() -> None:
         assert "Memory" not in text_of(app)
 
 
-async def test_a_kernel_log_that_may_not_be_read_is_said_whole_and_is_no_reason() -> (
-    None
-):
+async def test_a_kernel_log_that_may_not_be_read_is_said_whole_and_is_no_reason() -> None:
     stage = machine()
     why = LOG_CLOSED[errno.EPERM]
     values = {"cpu.core_used": {"0": 4.0}}

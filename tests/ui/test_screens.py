@@ -28,15 +28,11 @@ NAMES = {"/": "slash", ":": "colon", " ": "space", "&": "ampersand", ">": "great
 def text_of(app: RankdeckApp) -> str:
     """What is on the screen, as lines of text."""
     strips = app.screen._compositor.render_strips()
-    return "\n".join(
-        "".join(segment.text for segment in strip).rstrip() for strip in strips
-    )
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
 @contextlib.asynccontextmanager
-async def console(
-    stage, size=(120, 40), **settings
-) -> AsyncGenerator[tuple[RankdeckApp, Pilot]]:
+async def console(stage, size=(120, 40), **settings) -> AsyncGenerator[tuple[RankdeckApp, Pilot]]:
     app = RankdeckApp(stage, UiSettings(theme_folders=(), **settings))
     async with app.run_test(size=size) as pilot:
         await shows(app, pilot, stage.cluster.name)
@@ -55,9 +51,7 @@ async def shows(app: RankdeckApp, pilot: Pilot, text: str) -> None:
 
 
 async def lacks(app: RankdeckApp, pilot: Pilot, text: str) -> None:
-    await until(
-        pilot, lambda: text not in text_of(app), f"`{text}` still in\n{text_of(app)}"
-    )
+    await until(pilot, lambda: text not in text_of(app), f"`{text}` still in\n{text_of(app)}")
 
 
 async def type_in(pilot: Pilot, text: str) -> None:
@@ -99,9 +93,7 @@ async def test_the_worst_node_comes_first_and_never_heard_is_not_ok(
 ) -> None:
     async with console(stage) as (app, pilot):
         await shows(app, pilot, "● ok")
-        first = next(
-            line for line in text_of(app).splitlines() if re.search(r"node\d\d", line)
-        )
+        first = next(line for line in text_of(app).splitlines() if re.search(r"node\d\d", line))
 
     assert first.startswith("▸node06")
     assert "unknown" in first
@@ -180,9 +172,7 @@ async def test_a_command_can_be_completed_with_tab(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("key", ["q", "escape"])
-async def test_every_main_screen_leads_back_to_the_fleet(
-    stage: Stage, key: str
-) -> None:
+async def test_every_main_screen_leads_back_to_the_fleet(stage: Stage, key: str) -> None:
     async with console(stage) as (app, pilot):
         for number, name in enumerate(("jobs", "launch", "messages", "events"), 2):
             await pilot.press(str(number))
@@ -206,9 +196,7 @@ async def test_a_theme_can_be_chosen_while_running(stage: Stage) -> None:
         await type_in(pilot, "theme light")
         await pilot.press("enter")
         await until(pilot, lambda: app.palette.name == "light", "not light")
-        segments = [
-            s for strip in app.screen._compositor.render_strips() for s in strip
-        ]
+        segments = [s for strip in app.screen._compositor.render_strips() for s in strip]
 
         assert all(
             s.style.bgcolor is None or s.style.bgcolor.get_truecolor().hex != "#121212"
@@ -225,9 +213,7 @@ async def test_a_theme_that_is_not_there_is_said_and_the_console_runs(
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_help_has_the_keys_of_the_screen_first(
-    stage: Stage, size: tuple[int, int]
-) -> None:
+async def test_help_has_the_keys_of_the_screen_first(stage: Stage, size: tuple[int, int]) -> None:
     async with console(stage, size) as (app, pilot):
         await pilot.press("question_mark")
         await shows(app, pilot, "\n Fleet\n")
@@ -304,9 +290,7 @@ async def test_scrolling_up_stops_and_f_follows_again(stage: Stage) -> None:
         before = [line for line in text_of(app).splitlines() if "step  " in line]
         sample.chat(stage, JOB, 0, 200, 25)
         await shows(app, pilot, "+25 new")
-        assert [
-            line for line in text_of(app).splitlines() if "step  " in line
-        ] == before
+        assert [line for line in text_of(app).splitlines() if "step  " in line] == before
         await pilot.press("f")
         await shows(app, pilot, "step   224")
         await shows(app, pilot, "following")
@@ -373,9 +357,7 @@ async def test_the_first_failure_is_pinned_and_e_goes_there(stage: Stage) -> Non
 
 async def test_capital_k_keeps_the_others_running(stage: Stage) -> None:
     stage.start(JOB, 2, 2)
-    stage.jobs.set_countdown(
-        JOB, Countdown(why="rank 1 failed", deadline=time.time() + 30)
-    )
+    stage.jobs.set_countdown(JOB, Countdown(why="rank 1 failed", deadline=time.time() + 30))
     async with console(stage) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "stopping the other ranks in")
@@ -424,9 +406,7 @@ async def test_a_clean_cancel_says_nothing_left(stage: Stage) -> None:
 
 async def test_escapes_in_a_log_never_reach_the_screen(stage: Stage) -> None:
     stage.start(JOB, 1, 1)
-    stage.write(
-        JOB, 0, b"\x1b[2J\x1b]0;gotcha\x07before\x9b\xff\xfe\x00after [bold]markup[/]\n"
-    )
+    stage.write(JOB, 0, b"\x1b[2J\x1b]0;gotcha\x07before\x9b\xff\xfe\x00after [bold]markup[/]\n")
     async with console(stage) as (app, pilot):
         app.open_job(JOB)
         await shows(app, pilot, "[bold]markup[/]")
@@ -469,9 +449,7 @@ async def test_a_bad_job_file_is_shown_with_its_place_and_not_launched(
             "b.yaml:3:1: ranks_per_nod: not known; did you mean ranks_per_node?",
         )
         await pilot.press("enter")
-        await shows(
-            app, pilot, "nothing to start: mend what is said on the right first"
-        )
+        await shows(app, pilot, "nothing to start: mend what is said on the right first")
 
     assert stage.launched == []
 
@@ -486,9 +464,7 @@ async def test_a_refused_launch_is_one_sentence(stage: Stage, tmp_path: Path) ->
         await shows(app, pilot, "node02: no Python 3.9 there")
 
 
-@pytest.mark.parametrize(
-    ("key", "answer"), [("y", True), ("escape", False), ("n", False)]
-)
+@pytest.mark.parametrize(("key", "answer"), [("y", True), ("escape", False), ("n", False)])
 async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
     stage: Stage, key: str, answer: bool
 ) -> None:

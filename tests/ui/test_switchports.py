@@ -8,9 +8,7 @@ from rankdeck.ui.switchports import switch_lines
 
 def lines(tell=()):
     switch = Switch(name="leaf1", ports={"Ethernet1": "n1:mlx5_0/1"})
-    switches = Switches(
-        Cluster(name="lab", nodes=(Node(name="n1"),), switches=(switch,))
-    )
+    switches = Switches(Cluster(name="lab", nodes=(Node(name="n1"),), switches=(switch,)))
     for up, values in tell:
         switches.apply("leaf1", "Ethernet1", up, values)
     found = switch_lines(switches.of_node("n1"), GLYPHS)

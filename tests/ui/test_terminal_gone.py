@@ -154,9 +154,7 @@ def console() -> Iterator[Open]:
 
 @pytest.mark.parametrize("own", [True, False], ids=["controlling", "another's"])
 @pytest.mark.parametrize("ignore", [True, False], ids=["ignores SIGHUP", "heeds it"])
-def test_a_console_ends_when_its_terminal_is_closed(
-    console: Open, own: bool, ignore: bool
-) -> None:
+def test_a_console_ends_when_its_terminal_is_closed(console: Open, own: bool, ignore: bool) -> None:
     shown = console(own=own, ignore=ignore)
 
     os.close(shown.master)
@@ -205,9 +203,7 @@ def test_a_console_ends_when_a_terminal_that_took_nothing_is_closed(
 @pytest.mark.parametrize(
     "hang", ["await asyncio.sleep(60)", "time.sleep(60)"], ids=["waits", "blocks"]
 )
-def test_a_session_that_does_not_close_holds_up_no_end(
-    console: Open, hang: str
-) -> None:
+def test_a_session_that_does_not_close_holds_up_no_end(console: Open, hang: str) -> None:
     shown = console((sys.executable, "-c", NEVER_CLOSES.replace("{hang}", hang)))
 
     os.close(shown.master)
@@ -293,7 +289,9 @@ def test_a_console_ends_when_its_parent_is_killed_and_the_shell_takes_the_termin
     made, told = tmp_path / "make", tmp_path / "pid"
     shell = console(("bash", "--norc", "--noediting", "-i"), ready=b"bash-")
     # A job of the shell with the console in it, as `make demo` is one.
-    line = f"sh -c 'echo $$ >{made}; sh -c \"echo \\$\\$ >{told}; exec {' '.join(PREVIEW)}\"; true'\n"
+    line = (
+        f"sh -c 'echo $$ >{made}; sh -c \"echo \\$\\$ >{told}; exec {' '.join(PREVIEW)}\"; true'\n"
+    )
     os.write(shell.master, line.encode())
     read_until(shell.master, READY)
     pid = int(told.read_text())
@@ -321,8 +319,7 @@ def is_sane(seen: bytes) -> bool:
     """Whether the last that was said of each mode leaves a terminal as a shell wants it."""
     wanted = {**dict.fromkeys(OFF, b"l"), **dict.fromkeys(ON, b"h")}
     return all(
-        seen.rfind(b"\x1b[?%d%s" % (mode, good))
-        > seen.rfind(b"\x1b[?%d%s" % (mode, bad))
+        seen.rfind(b"\x1b[?%d%s" % (mode, good)) > seen.rfind(b"\x1b[?%d%s" % (mode, bad))
         for mode, good in wanted.items()
         for bad in (b"h" if good == b"l" else b"l",)
     ) and seen.rfind(b"\x1b[<u") > seen.rfind(b"\x1b[>")

@@ -48,9 +48,7 @@ Vector = tuple[float, float, float]
 
 def linear(colour: str) -> Vector:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (
-        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
-    )
+    r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     return r, g, b
 
 
@@ -67,8 +65,7 @@ def contrast(one: str, other: str) -> float:
 def seen_as(colour: str, sight: str) -> Vector:
     rgb = linear(colour)
     r, g, b = (
-        min(max(sum(m * c for m, c in zip(row, rgb, strict=True)), 0), 1)
-        for row in SIGHT[sight]
+        min(max(sum(m * c for m, c in zip(row, rgb, strict=True)), 0), 1) for row in SIGHT[sight]
     )
     return r, g, b
 
@@ -105,9 +102,7 @@ def test_every_text_stands_out_from_what_it_lies_on(palette: themes.Palette) -> 
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("palette", COLOURED, ids=lambda p: p.name)
-def test_states_are_told_apart_by_every_eye(
-    palette: themes.Palette, sight: str
-) -> None:
+def test_states_are_told_apart_by_every_eye(palette: themes.Palette, sight: str) -> None:
     for one, other in itertools.combinations(("ok", "warn", "bad"), 2):
         assert distance(palette.colour(one), palette.colour(other), sight) >= 20, (
             one,

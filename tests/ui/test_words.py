@@ -18,9 +18,7 @@ from rankdeck.ui.widgets.gauges import bar, sparkline
 
 
 def subject(text: str = "node01", state: str = "ok", **numbers: float) -> query.Subject:
-    return query.Subject(
-        text, state, lambda metric: numbers.get(metric.replace(".", "_"))
-    )
+    return query.Subject(text, state, lambda metric: numbers.get(metric.replace(".", "_")))
 
 
 @pytest.mark.parametrize(
@@ -43,9 +41,7 @@ def test_a_filter_says_which_nodes_are_shown(text: str, matches: bool) -> None:
         ("state>ok", "= or !="),
     ],
 )
-def test_a_filter_that_cannot_be_read_says_what_to_write(
-    text: str, complaint: str
-) -> None:
+def test_a_filter_that_cannot_be_read_says_what_to_write(text: str, complaint: str) -> None:
     with pytest.raises(query.QueryError, match=complaint):
         query.parse(text)
 
@@ -89,9 +85,7 @@ def test_completion_gives_names_and_then_values() -> None:
 
 @pytest.mark.parametrize("count", range(1, 17))
 @pytest.mark.parametrize(("width", "height"), [(200, 46), (80, 19), (60, 10)])
-def test_panes_cover_the_wall_and_never_overlap(
-    count: int, width: int, height: int
-) -> None:
+def test_panes_cover_the_wall_and_never_overlap(count: int, width: int, height: int) -> None:
     cells = [
         (x, y)
         for box in panes.boxes(count, width, height)

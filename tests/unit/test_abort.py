@@ -30,9 +30,7 @@ JOB = Job(
 )
 
 FAILURE = FirstFailure(rank=1, node="n2", exit_code=3, signal=None, at=1.0)
-LOST = FirstFailure(
-    what="node", rank=None, node="n1", exit_code=None, signal=None, at=1.0
-)
+LOST = FirstFailure(what="node", rank=None, node="n1", exit_code=None, signal=None, at=1.0)
 
 
 def with_rank(job: Job, rank: int, **changes: object) -> Job:
@@ -46,9 +44,7 @@ def test_a_healthy_job_runs_on() -> None:
 
 
 def test_a_failed_rank_stops_the_others_after_the_countdown() -> None:
-    job = replace(
-        with_rank(JOB, 1, state=State.FAILED, exit_code=3), first_failure=FAILURE
-    )
+    job = replace(with_rank(JOB, 1, state=State.FAILED, exit_code=3), first_failure=FAILURE)
 
     countdown = countdown_for(job, 100.0)
 
@@ -72,9 +68,7 @@ def test_a_job_of_which_no_node_answers_is_left_alone() -> None:
 
 
 def test_the_countdown_names_the_culprit_and_not_the_rank_that_ended_first() -> None:
-    job = replace(
-        with_rank(JOB, 0, state=State.FAILED, exit_code=14), first_failure=FAILURE
-    )
+    job = replace(with_rank(JOB, 0, state=State.FAILED, exit_code=14), first_failure=FAILURE)
 
     assert reason(job) == "rank 1 on n2: exit 3"
 

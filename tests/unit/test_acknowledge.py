@@ -19,9 +19,7 @@ def health(*reasons: Reason) -> Health:
 
 
 def test_an_acknowledged_reason_is_listed_last_and_no_longer_counted() -> None:
-    muted = mute(
-        health(FULL, HOT), (Ack("n1", "disk.full", 100, "ann", "ordered"),), 50
-    )
+    muted = mute(health(FULL, HOT), (Ack("n1", "disk.full", 100, "ann", "ordered"),), 50)
 
     assert muted.level is Level.WARN
     assert [r.check for r in muted.reasons] == ["cpu.temp", "disk.full"]
@@ -82,9 +80,7 @@ def test_acknowledgements_are_kept_and_end(tmp_path) -> None:
         }
         assert [ack.node for ack in mine.acks(150)] == ["n2"]
         mine.acknowledge(Ack("n2", "", 0, "bob"))
-        assert mine.acks(50) == (
-            Ack("n1", "disk.full", 100, "ann", "x", "/", Level.WARN),
-        )
+        assert mine.acks(50) == (Ack("n1", "disk.full", 100, "ann", "x", "/", Level.WARN),)
         assert one.nodes_of("other").acks(0) == ()
 
 
@@ -151,9 +147,7 @@ def test_what_an_earlier_console_saw_is_not_told_twice() -> None:
     use(again, clock, 10)
 
     assert [o.kind for o in kept] == ["event", "began", "began"]
-    assert sorted((o.kind, o.check) for o in again.journal.take()) == [
-        ("ended", "disk.full")
-    ]
+    assert sorted((o.kind, o.check) for o in again.journal.take()) == [("ended", "disk.full")]
 
 
 def test_a_node_that_was_booted_again_says_so_and_forgets_its_xids() -> None:

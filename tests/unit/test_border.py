@@ -99,9 +99,7 @@ def test_a_node_that_sends_nonsense_is_named_once():
 
 def depth(value):
     inner = value.values() if isinstance(value, dict) else value
-    return (
-        1 + max(map(depth, inner), default=0) if isinstance(value, dict | list) else 0
-    )
+    return 1 + max(map(depth, inner), default=0) if isinstance(value, dict | list) else 0
 
 
 @LAX
@@ -180,9 +178,7 @@ def test_whatever_a_probe_prints_is_a_row_or_none(value):
     assert all(abs(row.rank) < 1 << 53 for row in rows)
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"x", b"-1", b"0", b"65536", b"9" * 5000, b"\xb2"]
-)
+@pytest.mark.parametrize("said", [b"", b"x", b"-1", b"0", b"65536", b"9" * 5000, b"\xb2"])
 def test_a_port_that_is_none_is_refused(said):
     with pytest.raises(ValueError, match="no port"):
         _port(said)

@@ -8,9 +8,7 @@ from rankdeck.telemetry.broker import packets
 from rankdeck.telemetry.broker.packets import Framer, MalformedError, Publish
 from rankdeck.telemetry.broker.topics import matches, valid_filter, valid_topic
 
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40
-)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 
 
 @given(
@@ -20,9 +18,7 @@ TEXT = st.text(
     st.booleans(),
     st.lists(st.integers(1, 50)),
 )
-def test_a_message_survives_any_cutting_of_its_bytes(
-    topic, payload, qos, retain, cuts
-) -> None:
+def test_a_message_survives_any_cutting_of_its_bytes(topic, payload, qos, retain, cuts) -> None:
     message = Publish(topic, payload, qos, retain, 7 if qos else 0)
     raw = packets.publish(message) * 2
     framer, got, at = Framer(1 << 16), [], 0
@@ -55,9 +51,7 @@ def test_no_bytes_raise_anything_but_malformed(data) -> None:
 @given(st.binary(max_size=60), st.integers(0, 255))
 def test_no_connect_raises_anything_but_malformed(tail, flags) -> None:
     with suppress(MalformedError):
-        packets.read_connect(
-            0x10, packets.string("MQTT") + bytes((4, flags, 0, 9)) + tail
-        )
+        packets.read_connect(0x10, packets.string("MQTT") + bytes((4, flags, 0, 9)) + tail)
 
 
 def test_a_connect_is_read_as_it_was_written() -> None:

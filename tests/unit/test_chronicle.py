@@ -19,9 +19,7 @@ def fleet(used: float) -> Fleet:
     made = Fleet(cluster_of(2))
     for name in ("node01", "node02"):
         made.apply(name, Hello(name, True, 1.0))
-        made.apply(
-            name, Sample(1, 1.0, {"cpu.used": {"": used}, "cpu.cores": {"": 16}})
-        )
+        made.apply(name, Sample(1, 1.0, {"cpu.used": {"": used}, "cpu.cores": {"": 16}}))
     return made
 
 
@@ -35,9 +33,7 @@ def running(jobs: Jobs, begin: float = 1000.0) -> str:
             jobs.apply(NodeEvent("train-1", node.node, "started", begin, fields))
             for second in range(10):
                 at, offset = begin + 1 + second, 7 * second
-                jobs.apply(
-                    Chunk("train-1", node.node, rank, "out", offset, at, b"step 1\n")
-                )
+                jobs.apply(Chunk("train-1", node.node, rank, "out", offset, at, b"step 1\n"))
     return "train-1"
 
 
@@ -64,9 +60,7 @@ def test_a_node_that_is_cut_off_from_the_console_is_not_silent() -> None:
     ("used", "after", "noticed"),
     [(0.5, 50, True), (90.0, 50, False), (90.0, 330, True)],
 )
-def test_idle_nodes_make_a_silence_a_stall_sooner(
-    used: float, after: float, noticed: bool
-) -> None:
+def test_idle_nodes_make_a_silence_a_stall_sooner(used: float, after: float, noticed: bool) -> None:
     jobs = Jobs()
     job_id = running(jobs)
 

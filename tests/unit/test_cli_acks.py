@@ -22,9 +22,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(file)
 
 
-def test_an_ack_is_kept_listed_and_taken_back(
-    lab: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ack_is_kept_listed_and_taken_back(lab: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         run(
             [
@@ -43,9 +41,7 @@ def test_an_ack_is_kept_listed_and_taken_back(
         == 0
     )
     assert "n2: disk.full until" in capsys.readouterr().out
-    assert (
-        run(["ack", "-c", lab, "n1", "disk.full", "--off", "--json"], no_console) == 0
-    )
+    assert run(["ack", "-c", lab, "n1", "disk.full", "--off", "--json"], no_console) == 0
     told = json.loads(capsys.readouterr().out)["acknowledged"]
     assert [(ack["node"], ack["check"], ack["why"]) for ack in told] == [
         ("n2", "disk.full", "ordered")
@@ -62,8 +58,6 @@ def test_what_cannot_be_meant_is_refused(lab: str, wrong: list[str]) -> None:
     assert run([wrong[0], "-c", lab, *wrong[1:]], no_console) == 2
 
 
-def test_health_that_cannot_be_told_is_unknown_to_monitoring(
-    lab: str, tmp_path: Path
-) -> None:
+def test_health_that_cannot_be_told_is_unknown_to_monitoring(lab: str, tmp_path: Path) -> None:
     assert run(["health", "-c", lab, "n9"], no_console) == 3
     assert run(["health", "-c", str(tmp_path / "none.yaml")], no_console) == 3

@@ -28,7 +28,7 @@ def test_what_happens_after_a_step_has_its_time_on_our_clock():
     stream.reconnected(0.0, 0.01)
     assert told(stream, jobs, kind="now", at=now) == []
     clock, trouble = told(stream, jobs, kind="now", at=time.time() + 30)
-    end = told(stream, jobs, kind="exited", seq=0, rank=0, code=3, at=time.time() + 30)[0]  # fmt: skip
+    end = told(stream, jobs, kind="exited", seq=0, rank=0, code=3, at=time.time() + 30)[0]
 
     assert abs(end.at - time.time()) < 1
     assert 0.01 < clock.fields["uncertainty"] < 1

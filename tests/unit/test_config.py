@@ -156,9 +156,7 @@ def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
         (b"job: j\nlaunch: mpi\ncommand: x\nnodes: 3\non: 'a,b'", "`on` names 2"),
     ],
 )
-def test_a_mistake_is_one_clear_sentence(
-    tmp_path: Path, text: bytes, part: str
-) -> None:
+def test_a_mistake_is_one_clear_sentence(tmp_path: Path, text: bytes, part: str) -> None:
     found = mistakes(tmp_path, text)
 
     assert any(part in line for line in found), found
@@ -166,9 +164,7 @@ def test_a_mistake_is_one_clear_sentence(
 
 
 def test_a_password_never_appears_in_a_message(tmp_path: Path) -> None:
-    text = (
-        "cluster: c\nnodes: [n]\nbroker: {url: 'xx://u:hunter2@h', password: hunter2}"
-    )
+    text = "cluster: c\nnodes: [n]\nbroker: {url: 'xx://u:hunter2@h', password: hunter2}"
 
     assert "hunter2" not in " ".join(mistakes(tmp_path, text))
 
@@ -189,9 +185,7 @@ def test_files_come_from_beside_the_job(tmp_path: Path) -> None:
     assert job.command == ("x", "y")
 
 
-@pytest.mark.parametrize(
-    ("launch", "on"), [("mpi", True), ("plain", False), ("torchrun", True)]
-)
+@pytest.mark.parametrize(("launch", "on"), [("mpi", True), ("plain", False), ("torchrun", True)])
 def test_gang_abort_is_on_where_ranks_wait_for_one_another(
     tmp_path: Path, launch: str, on: bool
 ) -> None:
@@ -215,9 +209,7 @@ def test_clusters_are_found_by_name_the_users_own_first(
         paths.find_cluster("dem")
 
 
-def test_settings_are_read_and_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_are_read_and_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert read_settings() == Settings()
 
@@ -226,10 +218,7 @@ def test_settings_are_read_and_default(
 
 
 @settings(max_examples=150)
-@given(
-    st.binary(max_size=200)
-    | st.text(alphabet="{}[]:-,&*!|>'\"\n clusterjobnd01", max_size=80)
-)
+@given(st.binary(max_size=200) | st.text(alphabet="{}[]:-,&*!|>'\"\n clusterjobnd01", max_size=80))
 def test_no_file_at_all_raises_anything_but_config_errors(
     tmp_path_factory: pytest.TempPathFactory, text: bytes | str
 ) -> None:

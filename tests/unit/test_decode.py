@@ -226,7 +226,14 @@ def test_a_message_tells_who_failed(line: str, means: tuple[str, str]) -> None:
 
 
 def test_kinds_come_newest_first_and_only_of_known_lines() -> None:
-    found = kinds_of(["KeyError: 'a'", "step 3", "  Broken news", "[pair.cc:553] Connection closed by peer [10.0.0.2]:9."])  # fmt: skip
+    found = kinds_of(
+        [
+            "KeyError: 'a'",
+            "step 3",
+            "  Broken news",
+            "[pair.cc:553] Connection closed by peer [10.0.0.2]:9.",
+        ]
+    )
 
     assert [kind for kind, _ in found] == ["peer", "own"]
 
@@ -241,7 +248,7 @@ def test_the_newest_message_comes_first_and_each_once() -> None:
 
 
 def test_what_only_says_that_others_failed_comes_last() -> None:
-    lines = ["MemoryError", "prterun noticed that process rank 1 with PID 7 on node n1 exited on"]  # fmt: skip
+    lines = ["MemoryError", "prterun noticed that process rank 1 with PID 7 on node n1 exited on"]
     found = explain(lines, 137)
 
     assert [one.means.split(":")[0] for one in found] == [
@@ -271,7 +278,7 @@ def test_every_row_has_a_line_that_it_explains() -> None:
 
 @pytest.mark.parametrize("remedy", [row.remedy for row in MESSAGES] + [remedy for _, remedy in STATUSES.values()])  # fmt: skip
 def test_advice_leaves_nothing_for_the_reader_to_fill_in(remedy: str) -> None:
-    assert not any(word in remedy for word in ("…", "FILE", "NODES", "JOB", "INTERFACE"))  # fmt: skip
+    assert not any(word in remedy for word in ("…", "FILE", "NODES", "JOB", "INTERFACE"))
 
 
 def test_a_taken_port_promises_a_new_one_only_where_none_is_fixed() -> None:

@@ -50,9 +50,7 @@ def test_where_nodes_are_halved_nothing_is_expected() -> None:
 
 
 def test_what_is_simulated_is_not_learnt() -> None:
-    assert not [
-        key for key in learn([seen("n1", simulated=("gpu",))]).values if "gpu" in key
-    ]
+    assert not [key for key in learn([seen("n1", simulated=("gpu",))]).values if "gpu" in key]
 
 
 FILE = """# our cluster
@@ -72,14 +70,12 @@ def test_only_the_block_is_replaced_and_comments_stay(tmp_path) -> None:
     path = tmp_path / "lab.yaml"
     path.write_text(FILE)
     path.chmod(0o640)
-    write_block(
-        path, {"gpu_model": "A100", "gpu_count": 2}, {"gpu_count": "not so on n2"}
-    )
+    write_block(path, {"gpu_model": "A100", "gpu_count": 2}, {"gpu_count": "not so on n2"})
     text = path.read_text()
 
-    assert text.replace(
-        block(read_cluster(path).expect, {"gpu_count": "not so on n2"}), "@"
-    ) == (FILE.replace('expect:\n  gpu_model: V100   # old\n  kernel: "6.1"\n', "@"))
+    assert text.replace(block(read_cluster(path).expect, {"gpu_count": "not so on n2"}), "@") == (
+        FILE.replace('expect:\n  gpu_model: V100   # old\n  kernel: "6.1"\n', "@")
+    )
     assert read_cluster(path).expect == {
         "gpu_model": "A100",
         "kernel": "6.1",
@@ -120,9 +116,7 @@ WORDS = st.text("a0 :#'\"{[-,.x", min_size=1, max_size=12)
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(
-    st.dictionaries(
-        st.text("abc_", min_size=1, max_size=4), st.integers(0, 9) | WORDS, max_size=4
-    )
+    st.dictionaries(st.text("abc_", min_size=1, max_size=4), st.integers(0, 9) | WORDS, max_size=4)
 )
 def test_whatever_was_learnt_is_read_back(tmp_path_factory, values) -> None:
     path = tmp_path_factory.mktemp("c") / "lab.yaml"
@@ -136,9 +130,7 @@ def test_whatever_was_learnt_is_read_back(tmp_path_factory, values) -> None:
 
 
 def peers(*drivers: str) -> tuple[Peer, ...]:
-    return tuple(
-        Peer(f"n{n}", {"gpu.driver": d, "uuid": str(n)}) for n, d in enumerate(drivers)
-    )
+    return tuple(Peer(f"n{n}", {"gpu.driver": d, "uuid": str(n)}) for n, d in enumerate(drivers))
 
 
 def test_the_odd_node_is_told_in_what_it_differs() -> None:
@@ -149,9 +141,7 @@ def test_the_odd_node_is_told_in_what_it_differs() -> None:
     assert found["n0"] == ()
 
 
-@pytest.mark.parametrize(
-    "drivers", [("550", "535"), ("550", "550", "535", "535"), ("1", "2", "3")]
-)
+@pytest.mark.parametrize("drivers", [("550", "535"), ("550", "550", "535", "535"), ("1", "2", "3")])
 def test_without_a_majority_nobody_is_odd(drivers: tuple[str, ...]) -> None:
     assert not any(drift(peers(*drivers)).values())
 

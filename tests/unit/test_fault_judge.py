@@ -18,18 +18,18 @@ def a_fault(right: Answer = RANK_4, kind: Kind = Kind.FAILURE) -> Fault:
 
 
 def failed(rank: int | None, node: str = "n2", **more: object) -> dict[str, object]:
-    first = {"rank": rank, "node": node, "exit_code": None, "signal": 11, "lines": ["SIGSEGV"]}  # fmt: skip
+    first = {"rank": rank, "node": node, "exit_code": None, "signal": 11, "lines": ["SIGSEGV"]}
     return {"state": "failed", "first_failure": {**first, **more}}
 
 
 def stalled(**stall: object) -> dict[str, object]:
-    return {"state": "running", "first_failure": None, "stalled": [{"text": "", **stall}]}  # fmt: skip
+    return {"state": "running", "first_failure": None, "stalled": [{"text": "", **stall}]}
 
 
 QUIET: dict[str, object] = {"state": "running", "first_failure": None, "stalled": []}
 
 
-def judged(*jobs: dict[str, object], fault: Fault | None = None, at: float | None = 10.0):  # fmt: skip
+def judged(*jobs: dict[str, object], fault: Fault | None = None, at: float | None = 10.0):
     seen = [Seen(11.0 + place, job) for place, job in enumerate(jobs)]
     return judge.outcome(fault or a_fault(), seen, at, "nobody", alike=True)
 

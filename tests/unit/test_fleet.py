@@ -26,8 +26,7 @@ def made(*names, expect=None, **node):
 
 def sample(at=1.0, **values):
     named = {
-        name.replace("__", "."): v if isinstance(v, dict) else {"": v}
-        for name, v in values.items()
+        name.replace("__", "."): v if isinstance(v, dict) else {"": v} for name, v in values.items()
     }
     return Sample(0, at, named)
 
@@ -94,9 +93,7 @@ def test_counters_become_rates_by_the_clock_of_the_node() -> None:
     assert [value for _, value in node.series("net.rx", "eth0")] == [1000]
 
 
-@pytest.mark.parametrize(
-    ("at", "count"), [(11.0, 500), (10.0, 2000), (9.0, 2000), (300.0, 2000)]
-)
+@pytest.mark.parametrize(("at", "count"), [(11.0, 500), (10.0, 2000), (9.0, 2000), (300.0, 2000)])
 def test_a_reset_a_step_back_in_time_and_a_gap_give_no_rate(at, count) -> None:
     fleet, _ = made()
     fleet.apply("n1", sample(10.0, net__rx={"eth0": 1000}))
@@ -110,9 +107,7 @@ def test_what_could_not_be_read_is_not_shown_as_an_old_number() -> None:
     fleet.apply("n1", sample(1.0, mem__used=5, cpu__temp=40))
     fleet.apply(
         "n1",
-        Sample(
-            1, 2.0, {"mem.used": {"": 5}}, failed={"cpu.temp": "Input/output error"}
-        ),
+        Sample(1, 2.0, {"mem.used": {"": 5}}, failed={"cpu.temp": "Input/output error"}),
     )
     node = fleet.node("n1")
 
@@ -208,8 +203,7 @@ def test_numbers_that_are_none_are_left_out() -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
     max_leaves=12,
 )

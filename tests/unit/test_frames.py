@@ -26,11 +26,7 @@ def stream(launcher=False):
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=50))
 def test_the_cuts_do_not_matter(cuts):
-    whole = (
-        head(kind="now", at=1)
-        + data(0, b'{"kind":"x"}\n\n')
-        + head(kind="closed", seq=1, at=2)
-    )
+    whole = head(kind="now", at=1) + data(0, b'{"kind":"x"}\n\n') + head(kind="closed", seq=1, at=2)
     parser, frames, at, i = FrameParser(), [], 0, 0
     while at < len(whole):
         frames += parser.feed(whole[at : at + cuts[i % len(cuts)]])
@@ -42,9 +38,7 @@ def test_the_cuts_do_not_matter(cuts):
 
 
 def test_what_a_login_prints_first_is_skipped():
-    frames = FrameParser().feed(
-        b"Welcome to n1!\n[1, 2]\n\xff\xfe\n" + head(kind="now", at=1)
-    )
+    frames = FrameParser().feed(b"Welcome to n1!\n[1, 2]\n\xff\xfe\n" + head(kind="now", at=1))
 
     assert [frame[0]["kind"] for frame in frames] == ["now"]
 

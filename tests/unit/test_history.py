@@ -50,11 +50,7 @@ JOB = Job(
     cluster="c",
     plan=PLAN,
     state=State.FAILED,
-    ranks=(
-        RankState(
-            rank=0, node="n1", state=State.FAILED, exit_code=3, started=1.0, ended=2.0
-        ),
-    ),
+    ranks=(RankState(rank=0, node="n1", state=State.FAILED, exit_code=3, started=1.0, ended=2.0),),
     created=10.0,
     ended=2.0,
     exit_code=3,
@@ -198,9 +194,7 @@ def test_events_and_health_are_kept_each_once_and_by_time(tmp_path: Path) -> Non
         assert history.events("j-2") == ()
 
 
-def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(
-    tmp_path, monkeypatch
-):
+def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.state.history.KEEP", 3)
     event = NodeEvent("", "n1", "ready", 1.0, {"seq": 0, "at": 1.0, "kind": "ready"})
     with History(tmp_path / "h") as history:
@@ -209,9 +203,7 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(
             name = f"j-{number}"
             plan = replace(PLAN, job=name)
             history.add_events([replace(event, job=name)])
-            history.save(
-                replace(JOB, id=name, plan=plan, state=state, created=float(number))
-            )
+            history.save(replace(JOB, id=name, plan=plan, state=state, created=float(number)))
             history.add_health(name, 1.0, {"turn": "x"})
 
         history.prune("c")
@@ -221,20 +213,14 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_all_of_theirs(
     assert left == health == ["j-0", "j-3", "j-4", "j-5"]
 
 
-def test_the_oldest_jobs_lose_their_events_first_but_never_the_newest(
-    tmp_path, monkeypatch
-):
+def test_the_oldest_jobs_lose_their_events_first_but_never_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.state.history.KEEP_EVENTS", 5)
     with History(tmp_path / "h") as history:
         for number in range(3):
             name = f"j-{number}"
             rows = [NodeEvent(name, "n1", "ready", 1.0, {"seq": i}) for i in range(4)]
             history.add_events(rows)
-            history.save(
-                replace(
-                    JOB, id=name, plan=replace(PLAN, job=name), created=float(number)
-                )
-            )
+            history.save(replace(JOB, id=name, plan=replace(PLAN, job=name), created=float(number)))
 
         history.prune("c")
 
@@ -261,16 +247,9 @@ def test_what_happened_on_nodes_is_bounded_by_age_and_count(tmp_path, monkeypatc
     now = time.time()
     with History(tmp_path / "h") as history:
         log = history.nodes_of("c")
-        log.add(
-            [Occurrence(now - 100 * 86400, "n", "event", Level.BAD, "a", "", "old")]
-        )
+        log.add([Occurrence(now - 100 * 86400, "n", "event", Level.BAD, "a", "", "old")])
         assert len(log.recent(99)) == 1
-        log.add(
-            [
-                Occurrence(now - i, "n", "event", Level.BAD, "a", str(i), "x")
-                for i in range(30)
-            ]
-        )
+        log.add([Occurrence(now - i, "n", "event", Level.BAD, "a", str(i), "x") for i in range(30)])
 
         kept = log.recent(99)
     assert 10 <= len(kept) <= 11

@@ -60,9 +60,7 @@ print(time.process_time(), int(peak.split()[1]) >> 10)
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_file_that_is_made_to_hurt_is_one_clear_answer(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_file_that_is_made_to_hurt_is_one_clear_answer(tmp_path: Path, name: str) -> None:
     text, wanted = TEXTS[name]
     path = tmp_path / "f.yaml"
     path.write_bytes(text)

@@ -25,9 +25,7 @@ odd_text = st.text(st.characters(), max_size=300) | st.sampled_from(
     ["\x1b[2J", "\x9b31m", "\u202e", "", "a" * 5000, "\ud800", "[bold]", "0"]
 )
 numbers = (
-    st.integers()
-    | st.floats()
-    | st.sampled_from([0, 1, -1, 1 << 70, 1e308, -(1 << 64), 10**400])
+    st.integers() | st.floats() | st.sampled_from([0, 1, -1, 1 << 70, 1e308, -(1 << 64), 10**400])
 )
 anything = st.recursive(
     st.none() | st.booleans() | numbers | odd_text,
@@ -102,7 +100,12 @@ def words(fleet: Fleet, node: NodeState) -> Iterable[str]:
             yield from by_device
     yield from (*node.failed.values(), *node.simulated, node.attach, fleet.trouble)
     if node.hello:
-        yield from (node.hello.boot, node.hello.agent, *node.hello.inventory, *node.hello.inventory.values())  # fmt: skip
+        yield from (
+            node.hello.boot,
+            node.hello.agent,
+            *node.hello.inventory,
+            *node.hello.inventory.values(),
+        )
 
 
 def assert_sane(fleet: Fleet) -> None:
@@ -140,14 +143,21 @@ def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
     console = Console()
 
     for turn in range(60):
-        values = {
-            f"m{turn}.{i}": {f"d{turn}.{j}": j for j in range(20)} for i in range(50)
-        }
+        values = {f"m{turn}.{i}": {f"d{turn}.{j}": j for j in range(20)} for i in range(50)}
         values["gpu.temp"] = {f"{turn}.{i}": 99 for i in range(300)}
         console.hear("sample", {"seq": turn, "at": 1.7e9 + turn, "values": values,
                                 "failed": {f"f{turn}.{i}": "x" * 900 for i in range(300)}})  # fmt: skip
         for i in range(100):
-            console.hear("event", {"at": turn, "level": "bad", "check": f"kernel.{turn}.{i}", "text": "y" * 900, "device": str(i)})  # fmt: skip
+            console.hear(
+                "event",
+                {
+                    "at": turn,
+                    "level": "bad",
+                    "check": f"kernel.{turn}.{i}",
+                    "text": "y" * 900,
+                    "device": str(i),
+                },
+            )
     node, fleet = console.fleet.node("n"), console.fleet
 
     assert_sane(fleet)
@@ -162,9 +172,7 @@ def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
 def test_an_event_of_a_clock_that_is_wrong_is_of_now(at) -> None:
     console = Console()
 
-    console.hear(
-        "event", {"at": at, "level": "bad", "check": "kernel.mce", "text": "x"}
-    )
+    console.hear("event", {"at": at, "level": "bad", "check": "kernel.mce", "text": "x"})
 
     (kept,) = [one for one in console.fleet.journal.newest if one.kind == "event"]
     assert abs(kept.at - (1.7e9 + console.now)) < 5
@@ -174,10 +182,36 @@ async def test_nothing_of_it_steers_the_screens() -> None:
     stage = Stage(Cluster(name="c", nodes=(Node(name="n"),)))
     evil = "\x1b[2J\x9b31m\u202e\x07[bold]x\r\n"
     hear = Intake("c", stage.fleet).take
-    hear(TOPIC + "hello", sent({"node": "n", "up": True, "at": 1.0, "boot": evil, "agent": evil, "inventory": {evil: evil, "gpu.0.model": evil}, "simulated": [evil]}))  # fmt: skip
+    hear(
+        TOPIC + "hello",
+        sent(
+            {
+                "node": "n",
+                "up": True,
+                "at": 1.0,
+                "boot": evil,
+                "agent": evil,
+                "inventory": {evil: evil, "gpu.0.model": evil},
+                "simulated": [evil],
+            }
+        ),
+    )
     for at in (1.0, 2.0):
-        hear(TOPIC + "sample", sent({"seq": 1, "at": at, "values": {"gpu.temp": {evil: 99}, "disk.used": {evil: 99}, evil: {evil: 1}}, "failed": {evil: evil}}))  # fmt: skip
-    hear(TOPIC + "event", sent({"at": 1.0, "level": "bad", "check": evil, "text": evil, "device": evil}))  # fmt: skip
+        hear(
+            TOPIC + "sample",
+            sent(
+                {
+                    "seq": 1,
+                    "at": at,
+                    "values": {"gpu.temp": {evil: 99}, "disk.used": {evil: 99}, evil: {evil: 1}},
+                    "failed": {evil: evil},
+                }
+            ),
+        )
+    hear(
+        TOPIC + "event",
+        sent({"at": 1.0, "level": "bad", "check": evil, "text": evil, "device": evil}),
+    )
 
     async with console(stage) as (app, pilot):
         for keys in (("1",), ("1", "enter"), ("5",)):

@@ -42,9 +42,7 @@ class Console:
         fleet, agents = Fleet(CLUSTER), Agents(shell)
         self.jobs, self.plan, self.shell = Jobs(), plan, shell
         self.jobs.add(plan, 1.0)
-        self.following = Following(
-            self.jobs, fleet, Chronicle(history, fleet, "c"), start
-        )
+        self.following = Following(self.jobs, fleet, Chronicle(history, fleet, "c"), start)
         self.following.begin(SshBackend(shell, agents), self._cancel)
         self.reading = Reading(shell, agents)
 
@@ -112,9 +110,7 @@ async def opened(folder, home: Path):
                 await asyncio.wait(tasks)
 
 
-async def test_a_new_console_asks_only_for_the_end_of_a_job_that_runs(
-    job, tmp_path: Path
-) -> None:
+async def test_a_new_console_asks_only_for_the_end_of_a_job_that_runs(job, tmp_path: Path) -> None:
     async with opened(job, tmp_path) as console:
         console.following.watch(job.job, (0,), BACKLOG)
         await console.shows("the end")
@@ -155,31 +151,24 @@ async def test_of_a_rank_that_failed_unwatched_only_the_last_words_come(
         assert console.shell.sent < 2 * SLACK
 
 
-async def test_a_place_far_up_and_the_next_match_come_from_one_agent(
-    job, tmp_path: Path
-) -> None:
+async def test_a_place_far_up_and_the_next_match_come_from_one_agent(job, tmp_path: Path) -> None:
     async with opened(job, tmp_path) as console:
         output = console.reading.of(console.jobs.job(job.job), 0)
         part = await output.read(LogPlace(0, "out", SIZE - 1), 100)
         reports = [
-            one
-            async for one in output.find(
-                LogPlace(0, "out", part.end), "the end", back=True
-            )
+            one async for one in output.find(LogPlace(0, "out", part.end), "the end", back=True)
         ]
 
         assert b"".join(chunk.data for chunk in part.chunks) == b"the end\n"
         # It is told where it is before the half gigabyte above it has been read.
         assert reports[0].at == SIZE + 1
         assert reports[0].share < 0.1
-        assert (reports[-1].count, reports[-1].before, reports[-1].whole) == (1, 0, True)  # fmt: skip
+        assert (reports[-1].count, reports[-1].before, reports[-1].whole) == (1, 0, True)
         assert console.shell.opened.count("job browse") == 1
         assert console.shell.sent < SLACK
 
 
-async def test_an_agent_that_has_ended_meanwhile_is_started_again(
-    job, tmp_path: Path
-) -> None:
+async def test_an_agent_that_has_ended_meanwhile_is_started_again(job, tmp_path: Path) -> None:
     async with opened(job, tmp_path) as console:
         output = console.reading.of(console.jobs.job(job.job), 0)
         channel = await output._browsing.open()

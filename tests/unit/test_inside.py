@@ -42,7 +42,7 @@ def test_the_image_starts_where_it_can_and_was_not_yet():
     assert spec is not None
     assert (spec.on, spec.launch, spec.ranks_per_node) == (("n2",), Launch.PLAIN, 1)
     assert spec.container == BOXED.container
-    assert inside_spec(boxed(n2={"programs": {"apptainer": {"path": ""}}}), ("n1", "n3")) is None  # fmt: skip
+    assert inside_spec(boxed(n2={"programs": {"apptainer": {"path": ""}}}), ("n1", "n3")) is None
     assert inside_spec(case(SPEC, n1=GOOD), ()) is None
 
 

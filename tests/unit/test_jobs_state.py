@@ -371,9 +371,7 @@ KINDS = st.sampled_from(
     ]
 )
 FIELDS = st.dictionaries(
-    st.sampled_from(
-        ["seq", "rank", "pid", "code", "signal", "name", "text", "uncertainty"]
-    ),
+    st.sampled_from(["seq", "rank", "pid", "code", "signal", "name", "text", "uncertainty"]),
     JUNK,
 )
 

@@ -11,7 +11,7 @@ from rankdeck.state.history import History
 from tests.unit.test_history import JOB, PLAN
 from tests.unit.test_jobs_state import Feed
 
-RUNNING = replace(JOB, state=State.RUNNING, ended=None, exit_code=None, first_failure=None)  # fmt: skip
+RUNNING = replace(JOB, state=State.RUNNING, ended=None, exit_code=None, first_failure=None)
 CANCELLED = replace(JOB, state=State.CANCELLED, exit_code=None, first_failure=None)
 NOTE = NodeNote(at=1.0, node="n1", level=Level.BAD, check="kernel.xid", text="Xid 79")
 

@@ -36,9 +36,7 @@ def test_one_of_512_in_another_call_is_named() -> None:
     )
 
 
-def test_who_is_not_in_the_collective_stands_out_even_where_it_is_the_majority() -> (
-    None
-):
+def test_who_is_not_in_the_collective_stands_out_even_where_it_is_the_majority() -> None:
     looks = [look(n, REDUCE if n < 3 else LOAD) for n in range(16)]
 
     found = conclude("j", 0.0, looks, {})
@@ -108,8 +106,7 @@ def test_every_rank_is_in_exactly_one_group(samples) -> None:
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -48,9 +48,7 @@ def test_a_gap_is_recorded_and_the_cut_line_ends() -> None:
 
 
 @given(
-    st.lists(
-        st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r", b"", b"\xff"]), max_size=30
-    ),
+    st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r", b"", b"\xff"]), max_size=30),
     st.lists(st.integers(1, 7), min_size=1, max_size=40),
 )
 def test_the_cuts_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
@@ -63,12 +61,8 @@ def test_the_cuts_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
         pieces.add(chunk(offset, data[offset : offset + size]))
         offset, i = offset + size, i + 1
 
-    assert [(x.offset, x.text) for x in whole.lines] == [
-        (x.offset, x.text) for x in pieces.lines
-    ]
-    assert (whole.partial and whole.partial.text) == (
-        pieces.partial and pieces.partial.text
-    )
+    assert [(x.offset, x.text) for x in whole.lines] == [(x.offset, x.text) for x in pieces.lines]
+    assert (whole.partial and whole.partial.text) == (pieces.partial and pieces.partial.text)
     for line in whole.lines:
         assert data[line.offset :].startswith(
             line.text.encode("utf-8", "replace")[:1].replace(b"\xef", b"\xff")
@@ -113,9 +107,7 @@ def test_memory_is_bounded_by_bytes_too() -> None:
     assert 10 < len(log.lines) < 25
 
 
-def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share() -> (
-    None
-):
+def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share() -> None:
     tracemalloc.start()
     logs = [RankLog(rank, keep_bytes=share(512)) for rank in range(512)]
     for turn in range(30):
@@ -158,8 +150,7 @@ def test_control_codes_go_and_colours_stay() -> None:
 @given(st.text())
 def test_cleaned_text_has_no_control_codes(text: str) -> None:
     assert not any(
-        (ord(c) < 32 and c != "\t") or 0x7F <= ord(c) < 0xA0
-        for c in strip_controls(text)
+        (ord(c) < 32 and c != "\t") or 0x7F <= ord(c) < 0xA0 for c in strip_controls(text)
     )
 
 

@@ -13,9 +13,7 @@ from tests.unit.test_jobs_state import Feed
 GOOD = [0, "S", "ep_poll", 0.25, 0.5]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda some: (
-        st.lists(some, max_size=6) | st.dictionaries(st.text(max_size=3), some)
-    ),
+    lambda some: st.lists(some, max_size=6) | st.dictionaries(st.text(max_size=3), some),
     max_leaves=30,
 )
 

@@ -98,7 +98,7 @@ def test_a_port_that_is_none_is_told() -> None:
 def test_a_free_port_and_a_known_name_have_nothing_against_them() -> None:
     known = {"names": {"head": {"addresses": ["10.0.0.1"]}}}
 
-    assert judged(variables(MASTER_ADDR="head", MASTER_PORT="29500"), n1=known, n2=known) == []  # fmt: skip
+    assert judged(variables(MASTER_ADDR="head", MASTER_PORT="29500"), n1=known, n2=known) == []
 
 
 def test_a_name_that_a_node_does_not_know_is_told() -> None:
@@ -127,7 +127,7 @@ def test_another_node_than_that_of_rank_0_is_refused(host: str) -> None:
 
 def test_only_names_are_asked_for() -> None:
     hosts = ("head", "10.0.0.1", "localhost", "")
-    asked = [foreign_host(lay_out(CLUSTER, variables(MASTER_ADDR=h), "j")) for h in hosts]  # fmt: skip
+    asked = [foreign_host(lay_out(CLUSTER, variables(MASTER_ADDR=h), "j")) for h in hosts]
 
     assert asked == ["head", "", "", ""]
 

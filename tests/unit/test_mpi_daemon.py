@@ -23,7 +23,7 @@ DAEMONS = {
     "intel-2021": "hydra_bstrap_proxy",
 }
 AGENT = "/tmp/rankdeck.j/launch-agent"
-MPIRUN = ProcessPlan("mpirun", ("mpirun", "--prtemca", "plm_ssh_agent", AGENT, "hostname"))  # fmt: skip
+MPIRUN = ProcessPlan("mpirun", ("mpirun", "--prtemca", "plm_ssh_agent", AGENT, "hostname"))
 FIRST = NodePlan("j", "n1", (0,), (MPIRUN,))
 GOOD = COMMANDS["openmpi-5.0"]
 
@@ -97,10 +97,10 @@ def test_a_character_that_means_something_to_a_shell_spoils_a_good_command(data,
 
 @given(st.data(), st.sampled_from(sorted(COMMANDS)))
 def test_a_value_in_quotes_cannot_run_anything(data, name):
-    good = COMMANDS[name].replace(" ", ' "x" ', 1) if '"' not in COMMANDS[name] else COMMANDS[name]  # fmt: skip
+    good = COMMANDS[name].replace(" ", ' "x" ', 1) if '"' not in COMMANDS[name] else COMMANDS[name]
     quotes = [at + 1 for at, c in enumerate(good) if c == '"'][::2]
     at = data.draw(st.sampled_from(quotes))
-    bad = data.draw(st.sampled_from(["$(id)", "`id`", "$HOME", "${X}", "\\", "\n", '"; id; "']))  # fmt: skip
+    bad = data.draw(st.sampled_from(["$(id)", "`id`", "$HOME", "${X}", "\\", "\n", '"; id; "']))
 
     assert daemon_of(good[:at] + bad + good[at:]) is None
 
@@ -133,7 +133,10 @@ def test_only_a_launcher_that_was_told_of_our_agent_may_ask():
     assert daemons_of(MPIRUN.argv, "j") == ("prted", "orted")
     assert daemons_of(MPIRUN.argv, "other") == ()
     assert daemons_of(("sleep", "1"), "j") == ()
-    assert daemons_of(("mpiexec", "-launcher", "ssh", "-launcher-exec", AGENT), "j")[0] == "hydra_pmi_proxy"  # fmt: skip
+    assert (
+        daemons_of(("mpiexec", "-launcher", "ssh", "-launcher-exec", AGENT), "j")[0]
+        == "hydra_pmi_proxy"
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,21 @@ RAN = replace(
 RUNS = replace(RAN, state=State.RUNNING, ended=None, first_failure=None)
 
 
-def event(at, node="n1", check="kernel.xid", text="Xid 79, GPU has fallen off the bus · reset it", level=Level.BAD, device="0000:3b:00.0", kind="event"):  # fmt: skip
+def event(
+    at,
+    node="n1",
+    check="kernel.xid",
+    text="Xid 79, GPU has fallen off the bus · reset it",
+    level=Level.BAD,
+    device="0000:3b:00.0",
+    kind="event",
+):
     return Occurrence(at, node, kind, level, check, device, text)
 
 
-def began(at, check="gpu.temp", text="GPU 0 is at 95 C · hot", level=Level.BAD, node="n1", device="0"):  # fmt: skip
+def began(
+    at, check="gpu.temp", text="GPU 0 is at 95 C · hot", level=Level.BAD, node="n1", device="0"
+):
     return Occurrence(at, node, "began", level, check, device, text)
 
 
@@ -60,12 +70,8 @@ def test_an_xid_shortly_before_the_failure_is_told_with_its_distance():
     assert when(note, RAN) == "3 s before the failure"
 
 
-def test_what_was_bad_on_the_culprits_node_is_a_reason_for_the_verdict_and_once() -> (
-    None
-):
-    notes = noted(
-        event(FAILED - 3), event(FAILED - 2, node="n2"), began(FAILED, level=Level.WARN)
-    )
+def test_what_was_bad_on_the_culprits_node_is_a_reason_for_the_verdict_and_once() -> None:
+    notes = noted(event(FAILED - 3), event(FAILED - 2, node="n2"), began(FAILED, level=Level.WARN))
     shown = with_reasons(replace(RAN, node_notes=notes))
 
     assert shown.first_failure.evidence == (
@@ -110,11 +116,16 @@ def test_many_alike_are_one_with_a_count_and_there_are_never_many():
 
 
 def test_different_xids_are_not_folded_into_one():
-    assert len(noted(event(FAILED, text="Xid 31, x"), event(FAILED, text="Xid 79, x"))) == 2  # fmt: skip
+    assert len(noted(event(FAILED, text="Xid 31, x"), event(FAILED, text="Xid 79, x"))) == 2
 
 
 def test_an_event_and_the_reason_it_gave_rise_to_are_told_once_with_the_time_of_the_event():
-    reason = began(FAILED + 1, "kernel.xid", "Xid 79, GPU has fallen off the bus · a · b", device="0000:3b:00.0")  # fmt: skip
+    reason = began(
+        FAILED + 1,
+        "kernel.xid",
+        "Xid 79, GPU has fallen off the bus · a · b",
+        device="0000:3b:00.0",
+    )
     (note,) = noted(event(FAILED - 3), reason)
 
     assert (note.at, note.count) == (FAILED - 3, 1)
@@ -137,9 +148,13 @@ def test_an_event_has_its_own_time_also_when_it_is_heard_at_the_first_look():
 
 
 def test_what_is_bad_since_long_before_is_told_as_such_once():
-    standing = NodeNote(at=START - 5000, node="n2", level=Level.BAD, check="disk.nvme", text="x", before=True)  # fmt: skip
+    standing = NodeNote(
+        at=START - 5000, node="n2", level=Level.BAD, check="disk.nvme", text="x", before=True
+    )
     (note,) = noted(job=RUNS, standing=[standing])
-    again = noted(job=replace(RUNS, node_notes=(note,)), standing=[replace(standing, at=START - 4999.7)])  # fmt: skip
+    again = noted(
+        job=replace(RUNS, node_notes=(note,)), standing=[replace(standing, at=START - 4999.7)]
+    )
 
     assert when(note, RUNS) == "since before the job"
     assert again == (note,)
@@ -154,7 +169,9 @@ def test_what_an_operator_has_acknowledged_is_not_told():
 
 def test_a_full_disk_that_the_job_speaks_of_itself_is_not_told_twice():
     full = event(FAILED, check="disk.full", text="/home is full", kind="began")
-    said = replace(RAN, troubles=("n1: no space left for /home: the ranks wait until there is some",))  # fmt: skip
+    said = replace(
+        RAN, troubles=("n1: no space left for /home: the ranks wait until there is some",)
+    )
 
     assert len(noted(full)) == 1
     assert noted(full, job=said) == ()
@@ -177,7 +194,7 @@ def test_made_up_faults_say_so_everywhere():
 
 
 def test_seconds_count_from_the_first_failure():
-    notes = (*noted(event(FAILED - 3)), *noted(began(START + 3), first_heard={"n1": START + 2}))  # fmt: skip
+    notes = (*noted(event(FAILED - 3)), *noted(began(START + 3), first_heard={"n1": START + 2}))
     said = job_shape(replace(RAN, node_notes=notes))["nodes_said"]
 
     assert [one["seconds"] for one in said] == [-3.0, None]
@@ -189,9 +206,11 @@ def text_of(lines):
 
 
 def test_the_head_has_one_line_where_there_is_little_room_and_none_where_there_is_less():
-    notes = noted(event(FAILED, text="one"), event(FAILED + 1, text="two"), event(FAILED + 2, text="three"))  # fmt: skip
+    notes = noted(
+        event(FAILED, text="one"), event(FAILED + 1, text="two"), event(FAILED + 2, text="three")
+    )
     job = replace(RAN, node_notes=notes)
-    heads = {h: text_of(head_lines(job, Mark("x", "bad"), Size(100, h))) for h in (18, 24, 40)}  # fmt: skip
+    heads = {h: text_of(head_lines(job, Mark("x", "bad"), Size(100, h))) for h in (18, 24, 40)}
 
     assert "one" not in heads[18]
     assert "one" in heads[24]

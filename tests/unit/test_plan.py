@@ -75,9 +75,7 @@ def test_classic_ssh_is_refused_where_nodes_share_an_address() -> None:
 def test_classic_ssh_uses_the_port_and_the_user() -> None:
     nodes = (Node(name="a", port=2222), Node(name="b", port=2222))
     cluster = Cluster(name="c", nodes=nodes, access=Access(user="op"))
-    argv = plan_job(
-        cluster, replace(SPEC, mpi=MpiOptions(launcher="ssh")), "t-1"
-    ).nodes[0]
+    argv = plan_job(cluster, replace(SPEC, mpi=MpiOptions(launcher="ssh")), "t-1").nodes[0]
 
     assert "ssh -o BatchMode=yes -p 2222 -l op" in argv.processes[0].argv
 
@@ -92,12 +90,7 @@ def test_variables_that_name_the_run_folder_stay_each_nodes_own() -> None:
 
 
 def test_a_folder_that_moves_is_entered_by_the_rank() -> None:
-    argv = (
-        plan_job(CLUSTER, replace(SPEC, workdir="~/x y"), "t-1")
-        .nodes[0]
-        .processes[0]
-        .argv
-    )
+    argv = plan_job(CLUSTER, replace(SPEC, workdir="~/x y"), "t-1").nodes[0].processes[0].argv
 
     assert argv[-1] == """cd "$HOME"'/x y' && exec app"""
     assert "-wdir" not in argv
@@ -114,17 +107,12 @@ def test_a_free_port_is_asked_for_only_where_one_is_needed() -> None:
     torch = replace(SPEC, launch=Launch.TORCHRUN)
 
     assert plan_job(CLUSTER, torch, "t-1").port_on == "a"
-    assert (
-        plan_job(CLUSTER, replace(torch, torch=TorchOptions(port=29500)), "t-1").port_on
-        == ""
-    )
+    assert plan_job(CLUSTER, replace(torch, torch=TorchOptions(port=29500)), "t-1").port_on == ""
     assert plan_job(CLUSTER, SPEC, "t-1").port_on == ""
 
 
 def test_the_port_is_filled_in_everywhere() -> None:
-    plan = with_port(
-        plan_job(CLUSTER, replace(SPEC, launch=Launch.TORCHRUN), "t-1"), 4711
-    )
+    plan = with_port(plan_job(CLUSTER, replace(SPEC, launch=Launch.TORCHRUN), "t-1"), 4711)
 
     assert "RANKDECK_PORT" not in render(plan)
     assert all("--master-port=4711" in node.processes[0].argv for node in plan.nodes)
@@ -135,16 +123,11 @@ def test_workers_at_one_address_get_ports_of_their_own() -> None:
     spec = replace(SPEC, launch=Launch.TENSORFLOW)
     plan = with_port(plan_job(Cluster(name="c", nodes=nodes), spec, "t-1"), 5000)
 
-    assert (
-        '"127.0.0.1:5000", "127.0.0.1:5001"'
-        in plan.nodes[1].processes[0].env["TF_CONFIG"]
-    )
+    assert '"127.0.0.1:5000", "127.0.0.1:5001"' in plan.nodes[1].processes[0].env["TF_CONFIG"]
 
 
 def test_only_a_nodes_own_interface_is_given_to_it() -> None:
-    first, second = plan_job(
-        CLUSTER, replace(SPEC, launch=Launch.TORCHRUN), "t-1"
-    ).nodes
+    first, second = plan_job(CLUSTER, replace(SPEC, launch=Launch.TORCHRUN), "t-1").nodes
 
     assert first.env["GLOO_SOCKET_IFNAME"] == "eth0"
     assert "GLOO_SOCKET_IFNAME" not in second.env
@@ -171,9 +154,7 @@ def test_a_python_script_is_started_unbuffered_by_torchrun() -> None:
     )
 
 
-WORDS = st.lists(
-    st.text(st.characters(exclude_characters="\0\n\r", codec="utf-8")), max_size=4
-)
+WORDS = st.lists(st.text(st.characters(exclude_characters="\0\n\r", codec="utf-8")), max_size=4)
 
 
 @given(WORDS)
@@ -197,7 +178,4 @@ def test_the_text_of_a_plan_is_a_script() -> None:
     for launch in Launch:
         spec = replace(SPEC, launch=launch, files={"f": "EOF\n$x ${RANKDECK_RUN}\n"})
         text = render(plan_job(CLUSTER, spec, "t-1"))
-        assert (
-            subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode
-            == 0
-        )
+        assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0

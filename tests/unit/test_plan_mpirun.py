@@ -60,10 +60,7 @@ def run(node, folder: Path, common: Path) -> "subprocess.CompletedProcess[str]":
             path.chmod(0o755)
         for file in node.files:
             (folder / file.path).write_text(file.text)
-        argv = [
-            word.replace("${RANKDECK_RUN}", str(folder))
-            for word in node.processes[0].argv
-        ]
+        argv = [word.replace("${RANKDECK_RUN}", str(folder)) for word in node.processes[0].argv]
         env = {
             **os.environ,
             **node.env,
@@ -75,9 +72,7 @@ def run(node, folder: Path, common: Path) -> "subprocess.CompletedProcess[str]":
         shutil.rmtree(common)
 
 
-def finished(
-    argv: list[str], env: dict[str, str]
-) -> "subprocess.CompletedProcess[str]":
+def finished(argv: list[str], env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """Debian's Open MPI 4.1.4 hangs in about one start of eight when two daemons share a host,
     whatever the network options: what is tested here is the line, so it is started again.
     """

@@ -47,7 +47,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )  # fmt: skip
-KEYS = st.sampled_from([*GOOD, "interfaces", "gpus", "names", "own", "images", "versions", "port"])  # fmt: skip
+KEYS = st.sampled_from([*GOOD, "interfaces", "gpus", "names", "own", "images", "versions", "port"])
 
 
 def case(spec=SPEC, cluster=CLUSTER, health=None, **changes):
@@ -107,9 +107,9 @@ def test_health_is_told_and_stops_nothing():
 def test_gpus_that_lack_ail_or_work_for_others_are_told(gpus, expected):
     nodes = tuple(replace(node, gpus=2) for node in NODES)
     good = {"gpus": {"rows": [{"name": "H100"}] * 2}}
-    told = case(cluster=replace(CLUSTER, nodes=nodes), n1=good, n2={"gpus": gpus}, n3=good)  # fmt: skip
+    told = case(cluster=replace(CLUSTER, nodes=nodes), n1=good, n2={"gpus": gpus}, n3=good)
 
-    assert [level for level, check, _ in found(checks.judge(told)) if check == "gpu"] == expected  # fmt: skip
+    assert [level for level, check, _ in found(checks.judge(told)) if check == "gpu"] == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_an_mpi_is_known_by_its_first_line(line, flavour):
 
 
 def test_the_arguments_that_place_ranks_again_are_taken_out():
-    spec = replace(MPI, mpi=MpiOptions(args=("-np", "4", "--mca", "pml", "ob1", "-host", "a,b")))  # fmt: skip
+    spec = replace(MPI, mpi=MpiOptions(args=("-np", "4", "--mca", "pml", "ob1", "-host", "a,b")))
     (finding,) = jobfile.judge(spec)
 
     assert finding.level is Level.BAD
@@ -179,15 +179,15 @@ def test_versions_that_differ_are_told_although_they_work():
     spec = replace(MPI, container=Container(image="a.sif"))
     told = {"versions": {"mpirun": "mpirun (Open MPI) 4.1.6"}}
     outcome = Outcome("probe-1", (said(0, 2), said(1, 2)), 2)
-    (finding,) = judge_probe(case(spec, n1=told), replace(spec, on=("n1", "n2")), outcome)  # fmt: skip
+    (finding,) = judge_probe(case(spec, n1=told), replace(spec, on=("n1", "n2")), outcome)
 
     assert finding.level is Level.WARN
 
 
 def test_everybody_tries_everybody_up_to_a_limit_and_evenly_beyond():
-    nodes = tuple(Node(name=f"m{i}", address=f"10.0.{i // 200}.{i % 200}") for i in range(200))  # fmt: skip
+    nodes = tuple(Node(name=f"m{i}", address=f"10.0.{i // 200}.{i % 200}") for i in range(200))
     few = network.targets(case())
-    many = network.targets(case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes)))  # fmt: skip
+    many = network.targets(case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes)))
 
     assert {a: {t[0] for t in row} for a, row in few.items()}["n1"] == {"n2", "n3"}
     assert {len({t[0] for t in row} - {a}) for a, row in many.items()} == {64}
@@ -227,7 +227,10 @@ def test_a_missing_container_of_enroot_says_what_makes_it(image, fix):
 
 @given(ANYTHING)
 def test_rows_of_images_may_hold_anything(raw):
-    assert all(row.kind and row.size >= 0 for row in lying_rows([raw, {"kind": raw, "size": raw, "free": raw}]))  # fmt: skip
+    assert all(
+        row.kind and row.size >= 0
+        for row in lying_rows([raw, {"kind": raw, "size": raw, "free": raw}])
+    )
 
 
 JOB = """\
@@ -287,14 +290,23 @@ def test_torchrun_is_looked_for_outside_only_where_there_is_no_image():
 
 
 TEMPLATES = re.compile(r"\b(?:FILE|NODES?|NODESET|JOB|IMAGE|FOLDER|INTERFACE|NAME)\b|…")
-SPOKEN = [*Path(preflight.__file__).parent.glob("*.py"), *(Path(m.__file__) for m in (advice, atlas, bring))]  # fmt: skip
+SPOKEN = [
+    *Path(preflight.__file__).parent.glob("*.py"),
+    *(Path(m.__file__) for m in (advice, atlas, bring)),
+]
 
 
 @pytest.mark.parametrize("file", SPOKEN, ids=lambda file: file.stem)
 def test_no_advice_leaves_a_word_to_fill_in(file):
     tree = ast.parse(file.read_text())
-    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]  # fmt: skip
-    docs = {n.value.value for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}  # fmt: skip
+    texts = [
+        n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    ]
+    docs = {
+        n.value.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+    }
 
     assert [t for t in texts if t not in docs and TEMPLATES.search(t)] == []
 
@@ -319,7 +331,7 @@ def test_the_command_that_brings_an_image_is_complete(box, rows, fix):
 
 def test_an_image_of_a_registry_is_pulled_by_a_complete_command():
     box = Container(image="docker://nvcr.io/nvidia/pytorch:24.01")
-    told = {f"n{i}": {"images": [{"kind": "remote", "path": box.image}]} for i in (1, 2, 3)}  # fmt: skip
+    told = {f"n{i}": {"images": [{"kind": "remote", "path": box.image}]} for i in (1, 2, 3)}
     judged = checks.judge(case(replace(SPEC, container=box), **told))
 
     assert [f.fix for f in judged if f.check == "image"] == [
@@ -331,12 +343,18 @@ def test_an_interface_that_is_down_or_differs_is_named_in_the_command():
     def row(name, mtu, up=True):
         return {"name": name, "up": up, "mtu": mtu, "address": "10.0.0.1/24"}
 
-    nodes = tuple(replace(n, interface=i) for n, i in zip(NODES, ("ib0", "ib0", "eth1"), strict=True))  # fmt: skip
-    told = {"n1": {"interfaces": [row("ib0", 9000)]}, "n2": {"interfaces": [row("ib0", 1500, up=False)]}, "n3": {"interfaces": [row("eth1", 9000)]}}  # fmt: skip
-    fixes = [f.fix for f in network.interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))]  # fmt: skip
+    nodes = tuple(
+        replace(n, interface=i) for n, i in zip(NODES, ("ib0", "ib0", "eth1"), strict=True)
+    )
+    told = {
+        "n1": {"interfaces": [row("ib0", 9000)]},
+        "n2": {"interfaces": [row("ib0", 1500, up=False)]},
+        "n3": {"interfaces": [row("eth1", 9000)]},
+    }
+    fixes = [f.fix for f in network.interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))]
 
     assert fixes[0].startswith("`ip link set ib0 up` there")
-    assert "`ip link set dev ib0 mtu 1500` on n1, `ip link set dev eth1 mtu 1500` on n3" in fixes[1]  # fmt: skip
+    assert "`ip link set dev ib0 mtu 1500` on n1, `ip link set dev eth1 mtu 1500` on n3" in fixes[1]
 
 
 def test_two_ranks_that_do_not_meet_get_advice_for_their_own_mpi():

@@ -100,9 +100,7 @@ def test_a_saved_pattern_that_cannot_be_used_is_ignored_with_one_sentence(
     reader = ProgressReader({"loss": pattern, "step": r"it=(\d+)"}, None)
 
     assert reader.take("it=4", 0, 1.0)
-    assert [text.partition(":")[0] for text in reader.refused] == [
-        "progress.loss is ignored"
-    ]
+    assert [text.partition(":")[0] for text in reader.refused] == ["progress.loss is ignored"]
 
 
 def test_a_line_that_is_not_unicode_is_searched_all_the_same() -> None:

@@ -55,9 +55,7 @@ class Lab:
         self.switches = Switches(cluster)
         self.clock = Clock()
         self.fleet = Fleet(cluster, self.clock)
-        self.exporter = Exporter(
-            cluster, self.fleet, switches=self.switches, simulated=show
-        )
+        self.exporter = Exporter(cluster, self.fleet, switches=self.switches, simulated=show)
         hello = Hello("n1", True, 1.0, "b", "0.1.0", 1.0, INVENTORY, simulated)
         self.fleet.apply("n1", hello)
         self.seq = 0
@@ -72,9 +70,7 @@ class Lab:
         """Every sample: name -> [(labels, value)], the same by both parsers."""
         families = self.exporter.families()
         by_text = samples(parser.text_string_to_metric_families(families.text()))
-        by_open = samples(
-            openmetrics.text_string_to_metric_families(families.openmetrics())
-        )
+        by_open = samples(openmetrics.text_string_to_metric_families(families.openmetrics()))
         assert by_text == by_open
         return by_text
 
@@ -93,9 +89,7 @@ def samples(families):
 
 def value_of(found, name, **labels):
     """The one value of this name with these labels."""
-    matching = [
-        value for have, value in found.get(name, ()) if labels.items() <= have.items()
-    ]
+    matching = [value for have, value in found.get(name, ()) if labels.items() <= have.items()]
     assert len(matching) == 1, (name, labels, found.get(name))
     return matching[0]
 
@@ -281,9 +275,7 @@ def test_the_dashboard_asks_only_for_what_is_offered() -> None:
         name
         for panel in board["panels"]
         for target in panel.get("targets", ())
-        for name in re.findall(
-            r"\b(?:rankdeck|node|DCGM)_[A-Za-z0-9_]+", target["expr"]
-        )
+        for name in re.findall(r"\b(?:rankdeck|node|DCGM)_[A-Za-z0-9_]+", target["expr"])
     }
 
     assert len(asked) > 20
@@ -313,9 +305,7 @@ async def test_a_scrape_gets_text_or_openmetrics_as_it_asks() -> None:
     async with served() as port:
         head, body = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         accept = b"Accept: application/openmetrics-text;version=1.0.0,text/plain\r\n"
-        open_head, open_body = await ask(
-            port, b"GET /metrics HTTP/1.1\r\n" + accept + b"\r\n"
-        )
+        open_head, open_body = await ask(port, b"GET /metrics HTTP/1.1\r\n" + accept + b"\r\n")
 
     assert head.startswith("HTTP/1.1 200 ")
     assert "text/plain; version=0.0.4" in head
@@ -327,9 +317,7 @@ async def test_a_scrape_gets_text_or_openmetrics_as_it_asks() -> None:
 async def test_a_packed_answer_unpacks_to_the_plain_one() -> None:
     async with served(Families) as port:
         request = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n"
-        head, body = await ask(
-            port, request + b"Accept: application/openmetrics-text\r\n\r\n"
-        )
+        head, body = await ask(port, request + b"Accept: application/openmetrics-text\r\n\r\n")
 
     assert "Content-Encoding: gzip" in head
     assert gzip.decompress(body) == b"# EOF\n"

@@ -24,9 +24,7 @@ def told(lab, collector, reading):
 def test_every_gpu_has_the_labels_that_dashboards_ask_for(gpus):
     found = told(Lab(), gpus, until(gpus, answered))
 
-    (labels,) = [
-        have for have, _ in found["DCGM_FI_DEV_GPU_TEMP"] if have["gpu"] == "3"
-    ]
+    (labels,) = [have for have, _ in found["DCGM_FI_DEV_GPU_TEMP"] if have["gpu"] == "3"]
     assert labels["modelName"] == "NVIDIA H100 80GB HBM3"
     assert labels["UUID"].startswith("GPU-")
     assert labels["pci_bus_id"].count(":") == 2
@@ -40,9 +38,7 @@ def test_what_a_gpu_does_not_have_is_no_series_and_no_zero(gpus):
     reading = until(gpus, answered)
     found = told(Lab(), gpus, reading)
 
-    assert {"gpu.mig_mem_used", "gpu.mig_mem_total"} <= set(
-        reading.absent(gpus.metrics)
-    )
+    assert {"gpu.mig_mem_used", "gpu.mig_mem_total"} <= set(reading.absent(gpus.metrics))
     assert not [name for name in found if "mig" in name.lower()]
 
 

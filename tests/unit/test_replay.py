@@ -60,9 +60,7 @@ async def test_an_hour_of_nothing_does_not_take_an_hour(monkeypatch) -> None:
 
 async def test_in_between_the_moment_of_the_past_is_shown() -> None:
     plan, now = PLAN, time.time()
-    event = NodeEvent(
-        "t-1", "n1", "started", now + 1000, {"seq": 0, "rank": 0, "pid": 5}
-    )
+    event = NodeEvent("t-1", "n1", "started", now + 1000, {"seq": 0, "rank": 0, "pid": 5})
     jobs = Jobs()
     jobs.add(plan, now)
 

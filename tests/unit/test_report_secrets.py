@@ -50,8 +50,17 @@ def planted(text: str, value: str) -> tuple[Source, Recording, list[Chunk]]:
         files=(NodeFile("f", f"a\n{text}\nb\n"),),
         processes=(ProcessPlan("rank 0", argv, {"OTHER": text}, f"/w/{text}", 0),),
     )
-    spec = JobSpec(name="j", launch=Launch.PLAIN, command=argv, env={"A": text}, files={"f": text})  # fmt: skip
-    note = NodeNote(at=1.0, node="n1", level=Level.BAD, check="c", device="", text=text, before=True, simulated=False)  # fmt: skip
+    spec = JobSpec(name="j", launch=Launch.PLAIN, command=argv, env={"A": text}, files={"f": text})
+    note = NodeNote(
+        at=1.0,
+        node="n1",
+        level=Level.BAD,
+        check="c",
+        device="",
+        text=text,
+        before=True,
+        simulated=False,
+    )
     job = replace(
         JOB,
         plan=replace(JOB.plan, nodes=(node,), spec=spec),
@@ -59,10 +68,10 @@ def planted(text: str, value: str) -> tuple[Source, Recording, list[Chunk]]:
         troubles=(text,),
         node_notes=(note,),
     )
-    source = Source(job, (said,), [{"at": 1.0, "nodes": {"n1": {"why": text}}}], {"B": text})  # fmt: skip
+    source = Source(job, (said,), [{"at": 1.0, "nodes": {"n1": {"why": text}}}], {"B": text})
     recording = Recording((said,), {"n2": f"not heard: {text}"})
     output = f"before\n{text}\nafter\n".encode()
-    chunks = [Chunk("j-1", "n1", 0, stream, 0, 1.0, output) for stream in ("out", "err")]  # fmt: skip
+    chunks = [Chunk("j-1", "n1", 0, stream, 0, 1.0, output) for stream in ("out", "err")]
     return source, recording, chunks
 
 
@@ -103,7 +112,9 @@ def test_what_has_the_form_of_a_secret_is_nowhere_in_the_archive(form: str) -> N
 
 def test_what_a_file_of_the_job_assigns_is_masked_in_the_output_too() -> None:
     source, recording, chunks = planted("harmless", "unrelated")
-    node = replace(source.job.plan.nodes[0], files=(NodeFile("c.ini", 'password = "blue7horse"\n'),))  # fmt: skip
+    node = replace(
+        source.job.plan.nodes[0], files=(NodeFile("c.ini", 'password = "blue7horse"\n'),)
+    )
     job = replace(source.job, plan=replace(source.job.plan, nodes=(node,)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -47,19 +47,14 @@ def test_nothing_failed_where_all_ended_well_or_go_on() -> None:
     assert blamed(case(rank(0, 5.0), rank(1, 5.1))) is None
 
 
-def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earlier() -> (
-    None
-):
-    one = case(
-        rank(1, 10.000, 14), rank(5, 10.003, signal=11), rank(2, 10.1, signal=15)
-    )
+def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earlier() -> None:
+    one = case(rank(1, 10.000, 14), rank(5, 10.003, signal=11), rank(2, 10.1, signal=15))
     verdict = judge(one)
 
     assert blamed(one) == 5
     assert verdict.victims == (1, 2)
     assert (
-        "rank 1 ended 3 ms earlier (exit 14, Open MPI's code for a lost peer)"
-        in verdict.evidence
+        "rank 1 ended 3 ms earlier (exit 14, Open MPI's code for a lost peer)" in verdict.evidence
     )
 
 
@@ -93,9 +88,7 @@ def test_words_count_also_where_nobody_saw_how_a_rank_ended() -> None:
     assert blamed(case(rank(5, 10.0, signal=9), unseen, manners=MPICH)) == 3
 
 
-def test_a_rank_whose_collective_failed_is_no_cause_where_another_ended_by_itself() -> (
-    None
-):
+def test_a_rank_whose_collective_failed_is_no_cause_where_another_ended_by_itself() -> None:
     said = (
         "Abort(340333327) on node 4 (rank 4 in comm 0): Fatal error in internal_Allreduce: Other MPI error, error stack:",
         "MPIR_Bcast_intra_binomial(174): Failure during collective",
@@ -114,12 +107,8 @@ def test_the_rank_that_mpirun_says_called_abort_is_the_cause() -> None:
     assert blamed(one) == 2
 
 
-def test_a_rank_that_left_with_exit_0_is_the_cause_where_others_still_needed_it() -> (
-    None
-):
-    one = case(
-        rank(2, 10.0, 0), *(rank(n, 10.2, signal=15) for n in (0, 1, 3, 4, 5, 6, 7))
-    )
+def test_a_rank_that_left_with_exit_0_is_the_cause_where_others_still_needed_it() -> None:
+    one = case(rank(2, 10.0, 0), *(rank(n, 10.2, signal=15) for n in (0, 1, 3, 4, 5, 6, 7)))
 
     assert blamed(one) == 2
     assert "exit 0 while 7 ranks still needed it" in judge(one).evidence[0]
@@ -132,14 +121,10 @@ def test_ranks_that_ended_well_long_before_are_not_blamed_for_a_later_error() ->
     assert blamed(one) == 7
 
 
-def test_one_complaint_after_nearly_all_left_well_is_the_complaining_ranks_own() -> (
-    None
-):
+def test_one_complaint_after_nearly_all_left_well_is_the_complaining_ranks_own() -> None:
     ends = [rank(n, 10.0, 0) for n in range(7)]
 
-    assert (
-        blamed(case(*ends, rank(7, 10.1, 1, said=(LOST_PEER,)), manners=TORCHRUN)) == 7
-    )
+    assert blamed(case(*ends, rank(7, 10.1, 1, said=(LOST_PEER,)), manners=TORCHRUN)) == 7
 
 
 def test_of_a_gloo_time_out_the_rank_that_never_came_is_the_cause() -> None:
@@ -155,9 +140,7 @@ def test_a_rank_that_still_runs_while_the_others_timed_out_is_the_cause() -> Non
     assert blamed(case(*waited, manners=TORCHRUN)) == 7
 
 
-def test_siblings_that_torchrun_ended_while_they_waited_are_told_apart_by_what_they_did() -> (
-    None
-):
+def test_siblings_that_torchrun_ended_while_they_waited_are_told_apart_by_what_they_did() -> None:
     waited = [rank(0, 18.0, 1, said=(WAITED,), doing="S ep_poll")]
     told = [rank(n, 18.3, signal=15, doing="S ep_poll") for n in (1, 3)]
     asleep = rank(2, 18.3, signal=15, doing="S hrtimer_nanosleep")
@@ -180,9 +163,7 @@ def test_a_barrier_that_names_the_missing_rank_is_believed() -> None:
     assert blamed(one) == 6
 
 
-def test_a_rank_that_the_watchdog_stopped_at_an_earlier_collective_is_the_cause() -> (
-    None
-):
+def test_a_rank_that_the_watchdog_stopped_at_an_earlier_collective_is_the_cause() -> None:
     def said(number: int) -> tuple[str, ...]:
         return (
             f"Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE)",
@@ -216,9 +197,7 @@ def test_killing_mpirun_blames_mpirun() -> None:
     assert blamed(case(*ends, launchers=(killed,))) == "launcher n1"
 
 
-def test_an_exit_code_that_a_launcher_took_from_its_rank_is_no_signal_of_its_own() -> (
-    None
-):
+def test_an_exit_code_that_a_launcher_took_from_its_rank_is_no_signal_of_its_own() -> None:
     mpirun = launcher("n1", 9.9, name="mpirun", code=137)
 
     assert blamed(case(rank(4, 10.0, signal=9), launchers=(mpirun,))) == 4
@@ -234,26 +213,20 @@ def test_of_two_launchers_the_one_with_a_fault_of_its_own_is_the_cause() -> None
     waited = launcher(
         "n2",
         9.0,
-        (
-            "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms",
-        ),
+        ("torch.distributed.DistNetworkError: The client socket has timed out after 60000ms",),
         code=1,
     )
     port = launcher(
         "n1",
         10.0,
-        (
-            "DistNetworkError: The server socket has failed to listen. code: -98, name: EADDRINUSE",
-        ),
+        ("DistNetworkError: The server socket has failed to listen. code: -98, name: EADDRINUSE",),
         code=1,
     )
 
     assert blamed(case(launchers=(waited, port), manners=TORCHRUN)) == "launcher n1"
 
 
-def test_a_torchrun_that_was_killed_is_the_cause_of_the_peers_lost_on_the_other_node() -> (
-    None
-):
+def test_a_torchrun_that_was_killed_is_the_cause_of_the_peers_lost_on_the_other_node() -> None:
     killed = launcher("n2", 10.0, signal=9)
     ends = [rank(n, 10.1, 1, said=(LOST_PEER,)) for n in range(4)]
 
@@ -294,10 +267,7 @@ def test_where_all_lost_their_peers_the_node_that_they_name_is_the_cause() -> No
 
 
 def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
-    assert (
-        blamed(case(rank(0, 10.0, signal=15, told=True), rank(1, 10.0, 1, told=True)))
-        is None
-    )
+    assert blamed(case(rank(0, 10.0, signal=15, told=True), rank(1, 10.0, 1, told=True))) is None
 
 
 def test_ranks_that_somebody_else_told_to_end_are_named_as_such() -> None:
@@ -315,8 +285,6 @@ def test_within_the_clocks_uncertainty_equals_are_tied() -> None:
 
 def test_a_launcher_that_blames_another_rank_is_quoted() -> None:
     said = ("process rank 0 with PID 9 on node n1 calling abort",)
-    one = case(
-        rank(5, 10.0, 3), launchers=(launcher("n1", 10.2, said, name="mpirun", code=3),)
-    )
+    one = case(rank(5, 10.0, 3), launchers=(launcher("n1", 10.2, said, name="mpirun", code=3),))
 
     assert "mpirun itself names rank 0" in judge(one).evidence

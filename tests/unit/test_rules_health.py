@@ -73,9 +73,7 @@ def test_growth_is_not_judged_by_one_reading() -> None:
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(
-    st.sets(st.sampled_from(sorted(METRICS))), st.sets(st.sampled_from(sorted(METRICS)))
-)
+@given(st.sets(st.sampled_from(sorted(METRICS))), st.sets(st.sampled_from(sorted(METRICS))))
 def test_coverage_adds_up(there, absent) -> None:
     facts = Facts(
         now=0.0,
@@ -125,21 +123,15 @@ def test_every_row_fires_ends_and_speaks(row) -> None:
         health, memory = assess(facts(now, number), memory)
     over = steps[-1][0] + rule.window + rule.linger + 1
     for now in (over, over + 1, over + 2 + rule.linger):
-        ended, memory = assess(
-            facts(now, good if not rule.window else steps[-1][1]), memory
-        )
+        ended, memory = assess(facts(now, good if not rule.window else steps[-1][1]), memory)
 
     assert any(r.check == rule.check and r.level >= rule.level for r in health.reasons)
-    assert not [
-        r for r in ended.reasons if r.check == rule.check and r.level is rule.level
-    ]
+    assert not [r for r in ended.reasons if r.check == rule.check and r.level is rule.level]
     assert rule.metric in METRICS
     assert all(r.text.count(" · ") == 2 for r in health.reasons)
 
 
-@pytest.mark.parametrize(
-    "rule", RULES, ids=lambda r: f"{r.check}-{r.metric}-{r.level.word}"
-)
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: f"{r.check}-{r.metric}-{r.level.word}")
 def test_every_row_knows_its_metric_and_ends_on_the_good_side(rule) -> None:
     assert rule.metric in METRICS or rule.metric in DERIVED
     assert not rule.over or rule.over in METRICS
@@ -164,11 +156,7 @@ def test_between_the_two_lines_nothing_changes(temperatures) -> None:
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(
-    st.permutations(
-        ["disk.used", "gpu.temp", "mem.used", "gpu.ecc_uncorrected", "net.up"]
-    )
-)
+@given(st.permutations(["disk.used", "gpu.temp", "mem.used", "gpu.ecc_uncorrected", "net.up"]))
 def test_the_order_of_metrics_makes_no_difference(order) -> None:
     numbers = {
         "disk.used": {"/": 99, "/data": 85},
@@ -300,9 +288,7 @@ def test_a_link_is_bad_only_if_it_was_wanted_and_stays_down() -> None:
     named = Expected(interface="eth0")
     assert [r.device for r in down(15, values=links, expected=named)] == ["eth0"]
     ports = {"rdma.up": {"mlx5_0/1": 1, "mlx5_1/1": 0}}
-    assert [r.check for r in down(15, values=ports, expected=Expected(rdma=2))] == [
-        "rdma.link"
-    ]
+    assert [r.check for r in down(15, values=ports, expected=Expected(rdma=2))] == ["rdma.link"]
     assert not down(15, values=ports, expected=Expected(rdma=1))
 
 
@@ -327,9 +313,7 @@ def test_a_port_that_comes_back_is_good_only_after_two_minutes() -> None:
 
 
 def test_rates_models_and_mounts_are_compared_with_the_cluster_file() -> None:
-    expected = Expected(
-        other={"rdma_rate_gbps": 100, "gpu_model": "A100", "mounts": "/, /scratch"}
-    )
+    expected = Expected(other={"rdma_rate_gbps": 100, "gpu_model": "A100", "mounts": "/, /scratch"})
     health = held(
         15,
         expected=expected,
@@ -348,9 +332,7 @@ def test_a_clock_that_is_off_is_said() -> None:
     assert "30 s behind" in reasons[0].text
 
 
-@pytest.mark.parametrize(
-    ("action", "level"), [(0, None), (1, 3), (2, 3), (3, 2), (4, 3), (9, 3)]
-)
+@pytest.mark.parametrize(("action", "level"), [(0, None), (1, 3), (2, 3), (3, 2), (4, 3), (9, 3)])
 def test_what_the_driver_asks_for_is_told_by_value(action, level) -> None:
     reasons = found("gpu.recovery", values={"gpu.recovery": {"0": action}})
 
@@ -388,9 +370,7 @@ def test_two_xids_of_one_gpu_stand_beside_each_other_and_repeats_are_counted() -
     health = after(xid(79), xid(63, "warn"), xid(63, "warn", at=2e9 + 5))
 
     assert health.level is Level.BAD
-    texts = [
-        r.text for r in after(xid(63, "warn"), xid(63, "warn", at=2e9 + 5)).reasons
-    ]
+    texts = [r.text for r in after(xid(63, "warn"), xid(63, "warn", at=2e9 + 5)).reasons]
     assert texts[0].startswith("2 times: Xid 63")
     assert len(after(xid(63), xid(63)).reasons) == 1
     assert not after(xid(63), xid(63)).reasons[0].text.startswith("2 times")
@@ -400,9 +380,7 @@ def test_an_ok_ends_what_the_same_check_said() -> None:
     def nfs(level):
         return Event(2e9, level, "kernel.nfs", "server not responding", "files")
 
-    assert (
-        after(nfs("bad"), nfs("ok")).level is Level.BAD
-    )  # the same instant: told again
+    assert after(nfs("bad"), nfs("ok")).level is Level.BAD  # the same instant: told again
     ok = Event(2e9 + 9, "ok", "kernel.nfs", "server OK", "files")
     assert after(nfs("bad"), ok).level is Level.OK
 
@@ -412,9 +390,7 @@ def test_the_past_that_an_agent_tells_again_ages_as_it_should() -> None:
 
     assert after(old).level is Level.WARN
     assert after(old, later=101.0).level is Level.OK
-    assert (
-        after(Event(2e9 - 700, "warn", "kernel.oom", "killed a.out")).level is Level.OK
-    )
+    assert after(Event(2e9 - 700, "warn", "kernel.oom", "killed a.out")).level is Level.OK
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
@@ -434,9 +410,7 @@ def test_no_flood_of_events_fills_the_memory(events) -> None:
 
 def test_one_function_judges_one_sample() -> None:
     sample = Sample(0, 1.0, {"disk.used": {"/": 99}, "mem.used": {"": 5}})
-    health, memory = judge(
-        sample, Hello("n", True, boot="x"), Memory(), Expected(), 0.0
-    )
+    health, memory = judge(sample, Hello("n", True, boot="x"), Memory(), Expected(), 0.0)
 
     assert (health.level, health.reasons[0].check) == (Level.BAD, "disk.full")
     assert memory.boot == "x"
@@ -483,10 +457,7 @@ def test_a_kernel_log_that_may_not_be_read_leaves_the_node_ok_and_says_what_to_d
     assert health.level is Level.OK
     assert health.reasons == ()
     assert (health.evaluated, health.checks) == (free.evaluated - 1, free.checks)
-    assert (
-        coverage_words(health)
-        == coverage_words(replace(health, limits="")) + f"; {why}"
-    )
+    assert coverage_words(health) == coverage_words(replace(health, limits="")) + f"; {why}"
 
 
 @pytest.mark.parametrize(

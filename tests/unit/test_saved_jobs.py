@@ -74,7 +74,7 @@ def test_only_what_belongs_to_the_moment_is_not_kept(tmp_path: Path) -> None:
         history.save(job)
         (kept,) = history.load("c")
 
-    differing = {f.name for f in fields(Job) if getattr(job, f.name) != getattr(kept, f.name)}  # fmt: skip
+    differing = {f.name for f in fields(Job) if getattr(job, f.name) != getattr(kept, f.name)}
     assert differing == UNSAVED
 
 
@@ -158,18 +158,14 @@ def test_a_bad_row_is_left_out_and_said_once(
         found = [[job.id for job in history.load("c")] for _ in range(2)]
 
     assert found == [["j-1"], ["j-1"]]
-    assert [r.getMessage()[:30] for r in caplog.records] == [
-        "job j-2 in the history cannot "
-    ]
+    assert [r.getMessage()[:30] for r in caplog.records] == ["job j-2 in the history cannot "]
 
 
 @pytest.mark.timeout(5)
 def test_a_saved_job_whose_pattern_backtracks_is_shown_as_any_other(
     tmp_path: Path,
 ) -> None:
-    spec = JobSpec(
-        name="x", launch=Launch.PLAIN, command=("a",), progress={"loss": r"(a+)+\1$"}
-    )
+    spec = JobSpec(name="x", launch=Launch.PLAIN, command=("a",), progress={"loss": r"(a+)+\1$"})
     running = replace(JOB, state=State.RUNNING, ended=None)
     with History(tmp_path / "h") as history:
         history.save(replace(running, plan=replace(PLAN, spec=spec)))
@@ -180,6 +176,4 @@ def test_a_saved_job_whose_pattern_backtracks_is_shown_as_any_other(
     jobs.restore(saved)
 
     said = [text for text in jobs.job(saved.id).troubles if "pattern" in text]
-    assert [text[:48] for text in said] == [
-        "progress.loss is ignored: its pattern refers bac"
-    ]
+    assert [text[:48] for text in said] == ["progress.loss is ignored: its pattern refers bac"]

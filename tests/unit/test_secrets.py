@@ -6,9 +6,7 @@ import pytest
 
 from rankdeck.rules.secrets import MASK, Secrets
 
-SECRETS = Secrets(
-    [{"HF_TOKEN": "hf_abcdef123", "LEVEL": "debug", "DB_PASSWORD": "s3cret!"}]
-)
+SECRETS = Secrets([{"HF_TOKEN": "hf_abcdef123", "LEVEL": "debug", "DB_PASSWORD": "s3cret!"}])
 
 
 @pytest.mark.parametrize(

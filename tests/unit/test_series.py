@@ -49,7 +49,7 @@ def test_a_stamp_that_is_no_number_is_no_point() -> None:
 
 
 def test_growth_leaves_out_resets_gaps_and_steps_back_in_time() -> None:
-    readings = [(0.0, 10.0), (2.0, 30.0), (3.0, 5.0), (50.0, 9.0), (49.0, 10.0), (50.0, 11.0)]  # fmt: skip
+    readings = [(0.0, 10.0), (2.0, 30.0), (3.0, 5.0), (50.0, 9.0), (49.0, 10.0), (50.0, 11.0)]
 
     assert growth(readings, longest=15.0) == [(2.0, 10.0), (50.0, 1.0)]
 

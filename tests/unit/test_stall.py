@@ -18,9 +18,7 @@ def rank(number: int, heard: float, lines: int = 100, **more: object) -> RankSta
 
 
 def job(ranks: list[RankState], **more: object) -> Job:
-    nodes = tuple(
-        NodePlan("j", name, ()) for name in dict.fromkeys(r.node for r in ranks)
-    )
+    nodes = tuple(NodePlan("j", name, ()) for name in dict.fromkeys(r.node for r in ranks))
     plan = Plan(job="j", name="j", cluster="c", backend="ssh", nodes=nodes)
     fields = {"state": State.RUNNING, "created": -1.0, **more}
     return Job(id="j", name="j", cluster="c", plan=plan, ranks=tuple(ranks), **fields)
@@ -53,12 +51,8 @@ def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> No
     assert "rank 137 on n18 fell silent first" in found.text
 
 
-@pytest.mark.parametrize(
-    ("load", "patience"), [(idle, QUIET), (unknown, UNSURE), (busy, BUSY)]
-)
-def test_the_longer_the_nodes_may_be_computing_the_longer_one_waits(
-    load, patience
-) -> None:
+@pytest.mark.parametrize(("load", "patience"), [(idle, QUIET), (unknown, UNSURE), (busy, BUSY)])
+def test_the_longer_the_nodes_may_be_computing_the_longer_one_waits(load, patience) -> None:
     ranks = [rank(n, 100.0) for n in range(8)]
 
     assert not stalls(job(ranks), 100.0 + patience - 1, load)
@@ -140,9 +134,7 @@ def test_phases_follow_the_marks_and_never_run_back() -> None:
 def test_the_last_run_is_the_newest_that_went_well() -> None:
     def past(created: float, state: State) -> Job:
         one = job([rank(0, 1.0)], created=created, state=state, ended=created + 1)
-        return one.__class__(
-            **{f: getattr(one, f) for f in one.__slots__} | {"id": f"j{created}"}
-        )
+        return one.__class__(**{f: getattr(one, f) for f in one.__slots__} | {"id": f"j{created}"})
 
     others = [past(1.0, State.DONE), past(2.0, State.DONE), past(3.0, State.FAILED)]
     found = last_run(job([rank(0, 1.0)], created=9.0), others)

@@ -15,8 +15,7 @@ SINCE = NOW - QUIET - 1
 
 def looks(state="S", wchan="ep_poll", cores=0.0, system=None, now=NOW, count=12):
     return tuple(
-        Activity(state, wchan, cores, system, now - 5.0 * back)
-        for back in reversed(range(count))
+        Activity(state, wchan, cores, system, now - 5.0 * back) for back in reversed(range(count))
     )
 
 
@@ -51,9 +50,7 @@ def test_after_30_s_the_one_that_does_something_else_is_named() -> None:
     )
 
 
-def test_ranks_that_fell_silent_together_are_not_named_as_they_reach_the_limit() -> (
-    None
-):
+def test_ranks_that_fell_silent_together_are_not_named_as_they_reach_the_limit() -> None:
     ranks = [silent(n, SINCE + 2 * (n != 2)) for n in range(6)]
 
     assert not judged(ranks, Known(looks=all_but(COMPUTES, 6)))

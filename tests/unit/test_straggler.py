@@ -24,9 +24,7 @@ def test_who_computes_while_the_others_sleep_is_named() -> None:
     (found,) = judged([WAITS, COMPUTES, WAITS, WAITS])
 
     assert (found.kind, found.ranks) == ("slow", (1,))
-    assert found.text == (
-        "rank 1 on n1 computes in 8 of 8 looks while the others wait in 8 of 8"
-    )
+    assert found.text == ("rank 1 on n1 computes in 8 of 8 looks while the others wait in 8 of 8")
 
 
 def test_who_computes_while_the_others_poll_in_the_system_is_named() -> None:
@@ -75,9 +73,7 @@ def test_seven_looks_are_too_few() -> None:
 
 
 def test_looks_with_a_gap_are_no_row() -> None:
-    gap = [
-        Activity(a.state, a.wchan, a.cores, a.system, a.at - 60) for a in COMPUTES[:3]
-    ]
+    gap = [Activity(a.state, a.wchan, a.cores, a.system, a.at - 60) for a in COMPUTES[:3]]
 
     assert judged([WAITS, (*gap, *COMPUTES[3:]), WAITS]) == ()
 

@@ -19,8 +19,7 @@ PLAN = Plan(
     nodes=(NodePlan("t-1", "n1", (0, 1)), NodePlan("t-1", "n2", (2, 3))),
 )  # fmt: skip
 RANKS = tuple(
-    RankState(rank=rank, node=f"n{1 + rank // 2}", state=State.RUNNING)
-    for rank in range(4)
+    RankState(rank=rank, node=f"n{1 + rank // 2}", state=State.RUNNING) for rank in range(4)
 )
 RUNS = Job(
     id="t-1", name="t", cluster="c", plan=PLAN, state=State.RUNNING, ranks=RANKS,

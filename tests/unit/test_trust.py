@@ -17,7 +17,7 @@ from rankdeck.config.paths import config_folder
 from rankdeck.errors import UntrustedError
 
 JOB = "job: x\nlaunch: plain\ncommand: [a]\nfiles: {copy: {from: %s}}\n"
-SSH = "Match exec \"touch X\"\nHost *\n  ProxyCommand nc %%h %%p\n"  # fmt: skip
+SSH = 'Match exec "touch X"\nHost *\n  ProxyCommand nc %%h %%p\n'
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ def test_a_job_file_reads_nothing_outside_its_folder_before_it_is_agreed(
     file = wrote(folder, JOB % "../secret")
     secret = folder.parent / "secret"
 
-    assert asked(file) == [
-        f"4:22: files.copy.from: reads {secret} and lays it on the nodes"
-    ]
+    assert asked(file) == [f"4:22: files.copy.from: reads {secret} and lays it on the nodes"]
     trust.allow(look_at(file)[1])
     assert read_job(file).files == {"copy": "s3cret"}
 
@@ -157,9 +155,7 @@ def test_check_lists_what_a_file_would_do_and_does_none_of_it(
     assert "reads /dev/zero and lays it on the nodes (not agreed to" in out
 
 
-def test_trust_says_what_it_agrees_to(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trust_says_what_it_agrees_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = wrote(folder, JOB % "../secret")
 
     assert run(["trust", str(file)], pytest.fail) == 0

@@ -48,8 +48,7 @@ def collectors(
     """
     made_up = chosen(simulate, seed)
     made = [
-        make(root, rdma_exclude) if make is RdmaCollector else make(root)
-        for make in COLLECTORS
+        make(root, rdma_exclude) if make is RdmaCollector else make(root) for make in COLLECTORS
     ]
     real = [c for c in made if c.name not in made_up]
     return real + [SIMULATED[name](seed, faults) for name, faults in made_up.items()]

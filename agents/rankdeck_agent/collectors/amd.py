@@ -12,7 +12,19 @@ _VENDOR = "0x1002"
 _LOOK_AGAIN = 60.0
 _LIMIT = 64
 _LOAD, _CARE = 2.0, 30.0
-_GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6, "64": 6}  # fmt: skip
+_GENERATIONS = {
+    "2.5": 1,
+    "5.0": 2,
+    "5": 2,
+    "8.0": 3,
+    "8": 3,
+    "16.0": 4,
+    "16": 4,
+    "32.0": 5,
+    "32": 5,
+    "64.0": 6,
+    "64": 6,
+}
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
 
 # Metric, file, factor, seconds between two readings; of several files the first that is there.
@@ -133,9 +145,7 @@ class Amd:
         if memory:
             self._degrees(reading, card, "gpu.mem_temp", memory, "input")
 
-    def _degrees(
-        self, reading: Reading, card: Card, metric: str, sensor: str, file: str
-    ) -> None:
+    def _degrees(self, reading: Reading, card: Card, metric: str, sensor: str, file: str) -> None:
         def read() -> None:
             degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":

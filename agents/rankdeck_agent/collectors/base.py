@@ -44,9 +44,7 @@ class Reading:
         if len(by_device) < DEVICE_LIMIT:
             by_device[device] = value
 
-    def fail(
-        self, metrics: Iterable[str], error: BaseException, device: str = ""
-    ) -> None:
+    def fail(self, metrics: Iterable[str], error: BaseException, device: str = "") -> None:
         """Note why `metrics` could not be read; what the machine lacks stays absent."""
         if isinstance(error, OSError) and error.errno in MISSING:
             return
@@ -57,9 +55,7 @@ class Reading:
         if len(self.failed) < FAILED_LIMIT:
             self.failed[f"{metric}/{device}" if device else metric] = why
 
-    def attempt(
-        self, metrics: Iterable[str], read: Callable[[], None], device: str = ""
-    ) -> None:
+    def attempt(self, metrics: Iterable[str], read: Callable[[], None], device: str = "") -> None:
         """Run one part of a collector: an error in it costs only `metrics`."""
         try:
             read()

@@ -108,9 +108,7 @@ def _upwards(base: str, path: str) -> Iterator[str]:
 
 def _memory(reading: Reading, groups: Groups) -> None:
     limits = [
-        (whole(data), folder)
-        for folder, data in groups.read(_LIMIT)
-        if data.strip() != b"max"
+        (whole(data), folder) for folder, data in groups.read(_LIMIT) if data.strip() != b"max"
     ]
     limit, folder = min(limits, default=(_NO_LIMIT, ""))
     if limit >= _NO_LIMIT:

@@ -7,9 +7,7 @@ from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
-_ZONES = re.compile(
-    r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal"
-)
+_ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")
 _CLOCKS = 4
 """Cores asked for their clock: each answer may disturb the core."""
 _LOOK_AGAIN = 60.0
@@ -91,23 +89,17 @@ class CpuCollector:
             if found:
                 reading.put(metric, float(found.group(1)))
 
-    def _highest(
-        self, reading: Reading, metric: str, files: Sequence[str], scale: float
-    ) -> None:
+    def _highest(self, reading: Reading, metric: str, files: Sequence[str], scale: float) -> None:
         numbers = self._numbers(reading, metric, files)
         if numbers:
             reading.put(metric, round(max(numbers) * scale, 3))
 
-    def _mean(
-        self, reading: Reading, metric: str, files: Sequence[str], scale: float
-    ) -> None:
+    def _mean(self, reading: Reading, metric: str, files: Sequence[str], scale: float) -> None:
         numbers = self._numbers(reading, metric, files)
         if numbers:
             reading.put(metric, sum(numbers) / len(numbers) * scale)
 
-    def _numbers(
-        self, reading: Reading, metric: str, files: Sequence[str]
-    ) -> list[int]:
+    def _numbers(self, reading: Reading, metric: str, files: Sequence[str]) -> list[int]:
         """What the files that answer say; failed only when none does."""
         numbers: list[int] = []
         for name in files:
@@ -176,11 +168,7 @@ def _zones(tree: Tree) -> list[str]:
 
 def _clock_files(tree: Tree) -> list[str]:
     base = "sys/devices/system/cpu/cpufreq"
-    files = [
-        f"{base}/{n}/scaling_cur_freq"
-        for n in tree.names(base)
-        if n.startswith("policy")
-    ]
+    files = [f"{base}/{n}/scaling_cur_freq" for n in tree.names(base) if n.startswith("policy")]
     return [f for f in files if tree.exists(f)]
 
 

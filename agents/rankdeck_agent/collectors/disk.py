@@ -66,9 +66,7 @@ class DiskCollector:
         *_DISKS,
     )
 
-    def __init__(
-        self, root: str = "/", network: Optional[NetworkMounts] = None
-    ) -> None:
+    def __init__(self, root: str = "/", network: Optional[NetworkMounts] = None) -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._raw = b""
@@ -209,6 +207,4 @@ def _wanted(mount: Mount) -> bool:
 
 def _below(path: str, parents: list[str]) -> bool:
     """Whether the way to `path` leads through one of `parents`: that alone can hang."""
-    return any(
-        path == p or path.startswith(f"{p.rstrip('/')}/") for p in parents if p != "/"
-    )
+    return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in parents if p != "/")

@@ -36,9 +36,7 @@ class EdacCollector:
             for metric, file in zip(_COUNTS, files):
                 reading.attempt(
                     (metric,),
-                    lambda m=metric, f=file, d=device: reading.put(
-                        m, whole(self._tree.read(f)), d
-                    ),
+                    lambda m=metric, f=file, d=device: reading.put(m, whole(self._tree.read(f)), d),
                     device,
                 )
         return reading

@@ -14,9 +14,7 @@ class GpuCollector:
     name = "gpu"
     lane = "gpu"
     period = 0.0
-    metrics: tuple[str, ...] = tuple(
-        dict.fromkeys((*nvidia_calls.METRICS, *amd.METRICS))
-    )
+    metrics: tuple[str, ...] = tuple(dict.fromkeys((*nvidia_calls.METRICS, *amd.METRICS)))
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""

@@ -75,13 +75,9 @@ class HeatCollector:
     def _chip(self, reading: Reading, chip: Chip) -> None:
         device = chip.device
         if chip.inputs:
-            reading.attempt(
-                ("hwmon.temp",), lambda: self._hottest(reading, chip), device
-            )
+            reading.attempt(("hwmon.temp",), lambda: self._hottest(reading, chip), device)
         if chip.alarms:
-            reading.attempt(
-                ("hwmon.alarm",), lambda: self._alarm(reading, chip), device
-            )
+            reading.attempt(("hwmon.alarm",), lambda: self._alarm(reading, chip), device)
         if chip.margin[0]:
             reading.attempt(("cpu.margin",), lambda: self._margin(reading, chip))
 

@@ -109,9 +109,7 @@ class KernelLogCollector:
     period = 0.0
     metrics: tuple[str, ...] = ("kernel.events",)
 
-    def __init__(
-        self, root: str = "/", *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, root: str = "/", *, clock: Callable[[], float] = time.time) -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._clock = clock

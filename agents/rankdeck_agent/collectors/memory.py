@@ -51,9 +51,7 @@ class MemoryCollector:
         if b"HardwareCorrupted" in sizes:
             reading.put("mem.corrupted", sizes[b"HardwareCorrupted"])
         if b"SwapTotal" in sizes and b"SwapFree" in sizes:
-            reading.put(
-                "mem.swap_used", max(0, sizes[b"SwapTotal"] - sizes[b"SwapFree"])
-            )
+            reading.put("mem.swap_used", max(0, sizes[b"SwapTotal"] - sizes[b"SwapFree"]))
 
     def _kills(self, reading: Reading) -> None:
         found = _KILLS.search(self._tree.read("proc/vmstat"))

@@ -119,9 +119,7 @@ class NetworkMounts:
         try:
             self._probes[path] = Probe(self._command, path, now)
         except OSError as error:
-            self._answers[path] = ValueError(
-                f"{self._command[0]} cannot be run: {reason(error)}"
-            )
+            self._answers[path] = ValueError(f"{self._command[0]} cannot be run: {reason(error)}")
 
     def _put(self, reading: Reading, path: str, now: float) -> None:
         probe, answer = self._probes.get(path), self._answers.get(path)

@@ -112,10 +112,7 @@ def _remapped(nvml: Library, handle: Handle) -> Sequence[Number]:
 def _retired(nvml: Library, handle: Handle) -> Sequence[Number]:
     single, double = 0, 1
     return (
-        sum(
-            len(nvml.nvmlDeviceGetRetiredPages(handle, cause))
-            for cause in (single, double)
-        ),
+        sum(len(nvml.nvmlDeviceGetRetiredPages(handle, cause)) for cause in (single, double)),
         nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle),
     )
 
@@ -197,9 +194,7 @@ def processes(nvml: Library, handle: Handle) -> list[tuple[int, int]]:
 def answers(nvml: Library, handle: Handle, fields: Sequence[Any]) -> dict[Any, Number]:
     """Those of the fields that this GPU answers; raises NVMLError for trouble with one."""
     found: dict[Any, Number] = {}
-    for field, value in zip(
-        fields, nvml.nvmlDeviceGetFieldValues(handle, list(fields))
-    ):
+    for field, value in zip(fields, nvml.nvmlDeviceGetFieldValues(handle, list(fields))):
         if value.nvmlReturn == 0:
             found[field] = getattr(value.value, _FIELD_TYPES[value.valueType])
         elif value.nvmlReturn not in NOT_HERE | {INVALID_ARGUMENT}:

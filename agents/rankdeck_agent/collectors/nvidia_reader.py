@@ -255,9 +255,7 @@ def _lost(device: Device, why: str) -> dict[str, str]:
         for number, call in enumerate(CALLS)
         if call.every == LOAD and number not in device.unsupported
     )
-    return {
-        f"{m}/{device.number}": f"NVML: {why}" for call in asked for m in call.metrics
-    }
+    return {f"{m}/{device.number}": f"NVML: {why}" for call in asked for m in call.metrics}
 
 
 def _drop(table: dict[str, str], keys: Sequence[str]) -> None:
@@ -268,9 +266,7 @@ def _drop(table: dict[str, str], keys: Sequence[str]) -> None:
 def _free(wanted: str, taken: Iterable[str]) -> str:
     """`wanted`, or the first number that no known GPU has."""
     numbers = set(taken)
-    return next(
-        n for n in (wanted, *map(str, range(2 * GPU_LIMIT))) if n not in numbers
-    )
+    return next(n for n in (wanted, *map(str, range(2 * GPU_LIMIT))) if n not in numbers)
 
 
 def _memory_of_machine() -> tuple[int, int]:

@@ -94,9 +94,7 @@ class RdmaCollector:
         if changed:
             self._due["link"] = self._due["counters"] = 0.0
 
-    def _take(
-        self, reading: Reading, what: str, read: Callable[[Reading, Port], None]
-    ) -> None:
+    def _take(self, reading: Reading, what: str, read: Callable[[Reading, Port], None]) -> None:
         """Read one kind of thing from every port; what failed is told until the next time."""
         part = Reading()
         for port in self._ports:
@@ -168,9 +166,7 @@ class RdmaCollector:
 def _store(counter: Counter, number: int) -> None:
     if counter.top and number in (counter.top, _TOP_64):
         counter.value = None
-        counter.error = (
-            f"saturated at {number}: it counts no more; clear it with perfquery -R"
-        )
+        counter.error = f"saturated at {number}: it counts no more; clear it with perfquery -R"
         return
     counter.error = ""
     if counter.wraps:
@@ -193,15 +189,8 @@ def _number(text: str) -> int:
 def _arrange(port: Port) -> None:
     """Which counters make up each common metric. One that never answered is in no sum."""
     by_name = {c.kernel_name: c for c in reversed(port.counters) if c.ever}
-    port.bytes = [
-        (metric, parts)
-        for metric, rows in BYTES
-        if (parts := _first_row(by_name, rows))
-    ]
-    sums = (
-        (metric, [(by_name[n], 1) for n in names if n in by_name])
-        for metric, names in SUMS
-    )
+    port.bytes = [(metric, parts) for metric, rows in BYTES if (parts := _first_row(by_name, rows))]
+    sums = ((metric, [(by_name[n], 1) for n in names if n in by_name]) for metric, names in SUMS)
     port.sums = [(metric, parts) for metric, parts in sums if parts]
 
 
@@ -209,17 +198,13 @@ def _first_row(
     by_name: Mapping[str, Counter], rows: Sequence[Mapping[str, int]]
 ) -> list[tuple[Counter, int]]:
     for row in rows:
-        parts = [
-            (by_name[name], factor) for name, factor in row.items() if name in by_name
-        ]
+        parts = [(by_name[name], factor) for name, factor in row.items() if name in by_name]
         if parts:
             return parts
     return []
 
 
-def _put_sum(
-    reading: Reading, key: str, metric: str, parts: Sequence[tuple[Counter, int]]
-) -> None:
+def _put_sum(reading: Reading, key: str, metric: str, parts: Sequence[tuple[Counter, int]]) -> None:
     total = 0
     for counter, factor in parts:
         if counter.value is None:

@@ -95,9 +95,7 @@ def _counters(tree: Tree, port: Port) -> list[Counter]:
     return found[:_COUNTER_LIMIT]
 
 
-def inventory(
-    root: str, ports: Iterable[Port], exclude: Sequence[str]
-) -> dict[str, str]:
+def inventory(root: str, ports: Iterable[Port], exclude: Sequence[str]) -> dict[str, str]:
     """Firmware, type, GIDs and network device of each port."""
     # A tree of its own: what is read once need not stay open.
     tree = Tree(root)
@@ -139,9 +137,7 @@ def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
         if kind.endswith("RoCE v1") and _ethernet(tree, port):
             continue
         device = tree.maybe(f"{port.path}/gid_attrs/ndevs/{index}") or ""
-        found.append(
-            (index, clean(" ".join(filter(None, (kind, address(gid), device)))))
-        )
+        found.append((index, clean(" ".join(filter(None, (kind, address(gid), device))))))
     return found
 
 

@@ -42,9 +42,7 @@ GPU_FAULTS: Mapping[str, Mapping[str, float]] = {
 }  # fmt: skip
 """Fault -> what the sick GPU shows other than a healthy one; some do more."""
 RDMA_FAULTS = ("down", "flap", "retx", "errors")
-_XID_79 = (
-    "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off the bus."
-)
+_XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off the bus."
 _FLAP_EVERY, _FLAP_DOWN = 60.0, 5.0
 
 
@@ -103,9 +101,7 @@ class SimulatedGpus:
         faults = self._faults if device == _SICK_GPU else ()
         if "lost" in faults or "xid79" in faults:
             reading.put("gpu.lost", 1, device)
-            reading.failed.update(
-                {f"{metric}/{device}": "NVML: GPU is lost" for metric in _MOVING}
-            )
+            reading.failed.update({f"{metric}/{device}": "NVML: GPU is lost" for metric in _MOVING})
             return
         numbers = {**_HEALTHY, **self._work(number, at, step)}
         if "hot" in faults:
@@ -124,9 +120,7 @@ class SimulatedGpus:
         used = min(100.0, max(0.0, 100 * wave + self._random.gauss(0, 3)))
         power = round(70 + 5.6 * used, 1)
         # Heat follows work slowly, as metal does.
-        self._heat[number] += (38 + 0.38 * used - self._heat[number]) * (
-            1 - math.exp(-step / 20)
-        )
+        self._heat[number] += (38 + 0.38 * used - self._heat[number]) * (1 - math.exp(-step / 20))
         self._joules[number] += power * step
         heat = round(self._heat[number])
         return {
@@ -205,9 +199,7 @@ class SimulatedRdma:
         names = ("link_downs", "counters.link_downed")
         self._count(reading, port, names, int(fell))
 
-    def _one(
-        self, reading: Reading, port: str, faults: Sequence[str], step: float
-    ) -> None:
+    def _one(self, reading: Reading, port: str, faults: Sequence[str], step: float) -> None:
         at = self._before + self._phase
         rate = 30e9 * max(0.0, math.sin(at / 40)) * self._random.uniform(0.9, 1.0)
         lost = int(self._random.random() < 0.05 and rate > 0)
@@ -226,9 +218,7 @@ class SimulatedRdma:
         ):
             self._count(reading, port, (metric, name), more)
 
-    def _count(
-        self, reading: Reading, port: str, names: tuple[str, str], more: int
-    ) -> None:
+    def _count(self, reading: Reading, port: str, names: tuple[str, str], more: int) -> None:
         metric, kernel_name = names
         total = self._counted.get((port, metric), 0) + more
         self._counted[port, metric] = total
@@ -251,9 +241,7 @@ def wanted(entry: str) -> tuple[str, str, str]:
     if what not in SIMULATED:
         raise ValueError(f"cannot make up {entry[:40]!r}, only {', '.join(SIMULATED)}")
     if colon and fault not in FAULTS[what]:
-        raise ValueError(
-            f"{what} has no fault {fault[:40]!r}, only {', '.join(FAULTS[what])}"
-        )
+        raise ValueError(f"{what} has no fault {fault[:40]!r}, only {', '.join(FAULTS[what])}")
     return what, fault, node
 
 
@@ -262,7 +250,5 @@ def chosen(entries: Iterable[str], node: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for what, fault, place in map(wanted, entries):
         if place in ("", node):
-            found[what] = (
-                (*found.get(what, ()), fault) if fault else found.get(what, ())
-            )
+            found[what] = (*found.get(what, ()), fault) if fault else found.get(what, ())
     return found

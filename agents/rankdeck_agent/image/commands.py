@@ -37,9 +37,7 @@ def main(argv: list[str]) -> int:
             return _look()
         if asked.verb == "send":
             return send(asked.path, max(0, asked.offset))
-        return receive(
-            asked.path, asked.base, asked.size, asked.sha256, replace=asked.replace
-        )
+        return receive(asked.path, asked.base, asked.size, asked.sha256, replace=asked.replace)
     except (OSError, ValueError) as error:
         print(f"rankdeck: {error}", file=sys.stderr)
         return 1

@@ -26,9 +26,7 @@ class TooSlowError(Exception):
     """The time for reading was over before the end of the file."""
 
 
-def file_digest(
-    path: Path, limit: Optional[float] = None, *, settled: float = SETTLED
-) -> str:
+def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = SETTLED) -> str:
     """SHA-256 in hex, read again unless the file is provably the same; raises OSError, TooSlowError.
 
     `limit` is in seconds; None: as long as it takes. A file last changed less than `settled` seconds before

@@ -26,9 +26,7 @@ _NETWORK = frozenset(
 Row = dict[str, Any]
 
 
-def look(
-    runtime: str, image: str, base: str = "", limit: Optional[float] = None
-) -> Row:
+def look(runtime: str, image: str, base: str = "", limit: Optional[float] = None) -> Row:
     """How an image lies here.
 
     kind is file, folder, store, remote, missing or failed; digest "" with kind file: not read
@@ -46,7 +44,12 @@ def look(
             return {**row, "kind": "folder", "digest": digest, "size": size}
         if not path.exists():
             return {**row, "kind": "missing"}
-        return {**row, "kind": "file", "size": path.stat().st_size, "digest": _digest(path, limit, row.get("mount", ""))}  # fmt: skip
+        return {
+            **row,
+            "kind": "file",
+            "size": path.stat().st_size,
+            "digest": _digest(path, limit, row.get("mount", "")),
+        }
     except OSError as error:
         return {**row, "kind": "failed", "error": plain(f"{error.strerror or error}")}
 
@@ -116,9 +119,9 @@ def _store_row(image: str, code: int, out: str, err: str) -> Row:
     words = out.split()
     if code == 0 and len(words) == 2 and words[1].isdigit():
         digest = words[0] if ":" in words[0] else f"sha256:{words[0]}"
-        return {"kind": "store", "path": image, "digest": plain(digest, 80), "size": int(words[1])}  # fmt: skip
+        return {"kind": "store", "path": image, "digest": plain(digest, 80), "size": int(words[1])}
     said = plain(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")
-    unknown = any(word in said.lower() for word in ("no such image", "not known", "no such object"))  # fmt: skip
+    unknown = any(word in said.lower() for word in ("no such image", "not known", "no such object"))
     return {"kind": "missing" if unknown else "failed", "path": image, "error": said}
 
 

@@ -74,7 +74,7 @@ def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
 def _take(path: Path, size: int, sha: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path, sha)
-    with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:  # fmt: skip
+    with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -85,9 +85,7 @@ def _take(path: Path, size: int, sha: str) -> None:
         _append(file, digest, size)
         if digest.hexdigest() != sha:
             part.unlink()
-            raise ReceiveError(
-                f"what arrived for {path} is not what was sent: nothing was kept"
-            )
+            raise ReceiveError(f"what arrived for {path} is not what was sent: nothing was kept")
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
         part.replace(path)

@@ -59,9 +59,7 @@ def _write(file: File) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        raise InstallError(
-            f"{file.path} cannot be written: {error.strerror}"
-        ) from error
+        raise InstallError(f"{file.path} cannot be written: {error.strerror}") from error
 
 
 def _remove(path: Path) -> None:
@@ -74,9 +72,7 @@ def _remove(path: Path) -> None:
 
 def _run(step: Step) -> None:
     try:
-        done = subprocess.run(
-            step.argv, capture_output=True, text=True, timeout=LIMIT, check=False
-        )
+        done = subprocess.run(step.argv, capture_output=True, text=True, timeout=LIMIT, check=False)
     except OSError as error:
         if step.needed:
             raise InstallError(f"{step.argv[0]}: {error.strerror}") from error
@@ -90,9 +86,7 @@ def _run(step: Step) -> None:
 def ask(words: Sequence[str]) -> str:
     """What a program prints; "" where it cannot be asked."""
     try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=LIMIT, check=False
-        )
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout

@@ -66,9 +66,7 @@ def files(
 
 def unit(at: Place, python: str, groups: str = "") -> str:
     """The text of the unit."""
-    command = " ".join(
-        _quoted(word) for word in (python, "-I", str(at.agent), "--config", "-")
-    )
+    command = " ".join(_quoted(word) for word in (python, "-I", str(at.agent), "--config", "-"))
     hardened = _SYSTEM.format(user=USER, groups=groups) if at.system else ""
     target = "multi-user.target" if at.system else "default.target"
     return _UNIT.format(
@@ -76,9 +74,7 @@ def unit(at: Place, python: str, groups: str = "") -> str:
         config=str(at.config).replace("%", "%%"),
         hardened=hardened,
         target=target,
-        after="Wants=network-online.target\nAfter=network-online.target\n"
-        if at.system
-        else "",
+        after="Wants=network-online.target\nAfter=network-online.target\n" if at.system else "",
     )
 
 

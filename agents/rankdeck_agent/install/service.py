@@ -264,9 +264,7 @@ def _read(path: Path) -> Optional[bytes]:
 
 
 def _is_there(file: File) -> bool:
-    return (
-        _read(file.path) == file.data and file.path.stat().st_mode & 0o777 == file.mode
-    )
+    return _read(file.path) == file.data and file.path.stat().st_mode & 0o777 == file.mode
 
 
 def _label(archive: Optional[bytes]) -> str:

@@ -96,8 +96,7 @@ class Activity:
         """Ask of new ones whether they are the job's: a pid may be of another pid namespace."""
         job, node = self._folder.job, self._folder.node
         self._roots = {
-            pid: self._roots.get(pid) or processes.is_marked(pid, job, node)
-            for pid in roots
+            pid: self._roots.get(pid) or processes.is_marked(pid, job, node) for pid in roots
         }
         self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}
 
@@ -160,9 +159,7 @@ class LookReader:
         except OSError:
             return []
         self._stamp = stamp
-        found = [
-            look for look in map(table, text.splitlines()[-KEPT:]) if _is_look(look)
-        ]
+        found = [look for look in map(table, text.splitlines()[-KEPT:]) if _is_look(look)]
         fresh = [look for look in found if look is not None and look["at"] > self._told]
         self._told = max([self._told, *(look["at"] for look in fresh)])
         return fresh

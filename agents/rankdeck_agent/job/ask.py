@@ -24,19 +24,13 @@ _POLL = 0.01
 def spawn(folder: RunFolder) -> dict[str, Any]:
     """Have the supervisor here start the daemon of the request on stdin."""
     raw = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
-    if (
-        raw is None
-        or not good_id(str(raw.get("id")))
-        or not isinstance(raw.get("command"), str)
-    ):
+    if raw is None or not good_id(str(raw.get("id"))) or not isinstance(raw.get("command"), str):
         raise FolderError('spawn needs {"id": …, "command": …} on stdin')
     request = str(raw["id"])
     place = folder / "spawn" / f"{request}.json"
     place.write_text(json.dumps(raw), encoding="utf-8")
     if not tell(folder / "control", f"daemon {request}"):
-        raise FolderError(
-            f"the supervisor of job {folder.job} on {folder.node} is gone"
-        )
+        raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
     said = _await(folder / "spawn" / f"{request}.started")
     return {"ok": True} if said == "ok" else {"ok": False, "error": said}
 
@@ -55,9 +49,7 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
     if not good_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
     if not tell(folder / "control", f"answer {request} {' '.join(text.split())}"):
-        raise FolderError(
-            f"the supervisor of job {folder.job} on {folder.node} is gone"
-        )
+        raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
     return {"ok": True}
 
 

@@ -129,7 +129,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 def _data(asked: object, piece: Piece) -> tuple[bytes, bytes]:
     head = {"kind": "data", "id": asked, "o": piece.offset, "n": len(piece.data)}
-    return _line({**head, "at": time.time() if piece.at is None else piece.at}), piece.data  # fmt: skip
+    return _line({**head, "at": time.time() if piece.at is None else piece.at}), piece.data
 
 
 def browse(folder: RunFolder) -> int:

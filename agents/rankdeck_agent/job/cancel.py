@@ -44,9 +44,7 @@ class _Hunt:
         self.seen.update(found)
         return found
 
-    def wait(
-        self, limit: float, each: Callable[[dict[int, Process]], None]
-    ) -> dict[int, Process]:
+    def wait(self, limit: float, each: Callable[[dict[int, Process]], None]) -> dict[int, Process]:
         """What is still there after at most `limit` seconds."""
         deadline = time.monotonic() + limit
         while True:
@@ -71,11 +69,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     found = hunt.wait(grace, lambda _: None)
     if found:
         _force(hunt, launchers, ranks)
-    left = (
-        hunt.wait(_PROOF, lambda rows: _signal(rows, rows, signal.SIGKILL))
-        if found
-        else {}
-    )
+    left = hunt.wait(_PROOF, lambda rows: _signal(rows, rows, signal.SIGKILL)) if found else {}
     kept = [*containers.remove(folder), *queue.remove(folder)]
     _see_off(hunt, bool(left))
     return {
@@ -98,18 +92,16 @@ def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
     return set(running.values()) - ranks - daemons, ranks
 
 
-def _to_ask(
-    found: dict[int, Process], launchers: set[int], ranks: set[int]
-) -> set[int]:
+def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
     """Launchers pass a TERM on; without one the ranks are asked; without those, everything."""
     alive = launchers & set(found)
     if alive:
         return alive
     programs = ranks & set(found)
     groups = {found[pid].pgid for pid in programs}
-    return {
-        pid for pid, row in found.items() if pid in programs or row.pgid in groups
-    } or set(found)
+    return {pid for pid, row in found.items() if pid in programs or row.pgid in groups} or set(
+        found
+    )
 
 
 def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
@@ -158,9 +150,7 @@ def _see_off(hunt: _Hunt, left: bool) -> None:
     """Let the supervisor close; close for it where it cannot."""
     events = hunt.folder / "events"
     deadline = time.monotonic() + _PROOF
-    while (
-        hunt.supervisor and supervisor_pid(hunt.folder) and time.monotonic() < deadline
-    ):
+    while hunt.supervisor and supervisor_pid(hunt.folder) and time.monotonic() < deadline:
         if left or os.getppid() == hunt.supervisor:
             return
         time.sleep(_POLL)

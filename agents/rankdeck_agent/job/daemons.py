@@ -55,11 +55,7 @@ class Daemons:
         """The launch agent laid down a request: tell the console."""
         if not good_id(request) or request in self._deadlines:
             return
-        text = (
-            (self._place(request, "ask"))
-            .read_bytes()[:_LONGEST]
-            .decode("utf-8", "replace")
-        )
+        text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
         host, _, command = text.partition("\n")
         self._deadlines[request] = time.monotonic() + ANSWER_LIMIT
         self._journal.add("spawn", id=request, host=plain(host, 255), command=command)
@@ -74,12 +70,8 @@ class Daemons:
 
     def expire(self, now: float) -> None:
         """Answer what nobody answered in time."""
-        for request in [
-            r for r, deadline in self._deadlines.items() if deadline <= now
-        ]:
-            self.answer(
-                request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s"
-            )
+        for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
+            self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
 
     def _reply(self, request: str, text: str) -> None:
         try:
@@ -91,16 +83,12 @@ class Daemons:
 
     # ---- another node's launcher wants a daemon here ------------------------------------
 
-    def start(
-        self, request: str, outputs: tuple[int, int], group: Optional[Path]
-    ) -> None:
+    def start(self, request: str, outputs: tuple[int, int], group: Optional[Path]) -> None:
         """Start the command of `spawn/ID.json` and say in `spawn/ID.started` what came of it."""
         if not good_id(request) or request in self._done:
             return
         self._done.add(request)
-        raw = table(
-            self._place(request, "json").read_text(encoding="utf-8", errors="replace")
-        )
+        raw = table(self._place(request, "json").read_text(encoding="utf-8", errors="replace"))
         line = str((raw or {}).get("command", ""))
         if why := self._refusal(line):
             self._say(request, why)

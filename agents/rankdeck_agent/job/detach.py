@@ -111,9 +111,7 @@ def _announce(ready: int, text: str) -> None:
 def _let_go(folder: RunFolder, keep: int) -> None:
     """Hold nothing of SSH's: not its descriptors, signals, working folder or descent."""
     null = os.open(os.devnull, os.O_RDWR)
-    log = os.open(
-        folder / "supervisor.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
-    )
+    log = os.open(folder / "supervisor.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, null), (2, log)):
         os.dup2(source, target)
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:

@@ -63,9 +63,7 @@ class Follower:
         self._watched = fresh
         self._first_watch_by = 0.0
 
-    def _readers(
-        self, rank: int, offsets: dict[str, Any], number: object
-    ) -> dict[Key, LogReader]:
+    def _readers(self, rank: int, offsets: dict[str, Any], number: object) -> dict[Key, LogReader]:
         found: dict[Key, LogReader] = {}
         for stream in STREAMS:
             offset = offsets.get(stream)
@@ -150,9 +148,7 @@ class Follower:
                     continue
                 tail = self._tails.get((rank, stream))
                 if tail is None:
-                    tail = self._tails[rank, stream] = TailReader(
-                        self._folder.place(rank) / stream
-                    )
+                    tail = self._tails[rank, stream] = TailReader(self._folder.place(rank) / stream)
                 if tail.look(budget):
                     frames.append(_tail_frame(rank, stream, tail))
         return frames

@@ -94,9 +94,7 @@ def _cpu_seconds(pid: int) -> float:
     return row.computed / _TICK if row else 0.0
 
 
-def _row(
-    folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[Row]
-) -> Row:
+def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[Row]) -> Row:
     place = _PROC / str(main)
     return {
         "rank": rank,
@@ -159,8 +157,7 @@ def _variables(pid: int) -> Mapping[str, str]:
         return {}
     pairs = (item.partition(b"=") for item in data.split(b"\0"))
     return {
-        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-        for key, _, value in pairs
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, _, value in pairs
     }
 
 
@@ -226,9 +223,7 @@ def _stack(threads: list[Any]) -> Optional[Row]:
         frames = table.get("frames")
         if isinstance(frames, list):
             rows = cast("list[Any]", frames)[:_FRAMES]
-            return {
-                "frames": [_frame(cast("Row", f)) for f in rows if isinstance(f, dict)]
-            }
+            return {"frames": [_frame(cast("Row", f)) for f in rows if isinstance(f, dict)]}
     return None
 
 
@@ -247,9 +242,7 @@ def _why_no_stacks(spy: str, rows: list[Row]) -> str:
     if not spy:
         return "py-spy is not on the PATH of this node"
     if rows and not any(row["stacks"] for row in rows):
-        return (
-            "py-spy may not look into these processes (ptrace), or they are not Python"
-        )
+        return "py-spy may not look into these processes (ptrace), or they are not Python"
     return ""
 
 

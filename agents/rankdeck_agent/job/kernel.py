@@ -96,9 +96,7 @@ class KernelLog:
         if line and pids:
             killed = _KILLED.search(line.message)
             text = clean(line.message.strip(), _LONGEST)
-            self._told.append(
-                _Told(self._number, pids, int(killed["pid"]) if killed else 0, text)
-            )
+            self._told.append(_Told(self._number, pids, int(killed["pid"]) if killed else 0, text))
 
 
 def _pids(message: str) -> frozenset[int]:

@@ -22,17 +22,13 @@ def make(plan: NodePlan) -> RunFolder:
     try:
         folder.path.mkdir(mode=0o700)
     except FileExistsError:
-        raise FolderError(
-            f"job {plan.job} has been started on node {plan.node} before"
-        ) from None
+        raise FolderError(f"job {plan.job} has been started on node {plan.node} before") from None
     try:
         _fill(folder, plan)
     except (OSError, FolderError) as error:
         unlink_links(folder)
         shutil.rmtree(folder.path, ignore_errors=True)
-        raise FolderError(
-            f"the run folder of {plan.job} could not be written: {error}"
-        ) from error
+        raise FolderError(f"the run folder of {plan.job} could not be written: {error}") from error
     return folder
 
 
@@ -67,11 +63,7 @@ def _make_links(folder: RunFolder) -> None:
     links = folder.links
     links.mkdir(mode=0o700, exist_ok=True)
     seen = links.lstat()
-    if (
-        not stat.S_ISDIR(seen.st_mode)
-        or seen.st_uid != os.geteuid()
-        or seen.st_mode & 0o077
-    ):
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
         raise FolderError(f"{links} is not a private folder of this user")
     for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
         fresh = links / f".{name}.{os.getpid()}"
@@ -94,7 +86,5 @@ def unlink_links(folder: RunFolder) -> None:
         link = folder.links / name
         if link.is_symlink() and link.resolve() == folder.path.resolve():
             link.unlink()
-    if folder.links.is_dir() and not any(
-        p.is_symlink() for p in folder.links.iterdir()
-    ):
+    if folder.links.is_dir() and not any(p.is_symlink() for p in folder.links.iterdir()):
         shutil.rmtree(folder.links, ignore_errors=True)

@@ -79,9 +79,7 @@ def _entry(line: bytes) -> Optional[tuple[int, float]]:
         return None
 
 
-def _entry_after(
-    file: BinaryIO, position: int
-) -> tuple[Optional[tuple[int, float]], int]:
+def _entry_after(file: BinaryIO, position: int) -> tuple[Optional[tuple[int, float]], int]:
     file.seek(position)
     file.readline()
     start = file.tell()

@@ -90,11 +90,7 @@ def _environment(pid: int) -> Mapping[str, str]:
         data = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return {}
-    pairs = (
-        item.partition(b"=")
-        for item in data.split(b"\0")
-        if item.startswith(b"RANKDECK_")
-    )
+    pairs = (item.partition(b"=") for item in data.split(b"\0") if item.startswith(b"RANKDECK_"))
     return {key.decode(): value.decode("utf-8", "replace") for key, _, value in pairs}
 
 
@@ -120,11 +116,7 @@ def worker(rows: Iterable[Process]) -> Process:
 def trees(rows: Mapping[int, Process], roots: Iterable[int]) -> dict[int, list[int]]:
     """Root -> itself and its descendants, of the roots that are there."""
     children = _children(rows)
-    return {
-        root: [root, *sorted(_walk(children, (root,)))]
-        for root in roots
-        if root in rows
-    }
+    return {root: [root, *sorted(_walk(children, (root,)))] for root in roots if root in rows}
 
 
 def below(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
@@ -178,6 +170,4 @@ def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
     line = own_line(rows)
     marked = {pid for pid in rows if is_marked(pid, job, node)} - line - {supervisor}
     roots = marked | ({supervisor} - {0})
-    return {
-        pid: rows[pid] for pid in (marked | below(rows, roots)) - line - {supervisor}
-    }
+    return {pid: rows[pid] for pid in (marked | below(rows, roots)) - line - {supervisor}}

@@ -18,9 +18,7 @@ _COARSE = 0.02
 def supervisor_pid(folder: RunFolder) -> int:
     """The pid of the living supervisor, 0 where there is none."""
     try:
-        pid, start = (
-            int(word) for word in (folder / "supervisor.pid").read_text().split()
-        )
+        pid, start = (int(word) for word in (folder / "supervisor.pid").read_text().split())
     except (OSError, ValueError):
         return 0
     return pid if processes.is_alive(pid, start) else 0
@@ -48,7 +46,11 @@ def _running(folder: RunFolder, events: Events) -> Iterator[int]:
     for rank in pids.keys() - exits(events):
         pid = pids[rank]
         # The mark tells the rank from another process that got its pid since.
-        if isinstance(pid, int) and processes.is_alive(pid) and processes.is_marked(pid, folder.job, folder.node):  # fmt: skip
+        if (
+            isinstance(pid, int)
+            and processes.is_alive(pid)
+            and processes.is_marked(pid, folder.job, folder.node)
+        ):
             yield rank
 
 

@@ -119,9 +119,7 @@ class Search:
         for block in range((until - 1) // BLOCK, -1, -1):
             yield self._found(fd, block, 0, until - block * BLOCK)
 
-    def _found(
-        self, fd: int, block: int, begin: int, until: Optional[int]
-    ) -> Optional[int]:
+    def _found(self, fd: int, block: int, begin: int, until: Optional[int]) -> Optional[int]:
         """The first hit of the block from `begin` on, or the last that ends by `until`."""
         known = self._tallies.get(block)
         if known is not None and not known.lines:
@@ -129,7 +127,9 @@ class Search:
         data = self._look(fd, block)
         if not self._tallies[block].lines:
             return None
-        find = data.find(self._needle, begin) if until is None else data.rfind(self._needle, 0, until)  # fmt: skip
+        find = (
+            data.find(self._needle, begin) if until is None else data.rfind(self._needle, 0, until)
+        )
         return None if find < 0 else block * BLOCK + find
 
     def _look(self, fd: int, block: int) -> bytes:

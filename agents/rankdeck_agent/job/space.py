@@ -10,9 +10,7 @@ from rankdeck_agent.job.streams import Stream
 class Space:
     """Streams that are not read while there is no space, so that their ranks wait."""
 
-    def __init__(
-        self, folder: Path, journal: Journal, selector: selectors.BaseSelector
-    ) -> None:
+    def __init__(self, folder: Path, journal: Journal, selector: selectors.BaseSelector) -> None:
         self._folder, self._journal, self._selector = folder, journal, selector
         self._blocked: list[Stream] = []
         self._told = False
@@ -33,7 +31,7 @@ class Space:
             self._journal.spend_reserve()
         if not self._told:
             self._told = True
-            text = f"no space left for {self._folder}: the ranks wait until there is some"  # fmt: skip
+            text = f"no space left for {self._folder}: the ranks wait until there is some"
             self._journal.add("trouble", text=text)
         self._blocked.append(stream)
 

@@ -40,9 +40,7 @@ class Command:
     cwd: str
 
 
-def environment(
-    plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]
-) -> dict[str, str]:
+def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> dict[str, str]:
     """The login environment, the plan's over it, our marks over both."""
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     for name, value in {**plan.env, **extra}.items():
@@ -66,9 +64,7 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> Command:
     if not argv:
         raise StartError(f"{process.name} has no command")
     if not Path(cwd).is_dir():
-        raise StartError(
-            f"{process.name} cannot start: there is no folder {cwd} on {plan.node}"
-        )
+        raise StartError(f"{process.name} cannot start: there is no folder {cwd} on {plan.node}")
     _find(
         argv[0],
         env,

@@ -90,9 +90,7 @@ class Supervisor:
         self._streams[LAUNCHER] = (out, err)
         for rank in () if self._plan.elsewhere else self._plan.ranks:
             self._streams[rank] = rank_streams(self._folder.place(rank), self._plan.tty)
-        self._daemons = Daemons(
-            self._plan, self._folder, self._journal, self._tally, self._ended
-        )
+        self._daemons = Daemons(self._plan, self._folder, self._journal, self._tally, self._ended)
         for stream in self._all_streams():
             self._selector.register(stream.fd, selectors.EVENT_READ, stream)
         self._selector.register(self._control.fd, selectors.EVENT_READ)
@@ -165,23 +163,17 @@ class Supervisor:
 
     def _obey(self) -> None:
         verbs: dict[str, Callable[[list[str]], None]] = {
-            "started": lambda words: self._rank_started(
-                *(int(word) for word in words[:3])
-            ),
+            "started": lambda words: self._rank_started(*(int(word) for word in words[:3])),
             "exited": lambda words: self._rank_exited(int(words[0]), int(words[1])),
             "spawn": lambda words: self._daemons.ask(words[0]),
-            "daemon": lambda words: self._daemons.start(
-                words[0], self._outputs, self._group
-            ),
+            "daemon": lambda words: self._daemons.start(words[0], self._outputs, self._group),
             "answer": lambda words: self._daemons.answer(words[0], " ".join(words[1:])),
             "cancel": lambda words: self._cancelled(float(words[0]), words[1:]),
         }
         for verb, words in self._control.read():
             self._serve(verbs.get(verb), words)
 
-    def _serve(
-        self, obey: Optional[Callable[[list[str]], None]], words: list[str]
-    ) -> None:
+    def _serve(self, obey: Optional[Callable[[list[str]], None]], words: list[str]) -> None:
         """Anything of the job may write to the control FIFO: what is no message is no matter."""
         if obey is None:
             return
@@ -190,9 +182,7 @@ class Supervisor:
         except (ValueError, IndexError, TypeError):
             return
         except OSError as error:
-            self._journal.add(
-                "trouble", text=f"a request of the job could not be served: {error}"
-            )
+            self._journal.add("trouble", text=f"a request of the job could not be served: {error}")
 
     # ---- ranks -------------------------------------------------------------------------
 
@@ -200,7 +190,7 @@ class Supervisor:
         if rank not in self._streams or rank == LAUNCHER:
             return
         # A pid of another pid namespace says nothing here: then only the record counts.
-        ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)  # fmt: skip
+        ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
         self._tally.started(rank, pid, shim if ours else 0)
         self._witness.began(rank, pid if ours else 0)
         self._journal.add("started", rank=rank, pid=pid)
@@ -344,10 +334,7 @@ class Supervisor:
 
     def _close(self) -> None:
         left = (
-            [
-                f"{pid} {processes.command(pid)}"
-                for pid in self._strays(processes.everything())[:5]
-            ]
+            [f"{pid} {processes.command(pid)}" for pid in self._strays(processes.everything())[:5]]
             if self._others
             else []
         )

@@ -44,7 +44,7 @@ class Tally:
 
     def pids(self) -> dict[int, int]:
         """pid -> rank of the programs and shims of ranks that run, where their pids count as ours."""
-        running = [(rank, one) for rank, one in self.ranks.items() if one.running and one.shim]  # fmt: skip
+        running = [(rank, one) for rank, one in self.ranks.items() if one.running and one.shim]
         return {pid: rank for rank, one in running for pid in (one.shim, one.pid)}
 
     def running(self) -> dict[int, int]:
@@ -57,9 +57,7 @@ class Tally:
 
     @property
     def all_exited(self) -> bool:
-        return all(
-            rank in self.ranks and self.ranks[rank].exited for rank in self.expected
-        )
+        return all(rank in self.ranks and self.ranks[rank].exited for rank in self.expected)
 
     @property
     def busy(self) -> bool:
@@ -70,9 +68,7 @@ class Tally:
     @property
     def complete(self) -> bool:
         """Whether nothing more can begin: what was to be started here has been, and ended."""
-        return (
-            self.had_processes or self.had_daemons or self.cancelled or self.all_exited
-        )
+        return self.had_processes or self.had_daemons or self.cancelled or self.all_exited
 
     def may_close(self, now: float, others: int) -> bool:
         """Whether to close: `others` are children that somebody left to us.
@@ -90,6 +86,4 @@ class Tally:
             return False
         if self._quiet_since is None:
             self._quiet_since = now
-        return now - self._quiet_since >= (
-            _DAEMON_LINGER if self.had_daemons else _LINGER
-        )
+        return now - self._quiet_since >= (_DAEMON_LINGER if self.had_daemons else _LINGER)

@@ -49,7 +49,7 @@ def _say(row: dict[str, Any]) -> None:
 def _connect(token: str, targets: object) -> dict[str, Any]:
     rows = cast("list[Any]", targets) if isinstance(targets, list) else []
     asked = [(str(name), str(host), int(port)) for name, host, port in rows]
-    found = side_by_side(lambda row: connect(token, row[1], row[2]), asked, _ROUND_LIMIT)  # fmt: skip
+    found = side_by_side(lambda row: connect(token, row[1], row[2]), asked, _ROUND_LIMIT)
     late = {
         "error": f"no answer within {_ROUND_LIMIT:g} s",
         "local": "",

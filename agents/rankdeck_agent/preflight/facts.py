@@ -39,7 +39,7 @@ def gather(request: Mapping[str, Any]) -> Facts:
     base = Path.home() / Path(str(request.get("base") or "~")).expanduser()
     path = str(request.get("path") or "") or None
     asked = _Asked(request, base, path)
-    jobs = (asked.programs, asked.versions, asked.images, asked.names, asked.gpus, machine)  # fmt: skip
+    jobs = (asked.programs, asked.versions, asked.images, asked.names, asked.gpus, machine)
     found: Facts = {}
     for facts in side_by_side(lambda job: job(), jobs, 15.0):
         found.update(facts or {})
@@ -55,9 +55,7 @@ def gather(request: Mapping[str, Any]) -> Facts:
 class _Asked:
     """The parts of the facts that the request names."""
 
-    def __init__(
-        self, request: Mapping[str, Any], base: Path, path: Optional[str]
-    ) -> None:
+    def __init__(self, request: Mapping[str, Any], base: Path, path: Optional[str]) -> None:
         self._request, self._base, self._path = request, base, path
 
     def _words(self, key: str) -> list[str]:
@@ -76,9 +74,7 @@ class _Asked:
         row = {"path": plain(path), "size": Path(path).stat().st_size, "digest": ""}
         try:
             # Programs are small, and lie in home folders that a server has.
-            row["digest"] = file_digest(
-                Path(path).resolve(), _DIGEST_LIMIT, settled=FAR_SETTLED
-            )
+            row["digest"] = file_digest(Path(path).resolve(), _DIGEST_LIMIT, settled=FAR_SETTLED)
         except (OSError, TooSlowError):
             return row
         return row
@@ -108,7 +104,7 @@ class _Asked:
         found = side_by_side(_resolved, [*hosts, own], _RESOLVE_LIMIT)
         late = {"error": f"no answer within {_RESOLVE_LIMIT:g} s"}
         rows = [row or late for row in found]
-        return {"names": dict(zip(hosts, rows)), "own": {"name": plain(own), **rows[-1]}}  # fmt: skip
+        return {"names": dict(zip(hosts, rows)), "own": {"name": plain(own), **rows[-1]}}
 
     def gpus(self) -> Facts:
         return {"gpus": _gpus()} if self._request.get("gpus") else {}

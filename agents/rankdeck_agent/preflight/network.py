@@ -145,9 +145,7 @@ def _why(error: OSError) -> str:
     return plain(error.strerror or str(error))
 
 
-def side_by_side(
-    work: Callable[[T], Any], items: Iterable[T], limit: float
-) -> list[Any]:
+def side_by_side(work: Callable[[T], Any], items: Iterable[T], limit: float) -> list[Any]:
     """What `work` gave for every item, in order; None for those that took too long."""
     todo: Sequence[T] = list(items)
     found: list[Any] = [None] * len(todo)

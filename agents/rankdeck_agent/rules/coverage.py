@@ -13,10 +13,7 @@ ALWAYS = frozenset({"node.skew", "node.like"})
 """Needs that the judge meets itself."""
 _METRICS = {
     check.number: frozenset(
-        name
-        for rule in RULES
-        if rule.part_of == check.number
-        for name in (rule.metric,)
+        name for rule in RULES if rule.part_of == check.number for name in (rule.metric,)
     )
     for check in CHECKS
 }
@@ -53,9 +50,7 @@ def cover(facts: Facts, settled: bool) -> Covered:
     if facts.drift is not None or facts.expected.other:
         there.add("node.like")
     owed = frozenset(
-        number
-        for number, key in ((2, "gpu_count"), (7, "rdma_count"))
-        if wanted(facts, key)
+        number for number, key in ((2, "gpu_count"), (7, "rdma_count")) if wanted(facts, key)
     )
     return _cover(
         frozenset((*facts.values, *there)),

@@ -31,12 +31,8 @@ COUNTS = frozenset({"gpu_count", "rdma_count"})
 class Derived:
     """Numbers by metric and device, and words for the sentences about them."""
 
-    values: dict[str, dict[str, Number]] = field(
-        default_factory=dict[str, dict[str, Number]]
-    )
-    notes: dict[tuple[str, str], str] = field(
-        default_factory=dict[tuple[str, str], str]
-    )
+    values: dict[str, dict[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
+    notes: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def put(self, metric: str, device: str, number: Number, note: str = "") -> None:
         self.values.setdefault(metric, {})[device] = number
@@ -139,14 +135,10 @@ def _mounts(paths: str, facts: Facts, found: Derived) -> None:
             found.put("disk.unmounted", path, 1)
 
 
-def _told_words(
-    key: str, value: str, inventory: Mapping[str, str], found: Derived
-) -> None:
+def _told_words(key: str, value: str, inventory: Mapping[str, str], found: Derived) -> None:
     kind, _, tail = key.partition("_")
     for name, text in inventory.items():
-        same = name == key or (
-            tail and name.startswith(f"{kind}.") and name.endswith(f".{tail}")
-        )
+        same = name == key or (tail and name.startswith(f"{kind}.") and name.endswith(f".{tail}"))
         if same and value.lower() not in text.lower():
             note = f"{name} is {text}, expected {value}"
             found.put("node.unlike", key, 1, note)

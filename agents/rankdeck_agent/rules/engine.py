@@ -73,9 +73,7 @@ def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
     return Stepped(reasons, marks, last, grown, calm)
 
 
-def _gauged(
-    facts: Facts, derived: Derived, memory: Memory
-) -> tuple[dict[Key, Mark], Table]:
+def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, Mark], Table]:
     """Marks of the rules that compare a number itself; the metrics of which no row can hold."""
     marks: dict[Key, Mark] = {}
     calm: dict[str, Mapping[str, Number]] = {}
@@ -205,16 +203,13 @@ def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[fl
     return number / by if by else None
 
 
-def _tell(
-    rule: Rule, facts: Facts, derived: Derived, device: str, shown: Number
-) -> str:
+def _tell(rule: Rule, facts: Facts, derived: Derived, device: str, shown: Number) -> str:
     """The sentence, with words beside the number: those derived with it, or `17 of 18`."""
     if not rule.over:
         note = derived.notes.get((rule.metric, device), "")
     else:
         part, whole = (
-            facts.values.get(name, {}).get(device, 0)
-            for name in (rule.metric, rule.over)
+            facts.values.get(name, {}).get(device, 0) for name in (rule.metric, rule.over)
         )
         note = f"{part:g} of {whole:g}"
     return rule.say(device, shown, note)

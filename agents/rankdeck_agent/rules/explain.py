@@ -77,9 +77,7 @@ def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
     return Level.OK.word if judged else Level.UNKNOWN.word
 
 
-def _evidence(
-    number: int, facts: Facts, derived: Derived, memory: Memory
-) -> Iterator[str]:
+def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> Iterator[str]:
     """For each number that the check looks at: the value nearest to its line, and the line."""
     said: set[str] = set()
     for row, rule in enumerate(RULES):
@@ -112,15 +110,10 @@ def _worst(
         return None
     if rule.window:
         shown: Mapping[str, float] = {
-            device: sum(n for _, n in memory.grown.get((row, device), ()))
-            for device in numbers
+            device: sum(n for _, n in memory.grown.get((row, device), ())) for device in numbers
         }
     else:
-        shown = {
-            d: v
-            for d, n in numbers.items()
-            if (v := _share(rule, facts, d, n)) is not None
-        }
+        shown = {d: v for d, n in numbers.items() if (v := _share(rule, facts, d, n)) is not None}
     if not shown:
         return None
     pick = min if rule.below else max

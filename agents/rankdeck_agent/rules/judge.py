@@ -53,18 +53,12 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     if silence := _silence(facts):
         reasons = (silence, *sorted(events, key=_worst_first)[: REASONS - 1])
         health = Health(Level.UNKNOWN, reasons, 0, len(CHECKS))
-        return health, replace(
-            memory, happened=happened, boot=facts.boot or memory.boot
-        )
+        return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
     new = step(facts, derive(facts), memory)
     covered = cover(facts, memory.settled)
-    reasons = _worst_each(
-        [*new.reasons, *events, *_besides(facts, len(covered.judged))]
-    )
+    reasons = _worst_each([*new.reasons, *events, *_besides(facts, len(covered.judged))])
     boot = facts.boot or memory.boot
-    kept = Memory(
-        boot, new.marks, new.last, new.grown, happened, new.calm, settled=True
-    )
+    kept = Memory(boot, new.marks, new.last, new.grown, happened, new.calm, settled=True)
     level = reasons[0].level if reasons else Level.OK
     counted = len(covered.judged), len(covered.applicable)
     return Health(level, reasons, *counted, limits(facts.failed)), kept
@@ -82,9 +76,7 @@ def as_lasting(memory: Memory) -> Memory:
 
 
 def _silence(facts: Facts) -> Optional[Reason]:
-    why = (
-        facts.attach or "the node, its network or its agent may be down · try to log in"
-    )
+    why = facts.attach or "the node, its network or its agent may be down · try to log in"
     if not facts.up:
         text = f"the agent has gone · {why}"
     elif facts.heard_s is None:
@@ -101,15 +93,15 @@ def _besides(facts: Facts, judged: int) -> list[Reason]:
     """What is not a threshold."""
     found = list(facts.drift or ())
     closed = limits(facts.failed)
-    failed = {
-        key: why for key, why in facts.failed.items() if not closed or why != closed
-    }
+    failed = {key: why for key, why in facts.failed.items() if not closed or why != closed}
     if failed:
         found.append(_unread(failed))
     if facts.attach:
         found.append(Reason("node.ssh", Level.WARN, facts.attach))
     if not facts.values or not judged:
-        text = "no check could be judged · the node sends no number that is known · look at its agent"
+        text = (
+            "no check could be judged · the node sends no number that is known · look at its agent"
+        )
         found.append(Reason("node.coverage", Level.UNKNOWN, text))
     return found
 

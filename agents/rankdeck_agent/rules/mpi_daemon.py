@@ -16,9 +16,7 @@ _DAEMONS = {
     "-launcher-exec": ("hydra_pmi_proxy", "hydra_bstrap_proxy"),
 }
 """How a launcher is told of our launch agent -> the daemons that it may start."""
-_VARIABLES = (
-    "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX"
-)
+_VARIABLES = "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX"
 _FOLDER = r"/[\w./+@%,-]*"
 _SETTING = re.compile(
     rf" *(?P<name>{'|'.join(_VARIABLES.split())})={_FOLDER}(?::{_FOLDER})*"

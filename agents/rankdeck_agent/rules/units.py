@@ -30,19 +30,13 @@ def _scaled(number: float, step: int, units: tuple[str, ...], tail: str = "") ->
 
 def size(number: Optional[float]) -> str:
     """Bytes: `1.5 GiB`."""
-    return (
-        _scaled(number, 1024, _BINARY)
-        if number is not None and _known(number)
-        else MISSING
-    )
+    return _scaled(number, 1024, _BINARY) if number is not None and _known(number) else MISSING
 
 
 def speed(number: Optional[float]) -> str:
     """Bytes per second: `12 MiB/s`."""
     return (
-        _scaled(number, 1024, _BINARY, "/s")
-        if number is not None and _known(number)
-        else MISSING
+        _scaled(number, 1024, _BINARY, "/s") if number is not None and _known(number) else MISSING
     )
 
 
@@ -57,11 +51,7 @@ def bits(number: Optional[float]) -> str:
 
 def count(number: Optional[float]) -> str:
     """A number of things: `1.2 M`."""
-    return (
-        _scaled(number, 1000, _DECIMAL)
-        if number is not None and _known(number)
-        else MISSING
-    )
+    return _scaled(number, 1000, _DECIMAL) if number is not None and _known(number) else MISSING
 
 
 def percent(number: Optional[float]) -> str:
@@ -79,9 +69,7 @@ def celsius(number: Optional[float]) -> str:
 def hertz(number: Optional[float]) -> str:
     """`2.4 GHz`."""
     return (
-        _scaled(number, 1000, _DECIMAL, "Hz")
-        if number is not None and _known(number)
-        else MISSING
+        _scaled(number, 1000, _DECIMAL, "Hz") if number is not None and _known(number) else MISSING
     )
 
 

@@ -47,8 +47,6 @@ class Backend(Protocol):
         """Follow from the beginning, or per node from the event after `seen[node]`."""
         ...
 
-    async def cancel(
-        self, plan: Plan, grace: float, *, by: str = "user"
-    ) -> CancelReport:
+    async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """Ask, wait, force, then look on every node for what is left; `by` as in the event (wire.py)."""
         ...

@@ -88,9 +88,7 @@ def export(plan: Plan, cluster: Cluster) -> str:
     parts = [_head(plan, cluster), *(_prepare(plan, node) for node in plan.nodes)]
     if plan.port_on:
         find = shlex.quote(f"{cluster.access.python} -c {shlex.quote(_PORT)}")
-        parts.append(
-            f"RANKDECK_PORT=$(on {plan.port_on} {find} </dev/null) || exit 1\n"
-        )
+        parts.append(f"RANKDECK_PORT=$(on {plan.port_on} {find} </dev/null) || exit 1\n")
     return "\n".join([*parts, _start(plan)])
 
 

@@ -44,9 +44,7 @@ class SshFollower:
     ) -> None:
         self._shell, self._agents, self._plan = shell, agents, plan
         self._lost_after = lost_after
-        self._streams = {
-            n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes
-        }
+        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes}
         self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
         self._waiting: deque[Followed] = deque()
@@ -99,9 +97,7 @@ class SshFollower:
 
     async def _events(self) -> AsyncIterator[Followed]:
         async with asyncio.TaskGroup() as self._tasks:
-            runners = [
-                self._tasks.create_task(self._keep(s)) for s in self._streams.values()
-            ]
+            runners = [self._tasks.create_task(self._keep(s)) for s in self._streams.values()]
             try:
                 while not self._over():
                     while self._waiting and self._open:
@@ -145,8 +141,7 @@ class SshFollower:
                 self._made(stream, "disconnected", text=why, **_heard(stream))
             elif (
                 # It has been asked again and did not answer; its silence began before that.
-                time.monotonic() - heard >= self._lost_after
-                and stream.node not in self._lost
+                time.monotonic() - heard >= self._lost_after and stream.node not in self._lost
             ):
                 self._lost.add(stream.node)
                 text = f"does not answer: {why}"
@@ -204,9 +199,7 @@ class SshFollower:
         self._linked.add(stream.node)
         self._heard_at[stream.node] = time.monotonic()
         self._lost.discard(stream.node)
-        self._made(
-            stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty
-        )
+        self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
         return channel
 
     def _feed(self, stream: NodeStream, data: bytes, broken: list[str]) -> None:

@@ -19,9 +19,7 @@ _TOGETHER = 32
 """Nodes that are asked at the same time."""
 
 
-async def inspect_job(
-    shell: Shell, agents: Agents, job: Job, limit: float = LIMIT
-) -> Inspection:
+async def inspect_job(shell: Shell, agents: Agents, job: Job, limit: float = LIMIT) -> Inspection:
     """Where the ranks of this job are; a node that does not answer is named, not waited for."""
     answers: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
@@ -50,9 +48,7 @@ async def _ask(
     answer = last_table(result.out)
     if not isinstance(answer.get("ranks"), list):
         said = result.err.decode("utf-8", "replace").strip().splitlines()
-        raise AgentError(
-            node, clean(said[-1], 300) if said else f"exit status {result.code}"
-        )
+        raise AgentError(node, clean(said[-1], 300) if said else f"exit status {result.code}")
     return answer
 
 

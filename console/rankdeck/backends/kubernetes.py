@@ -49,9 +49,7 @@ class KubernetesBackend:
     def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
         raise _not_yet("following")
 
-    async def cancel(
-        self, plan: Plan, grace: float, *, by: str = "user"
-    ) -> CancelReport:
+    async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         raise _not_yet("cancelling")
 
 
@@ -84,12 +82,8 @@ def manifest(cluster: Cluster, spec: JobSpec, job: str) -> str:
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
         known = ", ".join(KNOWN)
-        raise LaunchError(
-            "plan", f"no Kubernetes option `{unknown[0]}`; there are: {known}"
-        )
-    objects = _config_map(spec, job, chosen) + _OBJECTS[spec.launch](
-        cluster, spec, job, chosen
-    )
+        raise LaunchError("plan", f"no Kubernetes option `{unknown[0]}`; there are: {known}")
+    objects = _config_map(spec, job, chosen) + _OBJECTS[spec.launch](cluster, spec, job, chosen)
     return yaml.safe_dump_all(objects, sort_keys=False, width=100, allow_unicode=True)
 
 
@@ -110,9 +104,7 @@ def _config_map(spec: JobSpec, job: str, chosen: Mapping[str, str]) -> list[Obje
     if not spec.files:
         return []
     if any("/" in name for name in spec.files):
-        raise LaunchError(
-            "plan", "files in sub-folders cannot be given to pods; use flat names"
-        )
+        raise LaunchError("plan", "files in sub-folders cannot be given to pods; use flat names")
     data = {name: _inside(text) for name, text in spec.files.items()}
     return [
         {
@@ -131,9 +123,7 @@ def _inside(text: str) -> str:
 
 def _env(cluster: Cluster, spec: JobSpec, job: str) -> dict[str, str]:
     own = {JOB_VARIABLE: job, RUN_VARIABLE: FOLDER, "PYTHONUNBUFFERED": "1"}
-    return {
-        k: _inside(v) for k, v in {**own, **cluster.environment, **spec.env}.items()
-    }
+    return {k: _inside(v) for k, v in {**own, **cluster.environment, **spec.env}.items()}
 
 
 def _container(
@@ -143,17 +133,14 @@ def _container(
     container: Object = {"name": "rank", "image": spec.container.image}
     if command:
         container["command"] = [_inside(word) for word in command]
-    container["env"] = [
-        {"name": k, "value": v} for k, v in _env(cluster, spec, job).items()
-    ]
+    container["env"] = [{"name": k, "value": v} for k, v in _env(cluster, spec, job).items()]
     folder = spec.container.workdir or spec.workdir
     if folder:
         container["workingDir"] = _inside(folder)
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     mounts = [
-        {"name": f"mount{i}", **m[1]}
-        for i, m in enumerate(map(_mount, spec.container.mounts))
+        {"name": f"mount{i}", **m[1]} for i, m in enumerate(map(_mount, spec.container.mounts))
     ]
     if spec.files:
         mounts.insert(0, {"name": "files", "mountPath": FOLDER})
@@ -172,9 +159,7 @@ def _mount(text: str) -> tuple[Object, Object]:
 def _pod(spec: JobSpec, job: str, container: Object) -> Object:
     """A pod's spec; shared memory is the node's, not Docker's 64 MB."""
     mounts = spec.container.mounts if spec.container else ()
-    volumes: list[Object] = [
-        {"name": f"mount{i}", **_mount(m)[0]} for i, m in enumerate(mounts)
-    ]
+    volumes: list[Object] = [{"name": f"mount{i}", **_mount(m)[0]} for i, m in enumerate(mounts)]
     if spec.files:
         volumes.insert(0, {"name": "files", "configMap": {"name": job_name(job)}})
     volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
@@ -188,9 +173,7 @@ def _pod(spec: JobSpec, job: str, container: Object) -> Object:
 # ---- MPIJob -----------------------------------------------------------------------------
 
 
-def _mpijob(
-    cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]
-) -> list[Object]:
+def _mpijob(cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]) -> list[Object]:
     slots = ranks_per_node(cluster, spec)
     gpus = gpus_per_node(cluster, spec, chosen.get("gpus", ""))
     launcher = _container(cluster, spec, job, _mpirun(cluster, spec, slots), 0)
@@ -291,14 +274,9 @@ def _torchrun(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
         "--max-restarts=0",
         "--tee=3",
     ]
-    script = (
-        spec.command
-        if spec.command[0].endswith(".py")
-        else ("--no-python", *spec.command)
-    )
-    return (
-        f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" '
-        + shell_line([*spec.torch.args, *script])
+    script = spec.command if spec.command[0].endswith(".py") else ("--no-python", *spec.command)
+    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" ' + shell_line(
+        [*spec.torch.args, *script]
     )
 
 
@@ -328,9 +306,7 @@ _LINES = {
     Launch.TENSORFLOW: _tensorflow,
     Launch.PLAIN: _plain,
 }
-_OBJECTS: Mapping[
-    Launch, Callable[[Cluster, JobSpec, str, Mapping[str, str]], list[Object]]
-] = {
+_OBJECTS: Mapping[Launch, Callable[[Cluster, JobSpec, str, Mapping[str, str]], list[Object]]] = {
     Launch.MPI: _mpijob,
     Launch.TORCHRUN: _indexed_job,
     Launch.TENSORFLOW: _indexed_job,

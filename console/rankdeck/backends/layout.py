@@ -87,9 +87,7 @@ def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Layout:
         places.append(Place(node, index, tuple(range(first, first + count))))
         first += count
     runtime = find_runtime(spec.container)
-    return Layout(
-        cluster=cluster, spec=spec, job=job, places=tuple(places), runtime=runtime
-    )
+    return Layout(cluster=cluster, spec=spec, job=job, places=tuple(places), runtime=runtime)
 
 
 def find_runtime(container: Container | None) -> Runtime:
@@ -103,12 +101,8 @@ def choose_nodes(cluster: Cluster, spec: JobSpec) -> tuple[Node, ...]:
         return tuple(_named(cluster, name) for name in spec.on)
     if spec.nodes > len(cluster.nodes):
         have = f"cluster `{cluster.name}` has {len(cluster.nodes)}"
-        names = (
-            f" ({fold(node.name for node in cluster.nodes)})" if cluster.nodes else ""
-        )
-        raise LaunchError(
-            "plan", f"job `{spec.name}` wants {spec.nodes} nodes; {have}{names}"
-        )
+        names = f" ({fold(node.name for node in cluster.nodes)})" if cluster.nodes else ""
+        raise LaunchError("plan", f"job `{spec.name}` wants {spec.nodes} nodes; {have}{names}")
     if spec.nodes < 1:
         raise LaunchError("plan", f"job `{spec.name}` wants no node at all")
     return cluster.nodes[: spec.nodes]
@@ -120,9 +114,7 @@ def _named(cluster: Cluster, name: str) -> Node:
     except KeyError:
         known = [node.name for node in cluster.nodes]
         hint = suggest(name, known) or f"; there are: {fold(known)}"
-        raise LaunchError(
-            "plan", f"no node `{name}` in cluster `{cluster.name}`{hint}"
-        ) from None
+        raise LaunchError("plan", f"no node `{name}` in cluster `{cluster.name}`{hint}") from None
 
 
 def _count(node: Node, spec: JobSpec) -> int:

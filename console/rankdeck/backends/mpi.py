@@ -127,17 +127,13 @@ def plan_mpi(layout: Layout) -> tuple[NodePlan, ...]:
     options = layout.spec.mpi
     if options.flavour not in FLAVOURS:
         known = ", ".join(FLAVOURS)
-        raise LaunchError(
-            "plan", f"no MPI flavour `{options.flavour}`; there are: {known}"
-        )
+        raise LaunchError("plan", f"no MPI flavour `{options.flavour}`; there are: {known}")
     if options.launcher == "ssh":
         _check_addresses(layout)
     # Session files of MPI end with the job; the path is short, as sockets need it.
     place = {"TMPDIR": f"/tmp/rankdeck.{layout.job}"}
     common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV, **place}
-    nodes = [
-        layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places
-    ]
+    nodes = [layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places]
     launcher = ProcessPlan(
         name="mpirun",
         argv=launcher_argv(layout),
@@ -152,8 +148,7 @@ def hostfile(layout: Layout) -> str:
     line = FLAVOURS[layout.spec.mpi.flavour].host
     by_address = layout.spec.mpi.launcher == "ssh"
     return "".join(
-        line.format(host=p.node.host if by_address else p.node.name, slots=len(p.ranks))
-        + "\n"
+        line.format(host=p.node.host if by_address else p.node.name, slots=len(p.ranks)) + "\n"
         for p in layout.places
     )
 
@@ -162,9 +157,7 @@ def launcher_argv(layout: Layout) -> tuple[str, ...]:
     """The whole mpirun command."""
     spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
     each = len(layout.places[0].ranks)
-    container = _unless_said(
-        layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args
-    )
+    container = _unless_said(layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args)
     return (
         spec.mpi.path,
         *_fill(

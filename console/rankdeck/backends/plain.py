@@ -13,17 +13,11 @@ def plan_plain(layout: Layout) -> tuple[NodePlan, ...]:
 
 
 def _node(layout: Layout, place: Place) -> NodePlan:
-    processes = tuple(
-        rank_process(layout, place, i, {}) for i in range(len(place.ranks))
-    )
-    return replace(
-        layout.node_plan(place, interface_env(place.node)), processes=processes
-    )
+    processes = tuple(rank_process(layout, place, i, {}) for i in range(len(place.ranks)))
+    return replace(layout.node_plan(place, interface_env(place.node)), processes=processes)
 
 
-def rank_process(
-    layout: Layout, place: Place, local: int, extra: Mapping[str, str]
-) -> ProcessPlan:
+def rank_process(layout: Layout, place: Place, local: int, extra: Mapping[str, str]) -> ProcessPlan:
     """A rank that knows its number and its place; the supervisor puts the shim before it."""
     rank = place.ranks[local]
     env = {

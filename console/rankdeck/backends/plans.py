@@ -68,23 +68,13 @@ def _counted(plan: Plan) -> str:
 
 def _node_text(node: NodePlan) -> str:
     lines = [f"# ---- {node.node}: ranks {fold_ranks(node.ranks)}"]
-    lines += (
-        [f'mkdir -p "${RUN_VARIABLE}" && cd "${RUN_VARIABLE}"'] if node.files else []
-    )
+    lines += [f'mkdir -p "${RUN_VARIABLE}" && cd "${RUN_VARIABLE}"'] if node.files else []
     lines += [line for file in node.files for line in file_lines(file)]
     lines.append(f"export {JOB_VARIABLE}={node.job} {NODE_VARIABLE}={node.node}")
-    lines += [
-        f"export {shell_line([f'{key}={value}'])}" for key, value in node.env.items()
-    ]
-    lines += (
-        ["cd ~"]
-        if node.processes
-        else ["# nothing is started here: mpirun's daemon is"]
-    )
+    lines += [f"export {shell_line([f'{key}={value}'])}" for key, value in node.env.items()]
+    lines += ["cd ~"] if node.processes else ["# nothing is started here: mpirun's daemon is"]
     several = len(node.processes) > 1
-    lines += [
-        process_line(process) + (" &" if several else "") for process in node.processes
-    ]
+    lines += [process_line(process) + (" &" if several else "") for process in node.processes]
     return "\n".join(lines) + "\n"
 
 

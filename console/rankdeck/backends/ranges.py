@@ -147,9 +147,7 @@ class Ranges:
         one = self._browsing
         return Chunk(one.job, one.node, place.rank, place.stream, offset, at, data)
 
-    async def find(
-        self, place: LogPlace, text: str, *, back: bool
-    ) -> AsyncGenerator[FoundLine]:
+    async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         """The next line with `text`, or the one before (capitals make it exact), until all is counted."""
         where = [place.rank, place.stream, place.offset, back, text]
         async with aclosing(self._browsing.ask(find=where)) as frames:

@@ -26,9 +26,7 @@ class _Seen:
 
     events: list[NodeEvent] = field(default_factory=list[NodeEvent])
     seq: dict[str, int] = field(default_factory=dict[str, int])
-    ends: dict[tuple[str, int, str], int] = field(
-        default_factory=dict[tuple[str, int, str], int]
-    )
+    ends: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
     missing: dict[str, str] = field(default_factory=dict[str, str])
 
     def take(self, item: Followed) -> None:
@@ -57,9 +55,7 @@ class Recording:
     """Node -> why its part is not here."""
 
 
-async def record(
-    backend: Backend, job: Job, take: Take, backlog: int | None
-) -> Recording:
+async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
     """Read a job back, at most `backlog` bytes from the end of each log; None: all of them."""
     seen = _Seen()
     first = backend.follow(job.plan, {})

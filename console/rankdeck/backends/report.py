@@ -58,9 +58,7 @@ async def write_report(
             recording = await record(backend, source.job, logs.take, backlog)
             await asyncio.to_thread(pack, source, recording, logs, path)
     except OSError as error:
-        raise RankdeckError(
-            f"{path}: cannot be written: {error.strerror or error}"
-        ) from error
+        raise RankdeckError(f"{path}: cannot be written: {error.strerror or error}") from error
     return recording
 
 
@@ -72,11 +70,7 @@ class Logs:
 
     def take(self, item: Followed) -> None:
         if isinstance(item, Chunk):
-            who = (
-                f"launcher.{item.node}"
-                if item.rank == LAUNCHER
-                else f"rank.{item.rank}"
-            )
+            who = f"launcher.{item.node}" if item.rank == LAUNCHER else f"rank.{item.rank}"
             with (self.folder / f"{who}.{item.stream}").open("ab") as file:
                 file.write(item.data)
 

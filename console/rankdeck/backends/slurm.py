@@ -121,9 +121,7 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
-        raise LaunchError(
-            "plan", f"no Slurm option `{unknown[0]}`; there are: {', '.join(KNOWN)}"
-        )
+        raise LaunchError("plan", f"no Slurm option `{unknown[0]}`; there are: {', '.join(KNOWN)}")
     step = _Step(cluster, spec, chosen, watched)
     lines = ["#!/bin/bash", *_directives(step, job), "set -eu"]
     lines += _environment(step, job)
@@ -159,10 +157,7 @@ def _directives(step: _Step, job: str) -> list[str]:
     values |= {key: chosen[key] for key in DIRECTIVES if key in chosen}
     if spec.on:
         values["nodelist"] = ",".join(spec.on)
-    return [
-        f"#SBATCH --{key}" + (f"={value}" if value else "")
-        for key, value in values.items()
-    ]
+    return [f"#SBATCH --{key}" + (f"={value}" if value else "") for key, value in values.items()]
 
 
 def _environment(step: _Step, job: str) -> list[str]:

@@ -33,9 +33,7 @@ class Spawns:
         One that is carried out counts as there until `failed` says otherwise.
         """
         host, command = request.get("host"), request.get("command")
-        allowed = {
-            name for p in origin.processes for name in daemons_of(p.argv, origin.job)
-        }
+        allowed = {name for p in origin.processes for name in daemons_of(p.argv, origin.job)}
         on = f"on {clean(host, 64)}"
         if not allowed:
             return f"a command {on}, but has no launcher of MPI: refused"

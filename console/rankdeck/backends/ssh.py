@@ -73,9 +73,7 @@ class SshBackend:
             result = await self._agent(plan.port_on, ("job", "port"), b"", START_LIMIT)
             return with_port(plan, _port(result.out))
         except (NodeError, ValueError) as error:
-            raise LaunchError(
-                "prepare", f"no free port on {plan.port_on}: {error}"
-            ) from error
+            raise LaunchError("prepare", f"no free port on {plan.port_on}: {error}") from error
 
     async def _prepare_all(self, nodes: Iterable[NodePlan]) -> None:
         plans = {node.node: node for node in nodes}
@@ -95,14 +93,10 @@ class SshBackend:
 
     # ---- cancel
 
-    async def cancel(
-        self, plan: Plan, grace: float, *, by: str = "user"
-    ) -> CancelReport:
+    async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
         """Ask, wait, force, then look on every node for what is left."""
         names = [node.node for node in plan.nodes]
-        answers = await on_each(
-            names, lambda name: self._cancel_node(plan.job, name, grace, by)
-        )
+        answers = await on_each(names, lambda name: self._cancel_node(plan.job, name, grace, by))
         left: list[Left] = []
         unverified: dict[str, str] = {}
         for name, answer in answers.items():
@@ -115,9 +109,7 @@ class SshBackend:
             follower.give_up_lost()
         return CancelReport(plan.job, state, tuple(left), unverified)
 
-    async def _cancel_node(
-        self, job: str, node: str, grace: float, by: str
-    ) -> list[Left]:
+    async def _cancel_node(self, job: str, node: str, grace: float, by: str) -> list[Left]:
         """Cancel on one node, again and again while the link is down, as long as it may take."""
         argv = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
@@ -130,9 +122,7 @@ class SshBackend:
                     raise
             await asyncio.sleep(_RETRY)
 
-    async def _agent(
-        self, node: str, argv: tuple[str, ...], stdin: bytes, limit: float
-    ) -> Result:
+    async def _agent(self, node: str, argv: tuple[str, ...], stdin: bytes, limit: float) -> Result:
         async with _limit(node, limit):
             agent = await self._agents.agent_path(node)
             return await self._shell.run(node, (*agent, *argv), stdin, limit)
@@ -181,7 +171,5 @@ def _left_one(node: str, row: Mapping[str, Any]) -> Left:
 
 def _complaint(result: Result) -> str:
     lines = result.err.decode("utf-8", "replace").strip().splitlines()
-    text = (
-        lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
-    )
+    text = lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
     return clean(text, 300)

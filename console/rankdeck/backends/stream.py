@@ -55,11 +55,7 @@ class NodeStream:
 
     def watch(self, offsets: Offsets) -> None:
         """Read these ranks from there on (from the end where below 0); the launcher and what failed stay watched."""
-        kept = {
-            key: at
-            for key, at in self._positions.items()
-            if self._stays(key[0], offsets)
-        }
+        kept = {key: at for key, at in self._positions.items() if self._stays(key[0], offsets)}
         for rank, streams in offsets.items():
             if rank in self._known and rank != LAUNCHER:
                 for stream in STREAMS:

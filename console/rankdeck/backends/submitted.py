@@ -39,11 +39,7 @@ def _count(text: str) -> int:
 def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
     """The backend's options: the cluster's, and the job's over them."""
     prefix = f"{backend}."
-    own = {
-        k.removeprefix(prefix): v
-        for k, v in spec.options.items()
-        if k.startswith(prefix)
-    }
+    own = {k.removeprefix(prefix): v for k, v in spec.options.items() if k.startswith(prefix)}
     return {**cluster.options, **own}
 
 

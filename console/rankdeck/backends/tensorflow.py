@@ -31,6 +31,4 @@ def _node(layout: Layout, place: Place, workers: list[str]) -> NodePlan:
     task = {"type": "worker", "index": place.index}
     config = json.dumps({"cluster": {"worker": workers}, "task": task})
     process = rank_process(layout, place, 0, {"TF_CONFIG": config})
-    return replace(
-        layout.node_plan(place, interface_env(place.node)), processes=(process,)
-    )
+    return replace(layout.node_plan(place, interface_env(place.node)), processes=(process,))

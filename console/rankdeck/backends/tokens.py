@@ -104,9 +104,7 @@ def _with_port_variable(word: str) -> str:
         return shell_word(word)
     quoted = [shell_word(text) if text else "" for text in (*parts[::2], word[end:])]
     ports = [f'"{text}"' for text in (*parts[1::2], "")]
-    return "".join(
-        text + port for text, port in zip(quoted, ports, strict=True)
-    ).removesuffix('""')
+    return "".join(text + port for text, port in zip(quoted, ports, strict=True)).removesuffix('""')
 
 
 def file_lines(file: NodeFile) -> list[str]:

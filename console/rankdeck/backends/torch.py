@@ -23,9 +23,7 @@ def _node(layout: Layout, place: Place) -> NodePlan:
         env={"TORCHELASTIC_ERROR_FILE": f"{RUN_TOKEN}/torch-error.json"},
         cwd=layout.spec.workdir,
     )
-    return replace(
-        layout.node_plan(place, interface_env(place.node)), processes=(process,)
-    )
+    return replace(layout.node_plan(place, interface_env(place.node)), processes=(process,))
 
 
 def torchrun_argv(layout: Layout, place: Place) -> tuple[str, ...]:

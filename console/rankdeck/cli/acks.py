@@ -43,9 +43,7 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
             log.acknowledge(one)
         kept = log.acks(now)
     if options.json:
-        output.say_object(
-            {"cluster": cluster.name, "acknowledged": [_shape(one) for one in kept]}
-        )
+        output.say_object({"cluster": cluster.name, "acknowledged": [_shape(one) for one in kept]})
     elif not kept:
         output.say("nothing is acknowledged")
     for one in kept if not options.json else ():

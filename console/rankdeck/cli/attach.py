@@ -13,9 +13,7 @@ from rankdeck.model.job import Job
 from rankdeck.session import Session
 
 
-def attach(
-    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
-) -> int:
+def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
     """The console, on that job if one is named; where nobody looks its output until it ends."""
     cluster = choose.cluster(options.cluster)
     if output.is_terminal() and not options.json:

@@ -54,9 +54,7 @@ def _demo() -> "DemoStatus":
 def _demo_file() -> Path:
     demo = _demo()
     if not demo.running:
-        raise UsageError(
-            "the demo cluster does not run; start it with `rankdeck demo up`"
-        )
+        raise UsageError("the demo cluster does not run; start it with `rankdeck demo up`")
     return demo.file
 
 
@@ -68,9 +66,7 @@ def _only_cluster() -> Path:
         return files[0]
     if files:
         names = ", ".join(file.stem for file in files)
-        raise UsageError(
-            f"which cluster? say -c NAME or set {VARIABLE}; there are: {names}"
-        )
+        raise UsageError(f"which cluster? say -c NAME or set {VARIABLE}; there are: {names}")
     demo = _demo()
     if demo.running:
         return demo.file

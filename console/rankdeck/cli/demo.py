@@ -13,14 +13,10 @@ from rankdeck.demo.layout import NODES
 from rankdeck.model.cluster import Cluster
 
 
-def demo(
-    options: argparse.Namespace, open_console: Callable[[Cluster, str], int]
-) -> int:
+def demo(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
     """Start, stop or describe it; with no word: start it and open the console on it."""
     if options.action == "down":
-        output.progress(
-            "demo: ended" if embedded.down() else "demo: nothing was running"
-        )
+        output.progress("demo: ended" if embedded.down() else "demo: nothing was running")
         if not options.json:
             return codes.OK
     elif options.action != "status":
@@ -50,10 +46,7 @@ def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:
     if as_json:
         output.say_object(status_shape(status))
         return codes.OK
-    nodes = (
-        (n.name, str(n.port), str(n.pid), "yes" if n.isolated else "no")
-        for n in status.nodes
-    )
+    nodes = ((n.name, str(n.port), str(n.pid), "yes" if n.isolated else "no") for n in status.nodes)
     if status.nodes:
         output.say_table(("NODE", "PORT", "PID", "ISOLATED"), nodes)
         output.say(f"cluster file: {status.file}   use it with -c demo")
@@ -67,8 +60,7 @@ def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:
 def status_shape(status: embedded.DemoStatus) -> dict[str, object]:
     """`demo status --json`."""
     nodes = [
-        {"name": n.name, "port": n.port, "pid": n.pid, "isolated": n.isolated}
-        for n in status.nodes
+        {"name": n.name, "port": n.port, "pid": n.pid, "isolated": n.isolated} for n in status.nodes
     ]
     return {
         "running": status.running,

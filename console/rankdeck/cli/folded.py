@@ -31,13 +31,9 @@ Shape = dict[str, object]
 class Reader:
     """Everything some ranks wrote, each line handed on once, whatever a log can hold."""
 
-    def __init__(
-        self, session: Session, job: Job, ranks: Sequence[int], only: str
-    ) -> None:
+    def __init__(self, session: Session, job: Job, ranks: Sequence[int], only: str) -> None:
         self._session, self._job, self._ranks, self._only = session, job, ranks, only
-        self.logs: Mapping[int, RankLog] = {
-            rank: session.jobs.log(job.id, rank) for rank in ranks
-        }
+        self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
 
     async def read(self, show: stream.Print) -> None:
         """All there is now; of a job that has ended, all there will ever be."""
@@ -91,9 +87,7 @@ def folded_shape(row: Folded) -> Shape:
         "stream": row.group.stream,
         "at": row.group.at,
         "text": _text(row),
-        "outliers": [
-            {"rank": o.rank, "value": o.value, "median": o.median} for o in row.outliers
-        ],
+        "outliers": [{"rank": o.rank, "value": o.value, "median": o.median} for o in row.outliers],
     }
 
 
@@ -109,9 +103,7 @@ async def print_merged(reader: Reader, *, as_json: bool) -> None:
         ranks = fold_ranks(merged.counts(number) or (line.rank,))
         if as_json:
             text = strip_controls(line.text)
-            output.say_object(
-                {"ranks": ranks, "at": line.at, "stream": line.stream, "text": text}
-            )
+            output.say_object({"ranks": ranks, "at": line.at, "stream": line.stream, "text": text})
         else:
             output.say_line(f"[{ranks}] ", line.text)
 
@@ -126,9 +118,7 @@ def _in_time(lines: Sequence[Line]) -> list[Line]:
     return [line for _, line in keyed]
 
 
-async def print_difference(
-    reader: Reader, job: Job, which: str, *, as_json: bool
-) -> None:
+async def print_difference(reader: Reader, job: Job, which: str, *, as_json: bool) -> None:
     """Two ranks beside each other, or all ranks by where they leave the majority."""
     comparison = Comparison(tuple(reader.logs))
     await reader.read(
@@ -138,9 +128,7 @@ async def print_difference(
         )
     )
     if comparison.full:
-        output.progress(
-            f"only the first {comparison.most:,} lines of each are compared"
-        )
+        output.progress(f"only the first {comparison.most:,} lines of each are compared")
     if not which:
         _, found = answer(branches(comparison.sides))
         for branch in found:
@@ -149,9 +137,7 @@ async def print_difference(
     try:
         left, right = choose(which, job.ranks)
     except ValueError as error:
-        raise codes.UsageError(
-            f"--diff {which}: two ranks, such as 3,17: {error}"
-        ) from error
+        raise codes.UsageError(f"--diff {which}: two ranks, such as 3,17: {error}") from error
     difference = answer(compare(comparison.sides[left], comparison.sides[right]))
     if as_json:
         output.say_object(difference_shape(difference))
@@ -172,9 +158,7 @@ def _say_branch(branch: Branch) -> None:
 def _say_sides(first: Divergence, left: str, right: str) -> None:
     width = max(len(left), len(right))
     for name, line in ((left, first.left), (right, first.right)):
-        output.say_line(
-            f"    {name:<{width}} | ", "(nothing more)" if line is None else line.text
-        )
+        output.say_line(f"    {name:<{width}} | ", "(nothing more)" if line is None else line.text)
 
 
 def _say_difference(found: Difference) -> None:
@@ -182,9 +166,7 @@ def _say_difference(found: Difference) -> None:
     if found.first is None:
         output.say(f"{left} and {right} wrote the same, but for numbers")
     else:
-        output.say(
-            f"the same for {found.first.place} lines of {found.first.stream}, then:"
-        )
+        output.say(f"the same for {found.first.place} lines of {found.first.stream}, then:")
         _say_sides(found.first, left, right)
     for name, lines in ((left, found.only_left), (right, found.only_right)):
         for line in lines:
@@ -211,8 +193,7 @@ def _first_shape(first: Divergence | None) -> Shape | None:
     if first is None:
         return None
     sides = (
-        None if line is None else strip_controls(line.text)
-        for line in (first.left, first.right)
+        None if line is None else strip_controls(line.text) for line in (first.left, first.right)
     )
     left, right = sides
     return {

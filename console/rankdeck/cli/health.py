@@ -36,9 +36,7 @@ def health(options: argparse.Namespace, _open_console: object) -> int:
     return NAGIOS[Level.UNKNOWN][0]
 
 
-async def _health(
-    cluster: Cluster, names: Sequence[str], options: argparse.Namespace
-) -> int:
+async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
     wait, watch = wait_of(options), watch_of(options)
     async with heard(cluster, wait) as session:
         fleet = session.fleet
@@ -76,17 +74,13 @@ def _shape(state: NodeState) -> Shape:
 def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
     """One line as monitoring wants it, then every reason."""
     counted = Counter(state.health.level for state in states)
-    parts = [
-        f"{number} {one.word}" for one, number in sorted(counted.items(), reverse=True)
-    ]
+    parts = [f"{number} {one.word}" for one, number in sorted(counted.items(), reverse=True)]
     output.say(
         f"RANKDECK {NAGIOS[level][1]}: {cluster.name}: {', '.join(parts)} of {len(states)} nodes"
     )
     for state in sorted(states, key=lambda one: (-one.health.level, one.name)):
         health = state.health
-        made_up = (
-            f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
-        )
+        made_up = f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
         covered = coverage_words(health)
         output.say(f"{state.name}: {health.level.word}; {covered}{made_up}")
         for reason in health.reasons:

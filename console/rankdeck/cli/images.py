@@ -44,9 +44,7 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
 # ---- show ------------------------------------------------------------------------------
 
 
-async def _show(
-    cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace
-) -> int:
+async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         wanted = _wanted(session, options.image, options.runtime)
         if not wanted:
@@ -100,7 +98,7 @@ def _rows(
     for node, row in found.items():
         groups.setdefault(_cells(row), []).append(node)
     name = f"{wanted.image} (DIFFERENT)" if differs else wanted.image
-    return [(name, wanted.runtime, *cells, fold(nodes)) for cells, nodes in groups.items()]  # fmt: skip
+    return [(name, wanted.runtime, *cells, fold(nodes)) for cells, nodes in groups.items()]
 
 
 def _cells(row: Lying | NodeError) -> tuple[str, str]:
@@ -133,9 +131,7 @@ async def _load(
     """Into the stores: it is they that know the image's digest."""
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
     async with opened(cluster) as session:
-        failed = await session.images.load(
-            file, options.runtime, nodes, Printer(file.name)
-        )
+        failed = await session.images.load(file, options.runtime, nodes, Printer(file.name))
     return _told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
 
 
@@ -151,7 +147,9 @@ def _told(
         output.progress(f"rankdeck: {error}")
     there = [node for node in nodes if node not in failed]
     if options.json:
-        output.say_object({**shape, "nodes": there, "failed": {n: e.why for n, e in failed.items()}})  # fmt: skip
+        output.say_object(
+            {**shape, "nodes": there, "failed": {n: e.why for n, e in failed.items()}}
+        )
     elif there:
         output.say(f"{well} on {fold(there)}")
     return codes.TROUBLE if failed else codes.OK
@@ -164,7 +162,9 @@ class Printer:
         self._name, self._next, self._complete = name, 0.0, False
 
     def __call__(self, progress: Progress) -> None:
-        complete = bool(progress.done) and all(done >= progress.total for done in progress.done.values())  # fmt: skip
-        if progress.sent and (progress.seconds >= self._next or (complete and not self._complete)):  # fmt: skip
+        complete = bool(progress.done) and all(
+            done >= progress.total for done in progress.done.values()
+        )
+        if progress.sent and (progress.seconds >= self._next or (complete and not self._complete)):
             self._next, self._complete = progress.seconds + 1.0, complete
             output.progress(f"{self._name}: {progress_words(progress)}")

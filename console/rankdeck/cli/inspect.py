@@ -73,4 +73,6 @@ def _line(look: Look) -> str:
     silent = "" if look.silent is None else f", silent {look.silent:.0f} s"
     waits = f" in {look.wchan}" if look.wchan not in ("", "0") else ""
     cpu = "" if look.cpu is None else f", CPU {look.cpu:.0%}"
-    return f"rank {look.rank} {look.node} pid {look.pid} {look.state}{waits}{cpu}{silent}  {look.last}"
+    return (
+        f"rank {look.rank} {look.node} pid {look.pid} {look.state}{waits}{cpu}{silent}  {look.last}"
+    )

@@ -98,9 +98,7 @@ def _steps(outcome: Outcome) -> str:
 # ---- status -----------------------------------------------------------------------------
 
 
-async def _status(
-    cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace
-) -> int:
+async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
     fleet = Fleet(cluster)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(opened(cluster))
@@ -180,9 +178,7 @@ def _accounts(broker: Broker, nodes: Sequence[str], *, dry: bool) -> tuple[str, 
     if len(more) == len(accounts):
         return ()
     if dry:
-        return (
-            f"would add {len(more) - len(accounts)} accounts to {broker.agents_file}",
-        )
+        return (f"would add {len(more) - len(accounts)} accounts to {broker.agents_file}",)
     write_accounts(broker.agents_file, more)
     return (
         f"{len(more) - len(accounts)} new accounts in {broker.agents_file}: hash a copy "

@@ -41,9 +41,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             map(_row, known),
         )
     else:
-        output.progress(
-            f"no jobs on {cluster.name}" + ("" if options.all else " in the last day")
-        )
+        output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
     return codes.OK
 
 

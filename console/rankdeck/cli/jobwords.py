@@ -13,9 +13,7 @@ COMING = "output still coming"
 
 def sentence(job: Job) -> str:
     """What a job is now, in one line."""
-    counts = {
-        state: sum(1 for rank in job.ranks if rank.state is state) for state in State
-    }
+    counts = {state: sum(1 for rank in job.ranks if rank.state is state) for state in State}
     parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     return f"{job.id}: {job.state}{coming} on {fold(job.nodes)}; ranks: {parts or 'none yet'}"
@@ -48,14 +46,8 @@ def _meaning(explained: Iterable[Explained]) -> list[str]:
 def proof(report: CancelReport) -> str:
     """What cancel found when it looked again."""
     left = [f"  left on {one.node}: {one.pid} {one.command}" for one in report.left]
-    unknown = [
-        f"  {node} could not be asked: {why}" for node, why in report.unverified.items()
-    ]
-    verdict = (
-        "some of it is left or not known"
-        if left or unknown
-        else "nothing of it is left"
-    )
+    unknown = [f"  {node} could not be asked: {why}" for node, why in report.unverified.items()]
+    verdict = "some of it is left or not known" if left or unknown else "nothing of it is left"
     return "\n".join((f"{report.job}: {report.state}; {verdict}", *left, *unknown))
 
 

@@ -49,14 +49,10 @@ def _view(options: argparse.Namespace) -> str:
     return asked[0] if asked else ""
 
 
-_VIEWS: Mapping[
-    str, Callable[[folded.Reader, Job, argparse.Namespace], Awaitable[None]]
-] = {
+_VIEWS: Mapping[str, Callable[[folded.Reader, Job, argparse.Namespace], Awaitable[None]]] = {
     "collapse": lambda reader, _, o: folded.print_collapsed(reader, as_json=o.json),
     "merge": lambda reader, _, o: folded.print_merged(reader, as_json=o.json),
-    "diff": lambda reader, job, o: folded.print_difference(
-        reader, job, o.diff, as_json=o.json
-    ),
+    "diff": lambda reader, job, o: folded.print_difference(reader, job, o.diff, as_json=o.json),
 }
 
 

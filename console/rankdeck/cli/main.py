@@ -30,9 +30,7 @@ _BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError)
 class OpenConsole(Protocol):
     """Show the console of a cluster until it is closed, first on a job if one is named."""
 
-    def __call__(
-        self, cluster: "Cluster", job: str = "", *, replay: float = 0.0
-    ) -> int: ...
+    def __call__(self, cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int: ...
 
 
 Verb = Callable[[argparse.Namespace, OpenConsole], int]
@@ -76,9 +74,7 @@ def _explain(error: BaseException) -> int:
             return INTERRUPTED
         if not isinstance(leaf, RankdeckError):
             raise error
-        output.progress(
-            str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}"
-        )
+        output.progress(str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}")
         if not isinstance(leaf, _BAD_INPUT):
             code = TROUBLE
     return code
@@ -93,8 +89,6 @@ def _is_for_nodes(arguments: Sequence[str]) -> bool:
 def _become_agent(arguments: Sequence[str]) -> int:
     """Replace this process by the agent: the console imports nothing of it but the wire."""
     home = str(Path(rankdeck_agent.__file__).parents[1])
-    path = os.pathsep.join(
-        part for part in (home, os.environ.get("PYTHONPATH", "")) if part
-    )
+    path = os.pathsep.join(part for part in (home, os.environ.get("PYTHONPATH", "")) if part)
     command = [sys.executable, "-m", "rankdeck_agent", *arguments]
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})

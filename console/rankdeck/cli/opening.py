@@ -13,13 +13,9 @@ from rankdeck.model.job import Job
 from rankdeck.session import Session, open_session
 
 
-def opened(
-    cluster: Cluster, *, telemetry: bool = False
-) -> AbstractAsyncContextManager[Session]:
+def opened(cluster: Cluster, *, telemetry: bool = False) -> AbstractAsyncContextManager[Session]:
     """The session of a verb: progress on stderr, host keys asked about on the terminal."""
-    return open_session(
-        cluster, telemetry=telemetry, confirm=_confirm, progress=output.progress
-    )
+    return open_session(cluster, telemetry=telemetry, confirm=_confirm, progress=output.progress)
 
 
 async def job_of(session: Session, text: str) -> Job:
@@ -40,9 +36,7 @@ async def _confirm(error: HostKeyError) -> bool:
     """Ask about an unknown host key; no where nobody can be asked, or the key has changed."""
     if not sys.stdin.isatty() or not error.line:
         return False
-    output.progress(
-        f"{error}\n{error.fingerprint}\nTrust this key and remember it? [y/N] "
-    )
+    output.progress(f"{error}\n{error.fingerprint}\nTrust this key and remember it? [y/N] ")
     answer = await _line_of_stdin()
     return answer.strip().lower() in ("y", "yes")
 

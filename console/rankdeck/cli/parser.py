@@ -25,9 +25,7 @@ class _Parser(argparse.ArgumentParser):
         known, unknown = super().parse_known_args(*args, **named)
         if unknown:
             options = self._option_string_actions
-            near = difflib.get_close_matches(
-                unknown[0].partition("=")[0], options, 1, 0.75
-            )
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1, 0.75)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             self.error(f"no option or word `{unknown[0][:60]}` here{hint}")
         return known, unknown
@@ -55,9 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--version", action="store_true", help="say which version this is"
-    )
+    parser.add_argument("--version", action="store_true", help="say which version this is")
     _add_common(parser, default=True)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     _add_verbs(verbs, VERBS)
@@ -71,9 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_verbs(verbs: Any, table: tuple[Verb, ...]) -> None:  # noqa: ANN401 - argparse hides its type
     for verb in table:
-        sub = verbs.add_parser(
-            verb.name, help=verb.help, description=verb.help, allow_abbrev=False
-        )
+        sub = verbs.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
         _add_common(sub, default=False)
         for name, options in verb.arguments.items():
             sub.add_argument(name, **options)

@@ -27,9 +27,7 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
     size = path.stat().st_size
     missing = dict(made.missing)
     if options.json:
-        output.say_object(
-            {"job": job.id, "file": str(path), "bytes": size, "missing": missing}
-        )
+        output.say_object({"job": job.id, "file": str(path), "bytes": size, "missing": missing})
     else:
         output.say(f"{path} ({size:,} bytes)")
     for node, why in missing.items():

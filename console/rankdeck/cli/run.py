@@ -37,9 +37,7 @@ def run(options: argparse.Namespace, _open_console: object) -> int:
     return until_done(work(cluster, spec, options))
 
 
-async def _show_plan(
-    cluster: Cluster, spec: JobSpec, options: argparse.Namespace
-) -> int:
+async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         plan = session.plan(spec)
         if options.json:
@@ -54,9 +52,7 @@ def export_script(options: argparse.Namespace, _open_console: object) -> int:
     cluster = choose.cluster(options.cluster)
     file = find_job(options.file, cluster.file)
     spec = agreed(lambda: read_job(file))
-    return until_done(
-        _export(cluster, override(spec, options.on, options.set), options.output)
-    )
+    return until_done(_export(cluster, override(spec, options.on, options.set), options.output))
 
 
 async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
@@ -75,9 +71,7 @@ def _write_script(name: str, text: str) -> None:
     try:
         write_private(path, text, program=True)
     except OSError as error:
-        raise codes.UsageError(
-            f"{path}: cannot be written: {error.strerror}"
-        ) from error
+        raise codes.UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
@@ -104,9 +98,7 @@ def _image_name(spec: JobSpec) -> str:
     return spec.container.image if spec.container else ""
 
 
-async def attend(
-    session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True
-) -> int:
+async def attend(session: Session, job_id: str, *, as_json: bool, may_cancel: bool = True) -> int:
     """Print what the job writes until it ends or Ctrl-C; gives the exit code."""
     job = session.jobs.job(job_id)
     ranks = [rank.rank for rank in job.ranks]
@@ -119,16 +111,12 @@ async def attend(
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:
             look = (lambda: None) if as_json else tidings.look
-            ends = tasks.create_task(
-                stream.print_until_finished(session, job_id, printer, look)
-            )
+            ends = tasks.create_task(stream.print_until_finished(session, job_id, printer, look))
             asks = tasks.create_task(interrupts.next())
             await asyncio.wait((ends, asks), return_when=asyncio.FIRST_COMPLETED)
             asks.cancel()
             if not ends.done():
-                code = await _interrupted(
-                    session, job_id, interrupts, may_cancel=may_cancel
-                )
+                code = await _interrupted(session, job_id, interrupts, may_cancel=may_cancel)
                 ends.cancel()
                 return code
     if not as_json:
@@ -144,9 +132,7 @@ async def _interrupted(
 ) -> int:
     """After Ctrl-C: cancel, unless it is pressed once more."""
     if may_cancel:
-        output.progress(
-            "^C: cancelling; ^C once more within 2 s leaves the job running"
-        )
+        output.progress("^C: cancelling; ^C once more within 2 s leaves the job running")
         try:
             async with asyncio.timeout(SECOND_THOUGHTS):
                 await interrupts.next()

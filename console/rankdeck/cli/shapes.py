@@ -78,9 +78,7 @@ def _failure_shape(failure: FirstFailure | None) -> Shape | None:
 
 def explained_shape(explained: Iterable[Explained]) -> list[Shape]:
     """What messages mean and what to try."""
-    return [
-        {"means": one.means, "try": one.remedy, "line": one.line} for one in explained
-    ]
+    return [{"means": one.means, "try": one.remedy, "line": one.line} for one in explained]
 
 
 def stall_shape(stall: Stall) -> Shape:
@@ -167,9 +165,15 @@ def finding_shape(finding: Finding) -> Shape:
 def lying_shape(row: Lying | NodeError) -> Shape:
     """How an image lies on one node; `error` says why that is not known."""
     if isinstance(row, NodeError):
-        return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}  # fmt: skip
+        return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}
     size = row.size if row.there else None
-    return {"kind": row.kind, "path": row.path, "digest": row.digest, "size": size, "error": row.error}  # fmt: skip
+    return {
+        "kind": row.kind,
+        "path": row.path,
+        "digest": row.digest,
+        "size": size,
+        "error": row.error,
+    }
 
 
 def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
@@ -191,9 +195,7 @@ def _use_shape(use: Use) -> Shape:
     return shape
 
 
-def file_shape(
-    file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[Use, ...]
-) -> Shape:
+def file_shape(file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[Use, ...]) -> Shape:
     """One checked file; `kind` is cluster, job or ""."""
     return {
         "file": file,

@@ -28,9 +28,7 @@ SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 
 def status(options: argparse.Namespace, _open_console: object) -> int:
     """Say how every node is; the code is that of the worst."""
-    return until_done(
-        _status(choose.cluster(options.cluster), wait_of(options), options)
-    )
+    return until_done(_status(choose.cluster(options.cluster), wait_of(options), options))
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
@@ -47,13 +45,9 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
     for trouble in filter(None, troubles):
         output.progress(trouble)
     if options.json:
-        output.say_object(
-            {"cluster": cluster.name, "nodes": shapes, "switches": switches}
-        )
+        output.say_object({"cluster": cluster.name, "nodes": shapes, "switches": switches})
     else:
-        output.say_table(
-            ("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), rows
-        )
+        output.say_table(("NODE", "LEVEL", "HEARD", *map(str.upper, SHOWN), "WHY"), rows)
     return of_level(worst)
 
 
@@ -91,9 +85,7 @@ def state_shape(state: NodeState) -> Shape:
         "name": state.name,
         **health_shape(state.health),
         "heard_s": None if heard is None else round(heard, 3),
-        "values": {
-            metric: dict(by_device) for metric, by_device in state.values.items()
-        },
+        "values": {metric: dict(by_device) for metric, by_device in state.values.items()},
         "rates": {metric: dict(by_device) for metric, by_device in state.rates.items()},
         "absent": sorted(state.absent),
         "failed": dict(state.failed),
@@ -145,9 +137,7 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
     async with heard(cluster, wait) as session:
         states = {state.name: state for state in session.fleet.nodes()}
-    return _list(
-        cluster, [_live_shape(node, states) for node in cluster.nodes], options
-    )
+    return _list(cluster, [_live_shape(node, states) for node in cluster.nodes], options)
 
 
 def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
@@ -156,9 +146,7 @@ def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
     return node_shape(node, hello.inventory if hello else {})
 
 
-def _list(
-    cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace
-) -> int:
+def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace) -> int:
     if options.json:
         output.say_object({"cluster": cluster.name, "nodes": list(shapes)})
         return codes.OK

@@ -31,9 +31,7 @@ class Printer:
         show: Print,
         stream: str = "",
     ) -> None:
-        self._logs: dict[int, RankLog] = {
-            rank: session.jobs.log(job.id, rank) for rank in ranks
-        }
+        self._logs: dict[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
         self._session, self._job = session, job.id
         self._nodes = _places(job)
         self._seen = dict.fromkeys(ranks, 0)

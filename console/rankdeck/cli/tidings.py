@@ -19,9 +19,7 @@ class Tidings:
         self._session, self._job = session, job_id
         self._hint = STOPS if may_cancel else ""
         job = session.jobs.job(job_id)
-        self._told = replace(
-            job, first_failure=None, countdown=None, stalled=(), troubles=()
-        )
+        self._told = replace(job, first_failure=None, countdown=None, stalled=(), troubles=())
         self._due = 0.0
 
     def finish(self) -> None:

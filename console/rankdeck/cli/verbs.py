@@ -143,9 +143,7 @@ VERBS = (
         "rankdeck.cli.run:export_script",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
-            "--output": _option(
-                "the script (default: stdout)", metavar="FILE", default=""
-            ),
+            "--output": _option("the script (default: stdout)", metavar="FILE", default=""),
             "--on": _ON,
             "--set": _SET,
         },
@@ -303,9 +301,7 @@ VERBS = (
 AGENT_MORE = """Anything else is the agent itself, on this machine: `rankdeck agent sample` is
 `rankdeck-agent sample`; `rankdeck-agent --help` lists what it does."""
 AGENT_HELP = "keep agents on nodes: install, uninstall, status; else the node's side"
-_NODES = _option(
-    "e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default=""
-)
+_NODES = _option("e.g. n[01-04]; without it all nodes", metavar="NODESET", nargs="?", default="")
 _SYSTEM = _flag("a service of the system (the default); needs root or sudo")
 _USER = {**_flag("a service of the login user"), "action": "store_false"}
 _SCOPE = {

@@ -18,9 +18,7 @@ def read_accounts(path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise BrokerError(
-            f"cannot read the agents' accounts in {path}: {error}"
-        ) from error
+        raise BrokerError(f"cannot read the agents' accounts in {path}: {error}") from error
     pairs = (line.partition(":") for line in text.splitlines() if line.strip())
     accounts = {name: password for name, _, password in pairs}
     if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
@@ -31,9 +29,7 @@ def read_accounts(path: str) -> dict[str, str]:
     return accounts
 
 
-def with_new_accounts(
-    accounts: Mapping[str, str], names: Iterable[str]
-) -> dict[str, str]:
+def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """`accounts` and a random password for each name that has none."""
     fresh = {name: token_urlsafe(24) for name in names if name not in accounts}
     return {**accounts, **fresh}

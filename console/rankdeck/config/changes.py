@@ -91,9 +91,7 @@ def _command(spec: JobSpec, text: str) -> JobSpec:
 
 _FORM: Mapping[str, Callable[[JobSpec, str], JobSpec]] = {
     "nodes": lambda spec, text: replace(spec, nodes=_count(text), on=()),
-    "ranks_per_node": lambda spec, text: replace(
-        spec, ranks_per_node=_count(text or "0")
-    ),
+    "ranks_per_node": lambda spec, text: replace(spec, ranks_per_node=_count(text or "0")),
     "on": on_nodes,
     "command": _command,
     "env": _env,

@@ -56,9 +56,7 @@ def cluster_from(root: Entry) -> Cluster:
         switches=_switches(table["switches"], table) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",
-        environment=names.environment(table["environment"])
-        if "environment" in table
-        else {},
+        environment=names.environment(table["environment"]) if "environment" in table else {},
         expect=_expect(table["expect"]) if "expect" in table else {},
         rdma_exclude=table["rdma_exclude"].words() if "rdma_exclude" in table else (),
         simulate=_simulate(table["simulate"]) if "simulate" in table else (),
@@ -90,9 +88,7 @@ def _nodes(entry: Entry) -> tuple[Node, ...]:
         for node in _node_set(item):
             line = item.node.start_mark.line + 1
             if node.name in seen:
-                item.report(
-                    f"node `{node.name}` is given twice; first on line {seen[node.name]}"
-                )
+                item.report(f"node `{node.name}` is given twice; first on line {seen[node.name]}")
                 continue
             seen[node.name] = line
             nodes.append(node)
@@ -147,19 +143,13 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
 
 def _secrets(instead: str) -> dict[str, str]:
     """Why each key that holds a secret is refused, with the way to do without."""
-    return {
-        key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS
-    }
+    return {key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS}
 
 
 def _access(entry: Entry) -> Access:
     instead = "use a key (`identity: FILE`) or an SSH agent"
     table = entry.section(SSH_KEYS, refused=_secrets(instead))
-    limit = (
-        table["connect_limit"].number(10, least=1, most=600)
-        if "connect_limit" in table
-        else 10
-    )
+    limit = table["connect_limit"].number(10, least=1, most=600) if "connect_limit" in table else 10
     config = take(table, "config")
     if config not in ("", "none"):
         trust.runs(table["config"], config)
@@ -185,9 +175,7 @@ _OURS = "RANKDECK_"
 _SSHS_OWN = ("identity", "known_hosts")
 
 
-def _asks_for_files(
-    table: Mapping[str, Entry], keys: Sequence[str], host: str = ""
-) -> None:
+def _asks_for_files(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") -> None:
     """Note every file outside the folder, and every variable that is sent away."""
     for key in keys:
         named = take(table, key)
@@ -215,11 +203,7 @@ def _broker(entry: Entry) -> Broker | None:
     host, port, tls = _url(table["url"], instead)
     if "password_env" in table and "password_file" in table:
         entry.report("give `password_env` or `password_file`, not both")
-    reach = (
-        table["reach"].choice(("direct", "ssh"), "direct")
-        if "reach" in table
-        else "direct"
-    )
+    reach = table["reach"].choice(("direct", "ssh"), "direct") if "reach" in table else "direct"
     texts = {
         key: take(table, key)
         for key in (
@@ -228,9 +212,7 @@ def _broker(entry: Entry) -> Broker | None:
     }  # fmt: skip
     if tls and reach == "ssh":
         entry.report("`reach: ssh` is for mqtt:// only; SSH encrypts it already")
-    _asks_for_files(
-        table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}"
-    )
+    _asks_for_files(table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}")
     return Broker(host=host, port=port, tls=tls, reach=reach, **texts)
 
 
@@ -266,9 +248,7 @@ def _switch(entry: Entry, known: set[str]) -> Switch:
     return Switch(
         name=names.name(table["name"]) if "name" in table else "",
         address=names.address(table["address"]) if "address" in table else "",
-        port=table["port"].integer(9339, least=1, most=65535)
-        if "port" in table
-        else 9339,
+        port=table["port"].integer(9339, least=1, most=65535) if "port" in table else 9339,
         tls=table["tls"].truth(default=True) if "tls" in table else True,
         ca_file=take(table, "ca_file"),
         user=names.user(table["user"]) if "user" in table else "",
@@ -283,9 +263,7 @@ def _switch_ports(entry: Entry, known: set[str]) -> dict[str, str]:
         text = value.text()
         node, _, device = text.partition(":")
         if text and (not device or node not in known):
-            value.report(
-                f"`{text[:60]}` is no port of a node here; write NODE:mlx5_0/1"
-            )
+            value.report(f"`{text[:60]}` is no port of a node here; write NODE:mlx5_0/1")
         elif text:
             ports[port] = text
     return ports

@@ -82,9 +82,7 @@ class Entry:
     def text(self, default: str = "") -> str:
         """A text; a bare number is refused, since 007 or 1e3 would lose its spelling."""
         if self.kind != "str" or not isinstance(self.node, yaml.ScalarNode):
-            hint = (
-                "; put it in quotes" if isinstance(self.node, yaml.ScalarNode) else ""
-            )
+            hint = "; put it in quotes" if isinstance(self.node, yaml.ScalarNode) else ""
             self.report(f"expected text, found {self.found}{hint}")
             return default
         return self.raw
@@ -103,9 +101,7 @@ class Entry:
         self.expected("text")
         return default
 
-    def integer(
-        self, default: int = 0, *, least: int = 0, most: int = 1_000_000
-    ) -> int:
+    def integer(self, default: int = 0, *, least: int = 0, most: int = 1_000_000) -> int:
         """A whole number within the limits."""
         value = self._number(int) if self.kind == "int" else None
         if value is None or not least <= value <= most:
@@ -113,9 +109,7 @@ class Entry:
             return default
         return int(value)
 
-    def number(
-        self, default: float = 0.0, *, least: float = 0, most: float = 1e9
-    ) -> float:
+    def number(self, default: float = 0.0, *, least: float = 0, most: float = 1e9) -> float:
         """A number within the limits."""
         value = self._number(float) if self.kind in ("int", "float") else None
         if value is None or not least <= value <= most:
@@ -169,9 +163,7 @@ class Entry:
             return table
         for key_node, value in self.node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                Entry(self.file, key_node, self.path, self.problems).report(
-                    "a key must be a word"
-                )
+                Entry(self.file, key_node, self.path, self.problems).report("a key must be a word")
                 continue
             key = str(key_node.value)
             path = f"{self.path}.{key}" if self.path else key
@@ -267,9 +259,7 @@ def read_text(path: Path, limit: int = SIZE_LIMIT) -> str:
         raise _single(path, f"not UTF-8: {kind}; save it as UTF-8", where) from error
     if "\0" in text:
         where = _place(text[: text.index("\0")])
-        raise _single(
-            path, "not text: a NUL character; save it as UTF-8, not UTF-16", where
-        )
+        raise _single(path, "not text: a NUL character; save it as UTF-8, not UTF-16", where)
     return text
 
 
@@ -284,9 +274,7 @@ def _single(path: Path, text: str, where: tuple[int, int] = (1, 1)) -> ConfigErr
 
 def _check_size(path: Path, root: yaml.Node) -> None:
     if _size(root, {}) > ENTRY_LIMIT:
-        raise _single(
-            path, f"more than {ENTRY_LIMIT} entries with its aliases written out"
-        )
+        raise _single(path, f"more than {ENTRY_LIMIT} entries with its aliases written out")
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:

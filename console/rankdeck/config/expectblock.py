@@ -45,16 +45,12 @@ def with_block(text: str, new: str) -> str:
 
 def _without_tail(lines: list[str], first: int, last: int) -> int:
     """Empty lines and comments at the margin after a block belong to what follows."""
-    while last > first + 1 and (
-        not lines[last - 1].strip() or lines[last - 1].startswith("#")
-    ):
+    while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].startswith("#")):
         last -= 1
     return last
 
 
-def write_block(
-    path: Path, values: Mapping[str, Value], notes: Mapping[str, str]
-) -> None:
+def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str]) -> None:
     """Put what was learnt into the cluster file, at once or not at all; other entries of the block stay.
 
     Raises ConfigError where the file cannot be read or written, or would no longer be one.

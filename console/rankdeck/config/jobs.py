@@ -76,9 +76,7 @@ def job_from(root: Entry) -> JobSpec:
     )
 
 
-def _choice(
-    table: Mapping[str, Entry], key: str, known: tuple[str, ...], default: str
-) -> str:
+def _choice(table: Mapping[str, Entry], key: str, known: tuple[str, ...], default: str) -> str:
     return table[key].choice(known, default) if key in table else default
 
 
@@ -99,9 +97,7 @@ def _nodes(table: Mapping[str, Entry], on: tuple[str, ...]) -> int:
         return len(on) or 1
     count = table["nodes"].integer(1, least=1, most=100_000)
     if on and count != len(on):
-        table["nodes"].report(
-            f"{count} nodes, but `on` names {len(on)}; leave one of them out"
-        )
+        table["nodes"].report(f"{count} nodes, but `on` names {len(on)}; leave one of them out")
     return count
 
 
@@ -123,9 +119,7 @@ def _command(entry: Entry, launch: Launch) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         entry.report("a command cannot hold a NUL character")
     if launch is Launch.MPI and ":" in words:
-        entry.report(
-            "mpirun takes a lone `:` for the next program; start a script that has it"
-        )
+        entry.report("mpirun takes a lone `:` for the next program; start a script that has it")
     return words
 
 
@@ -213,12 +207,8 @@ def _mount(entry: Entry) -> str:
     source, *rest = text.split(":")
     target, mode = [*rest, "", ""][:2]
     wrong = len(rest) not in (1, 2) or (len(rest) == 2 and mode not in ("ro", "rw"))
-    if entry.kind == "str" and (
-        wrong or not source or not target.startswith(("/", "$"))
-    ):
-        entry.report(
-            f"`{text[:80]}` is not a mount; write source:/target or source:/target:ro"
-        )
+    if entry.kind == "str" and (wrong or not source or not target.startswith(("/", "$"))):
+        entry.report(f"`{text[:80]}` is not a mount; write source:/target or source:/target:ro")
         return ""
     return text
 
@@ -247,9 +237,7 @@ def _torch(entry: Entry, launch: Launch) -> TorchOptions:
     _belongs(entry, launch, Launch.TORCHRUN)
     table = entry.section(TORCH_KEYS)
     port = table["port"].integer(0, most=65535) if "port" in table else 0
-    return TorchOptions(
-        path=take(table, "path") or "torchrun", port=port, args=_args(table)
-    )
+    return TorchOptions(path=take(table, "path") or "torchrun", port=port, args=_args(table))
 
 
 def _abort(entry: Entry | None, launch: Launch) -> Abort:
@@ -260,12 +248,8 @@ def _abort(entry: Entry | None, launch: Launch) -> Abort:
     if entry.kind == "bool":
         return Abort(enabled=entry.truth())
     table = entry.section(ABORT_KEYS)
-    enabled = (
-        table["enabled"].truth(default=usual.enabled) if "enabled" in table else True
-    )
-    seconds = (
-        table["countdown"].number(10, most=86400) if "countdown" in table else 10.0
-    )
+    enabled = table["enabled"].truth(default=usual.enabled) if "enabled" in table else True
+    seconds = table["countdown"].number(10, most=86400) if "countdown" in table else 10.0
     return Abort(enabled=enabled, countdown=seconds)
 
 

@@ -17,9 +17,7 @@ _LONGEST_SET = 4_000
 
 def name(entry: Entry, default: str = "") -> str:
     """A name as nodes, clusters and jobs have: letters, digits, `.`, `_`, `-`."""
-    return _matching(
-        entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most", default
-    )
+    return _matching(entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most", default)
 
 
 def user(entry: Entry) -> str:
@@ -47,9 +45,7 @@ def addresses(entry: Entry) -> tuple[str, ...]:
     """The addresses of a node set; an IPv6 address stands for itself."""
     text = entry.text()
     found = (text,) if ":" in text else _expanded(entry)
-    return tuple(
-        a for a in found if _fits(entry, a, _ADDRESS, "a host name or IP address")
-    )
+    return tuple(a for a in found if _fits(entry, a, _ADDRESS, "a host name or IP address"))
 
 
 def environment(entry: Entry) -> dict[str, str]:
@@ -58,9 +54,7 @@ def environment(entry: Entry) -> dict[str, str]:
     for key, value in table.items():
         if not _VARIABLE.fullmatch(key):
             value.report(f"`{key[:60]}` cannot be the name of a variable")
-    return {
-        key: _no_nul(value) for key, value in table.items() if _VARIABLE.fullmatch(key)
-    }
+    return {key: _no_nul(value) for key, value in table.items() if _VARIABLE.fullmatch(key)}
 
 
 def _no_nul(entry: Entry) -> str:
@@ -100,15 +94,9 @@ def _count(text: str) -> int:
     return total
 
 
-def _matching(
-    entry: Entry, shape: re.Pattern[str], what: str, default: str = ""
-) -> str:
+def _matching(entry: Entry, shape: re.Pattern[str], what: str, default: str = "") -> str:
     text = entry.text()
-    return (
-        text
-        if text and _fits(entry, text, shape, what)
-        else _empty(entry, text, default)
-    )
+    return text if text and _fits(entry, text, shape, what) else _empty(entry, text, default)
 
 
 def _empty(entry: Entry, text: str, default: str) -> str:

@@ -12,7 +12,14 @@ from rankdeck.config.paths import config_folder, shipped, state_folder
 from rankdeck.config.regular import read_regular
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
 
-_DIRECTIVES = ("proxycommand", "match", "include", "localcommand", "knownhostscommand", "pkcs11provider")  # fmt: skip
+_DIRECTIVES = (
+    "proxycommand",
+    "match",
+    "include",
+    "localcommand",
+    "knownhostscommand",
+    "pkcs11provider",
+)
 """Words of an ssh_config that run a program or read further files."""
 _MOST_TOLD = 20
 _STORE_LIMIT = 4 << 20

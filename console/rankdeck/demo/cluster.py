@@ -126,9 +126,7 @@ def _start(layout: Layout, names: list[str]) -> None:
             process.kill()
         if failed:
             end = layout.log(name).read_text(errors="replace").strip().splitlines()[-1:]
-            raise DemoError(
-                f"demo node {name} does not start: {''.join(end) or 'no answer'}"
-            )
+            raise DemoError(f"demo node {name} does not start: {''.join(end) or 'no answer'}")
 
 
 def _spawn(layout: Layout, name: str) -> subprocess.Popen[bytes]:

@@ -178,9 +178,7 @@ class Command(asyncssh.SSHServerSession[bytes]):
         if self._process and not self._ended and isinstance(number, signal.Signals):
             os.killpg(self._process.pid, number)
 
-    def terminal_size_changed(
-        self, width: int, height: int, pixwidth: int, pixheight: int
-    ) -> None:
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
         if self._terminal and not self._ended:
             _resize(self._terminal[0], width, height)
 

@@ -32,9 +32,7 @@ def lay(layout: Layout) -> None:
     _make_keys({file: note for file, note in wanted.items() if not _has_key(file)})
 
 
-def write_cluster(
-    layout: Layout, ports: Mapping[str, int], faults: Sequence[str]
-) -> None:
+def write_cluster(layout: Layout, ports: Mapping[str, int], faults: Sequence[str]) -> None:
     """Write known_hosts and the cluster file for nodes on these ports."""
     known = [_known_host(layout, name, port) for name, port in ports.items()]
     _write(layout.known_hosts, "".join(known))

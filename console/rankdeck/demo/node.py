@@ -37,9 +37,7 @@ def main() -> int:
     return 1
 
 
-def _attempt(
-    layout: Layout, name: str, port: str, way: str
-) -> tuple[int, dict[str, str]]:
+def _attempt(layout: Layout, name: str, port: str, way: str) -> tuple[int, dict[str, str]]:
     """Process 1 of the node as seen from here, and what it or its server said first."""
     reading, writing = os.pipe()
     child = os.fork()

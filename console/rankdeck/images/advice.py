@@ -16,7 +16,7 @@ def push_command(
     if runtime in STORES:
         name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
         save = shlex.join([runtime, "save", "-o", f"{name}.tar", image])
-        push = ["rankdeck", "images", "push", "--runtime", runtime, f"{name}.tar", where]  # fmt: skip
+        push = ["rankdeck", "images", "push", "--runtime", runtime, f"{name}.tar", where]
         return f"`{save}`, then `{shlex.join(push)}`"
     paths = {row.path for row in rows if row.path.startswith("/")}
     flag = ["--replace"] if replace else []

@@ -92,9 +92,7 @@ async def look(
 def lying_rows(raw: object) -> tuple[Lying, ...]:
     """What an agent says of images, with everything odd made harmless."""
     rows = cast("list[Any]", raw)[:16] if isinstance(raw, list) else []
-    return tuple(
-        _lying(cast("Mapping[str, Any]", row)) for row in rows if isinstance(row, dict)
-    )
+    return tuple(_lying(cast("Mapping[str, Any]", row)) for row in rows if isinstance(row, dict))
 
 
 def _lying(row: Mapping[str, Any]) -> Lying:

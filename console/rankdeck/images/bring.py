@@ -42,15 +42,11 @@ class Carrier:
     shell: Shell
     agents: Agents
 
-    async def look(
-        self, nodes: Iterable[str], wanted: Wanted
-    ) -> dict[str, Lying | NodeError]:
+    async def look(self, nodes: Iterable[str], wanted: Wanted) -> dict[str, Lying | NodeError]:
         """How an image lies on each of the nodes, or why that one could not say."""
         return await look(self.shell, self.agents, nodes, wanted)
 
-    async def bring(
-        self, spec: JobSpec, nodes: Sequence[str], tell: Tell
-    ) -> tuple[str, ...]:
+    async def bring(self, spec: JobSpec, nodes: Sequence[str], tell: Tell) -> tuple[str, ...]:
         """Copy the job's image to those of the nodes that lack it, and give these.
 
         Raises LaunchError where two versions lie around, there is none, or a copy fails.
@@ -70,12 +66,8 @@ class Carrier:
         again = _complete(await self.look(nodes, wanted), wanted)
         _refuse(again, wanted)
         if without := [node for node, row in again.items() if not row.there]:
-            raise LaunchError(
-                "prepare", f"`{wanted.image}` did not arrive on {fold(without)}"
-            )
-        log.info(
-            "%s copied to %s", wanted.image, fold(lacking), extra={"source": spec.name}
-        )
+            raise LaunchError("prepare", f"`{wanted.image}` did not arrive on {fold(without)}")
+        log.info("%s copied to %s", wanted.image, fold(lacking), extra={"source": spec.name})
         return lacking
 
     async def push(
@@ -89,14 +81,10 @@ class Carrier:
     ) -> tuple[Place, dict[str, NodeError]]:
         """Copy a file of this machine to a path on the nodes; gives where, and who failed."""
         source = LocalFile(file)
-        place = Place(
-            to or file.name, "", source.size, await sha256_of(file), overwrite
-        )
+        place = Place(to or file.name, "", source.size, await sha256_of(file), overwrite)
         wanted = Wanted("none", place.path)
         found = await self.look(nodes, wanted)
-        receiving = _receiving(
-            nodes, {n: r for n, r in found.items() if isinstance(r, Lying)}
-        )
+        receiving = _receiving(nodes, {n: r for n, r in found.items() if isinstance(r, Lying)})
         return place, await self._copy(source, place, wanted, receiving, tell)
 
     async def load(
@@ -121,9 +109,7 @@ class Carrier:
             targets = [NodeStore(self.shell, node, wanted.runtime) for node in nodes]
         return await copy(source, targets, tell)
 
-    async def _source(
-        self, spec: JobSpec, wanted: Wanted, found: Found
-    ) -> tuple[Source, Place]:
+    async def _source(self, spec: JobSpec, wanted: Wanted, found: Found) -> tuple[Source, Place]:
         """A node that has it, else this machine; raises LaunchError."""
         place = Place(wanted.image, wanted.base, 0, "")
         for node, row in found.items():
@@ -166,9 +152,7 @@ def _refuse(found: Found, wanted: Wanted) -> None:
         raise LaunchError(
             "prepare",
             f"`{wanted.image}`: {text}; bring the right one to all nodes: "
-            + push_command(
-                wanted.runtime, wanted.image, found, found.values(), replace=True
-            ),
+            + push_command(wanted.runtime, wanted.image, found, found.values(), replace=True),
         )
 
 
@@ -187,9 +171,7 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
 def _nowhere(wanted: Wanted, found: Found) -> str:
     lacking = fold(node for node, row in found.items() if row.kind == "missing")
     if wanted.runtime == "enroot" and "/" not in wanted.image:
-        return (
-            f"no container `{wanted.image}` on {lacking}: {enroot_create(wanted.image)}"
-        )
+        return f"no container `{wanted.image}` on {lacking}: {enroot_create(wanted.image)}"
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
     push = push_command(wanted.runtime, wanted.image, found, found.values())

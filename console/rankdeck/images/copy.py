@@ -49,13 +49,13 @@ def progress_words(progress: Progress) -> str:
     """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
     least = min(progress.done.values())
     left = progress.left_s
-    words = f"{size(least)} of {size(progress.total)} to {fold(progress.done)}, {speed(progress.rate)}"
+    words = (
+        f"{size(least)} of {size(progress.total)} to {fold(progress.done)}, {speed(progress.rate)}"
+    )
     return words + (f", {duration(left)} left" if left and left >= 1 else "")
 
 
-async def copy(
-    source: Source, targets: Sequence[Target], tell: Tell
-) -> dict[str, NodeError]:
+async def copy(source: Source, targets: Sequence[Target], tell: Tell) -> dict[str, NodeError]:
     """Copy to all; gives the nodes that failed. Raises NodeError or OSError of the source."""
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):

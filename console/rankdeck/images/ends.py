@@ -113,7 +113,7 @@ class NodeOutput:
     async def _wait(self, channel: Channel) -> None:
         try:
             code = await channel.wait()
-            self._why = (clean(channel.complaint) or f"exit status {code}") if code else ""  # fmt: skip
+            self._why = (clean(channel.complaint) or f"exit status {code}") if code else ""
         except UnreachableError as error:
             self._why = error.why
         self._news.set()
@@ -220,6 +220,6 @@ class NodeStore:
             async with asyncio.timeout(READY_LIMIT):
                 code = await self._channel.wait()
         except TimeoutError as error:
-            raise UnreachableError(self.node, "the store does not take it in") from error  # fmt: skip
+            raise UnreachableError(self.node, "the store does not take it in") from error
         if code:
-            raise AgentError(self.node, clean(self._channel.complaint) or f"exit status {code}")  # fmt: skip
+            raise AgentError(self.node, clean(self._channel.complaint) or f"exit status {code}")

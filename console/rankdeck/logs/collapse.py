@@ -88,9 +88,7 @@ def _range(column: list[bytes]) -> bytes:
     return min(by_value)[1].lstrip() + b".." + max(by_value)[1].lstrip()
 
 
-def _unlike(
-    place: int, ranks: tuple[int, ...], column: list[bytes]
-) -> list[tuple[float, Outlier]]:
+def _unlike(place: int, ranks: tuple[int, ...], column: list[bytes]) -> list[tuple[float, Outlier]]:
     values = [value(text) for text in column]
     known = [(r, v) for r, v in zip(ranks, values, strict=True) if v is not None]
     if len(known) < ENOUGH:
@@ -224,7 +222,6 @@ def folded(collapse: Collapse, *, unusual_first: bool = True) -> list[Folded]:
     """The groups as rows, the unusual ones first or all in the order of time."""
     of = len(collapse.ranks)
     rows = [
-        Folded(group, collapse.missing(group), group.outliers(), of)
-        for group in collapse.groups
+        Folded(group, collapse.missing(group), group.outliers(), of) for group in collapse.groups
     ]
     return sorted(rows, key=lambda row: row.order) if unusual_first else rows

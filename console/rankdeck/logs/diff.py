@@ -39,11 +39,7 @@ class Kept:
 
     def line(self, place: int) -> Line | None:
         """None: there are not so many."""
-        return (
-            line_of(self.rank, self.entries[place])
-            if place < len(self.entries)
-            else None
-        )
+        return line_of(self.rank, self.entries[place]) if place < len(self.entries) else None
 
 
 Side = tuple[Kept, ...]
@@ -77,9 +73,7 @@ class Difference:
 class Comparison:
     """The beginning of what some ranks wrote, taken in bit by bit."""
 
-    def __init__(
-        self, ranks: Sequence[int], logs: Mapping[int, RankLog] | None = None
-    ) -> None:
+    def __init__(self, ranks: Sequence[int], logs: Mapping[int, RankLog] | None = None) -> None:
         self._ranks, self._logs = tuple(ranks), dict(logs or {})
         self.most = MOST_ALL // max(len(ranks), 1)
         """Lines of each rank at most; what comes after them is not compared."""
@@ -91,8 +85,7 @@ class Comparison:
         self._rewinds = {rank: log.rewinds for rank, log in self._logs.items()}
         self._room = dict.fromkeys(self._ranks, self.most)
         self.sides: dict[int, Side] = {
-            rank: tuple(Kept(rank, stream) for stream in STREAMS)
-            for rank in self._ranks
+            rank: tuple(Kept(rank, stream) for stream in STREAMS) for rank in self._ranks
         }
         self.total = 0
         """Lines taken in."""
@@ -101,8 +94,7 @@ class Comparison:
     def waiting(self) -> int:
         """Lines that are here and were not taken in yet."""
         return sum(
-            min(log.total - self._seen[rank], self._room[rank])
-            for rank, log in self._logs.items()
+            min(log.total - self._seen[rank], self._room[rank]) for rank, log in self._logs.items()
         )
 
     @property

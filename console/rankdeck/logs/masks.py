@@ -2,9 +2,7 @@
 
 import re
 
-_NUMBER = re.compile(
-    rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))"
-)
+_NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")
 """With the spaces that set it right in a column: `step   9` and `step  10` are one kind of line."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 

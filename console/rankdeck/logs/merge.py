@@ -44,9 +44,7 @@ class MergedLog:
             keep,
         )
         share = self._share
-        self._seen = {
-            rank: max(log.first, log.total - share) for rank, log in logs.items()
-        }
+        self._seen = {rank: max(log.first, log.total - share) for rank, log in logs.items()}
         self._latest = dict.fromkeys(self._logs, 0.0)
         """Rank -> the time of its newest line here: no line of it stands before that."""
         self.late = any(self._seen.values())
@@ -86,7 +84,7 @@ class MergedLog:
         """Take in at most so many of the lines that came since; True where more are waiting."""
         self._told_now()
         marks = self._leave_out()
-        ranks = [rank for rank, log in self._logs.items() if log.total != self._seen[rank]]  # fmt: skip
+        ranks = [rank for rank, log in self._logs.items() if log.total != self._seen[rank]]
         sources = [marks, self._events_waiting, *map(self._fresh, ranks)]
         taken = list(islice(heapq.merge(*sources, key=itemgetter(0)), most))
         for at, line in taken:
@@ -115,7 +113,7 @@ class MergedLog:
             gone = start - self._seen[rank]
             if gone > 0:
                 self._seen[rank] = start
-                at = max(self._latest[rank], log.lines[start - log.first].at if log.lines else 0.0)  # fmt: skip
+                at = max(self._latest[rank], log.lines[start - log.first].at if log.lines else 0.0)
                 text = f"{gone:,} lines came too fast to be shown; they are whole on the node"
                 marks.append((at, Line(at, rank, GAP, 0, text)))
         return sorted(marks, key=itemgetter(0))

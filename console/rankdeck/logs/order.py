@@ -47,9 +47,7 @@ def oddness(one: RankState, latest: float, standing: Standing | None = None) -> 
     if one.state is State.LOST:
         return _LOST
     running = one.state is State.RUNNING
-    odd = running and (
-        silence(one, latest) > QUIET or TROUBLE.search(one.last_line) is not None
-    )
+    odd = running and (silence(one, latest) > QUIET or TROUBLE.search(one.last_line) is not None)
     return _ODD if odd else _USUAL
 
 

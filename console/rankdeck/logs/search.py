@@ -60,11 +60,7 @@ class Picked:
 
     def before(self, number: int) -> int | None:
         """The matching line before this one, from the end again at the beginning."""
-        return (
-            self._matches[bisect_left(self._matches, number) - 1]
-            if self._matches
-            else None
-        )
+        return self._matches[bisect_left(self._matches, number) - 1] if self._matches else None
 
     def count(self, current: int | None) -> str:
         """`3/15`, or `15` where no match is chosen."""

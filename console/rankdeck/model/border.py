@@ -35,9 +35,7 @@ def _decimal(digits: str) -> float:
     return number
 
 
-_READ = json.JSONDecoder(
-    parse_int=_whole, parse_float=_decimal, parse_constant=_never
-).decode
+_READ = json.JSONDecoder(parse_int=_whole, parse_float=_decimal, parse_constant=_never).decode
 
 
 def table(line: bytes, longest: int = LONGEST) -> Table | None:
@@ -127,8 +125,4 @@ def or_null(check: Check) -> Check:
 
 def fitting(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
     """The fields that the shape knows and that are as it says; the others are left out."""
-    return {
-        key: found[key]
-        for key, check in shape.items()
-        if key in found and check(found[key])
-    }
+    return {key: found[key] for key, check in shape.items() if key in found and check(found[key])}

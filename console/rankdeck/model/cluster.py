@@ -83,9 +83,7 @@ class Cluster:
     """CIDR of the job network, e.g. 10.0.0.0/24."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Set for every job: PATH of an MPI, proxy settings."""
-    expect: Mapping[str, str | int | float] = field(
-        default_factory=dict[str, str | int | float]
-    )
+    expect: Mapping[str, str | int | float] = field(default_factory=dict[str, str | int | float])
     rdma_exclude: tuple[str, ...] = ()
     """Patterns of RDMA devices whose counters the agents leave alone."""
     simulate: tuple[str, ...] = ()

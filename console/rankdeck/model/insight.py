@@ -46,9 +46,7 @@ class Progress:
     """How many there will be."""
     values: Mapping[str, float] = field(default_factory=dict[str, float])
     """loss, tokens_s, mflops, …: the newest number under each name."""
-    series: Mapping[str, tuple[float, ...]] = field(
-        default_factory=dict[str, tuple[float, ...]]
-    )
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     """The last numbers under each name, oldest first."""
     rank: int | None = None
     """Who wrote it."""

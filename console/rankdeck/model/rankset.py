@@ -24,9 +24,7 @@ def choose(text: str, ranks: Sequence[RankState]) -> tuple[int, ...]:
         (unwanted if part.startswith("!") else wanted).update(found)
     everything = all(part.startswith("!") for part in parts)
     return tuple(
-        one.rank
-        for one in ranks
-        if (everything or one.rank in wanted) and one.rank not in unwanted
+        one.rank for one in ranks if (everything or one.rank in wanted) and one.rank not in unwanted
     )
 
 

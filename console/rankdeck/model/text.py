@@ -14,8 +14,7 @@ _ESCAPE = (
 )
 _ESCAPES = re.compile(_ESCAPE)
 _STEERING = re.compile(
-    _ESCAPE
-    + r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+    _ESCAPE + r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
 _HARMLESS = re.compile(r"[\t\x20-\x7e]*\Z")
 TAB = 8

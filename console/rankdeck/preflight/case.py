@@ -35,7 +35,7 @@ class Case:
     def answered(self) -> tuple[tuple[Place, NodeFacts], ...]:
         """The places whose nodes answered, in rank order."""
         places = self.layout.places
-        return tuple((p, self.facts[p.node.name]) for p in places if p.node.name in self.facts)  # fmt: skip
+        return tuple((p, self.facts[p.node.name]) for p in places if p.node.name in self.facts)
 
     @property
     def network(self) -> IPv4Network | None:
@@ -64,7 +64,7 @@ def each(
 ) -> Iterable[Finding]:
     """A finding per sentence that `tell` gives, nodes with the same sentence together."""
     sentences = group((p.node.name, tell(p, facts)) for p, facts in case.answered)
-    return [found(level, check, nodes, text, fix, *patch) for text, nodes in sentences.items()]  # fmt: skip
+    return [found(level, check, nodes, text, fix, *patch) for text, nodes in sentences.items()]
 
 
 def programs_of(spec: JobSpec) -> tuple[str, ...]:

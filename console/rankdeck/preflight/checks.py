@@ -63,8 +63,7 @@ def concerns(case: Case) -> Mapping[str, bool]:
         "port": bool(meeting(case.layout).port),
         "meeting": bool(meeting(case.layout).host),
         "names": needs_names(spec),
-        "gpu": any(f.gpus is not None for _, f in case.answered)
-        and any(n.gpus for n in nodes),
+        "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
         "memlock": any(node.rdma for node in nodes),
         "health": bool(case.health),
     }

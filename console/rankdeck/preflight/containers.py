@@ -23,12 +23,26 @@ def image(case: Case) -> Iterable[Finding]:
     if box is None or not lying:
         return
     if text := difference(lying):
-        yield found(Level.BAD, "image", "", f"`{box.image}`: {text}", f"bring the right one to all nodes: {push_command(box.runtime, box.image, lying, lying.values(), replace=True)}")  # fmt: skip
-    for error, nodes in group((n, row.error or None) for n, row in lying.items() if row.kind == "failed").items():  # fmt: skip
-        yield found(Level.BAD, "image", nodes, f"`{box.image}` cannot be looked at: {error}")  # fmt: skip
+        yield found(
+            Level.BAD,
+            "image",
+            "",
+            f"`{box.image}`: {text}",
+            f"bring the right one to all nodes: {push_command(box.runtime, box.image, lying, lying.values(), replace=True)}",
+        )
+    for error, nodes in group(
+        (n, row.error or None) for n, row in lying.items() if row.kind == "failed"
+    ).items():
+        yield found(Level.BAD, "image", nodes, f"`{box.image}` cannot be looked at: {error}")
     remote = [n for n, row in lying.items() if row.kind == "remote"]
     if remote:
-        yield found(Level.WARN, "image", fold(remote), f"`{box.image}` is fetched by every rank when it starts", _pull(box))  # fmt: skip
+        yield found(
+            Level.WARN,
+            "image",
+            fold(remote),
+            f"`{box.image}` is fetched by every rank when it starts",
+            _pull(box),
+        )
     yield from _missing(case, [n for n, row in lying.items() if row.kind == "missing"])
 
 
@@ -40,11 +54,25 @@ def _missing(case: Case, nodes: list[str]) -> Iterable[Finding]:
         return
     total = rows[0].size if rows else case.image_here
     if box.runtime == "enroot" and "/" not in box.image:
-        yield found(Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image))  # fmt: skip
+        yield found(
+            Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image)
+        )
     elif any(row.kind == "folder" for row in rows):
-        yield found(Level.BAD, "image", fold(nodes), f"no `{box.image}`: elsewhere it is a folder, and folders are not copied", f"make it a file: `{box.runtime} build {box.image.rstrip('/')}.sif {box.image}`, and name that")  # fmt: skip
+        yield found(
+            Level.BAD,
+            "image",
+            fold(nodes),
+            f"no `{box.image}`: elsewhere it is a folder, and folders are not copied",
+            f"make it a file: `{box.runtime} build {box.image.rstrip('/')}.sif {box.image}`, and name that",
+        )
     elif total is None:
-        yield found(Level.BAD, "image", fold(nodes), f"no image `{box.image}`, nor here or on another node to copy it from", f"build or pull it here, then {push_command(box.runtime, box.image, nodes, _rows(case, nodes))}")  # fmt: skip
+        yield found(
+            Level.BAD,
+            "image",
+            fold(nodes),
+            f"no image `{box.image}`, nor here or on another node to copy it from",
+            f"build or pull it here, then {push_command(box.runtime, box.image, nodes, _rows(case, nodes))}",
+        )
     else:
         text = f"no `{box.image}` yet: the launch will copy {size(total)}"
         yield found(Level.OK, "image", fold(nodes), text)
@@ -68,13 +96,19 @@ def _no_room(case: Case, nodes: list[str], total: int) -> Iterable[Finding]:
     for node in nodes:
         row = case.facts[node].image
         if row is not None and row.free is not None and row.free < total:
-            yield found(Level.BAD, "image", node, f"no room for the image: {size(row.free)} left, {size(total)} needed", "make room there, or name another path in `container.image`")  # fmt: skip
+            yield found(
+                Level.BAD,
+                "image",
+                node,
+                f"no room for the image: {size(row.free)} left, {size(total)} needed",
+                "make room there, or name another path in `container.image`",
+            )
 
 
 def runtime(case: Case) -> Iterable[Finding]:
     """A kernel that does not let ordinary users start containers."""
     box = case.spec.container
-    if box is None or box.runtime not in ("apptainer", "singularity", "podman", "enroot"):  # fmt: skip
+    if box is None or box.runtime not in ("apptainer", "singularity", "podman", "enroot"):
         return
     yield from each(
         case, Level.WARN, "runtime",

@@ -171,8 +171,7 @@ def _gpus(raw: Raw) -> Gpus:
         names=tuple(clean(row.get("name"), 64) for row in rows),
         uncorrected=tuple(_count(clean(error).strip()) for error in errors),
         users=tuple(
-            f"pid {clean(u.get('pid'), 12)} {clean(u.get('process_name'), 60)}"
-            for u in users[:64]
+            f"pid {clean(u.get('pid'), 12)} {clean(u.get('process_name'), 60)}" for u in users[:64]
         ),
     )
 

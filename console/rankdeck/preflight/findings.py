@@ -28,8 +28,6 @@ class Finding:
     """The same as a change of the job file, where it is one."""
 
 
-def found(
-    level: Level, check: str, node: str, text: str, fix: str = "", *patch: Change
-) -> Finding:
+def found(level: Level, check: str, node: str, text: str, fix: str = "", *patch: Change) -> Finding:
     """A finding in one line; the tables of checks are full of them."""
     return Finding(check=check, level=level, text=text, node=node, fix=fix, patch=patch)

@@ -55,7 +55,7 @@ def _can_start(case: Case, facts: NodeFacts, box: Container) -> bool:
     runtime = facts.programs.get(box.runtime)
     there = facts.image is None or facts.image.kind not in ("missing", "failed")
     outside = runtime is None or bool(runtime.path)
-    return there and outside and facts.base_there and box.runtime in programs_of(case.spec)  # fmt: skip
+    return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
 
 
 def judge_inside(case: Case, heard: Heard) -> list[Finding]:
@@ -64,7 +64,9 @@ def judge_inside(case: Case, heard: Heard) -> list[Finding]:
     if box is None:
         return []
     if heard.complaint:
-        return [found(Level.BAD, "container", "", f"the image could not be tried: {heard.complaint}")]  # fmt: skip
+        return [
+            found(Level.BAD, "container", "", f"the image could not be tried: {heard.complaint}")
+        ]
     nodes = {rank: node.node for node in heard.plan.nodes for rank in node.ranks}
     said = [(nodes[rank], _said(heard, rank)) for rank in nodes]
     findings = [
@@ -72,7 +74,7 @@ def judge_inside(case: Case, heard: Heard) -> list[Finding]:
         for why, where in group((node, why or None) for node, (_, why) in said).items()
     ]  # fmt: skip
     for name in needed_inside(case.spec):
-        lacking = group((n, name if name in without else None) for n, (without, _) in said)  # fmt: skip
+        lacking = group((n, name if name in without else None) for n, (without, _) in said)
         findings += [
             found(Level.BAD, "program", where, f"no `{name}` in the image `{box.image}`",
                   "correct `command`, mount it with `container.mounts`, or rebuild the image")
@@ -94,7 +96,12 @@ def _by_hand(box: Container) -> str:
 def _said(heard: Heard, rank: int) -> tuple[Sequence[str], str]:
     """What one node's image lacks, and why it did not start or ""."""
     words = heard.words_of(rank)
-    lines = [line.partition(_MARK)[2].strip() for text in words.values() for line in text.splitlines() if _MARK in line]  # fmt: skip
+    lines = [
+        line.partition(_MARK)[2].strip()
+        for text in words.values()
+        for line in text.splitlines()
+        if _MARK in line
+    ]
     if "end" in lines:
         return [line.removeprefix("without ") for line in lines], ""
     if heard.late:

@@ -82,8 +82,12 @@ def space(case: Case) -> Iterable[Finding]:
 
     fix = "make room there; old runs are under ~/.local/state/rankdeck/jobs"
     for which in ("run", "tmp"):
-        yield from each(case, Level.BAD, "space", lambda _, f, w=which: tell(f, w, 0, _RUN_LEAST), fix)  # fmt: skip
-        yield from each(case, Level.WARN, "space", lambda _, f, w=which: tell(f, w, _RUN_LEAST, _RUN_FEW), fix)  # fmt: skip
+        yield from each(
+            case, Level.BAD, "space", lambda _, f, w=which: tell(f, w, 0, _RUN_LEAST), fix
+        )
+        yield from each(
+            case, Level.WARN, "space", lambda _, f, w=which: tell(f, w, _RUN_LEAST, _RUN_FEW), fix
+        )
 
 
 def folder(case: Case) -> Iterable[Finding]:

@@ -109,7 +109,13 @@ def port(case: Case) -> Iterable[Finding]:
     """The fixed port is none, or taken on the node that listens."""
     met, node = meeting(case.layout), listens_on(case.layout)
     if met.port and not met.number:
-        yield found(Level.BAD, "port", "", f"`{met.port_by}` says `{met.port[:20]}`, which is no port", "name a number from 1 to 65535")  # fmt: skip
+        yield found(
+            Level.BAD,
+            "port",
+            "",
+            f"`{met.port_by}` says `{met.port[:20]}`, which is no port",
+            "name a number from 1 to 65535",
+        )
     elif met.number and node in case.facts and case.facts[node].port_trouble:
         why = case.facts[node].port_trouble
         fix, *change = _other_port(case.spec, met)
@@ -155,14 +161,20 @@ def host(case: Case) -> Iterable[Finding]:
             Level.BAD, "meeting", "", f"`MASTER_ADDR` is {met.host}, but rank 0 runs on {first.name}",
             f"name the first node: {first.host}",
         )  # fmt: skip
-    yield from each(case, Level.BAD, "meeting", _unknown(case), "correct it, use an address, or add the name to /etc/hosts there")  # fmt: skip
+    yield from each(
+        case,
+        Level.BAD,
+        "meeting",
+        _unknown(case),
+        "correct it, use an address, or add the name to /etc/hosts there",
+    )
 
 
 def _elsewhere(case: Case, name: str) -> bool:
     """Whether this is another node of the job than the first."""
     others = [place.node for place in case.layout.places[1:]]
     first = case.layout.places[0].node
-    return name not in (first.name, first.host) and any(name in (n.name, n.host) for n in others)  # fmt: skip
+    return name not in (first.name, first.host) and any(name in (n.name, n.host) for n in others)
 
 
 def _unknown(case: Case) -> Callable[[Place, NodeFacts], str | None]:

@@ -44,9 +44,7 @@ def address_of(case: Case, name: str) -> str:
 def targets(case: Case) -> dict[str, list[Target]]:
     """Whom each node tries: all others, or an even choice of them in a large job."""
     listening = [
-        (p.node.name, address_of(case, p.node.name), f.listen)
-        for p, f in case.answered
-        if f.listen
+        (p.node.name, address_of(case, p.node.name), f.listen) for p, f in case.answered if f.listen
     ]
     count = len(listening)
     reach = min(count - 1, ALL_PAIRS)
@@ -79,10 +77,7 @@ def _attempt(raw: object) -> Attempt | None:
 def judge_pairs(case: Case, reached: Reached) -> list[Finding]:
     """Sentences for every node or pair of nodes that cannot talk."""
     broken = {
-        (a, b): attempt
-        for a, row in reached.items()
-        for b, attempt in row.items()
-        if attempt.error
+        (a, b): attempt for a, row in reached.items() for b, attempt in row.items() if attempt.error
     }
     if not broken:
         count = sum(len(row) for row in reached.values())
@@ -111,13 +106,31 @@ def _refused(
         if len(tried) > 1 and len(failed) == len(tried):
             alone.add(name)
             why = pairs[failed[0], name].error
-            yield found(Level.BAD, "connect", name, f"no other node reaches it at {address_of(case, name)}: {why}", fix)  # fmt: skip
+            yield found(
+                Level.BAD,
+                "connect",
+                name,
+                f"no other node reaches it at {address_of(case, name)}: {why}",
+                fix,
+            )
     rest = {pair: a for pair, a in pairs.items() if not alone & set(pair)}
     for (a, b), attempt in list(rest.items())[:_SHOWN]:
-        yield found(Level.BAD, "connect", fold((a, b)), f"{a} cannot reach {b} at {address_of(case, b)}: {attempt.error}", fix)  # fmt: skip
+        yield found(
+            Level.BAD,
+            "connect",
+            fold((a, b)),
+            f"{a} cannot reach {b} at {address_of(case, b)}: {attempt.error}",
+            fix,
+        )
     if len(rest) > _SHOWN:
         nodes = fold({name for pair in rest for name in pair})
-        yield found(Level.BAD, "connect", nodes, f"{len(rest) - _SHOWN} more pairs of nodes cannot reach each other", fix)  # fmt: skip
+        yield found(
+            Level.BAD,
+            "connect",
+            nodes,
+            f"{len(rest) - _SHOWN} more pairs of nodes cannot reach each other",
+            fix,
+        )
 
 
 def _swallowed(
@@ -165,7 +178,13 @@ def _down(case: Case) -> Iterable[Finding]:
     rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
     down = group((name, i.name if i and not i.up else None) for name, i in rows)
     for name, nodes in down.items():
-        yield found(Level.BAD, "interface", nodes, f"interface `{name}` is down", f"`ip link set {name} up` there; else cable and switch port")  # fmt: skip
+        yield found(
+            Level.BAD,
+            "interface",
+            nodes,
+            f"interface `{name}` is down",
+            f"`ip link set {name} up` there; else cable and switch port",
+        )
 
 
 def _mixed(case: Case) -> Iterable[Finding]:
@@ -174,13 +193,27 @@ def _mixed(case: Case) -> Iterable[Finding]:
     if len(mtus) > 1:
         parts = ", ".join(f"{mtu} on {nodes}" for mtu, nodes in sorted(mtus.items()))
         least = min(mtus)
-        names = group((name, i.name if i and i.mtu > least else None) for name, i in rows)  # fmt: skip
-        lower = ", ".join(f"`ip link set dev {name} mtu {least}` on {nodes}" for name, nodes in names.items())  # fmt: skip
-        yield found(Level.WARN, "mtu", "", f"the MTU differs: {parts}", f"make it the same on all nodes and switches: {lower}, or raise the others")  # fmt: skip
-    nets = group((name, i.address.network if i and i.address else None) for name, i in rows)  # fmt: skip
+        names = group((name, i.name if i and i.mtu > least else None) for name, i in rows)
+        lower = ", ".join(
+            f"`ip link set dev {name} mtu {least}` on {nodes}" for name, nodes in names.items()
+        )
+        yield found(
+            Level.WARN,
+            "mtu",
+            "",
+            f"the MTU differs: {parts}",
+            f"make it the same on all nodes and switches: {lower}, or raise the others",
+        )
+    nets = group((name, i.address.network if i and i.address else None) for name, i in rows)
     if len(nets) > 1:
         parts = ", ".join(f"{net} on {nodes}" for net, nodes in nets.items())
-        yield found(Level.WARN, "interface", "", f"the job's interfaces are in different networks: {parts}", "name the right `interface` or `network` in the cluster file")  # fmt: skip
+        yield found(
+            Level.WARN,
+            "interface",
+            "",
+            f"the job's interfaces are in different networks: {parts}",
+            "name the right `interface` or `network` in the cluster file",
+        )
 
 
 def _named_by_env(case: Case) -> Iterable[Finding]:
@@ -196,4 +229,10 @@ def _named_by_env(case: Case) -> Iterable[Finding]:
             if not any(i.name == w or (not exact and i.name.startswith(w)) for i in f.interfaces for w in wanted)
         ]  # fmt: skip
         if lacking:
-            yield found(Level.BAD, "interface", fold(lacking), f"{variable} names `{value}`, which is not there", f"leave {variable} out, and name the `interface` of each node in the cluster file")  # fmt: skip
+            yield found(
+                Level.BAD,
+                "interface",
+                fold(lacking),
+                f"{variable} names `{value}`, which is not there",
+                f"leave {variable} out, and name the `interface` of each node in the cluster file",
+            )

@@ -39,9 +39,13 @@ def own_name(case: Case) -> Iterable[Finding]:
         if node.interface or "GLOO_SOCKET_IFNAME" in case.spec.env:
             return None
         if facts.own.error:
-            return f"its own name `{facts.own_name}` does not resolve: {facts.own.error}"  # fmt: skip
+            return f"its own name `{facts.own_name}` does not resolve: {facts.own.error}"
         loopback = all(a.startswith("127.") or a == "::1" for a in facts.own.addresses)
-        return f"its own name `{facts.own_name}` is {facts.own.addresses[0]}: Gloo will listen on loopback" if facts.own.addresses and loopback and not node.host.startswith("127.") else None  # fmt: skip
+        return (
+            f"its own name `{facts.own_name}` is {facts.own.addresses[0]}: Gloo will listen on loopback"
+            if facts.own.addresses and loopback and not node.host.startswith("127.")
+            else None
+        )
 
     return each(
         case, Level.WARN, "names", lambda p, f: tell(p.node, f),
@@ -57,12 +61,30 @@ def gpus(case: Case) -> Iterable[Finding]:
             continue
         if told.error or len(told.names) < node.gpus:
             have = told.error or f"the driver shows {len(told.names)}"
-            yield found(Level.BAD, "gpu", node.name, f"the cluster file says {node.gpus} GPUs: {have}", "look at `nvidia-smi` and `dmesg` there, or correct `gpus`")  # fmt: skip
+            yield found(
+                Level.BAD,
+                "gpu",
+                node.name,
+                f"the cluster file says {node.gpus} GPUs: {have}",
+                "look at `nvidia-smi` and `dmesg` there, or correct `gpus`",
+            )
         for index, errors in enumerate(told.uncorrected):
             if errors:
-                yield found(Level.WARN, "gpu", node.name, f"GPU {index} has {errors} uncorrected memory errors since boot", f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it, or leave the node out with `on`")  # fmt: skip
+                yield found(
+                    Level.WARN,
+                    "gpu",
+                    node.name,
+                    f"GPU {index} has {errors} uncorrected memory errors since boot",
+                    f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it, or leave the node out with `on`",
+                )
         if told.users:
-            yield found(Level.WARN, "gpu", node.name, f"GPUs are in use: {', '.join(told.users[:3])}", "wait, end it, or choose other nodes with `on`")  # fmt: skip
+            yield found(
+                Level.WARN,
+                "gpu",
+                node.name,
+                f"GPUs are in use: {', '.join(told.users[:3])}",
+                "wait, end it, or choose other nodes with `on`",
+            )
 
 
 def health(case: Case) -> Iterable[Finding]:

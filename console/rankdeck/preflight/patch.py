@@ -36,9 +36,7 @@ def changed(text: str, change: Change) -> str:
     return _built(text, table, [last], change, value)
 
 
-def _entry(
-    table: yaml.MappingNode, key: str
-) -> tuple[yaml.Node, yaml.Node] | tuple[None, None]:
+def _entry(table: yaml.MappingNode, key: str) -> tuple[yaml.Node, yaml.Node] | tuple[None, None]:
     for name, value in table.value:
         if name.value == key:
             return name, value
@@ -46,7 +44,11 @@ def _entry(
 
 
 def _written(change: Change) -> str:
-    return yaml.safe_dump(change.value, default_flow_style=True, width=10_000).split("\n...")[0].strip()  # fmt: skip
+    return (
+        yaml.safe_dump(change.value, default_flow_style=True, width=10_000)
+        .split("\n...")[0]
+        .strip()
+    )
 
 
 def _built(
@@ -74,14 +76,12 @@ def _built(
     return f"{text[:end]}\n{indent}{keys[0]}: {written}{text[end:]}"
 
 
-def _without(
-    text: str, table: yaml.MappingNode, name: yaml.Node, value: yaml.Node
-) -> str:
+def _without(text: str, table: yaml.MappingNode, name: yaml.Node, value: yaml.Node) -> str:
     start, end = name.start_mark.index, _end(text, value)
     if table.flow_style:
         rest = re.sub(r"\A\s*,\s*", "", text[end:])
         before = text[:start]
-        return (before if rest != text[end:] else before.rstrip().removesuffix(",")) + rest  # fmt: skip
+        return (before if rest != text[end:] else before.rstrip().removesuffix(",")) + rest
     begin = text.rfind("\n", 0, start) + 1
     after = text.find("\n", end)
     return text[:begin] + (text[after + 1 :] if after >= 0 else "")
@@ -92,7 +92,7 @@ def _end(text: str, node: yaml.Node) -> int:
     end = node.end_mark.index
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         lines = text[node.start_mark.index : end].split("\n")
-        while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):  # fmt: skip
+        while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
             lines.pop()
         return node.start_mark.index + len("\n".join(lines).rstrip())
     return end

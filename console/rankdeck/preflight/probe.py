@@ -18,7 +18,13 @@ from rankdeck.preflight.programs import flavour_of
 from rankdeck.preflight.trial import LIMIT, hear, last_words
 
 MARK = "rankdeck-probe"
-ELSEWHERE = ("/usr/bin/mpirun", "/usr/lib64/openmpi/bin/mpirun", "/opt/*mpi*/bin/mpirun", "/usr/local/bin/mpirun", "/usr/bin/mpirun.mpich")  # fmt: skip
+ELSEWHERE = (
+    "/usr/bin/mpirun",
+    "/usr/lib64/openmpi/bin/mpirun",
+    "/opt/*mpi*/bin/mpirun",
+    "/usr/local/bin/mpirun",
+    "/usr/bin/mpirun.mpich",
+)
 """Where another MPI may be that fits the image; nodes say what a `*` stands for."""
 _SHELL = (
     'case "${1##*/}" in python*) exec "$1" -c "$2" "$1";; esac; '
@@ -140,7 +146,7 @@ def _said(text: str) -> list[Said]:
 
 
 def _row(raw: Mapping[str, Any]) -> Said:
-    rank, size = (v if integer(v := raw.get(k)) else -1 for k in ("rank", "size"))  # fmt: skip
+    rank, size = (v if integer(v := raw.get(k)) else -1 for k in ("rank", "size"))
     texts = clean(raw.get("version"), 120), clean(raw.get("none"))
     return Said(rank, size, *texts, raw.get("program") is not False)
 
@@ -155,10 +161,10 @@ def judge_probe(case: Case, spec: JobSpec, outcome: Outcome) -> list[Finding]:
     if any(not row.program for row in said):
         where = f"in the image `{box.image}`" if box else "there"
         text = f"no `{case.spec.command[0]}` {where}"
-        return [found(Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image")]  # fmt: skip
+        return [found(Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image")]
     if outcome.late:
         text = f"two ranks did not find each other within {LIMIT:.0f} s"
-        return [found(Level.BAD, "probe", nodes, text, _try_next(case.spec))]  # fmt: skip
+        return [found(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
     if len(said) < outcome.wanted:
         text = f"the launcher could not start two ranks: {outcome.complaint}"
         return [found(Level.BAD, "probe", nodes, text)]
@@ -179,24 +185,26 @@ def _compared(case: Case, nodes: str, outcome: Outcome) -> list[Finding]:
     outside = outside_version(case)
     inside = ", ".join(sorted({row.version for row in outcome.said}))
     if sorted(row.rank for row in outcome.said) != list(range(outcome.wanted)):
-        text = f"every rank is rank 0 of 1: the launcher is {outside}, the program's MPI is {inside}"
+        text = (
+            f"every rank is rank 0 of 1: the launcher is {outside}, the program's MPI is {inside}"
+        )
         fix, *patch = _other_launcher(case, inside)
-        return [found(Level.BAD, "probe", nodes, text, str(fix), *cast("Sequence[Change]", patch))]  # fmt: skip
+        return [found(Level.BAD, "probe", nodes, text, str(fix), *cast("Sequence[Change]", patch))]
     text = f"{outcome.wanted} ranks found each other: {inside}"
     if case.spec.container is not None and _number(outside) not in inside:
         text = f"the launcher is {outside}, the image has {inside}; they work together here"
-        return [found(Level.WARN, "probe", nodes, text, "the same version on both sides is safer")]  # fmt: skip
+        return [found(Level.WARN, "probe", nodes, text, "the same version on both sides is safer")]
     return [found(Level.OK, "probe", nodes, text)]
 
 
 def outside_version(case: Case) -> str:
     """The first line of `mpirun --version` on the first node."""
     path = case.spec.mpi.path
-    return next((f.versions[path] for _, f in case.answered if f.versions.get(path)), path)  # fmt: skip
+    return next((f.versions[path] for _, f in case.answered if f.versions.get(path)), path)
 
 
 def _number(version: str) -> str:
-    words = [word.lstrip("v") for word in version.replace("(", " ").replace(")", " ").split()]  # fmt: skip
+    words = [word.lstrip("v") for word in version.replace("(", " ").replace(")", " ").split()]
     return next((word for word in words if word[:1].isdigit()), version)
 
 

@@ -31,7 +31,14 @@ def programs(case: Case) -> Iterable[Finding]:
             continue
         everywhere = len(without) == len(case.answered)
         text = f"no `{name}` on {'any' if everywhere else 'this'} node"
-        yield found(Level.BAD, "program", fold(without), text, _how_to_get(case, name), *_other_runtime(case, name))  # fmt: skip
+        yield found(
+            Level.BAD,
+            "program",
+            fold(without),
+            text,
+            _how_to_get(case, name),
+            *_other_runtime(case, name),
+        )
 
 
 def _has(facts: NodeFacts, name: str) -> bool:
@@ -73,7 +80,13 @@ def same_program(case: Case) -> Iterable[Finding]:
             own = "/" in name or name.endswith(".py")
             level = Level.BAD if own and len(machines) == 1 else Level.WARN
             parts = ", ".join(f"{d[:12]} on {nodes}" for d, nodes in digests.items())
-            yield found(level, "program", "", f"`{name}` is not the same file everywhere: {parts}", "copy one of them to all nodes")  # fmt: skip
+            yield found(
+                level,
+                "program",
+                "",
+                f"`{name}` is not the same file everywhere: {parts}",
+                "copy one of them to all nodes",
+            )
 
 
 def _digest(facts: NodeFacts, name: str) -> str | None:
@@ -86,10 +99,16 @@ def mpi(case: Case) -> Iterable[Finding]:
     spec = case.spec
     if spec.launch is not Launch.MPI:
         return
-    told = group((p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered)  # fmt: skip
+    told = group((p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered)
     if len({_series(version) for version in told}) > 1:
         parts = ", ".join(f"{version} on {nodes}" for version, nodes in told.items())
-        yield found(Level.BAD, "mpi", "", f"`{spec.mpi.path}` differs: {parts}", "install one version everywhere, or name a common one by `mpi.path`")  # fmt: skip
+        yield found(
+            Level.BAD,
+            "mpi",
+            "",
+            f"`{spec.mpi.path}` differs: {parts}",
+            "install one version everywhere, or name a common one by `mpi.path`",
+        )
     for version, nodes in told.items():
         flavour = flavour_of(version)
         if flavour and flavour != spec.mpi.flavour:

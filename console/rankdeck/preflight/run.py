@@ -65,7 +65,9 @@ async def preflight(means: Means, spec: JobSpec, tell: Tell) -> tuple[Finding, .
         return tuple(findings)
     take(jobfile.judge(spec))
     if means.backend.name != "ssh":
-        text = f"the nodes are chosen by {means.backend.name} when the job starts: they were not asked"
+        text = (
+            f"the nodes are chosen by {means.backend.name} when the job starts: they were not asked"
+        )
         take([found(Level.UNKNOWN, "reach", "", text)])
         return tuple(findings)
     async with AsyncExitStack() as stack:
@@ -139,9 +141,7 @@ class _Run:
             "images": image,
             "limit": IMAGE_PATIENCE,
             "hosts": self._hosts(),
-            "port": meeting(self._layout).number
-            if node == listens_on(self._layout)
-            else 0,
+            "port": meeting(self._layout).number if node == listens_on(self._layout) else 0,
             "gpus": bool(here.gpus) and not simulated,
         }
 
@@ -203,9 +203,7 @@ class _Run:
 def _can_launch(case: Case, node: str) -> bool:
     facts = case.facts[node]
     return facts.base_there and all(
-        facts.programs[name].path
-        for name in programs_of(case.spec)[:2]
-        if name in facts.programs
+        facts.programs[name].path for name in programs_of(case.spec)[:2] if name in facts.programs
     )
 
 

@@ -34,9 +34,7 @@ class Heard:
         return {key: text for key, text in self.texts.items() if key[0] == rank}
 
 
-async def hear(
-    backend: Backend, cluster: Cluster, spec: JobSpec, limit: float = LIMIT
-) -> Heard:
+async def hear(backend: Backend, cluster: Cluster, spec: JobSpec, limit: float = LIMIT) -> Heard:
     """Launch, listen, end; leaves no process and says what happened."""
     plan = backend.plan(cluster, spec, f"probe-{token_hex(4)}")
     output: dict[tuple[int, str], bytes] = {}
@@ -54,9 +52,7 @@ async def hear(
     return Heard(plan, texts, complaint, late)
 
 
-async def _listen(
-    backend: Backend, plan: Plan, output: dict[tuple[int, str], bytes]
-) -> None:
+async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], bytes]) -> None:
     follower = backend.follow(plan, {})
     ranks = [rank for node in plan.nodes for rank in node.ranks]
     follower.watch({rank: {"out": 0, "err": 0} for rank in ranks})

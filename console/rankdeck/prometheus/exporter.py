@@ -134,9 +134,7 @@ class Exporter:
             return {"simulated": ""}
         return {"simulated": "1"} if self._simulated else None
 
-    def _metric(
-        self, families: Families, node: NodeState, metric: str, at: Labels
-    ) -> None:
+    def _metric(self, families: Families, node: NodeState, metric: str, at: Labels) -> None:
         common = {key: value for key, value in at.items() if value}
         for device, value in node.values[metric].items():
             labels = {**common, **_labels(node, metric, device)}
@@ -175,9 +173,7 @@ class Exporter:
                 families.put(_NODE["present"], labels, there)
 
 
-def _further(
-    before: tuple[float, float], percent: float, step: float
-) -> tuple[float, float]:
+def _further(before: tuple[float, float], percent: float, step: float) -> tuple[float, float]:
     share = min(100.0, max(0.0, percent)) / 100
     return before[0] + share * step, before[1] + (1 - share) * step
 

@@ -72,9 +72,7 @@ def _samples(family: Family) -> Iterator[str]:
 
 
 def _written(labels: Labels) -> str:
-    pairs = ",".join(
-        f'{key}="{_escaped(value, quotes=True)}"' for key, value in labels.items()
-    )
+    pairs = ",".join(f'{key}="{_escaped(value, quotes=True)}"' for key, value in labels.items())
     return f"{{{pairs}}}" if pairs else ""
 
 

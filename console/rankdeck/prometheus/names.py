@@ -114,9 +114,7 @@ def _theirs(metric: str, target: tuple[str, Convert] | str) -> Series:
 
 OURS: Mapping[str, Series] = {metric: _ours(metric) for metric in METRICS}
 THEIRS: Mapping[str, Series] = {
-    metric: _theirs(metric, target)
-    for metric, target in _KNOWN.items()
-    if metric in METRICS
+    metric: _theirs(metric, target) for metric, target in _KNOWN.items() if metric in METRICS
 }
 
 # ---- RDMA counters: the kernel's names, and node_exporter's for them ----------------------

@@ -14,9 +14,7 @@ HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
 """Seconds for a request to come in, and for its answer to go out."""
 AT_ONCE = 16
-PAGE = (
-    b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
-)
+PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
 
 Gather = Callable[[], Families]
 
@@ -48,9 +46,7 @@ class Server:
         self._gather = gather
         self._open = 0
 
-    async def talk(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from the request to the end of the answer."""
         self._open += 1
         try:

@@ -117,9 +117,7 @@ class Agents:
             wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
             await asyncio.sleep(pause)
 
-    async def _telemetry(
-        self, node: str, wanted: Wanted, tasks: asyncio.TaskGroup
-    ) -> str:
+    async def _telemetry(self, node: str, wanted: Wanted, tasks: asyncio.TaskGroup) -> str:
         """Run it once; why it ended, "" where another agent took its place."""
         # First: it may wait, for good where an agent is installed there.
         config = json.dumps(await wanted.configure(node)).encode()

@@ -56,9 +56,7 @@ def bundle() -> Bundle:
 def _package(name: str) -> Iterator[tuple[str, bytes]]:
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            f"{name} is not installed: the agent cannot be built", name=name
-        )
+        raise ModuleNotFoundError(f"{name} is not installed: the agent cannot be built", name=name)
     folder = Path(next(iter(spec.submodule_search_locations)))
     for path in folder.rglob("*.py"):
         yield f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes()

@@ -39,9 +39,7 @@ class Outcome:
 class Installer:
     """Runs the agent's own `service` verb on nodes."""
 
-    def __init__(
-        self, shell: Shell, agents: Agents, *, system: bool, dry: bool = False
-    ) -> None:
+    def __init__(self, shell: Shell, agents: Agents, *, system: bool, dry: bool = False) -> None:
         self._shell, self._agents = shell, agents
         self._words = ("--system" if system else "--user", *(["--dry-run"] * dry))
 
@@ -51,8 +49,7 @@ class Installer:
         """Do `verb` on every node; `configs` goes to install. One failing keeps none back."""
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(self._one(verb, node, configs.get(node, {})))
-                for node in nodes
+                tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes
             ]
         return tuple(task.result() for task in running)
 

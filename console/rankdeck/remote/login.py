@@ -107,9 +107,7 @@ class Logins:
     def _trusted(self, node: Node) -> HostKeys:
         files = tuple(self._known_hosts_files(node))
         if files not in self._hostkeys:
-            self._hostkeys[files] = HostKeys(
-                [Path(file).expanduser() for file in files]
-            )
+            self._hostkeys[files] = HostKeys([Path(file).expanduser() for file in files])
         return self._hostkeys[files]
 
     def _known_hosts_files(self, node: Node) -> list[str]:
@@ -123,9 +121,7 @@ class Logins:
         )
         named: object = probe.known_hosts
         chosen = (
-            [str(file) for file in cast("list[object]", named)]
-            if isinstance(named, list)
-            else []
+            [str(file) for file in cast("list[object]", named)] if isinstance(named, list) else []
         )
         return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
 
@@ -141,9 +137,7 @@ def explain(error: BaseException, node: Node) -> str:
     where = f"{node.host} port {node.port}"
     for kind, sentence in _SENTENCES:
         if isinstance(error, kind):
-            return sentence.format(
-                where=where, host=node.host, port=node.port, error=_words(error)
-            )
+            return sentence.format(where=where, host=node.host, port=node.port, error=_words(error))
     if isinstance(error, OSError) and error.errno in (
         errno.EHOSTUNREACH,
         errno.ENETUNREACH,
@@ -153,9 +147,7 @@ def explain(error: BaseException, node: Node) -> str:
 
 
 def _words(error: BaseException) -> str:
-    text = (
-        error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    )
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:300] or type(error).__name__
 
 

@@ -34,9 +34,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
         self.complaint = b""
-        self.ended: asyncio.Future[Exception | None] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -183,9 +181,7 @@ class Connections:
                 node, f"no answer within {limit:.0f} s to {argv[-1][:60]}"
             ) from error
         if size > _MOST_OUTPUT:
-            raise AgentError(
-                node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer"
-            )
+            raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
         return Result(code, b"".join(pieces), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
@@ -214,9 +210,7 @@ class Connections:
         """A port on the node's loopback that leads to `host:port` as seen from here."""
         link = await self._free_link(node)
         async with self._opening(node):
-            listener = await link.connection.forward_remote_port(
-                "127.0.0.1", 0, host, port
-            )
+            listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
         return listener.get_port()
 
     async def clock(self, node: str) -> Clock:

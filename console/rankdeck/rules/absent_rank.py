@@ -31,16 +31,12 @@ def never_came(view: View) -> Choice | None:
     if most <= 0:
         return None
     chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
-    who = (
-        f"{ranks_in_words(len(waited))} waited in vain, first {name_of(waited[0].end)}"
-    )
+    who = f"{ranks_in_words(len(waited))} waited in vain, first {name_of(waited[0].end)}"
     said = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
     return Choice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
 
 
-def _signs_of_absence(
-    meaning: Meaning, view: View, waited: Sequence[Meaning]
-) -> list[Sign]:
+def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -> list[Sign]:
     """The signs that this rank never came to where the others waited; none where it did."""
     end = meaning.end
     if meaning in waited:

@@ -90,7 +90,18 @@ MANNERS: Mapping[str, Manners] = {
 }
 """By flavour of MPI or by launcher; "": every rank is started alone (`jobs.md` 2.1 and 2.2)."""
 
-CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGXCPU, signal.SIGXFSZ})  # fmt: skip
+CRASHES = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGXCPU,
+        signal.SIGXFSZ,
+    }
+)
 """Signals that a program brings upon itself; the last two: by using up a limit."""
 ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
@@ -183,9 +194,7 @@ def exception_of(words: Sequence[str]) -> str:
 
 def aborted_ranks(lines: Sequence[str]) -> frozenset[int]:
     """Ranks of which these lines say that they called MPI_Abort."""
-    return frozenset(
-        rank for line in lines if _ABORT.search(line) for rank in named_ranks(line)
-    )
+    return frozenset(rank for line in lines if _ABORT.search(line) for rank in named_ranks(line))
 
 
 def _how(end: End) -> str:
@@ -292,5 +301,18 @@ def _said(end: End, _manners: Manners, _first: float) -> Found:
     return None
 
 
-_RULES = (_going, _after_stop, _well, _vanished, _named_by_kernel, _crashed, _aborted, _asked, _broken_pipe, _killed, _peer_code, _said)  # fmt: skip
+_RULES = (
+    _going,
+    _after_stop,
+    _well,
+    _vanished,
+    _named_by_kernel,
+    _crashed,
+    _aborted,
+    _asked,
+    _broken_pipe,
+    _killed,
+    _peer_code,
+    _said,
+)
 """Asked in this order; the first that knows something has the word."""

@@ -9,9 +9,7 @@ from rankdeck.model.text import strip_controls
 
 def find_job(text: str, jobs: Sequence[Job]) -> Job:
     """The job of this id, the first of this name, or the only one whose id begins so; raises UnknownJobError."""
-    exact = [job for job in jobs if job.id == text] or [
-        job for job in jobs if job.name == text
-    ]
+    exact = [job for job in jobs if job.id == text] or [job for job in jobs if job.name == text]
     if exact:
         return exact[0]
     found = [job for job in jobs if text and job.id.startswith(text)]

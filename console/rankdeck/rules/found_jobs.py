@@ -19,9 +19,7 @@ Found = dict[str, tuple[Plan, float]]
 """Job -> its plan and when it was started, in epoch seconds."""
 
 
-def found_jobs(
-    cluster: str, told: Mapping[str, list[Mapping[str, Any]]], now: float
-) -> Found:
+def found_jobs(cluster: str, told: Mapping[str, list[Mapping[str, Any]]], now: float) -> Found:
     """What runs, from the rows of `job list --plans` of each node; what makes no sense is left out."""
     parts: dict[str, list[NodePlan]] = {}
     created: dict[str, float] = {}
@@ -33,9 +31,7 @@ def found_jobs(
             parts.setdefault(plan.job, []).append(plan)
             at = min(_number(row.get("created"), now), now)
             created[plan.job] = min(created.get(plan.job, at), at)
-    return {
-        job: (_plan(cluster, job, nodes), created[job]) for job, nodes in parts.items()
-    }
+    return {job: (_plan(cluster, job, nodes), created[job]) for job, nodes in parts.items()}
 
 
 def _free(plan: NodePlan, others: list[NodePlan]) -> bool:

@@ -129,9 +129,7 @@ def _counts(raw: object) -> dict[str, int]:
 def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
     found: list[tuple[Frame, ...]] = []
     for one in _list(raw)[:_MOST_STACKS]:
-        frames = (
-            cast("dict[str, Any]", one).get("frames") if isinstance(one, dict) else None
-        )
+        frames = cast("dict[str, Any]", one).get("frames") if isinstance(one, dict) else None
         stack = tuple(_frame(frame) for frame in _list(frames)[:_MOST_FRAMES])
         if stack:
             found.append(stack)
@@ -146,9 +144,7 @@ def _frame(raw: object) -> Frame:
 # ---- grouping -------------------------------------------------------------------------------
 
 
-def conclude(
-    job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]
-) -> Inspection:
+def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
     """The looks in groups, and who stands out."""
     groups = group(list(looks)[:_MOST_RANKS])
     odd = odd_ones(groups)
@@ -197,9 +193,7 @@ def _made(looks: Sequence[Look]) -> Group:
         look = looks[0]
         busy = computes(look.state, look.cpu or 0.0)
         where = look.kernel[0] if look.kernel else look.wchan
-        asleep = (
-            f"waiting in {where}" if where not in ("", "0") else f"state {look.state}"
-        )
+        asleep = f"waiting in {where}" if where not in ("", "0") else f"state {look.state}"
         return Group("computing" if busy else asleep, tuple(looks), waiting=False)
     stack = max(stacks, key=stacks.count)
     collective = next((frame for frame in stack if WAITING.search(frame[0])), None)
@@ -246,17 +240,11 @@ def _silent_first(groups: Sequence[Group]) -> str:
     steps = [before - after for before, after in pairwise(since)]
     at = steps.index(max(steps)) + 1
     clearly = steps[at - 1] >= max(_APART, since[at] - since[-1])
-    return (
-        f"; silent first: {_who(looks[:at])}" if clearly and 2 * at < len(looks) else ""
-    )
+    return f"; silent first: {_who(looks[:at])}" if clearly and 2 * at < len(looks) else ""
 
 
 def _part(one: Group, *, named: bool) -> str:
-    place = (
-        one.place
-        if one.place.startswith(("wait", "comp", "state"))
-        else f"in {one.place}"
-    )
+    place = one.place if one.place.startswith(("wait", "comp", "state")) else f"in {one.place}"
     text = f"{len(one.looks)} {place}"
     if not named:
         return text

@@ -17,11 +17,7 @@ def mute(health: Health, acks: Sequence[Ack], now: float) -> Health:
 
 
 def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
-    covering = [
-        ack
-        for ack in acks
-        if ack.covers(reason.check, reason.device, reason.level, now)
-    ]
+    covering = [ack for ack in acks if ack.covers(reason.check, reason.device, reason.level, now)]
     if not covering:
         return reason
     last = max(covering, key=lambda ack: ack.until)

@@ -40,9 +40,7 @@ class Heard:
     acks: Sequence[Ack] = ()
     first_heard: Mapping[str, float] = field(default_factory=dict[str, float])
     """Node -> when this console heard it first, epoch seconds."""
-    simulated: Mapping[str, Sequence[str]] = field(
-        default_factory=dict[str, Sequence[str]]
-    )
+    simulated: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Node -> what is made up there."""
 
 
@@ -129,9 +127,7 @@ def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
         shape = _NUMBER.sub("#", note.text)
         alike.setdefault((note.node, note.check, shape), []).append(note)
     return [
-        replace(
-            min(group, key=lambda n: _rank(n, at)), count=sum(n.count for n in group)
-        )
+        replace(min(group, key=lambda n: _rank(n, at)), count=sum(n.count for n in group))
         for group in alike.values()
     ]
 

@@ -86,9 +86,7 @@ _DEFAULTS = _defaults()
 _DIGIT = re.compile(r"\d")
 
 
-def numbers_in(
-    line: str, patterns: Mapping[str, Iterable[Pattern]]
-) -> dict[str, float]:
+def numbers_in(line: str, patterns: Mapping[str, Iterable[Pattern]]) -> dict[str, float]:
     """The named numbers of one line."""
     line = line[:_LONGEST]
     if not _DIGIT.search(line):
@@ -114,9 +112,7 @@ def _value(text: str) -> float | None:
 class ProgressReader:
     """Takes lines as they come; one rank is believed, the first that says a step or a loss."""
 
-    def __init__(
-        self, patterns: Mapping[str, str] | None, before: Progress | None
-    ) -> None:
+    def __init__(self, patterns: Mapping[str, str] | None, before: Progress | None) -> None:
         own, self.refused = _own(patterns or {})
         """`refused`: a sentence for each pattern that is ignored."""
         self._patterns = own if patterns else _DEFAULTS

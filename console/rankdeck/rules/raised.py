@@ -81,6 +81,4 @@ def _all_wait(voices: Sequence[Voice], found: dict[int, str]) -> bool:
     """Whether the others fell silent with those: else the exception was taken care of."""
     since = min(voice.since for voice in voices if voice.rank.rank in found)
     others = [voice for voice in voices if voice.rank.rank not in found]
-    return all(
-        voice.silent >= PATIENCE and voice.since <= since + PATIENCE for voice in others
-    )
+    return all(voice.silent >= PATIENCE and voice.since <= since + PATIENCE for voice in others)

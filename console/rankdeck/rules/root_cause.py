@@ -106,9 +106,7 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 def _left_early(view: View) -> Choice | None:
     """A rank that ended well while others still needed it."""
     pulled = view.of(Role.PEER, Role.TOLD)
-    left = [
-        m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])
-    ]
+    left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
         return None
@@ -179,9 +177,7 @@ def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
     reasons = [chosen.why]
     if chosen.end.kernel and chosen.end.kernel[0] not in chosen.why:
         reasons.append(f"the kernel says: {chosen.end.kernel[0]}")
-    before = [
-        m for m in view.of(Role.PEER, Role.TOLD) if end_time(m) < end_time(chosen)
-    ]
+    before = [m for m in view.of(Role.PEER, Role.TOLD) if end_time(m) < end_time(chosen)]
     if chosen.end.what == "node":
         # When it went away is known only by when it was last heard.
         before = view.of(Role.PEER, Role.TIMEOUT)[:1]
@@ -251,12 +247,8 @@ def _is_victim(meaning: Meaning) -> bool:
 
 def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
     """Who else may have been the cause, likeliest first; not who ended later because of it."""
-    failed = (
-        m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.told
-    )
-    able = (
-        m for m in failed if m.role <= Role.KILLED or end_time(m) < end_time(chosen)
-    )
+    failed = (m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.told)
+    able = (m for m in failed if m.role <= Role.KILLED or end_time(m) < end_time(chosen))
     ranked = sorted(able, key=lambda m: (m.role, end_time(m)))
     return tuple(
         Suspect(

@@ -45,16 +45,9 @@ _TO = MASK.encode()
 class Secrets:
     """What has to be masked in everything that belongs to one job."""
 
-    def __init__(
-        self, tables: Iterable[Mapping[str, str]], texts: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, tables: Iterable[Mapping[str, str]], texts: Iterable[str] = ()) -> None:
         """`tables` are variables with their values; `texts` files that assign some more."""
-        named = {
-            value
-            for table in tables
-            for name, value in table.items()
-            if NAMED.search(name)
-        }
+        named = {value for table in tables for name, value in table.items() if NAMED.search(name)}
         for text in texts:
             found = _ASSIGNED.finditer(text.encode("utf-8", "replace"))
             named |= {_literal(match["value"]) for match in found}
@@ -80,9 +73,7 @@ class Secrets:
         if isinstance(value, Mapping):
             table = cast("Mapping[str, Any]", value)
             # A key may be a file's name that has a token in it.
-            return {
-                self.in_text(str(k)): self.in_tree(v, str(k)) for k, v in table.items()
-            }
+            return {self.in_text(str(k)): self.in_tree(v, str(k)) for k, v in table.items()}
         if isinstance(value, list | tuple):
             return self._in_list(list(cast("Iterable[Any]", value)), name)
         return value
@@ -92,9 +83,7 @@ class Secrets:
         found: list[Any] = []
         for at, one in enumerate(values):
             before = values[at - 1] if at else ""
-            option = (
-                isinstance(before, str) and before.startswith("-") and "=" not in before
-            )
+            option = isinstance(before, str) and before.startswith("-") and "=" not in before
             follows = option and bool(NAMED.search(before)) and isinstance(one, str)
             found.append(MASK if follows else self.in_tree(one, name))
         return found
@@ -110,7 +99,7 @@ def _literal(value: bytes) -> str:
 
 def _forms(value: str) -> Iterator[str]:
     """A value as it is, as JSON, sh and YAML write it, and each line of one that has several."""
-    quoted = (value, json.dumps(value)[1:-1], shlex.quote(value)[1:-1], value.replace("'", "''"))  # fmt: skip
+    quoted = (value, json.dumps(value)[1:-1], shlex.quote(value)[1:-1], value.replace("'", "''"))
     lines = value.splitlines()
     many = [line.strip() for line in lines if len(line.strip()) >= _LITERAL]
     for form in (*quoted, *(many if len(lines) > 1 else ())):

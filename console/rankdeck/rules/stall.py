@@ -121,9 +121,7 @@ def _some_silent(voices: Sequence[Voice], before: Sequence[Stall]) -> Stall | No
     since = min(voice.since for voice in late)
     go = "another goes on" if others == 1 else f"{others} others go on"
     does = _doing(late)
-    who = " ".join(
-        [named([voice.rank for voice in late]), *(f"{one}," for one in does)]
-    )
+    who = " ".join([named([voice.rank for voice in late]), *(f"{one}," for one in does)])
     return Stall(
         kind="rank",
         ranks=numbers(late),
@@ -157,9 +155,7 @@ def _is_so_still(stall: Stall, voices: Sequence[Voice]) -> bool:
 # ---- all -------------------------------------------------------------------------------------
 
 
-def _all_silent(
-    voices: Sequence[Voice], known: Known, before: Sequence[Stall]
-) -> Stall | None:
+def _all_silent(voices: Sequence[Voice], known: Known, before: Sequence[Stall]) -> Stall | None:
     if not voices:
         return None
     looked = all(voice.looks for voice in voices)
@@ -216,9 +212,7 @@ def _works(voice: Voice) -> bool:
     return system is not None and system < _ASKS
 
 
-def _patience_by_load(
-    voices: Sequence[Voice], known: Known, first: Sequence[int]
-) -> float:
+def _patience_by_load(voices: Sequence[Voice], known: Known, first: Sequence[int]) -> float:
     resting = _resting(voices, known)
     if not any(voice.pace is not None for voice in voices):
         return SPEECHLESS if resting else float("inf")

@@ -24,9 +24,7 @@ WORST = tuple(Standing)
 
 def standings(job: "Job") -> Mapping[int, Standing]:
     """Rank -> standing, for those that have one."""
-    found = {
-        one.rank: Standing.FAILED for one in job.ranks if one.state is State.FAILED
-    }
+    found = {one.rank: Standing.FAILED for one in job.ranks if one.state is State.FAILED}
     for stall in job.stalled:
         if stall.kind == "slow":
             continue  # it does not stand still

@@ -43,9 +43,7 @@ Moment = tuple[float, bool, float]
 """One look over all ranks: the work of the middle rank, whether most sleep, the middle share of system time."""
 
 
-def slow(
-    voices: Sequence[Voice], known: Known, before: Sequence[Stall]
-) -> Stall | None:
+def slow(voices: Sequence[Voice], known: Known, before: Sequence[Stall]) -> Stall | None:
     """The few ranks that the others wait for; None where the work is balanced or not known."""
     count = min((len(voice.looks) for voice in voices), default=0)
     if count < LEAST or len(voices) < 2:
@@ -56,14 +54,10 @@ def slow(
     return _resting(voices, before, looks) or _working(voices, known, before, looks)
 
 
-def _resting(
-    voices: Sequence[Voice], before: Sequence[Stall], looks: Looks
-) -> Stall | None:
+def _resting(voices: Sequence[Voice], before: Sequence[Stall], looks: Looks) -> Stall | None:
     """Who sleeps, reads or writes in nearly all looks while the others wait for their peers."""
     held = {rank for stall in before if stall.kind == "slow" for rank in stall.ranks}
-    waiting = [
-        sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST
-    ]
+    waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
     rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
     found = [
         voice
@@ -83,9 +77,7 @@ def _resting(
     return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
 
 
-def _rests(
-    mine: Sequence[Activity], waiting: Sequence[int], ranks: int
-) -> tuple[int, int]:
+def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
     """In how many of the last looks it rests by itself, and in how many of those most others wait.
 
     `waiting` has for each of these looks how many of all ranks wait; who rests is none of them.
@@ -188,6 +180,4 @@ def _clock(found: Sequence[Voice], voices: Sequence[Voice], known: Known) -> str
     share = mine[0] / median(theirs)
     if share >= _SLOW_CLOCK:
         return ""
-    return f"; its node's cores run at {share:.0%} of the others' clock".replace(
-        "%", " %"
-    )
+    return f"; its node's cores run at {share:.0%} of the others' clock".replace("%", " %")

@@ -46,9 +46,7 @@ class Known:
     """The last lines of the launcher."""
     words: Callable[[int], Sequence[str]] = _no_words
     """The last lines of a rank, as far as they were fetched."""
-    looks: Mapping[int, Sequence[Activity]] = field(
-        default_factory=dict[int, Sequence[Activity]]
-    )
+    looks: Mapping[int, Sequence[Activity]] = field(default_factory=dict[int, Sequence[Activity]])
     """What each rank did in the last minute, oldest first."""
     told: Mapping[str, float] | None = None
     """Node -> the moment until which it has told everything; None: all nodes until now."""
@@ -82,9 +80,7 @@ def _released(looks: Iterable[Sequence[Activity]]) -> float:
     return max(stops, default=0.0)
 
 
-def _voice(
-    job: Job, rank: RankState, now: float, known: Known, released: float
-) -> Voice:
+def _voice(job: Job, rank: RankState, now: float, known: Known, released: float) -> Voice:
     begun = rank.started or 0.0
     heard = max(rank.heard or begun, begun)
     until = _until(job, rank, now, known)

@@ -48,8 +48,4 @@ def no_single_copy(flavour: str) -> tuple[str, ...]:
     """Arguments of mpirun for ranks that cannot read each other's memory."""
     if not flavour.startswith("openmpi"):
         return ()
-    return tuple(
-        word
-        for name, value in _NO_SINGLE_COPY.items()
-        for word in ("--mca", name, value)
-    )
+    return tuple(word for name, value in _NO_SINGLE_COPY.items() for word in ("--mca", name, value))

@@ -8,7 +8,15 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.jobrows import Turn
 
-_VALUES = ("cpu.used", "mem.used", "gpu.used", "gpu.temp", "gpu.ecc_uncorrected", "rdma.up", "rdma.errors")  # fmt: skip
+_VALUES = (
+    "cpu.used",
+    "mem.used",
+    "gpu.used",
+    "gpu.temp",
+    "gpu.ecc_uncorrected",
+    "rdma.up",
+    "rdma.errors",
+)
 """Metrics kept with the health of a node."""
 
 
@@ -61,9 +69,7 @@ def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
         found[name] = {
             "level": node.health.level.word,
             "heard_s": node.heard_s(),
-            "reasons": [
-                {**asdict(r), "level": r.level.word} for r in node.health.reasons
-            ],
+            "reasons": [{**asdict(r), "level": r.level.word} for r in node.health.reasons],
             "values": {m: dict(node.current(m)) for m in _VALUES if node.current(m)},
             "simulated": list(node.simulated),
         }

@@ -74,9 +74,7 @@ class EventLog:
         ]
         if not rows:
             return
-        self._write(
-            "INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
-        )
+        self._write("INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._write(
             "DELETE FROM occurrence WHERE cluster = ? AND at < (SELECT at FROM occurrence"
             " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
@@ -104,9 +102,7 @@ class EventLog:
         """What happened from this moment on, the newest of it, with the numbers of the rows."""
         return self._numbered("at >= ?", at)
 
-    def _numbered(
-        self, condition: str, value: float
-    ) -> tuple[tuple[int, Occurrence], ...]:
+    def _numbered(self, condition: str, value: float) -> tuple[tuple[int, Occurrence], ...]:
         rows = self._read(
             f"SELECT rowid, {_COLUMNS} FROM occurrence"
             f" WHERE cluster = ? AND {condition} ORDER BY rowid DESC LIMIT ?",

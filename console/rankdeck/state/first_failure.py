@@ -188,6 +188,4 @@ def launcher_lines(record: Record) -> list[str]:
     """The last lines of the launchers of all nodes."""
     seen = [log for log in record.logs_of(LAUNCHER) if log.lines]
     told = [line for end in record.launchers.values() for line in end.lines]
-    return told or [
-        strip_controls(line.text) for log in seen for line in log.lines[-LAST_LINES:]
-    ]
+    return told or [strip_controls(line.text) for log in seen for line in log.lines[-LAST_LINES:]]

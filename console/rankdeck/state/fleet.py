@@ -142,9 +142,7 @@ class Fleet:
         """Find out in what nodes differ from each other."""
         self._peers_changed = False
         told = tuple(
-            Peer(name, state.hello.inventory)
-            for name, state in self._nodes.items()
-            if state.hello
+            Peer(name, state.hello.inventory) for name, state in self._nodes.items() if state.hello
         )
         for name, reasons in drift(told).items():
             if self._nodes[name].set_notes(drift=reasons):

@@ -133,8 +133,7 @@ class History:
         query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
         rows = self._read(query, job)
         return tuple(
-            NodeEvent(job, node, kind, at, json.loads(fields))
-            for node, kind, at, fields in rows
+            NodeEvent(job, node, kind, at, json.loads(fields)) for node, kind, at, fields in rows
         )
 
     def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
@@ -208,9 +207,7 @@ class History:
 
     def last_seen(self, job: str) -> dict[str, int]:
         """Per node the number of the last event that is kept of a job."""
-        rows = self._read(
-            "SELECT node, max(seq) FROM event WHERE job = ? GROUP BY node", job
-        )
+        rows = self._read("SELECT node, max(seq) FROM event WHERE job = ? GROUP BY node", job)
         return dict(rows)
 
     def _complain(self, job: str, why: str) -> None:

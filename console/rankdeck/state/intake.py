@@ -50,11 +50,7 @@ def sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
     try:
         # One call for all of them: the root of the sum of squares is no less than any.
         return (
-            hypot(
-                *chain.from_iterable(
-                    by_device.values() for by_device in values.values()
-                )
-            )
+            hypot(*chain.from_iterable(by_device.values() for by_device in values.values()))
             <= LARGEST
         )
     except OverflowError:
@@ -66,10 +62,7 @@ def texts(raw: object) -> dict[str, str]:
     if not isinstance(raw, Mapping):
         return {}
     table = cast("Mapping[Any, Any]", raw)  # JSON: anything may be in it
-    return {
-        clean(key, NAME): clean(value, TEXT)
-        for key, value in list(table.items())[:ENTRIES]
-    }
+    return {clean(key, NAME): clean(value, TEXT) for key, value in list(table.items())[:ENTRIES]}
 
 
 def names(raw: object) -> frozenset[str]:

@@ -55,9 +55,7 @@ def forget(record: Record, node: NodeRecord) -> None:
         record.marks.pop(mark, None)
     for rank, state in record.ranks.items():
         if speaks(record, node, state):
-            record.ranks[rank] = RankState(
-                rank=rank, node=node.name, last_line=state.last_line
-            )
+            record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=state.last_line)
             record.told.pop(rank, None)
     for key in [key for key in record.launchers if key[0] == node.name]:
         del record.launchers[key]
@@ -76,9 +74,7 @@ def _started(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     pid = _integer(event.fields, "pid")
     host = _text(event.fields, "host", 64)
     if record.plan.keeper(host) != node.name:
-        host = (
-            ""  # only who runs ranks elsewhere says where: every other host is its own
-        )
+        host = ""  # only who runs ranks elsewhere says where: every other host is its own
     record.told.pop(state.rank, None)
     record.looks.pop(state.rank, None)
     record.ranks[state.rank] = RankState(
@@ -125,9 +121,7 @@ def _end_rank(
     failed = exit_status(code, signal) != 0
     told = failed and record.is_stopped(at, node)
     end = State.CANCELLED if told else State.FAILED if failed else State.DONE
-    record.ranks[state.rank] = replace(
-        state, state=end, exit_code=code, signal=signal, ended=at
-    )
+    record.ranks[state.rank] = replace(state, state=end, exit_code=code, signal=signal, ended=at)
 
 
 def _launcher_ended(record: Record, node: NodeRecord, event: NodeEvent) -> None:

@@ -39,9 +39,7 @@ _PUT = (
 )
 _PLAN = "UPDATE job SET plan = ? WHERE id = ?"
 _COLUMNS = "job.id, job.plan, job.record, job.created"
-_APART = frozenset(
-    {"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"}
-)
+_APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
 """In columns of their own, or true of one console at one moment only."""
 
 Complain = Callable[[str, str], None]
@@ -66,9 +64,7 @@ class Turn:
 def put(database: sqlite3.Connection, job: Job) -> None:
     """Write the row of a job."""
     # What a rank did a moment ago is of no use later.
-    table = asdict(
-        replace(job, ranks=tuple(replace(r, activity=None) for r in job.ranks))
-    )
+    table = asdict(replace(job, ranks=tuple(replace(r, activity=None) for r in job.ranks)))
     plan = json.dumps(table["plan"])
     record = json.dumps({k: v for k, v in table.items() if k not in _APART})
     row = (job.id, job.cluster, job.created, job.state.value, plan, record)
@@ -102,17 +98,13 @@ def newest(
     database: sqlite3.Connection, cluster: str, most: int, complain: Complain
 ) -> Iterator[Job]:
     """The jobs of a cluster, newest first."""
-    query = (
-        f"SELECT {_COLUMNS} FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
-    )
+    query = f"SELECT {_COLUMNS} FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
     for row in database.execute(query, (cluster, most)).fetchall():
         if (job := _job(row, complain)) is not None:
             yield job
 
 
-def since(
-    database: sqlite3.Connection, number: int, complain: Complain
-) -> tuple[Turn, ...]:
+def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[Turn, ...]:
     """Every row that was written after this turn, in the order of writing."""
     query = (
         f"SELECT turn.number, turn.job, job.cluster, {_COLUMNS} FROM turn"

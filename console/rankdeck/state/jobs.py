@@ -144,14 +144,10 @@ class Jobs:
         changed, self._changed = frozenset(self._changed), set()
         return changed
 
-    def positions(
-        self, job_id: str
-    ) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
+    def positions(self, job_id: str) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
         """The last event seen per node, and per rank the next byte wanted of each stream."""
         record = self._record(job_id)
-        seen = {
-            node.name: node.seen for node in record.nodes.values() if node.seen >= 0
-        }
+        seen = {node.name: node.seen for node in record.nodes.values() if node.seen >= 0}
         return seen, {log.rank: log.positions() for log in self._rank_logs(record)}
 
     def ends(self, job_id: str) -> dict[int, dict[str, int]]:

@@ -48,9 +48,7 @@ class Journal:
         while len(self._told) > MOST:
             del self._told[next(iter(self._told))]
         level = LEVELS.get(event.level, Level.WARN)
-        self._add(
-            Occurrence(at, node, "event", level, event.check, event.device, event.text)
-        )
+        self._add(Occurrence(at, node, "event", level, event.check, event.device, event.text))
 
     def judged(
         self, node: str, before: Sequence[Reason], after: Sequence[Reason], at: float
@@ -68,9 +66,7 @@ class Journal:
             if self._open.pop((node, reason.check, reason.device), None) is not None:
                 self._add(_line(at, node, "ended", Level.OK, reason))
 
-    def between(
-        self, nodes: Collection[str], since: float, until: float
-    ) -> tuple[Occurrence, ...]:
+    def between(self, nodes: Collection[str], since: float, until: float) -> tuple[Occurrence, ...]:
         """What these nodes told in that time, and which warnings began there."""
         return tuple(
             one

@@ -72,9 +72,7 @@ class Lines(Sequence[Line]):
     def __getitem__(self, index: slice) -> tuple[Line, ...]: ...
     def __getitem__(self, index: int | slice) -> Line | tuple[Line, ...]:
         if isinstance(index, slice):
-            return tuple(
-                self._line(self._entries[i]) for i in range(*index.indices(len(self)))
-            )
+            return tuple(self._line(self._entries[i]) for i in range(*index.indices(len(self))))
         return self._line(self._entries[index])
 
     def __iter__(self) -> Iterator[Line]:
@@ -116,9 +114,7 @@ def share(ranks: int) -> int:
 class RankLog:
     """Output of one rank: the newest lines, and how far each stream was read."""
 
-    def __init__(
-        self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES
-    ) -> None:
+    def __init__(self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES) -> None:
         self.rank = rank
         self._keep, self._keep_bytes = keep, keep_bytes
         self._entries: deque[Entry] = deque()
@@ -243,9 +239,7 @@ class RankLog:
         }
         if any(s.start > wanted[s.name] for s in self._streams.values()):
             self._restart(wanted)
-        return {
-            s.name: _resume(s, wanted[s.name], backlog) for s in self._streams.values()
-        }
+        return {s.name: _resume(s, wanted[s.name], backlog) for s in self._streams.values()}
 
     def _restart(self, wanted: dict[str, int]) -> None:
         self.rewinds += 1
@@ -300,9 +294,7 @@ class RankLog:
 
     def _begin(self, stream: _Stream, data: bytes, at: float) -> None:
         if data:
-            stream.open = (
-                (stream.open + data)[:_RAW] if len(stream.open) < _RAW else stream.open
-            )
+            stream.open = (stream.open + data)[:_RAW] if len(stream.open) < _RAW else stream.open
             stream.open_at = at
 
     def _append(self, stream: _Stream, at: float, raw: bytes) -> None:

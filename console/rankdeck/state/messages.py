@@ -27,7 +27,5 @@ class Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         source = getattr(record, "source", record.name.rpartition(".")[2])
         text = record.getMessage().replace("\n", " · ")
-        self.records.append(
-            Record(record.created, record.levelname.lower(), source, text)
-        )
+        self.records.append(Record(record.created, record.levelname.lower(), source, text))
         self.total += 1

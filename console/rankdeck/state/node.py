@@ -22,9 +22,7 @@ EPOCH = 1e9
 
 CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
-_COUNTERS = frozenset(
-    name for name, metric in METRICS.items() if metric.kind == "counter"
-)
+_COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 _LINKS = ("rdma.up", "net.up")
 
 

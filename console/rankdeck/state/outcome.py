@@ -6,9 +6,7 @@ from rankdeck.model.ending import exit_status
 from rankdeck.model.job import FirstFailure, State
 
 
-def job_state(
-    ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool
-) -> State:
+def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
     """The state of a job whose nodes have all closed (`ended`) or not."""
     if ended:
         if failed:

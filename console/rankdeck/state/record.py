@@ -75,17 +75,11 @@ class Record:
     cluster: str
     ranks: dict[int, RankState] = field(default_factory=dict[int, RankState])
     nodes: dict[str, NodeRecord] = field(default_factory=dict[str, NodeRecord])
-    logs: dict[tuple[str, int], RankLog] = field(
-        default_factory=dict[tuple[str, int], RankLog]
-    )
-    looks: dict[int, deque[Activity]] = field(
-        default_factory=dict[int, deque[Activity]]
-    )
+    logs: dict[tuple[str, int], RankLog] = field(default_factory=dict[tuple[str, int], RankLog])
+    looks: dict[int, deque[Activity]] = field(default_factory=dict[int, deque[Activity]])
     """What each rank that runs did when looked at, the newest looks."""
     told: dict[int, Told] = field(default_factory=dict[int, Told])
-    launchers: dict[tuple[str, str], End] = field(
-        default_factory=dict[tuple[str, str], End]
-    )
+    launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
     """Launchers and daemons that failed, by node and name."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     troubles: list[str] = field(default_factory=list[str])
@@ -129,9 +123,7 @@ class Record:
             yield self.log("", rank)
             return
         for node in self.plan.nodes:
-            if (node.node, LAUNCHER) in self.logs or any(
-                p.rank is None for p in node.processes
-            ):
+            if (node.node, LAUNCHER) in self.logs or any(p.rank is None for p in node.processes):
                 yield self.log(node.node, LAUNCHER)
 
     def trouble(self, text: str) -> None:

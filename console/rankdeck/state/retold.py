@@ -26,9 +26,7 @@ class Retold:
             self._known[job.id, node.node] = seen.get(node.node, nothing)
             self._held.pop((job.id, node.node), None)
 
-    def due(
-        self, record: Record, node: NodeRecord, event: NodeEvent
-    ) -> Sequence[NodeEvent]:
+    def due(self, record: Record, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
         """The events to take in now: none while the node tells what is known."""
         seq = event.fields.get("seq")
         if not node.restored or not isinstance(seq, int):

@@ -60,7 +60,7 @@ class Chart:
 class Reading:
     """The newest numbers of one metric, per device."""
 
-    __slots__ = ("_before", "_chart", "_counts", "_seconds", "at", "names", "numbers", "patience")  # fmt: skip
+    __slots__ = ("_before", "_chart", "_counts", "_seconds", "at", "names", "numbers", "patience")
 
     def __init__(
         self, numbers: Mapping[str, Number], at: float, chart: Chart | None, *, counts: bool

@@ -62,7 +62,7 @@ class Store:
     def _afresh(self, why: str) -> sqlite3.Connection:
         try:
             aside = _set_aside(self._path)
-            log.warning("%s is not usable (%s); moved to %s", self._path, why, aside.name)  # fmt: skip
+            log.warning("%s is not usable (%s); moved to %s", self._path, why, aside.name)
             return self._writable()
         except (sqlite3.Error, OSError) as error:
             return self._readable(str(error))

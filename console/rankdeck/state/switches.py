@@ -40,9 +40,7 @@ def _unheard(switch: str, port: str, serves: str) -> SwitchPort:
 class Switches:
     """All ports that the cluster file names."""
 
-    def __init__(
-        self, cluster: Cluster, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self.troubles: dict[str, str] = {}
         """Switch -> why nothing comes from it, one sentence."""
         self._clock = clock
@@ -64,9 +62,7 @@ class Switches:
             return port
         return SwitchPort(port.switch, port.port, port.node, port.device)
 
-    def apply(
-        self, switch: str, port: str, up: bool | None, values: Mapping[str, int]
-    ) -> None:
+    def apply(self, switch: str, port: str, up: bool | None, values: Mapping[str, int]) -> None:
         """Take in what a switch told of a port: its state, or counters, or both."""
         old = self._ports.get((switch, port))
         if old is None:

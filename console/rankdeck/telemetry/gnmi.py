@@ -199,9 +199,7 @@ def _password(switch: Switch) -> str:
         return ""
     found = os.environ.get(switch.password_env)
     if found is None:
-        raise SwitchError(
-            f"the environment has no {switch.password_env}, which holds its password"
-        )
+        raise SwitchError(f"the environment has no {switch.password_env}, which holds its password")
     return found
 
 
@@ -211,9 +209,7 @@ def _certificates(switch: Switch) -> bytes | None:
     try:
         return read_regular(Path(switch.ca_file).expanduser())
     except OSError as error:
-        raise SwitchError(
-            f"cannot read {switch.ca_file}: {error.strerror or error}"
-        ) from error
+        raise SwitchError(f"cannot read {switch.ca_file}: {error.strerror or error}") from error
 
 
 def _why(error: Any) -> str:  # noqa: ANN401 - grpc has no types

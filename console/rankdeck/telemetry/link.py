@@ -84,9 +84,7 @@ class Intake:
                 self._fleet.uninstalled(node)
             return
         if not self._fleet.knows(node):
-            self._refuse(
-                "unknown nodes", f"node {node[:80]!r} is not in the cluster file"
-            )
+            self._refuse("unknown nodes", f"node {node[:80]!r} is not in the cluster file")
             return
         try:
             self._fleet.apply(node, decode(kind, payload))
@@ -310,9 +308,7 @@ def _address(broker: Broker) -> Address:
 
 def _tls(broker: Broker) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(
-            cadata=_ca(broker) if broker.ca_file else None
-        )
+        return ssl.create_default_context(cadata=_ca(broker) if broker.ca_file else None)
     except ssl.SSLError as error:
         raise BrokerError(
             f"cannot read the broker's certificates in {broker.ca_file}: {error}"

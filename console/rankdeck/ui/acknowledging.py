@@ -20,9 +20,7 @@ def ask(screen: DeckScreen) -> None:
     screen.say("how long, and why: 4h cable is ordered", "dim")
 
 
-def answer(
-    screen: DeckScreen, text: str, reasons: Sequence[tuple[str, str, str]]
-) -> None:
+def answer(screen: DeckScreen, text: str, reasons: Sequence[tuple[str, str, str]]) -> None:
     """Acknowledge these (node, check, device) as `4h cable is ordered` says."""
     span, _, why = text.strip().partition(" ")
     try:

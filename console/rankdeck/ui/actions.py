@@ -186,9 +186,7 @@ def key(action_id: str) -> str:
 def bindings(screen: str) -> list[Binding]:
     """Textual's bindings for one screen."""
     return [
-        Binding(
-            key, action.target, action.label, show=False, key_display=action.shown_key
-        )
+        Binding(key, action.target, action.label, show=False, key_display=action.shown_key)
         for action in for_screen(screen)
         for key in action.keys.split(",")
     ]

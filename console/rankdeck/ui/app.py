@@ -230,9 +230,7 @@ class RankdeckApp(FrameDiff):
     @property
     def deck_screen(self) -> DeckScreen | None:
         """The screen on top that is no question."""
-        return next(
-            (s for s in reversed(self.screen_stack) if isinstance(s, DeckScreen)), None
-        )
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, DeckScreen)), None)
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the last line."""
@@ -366,9 +364,7 @@ class RankdeckApp(FrameDiff):
         if isinstance(screen, DeckScreen):
             for action in actions.for_screen(screen.deck_name):
                 run = partial(screen.run_action, action.target)
-                yield SystemCommand(
-                    action.help, f"{action.label}: {action.shown_key}", run
-                )
+                yield SystemCommand(action.help, f"{action.label}: {action.shown_key}", run)
         for name in sorted(self.palettes):
             yield SystemCommand(
                 f"Theme {name}", "Change the colours", partial(self.choose_theme, name)

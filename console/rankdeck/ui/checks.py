@@ -44,9 +44,7 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
     if reason.acknowledged_until is not None:
         left = words.age(reason.acknowledged_until - time.time())
         said = cut(printable(reason.acknowledged_by), width - 34, glyphs.more)
-        lines.append(
-            [("           known  ", "dim"), (f"for {left} more, {said}", "accent")]
-        )
+        lines.append([("           known  ", "dim"), (f"for {left} more, {said}", "accent")])
     return lines
 
 

@@ -56,9 +56,7 @@ NUMBERS: tuple[NodeColumn, ...] = (
     NodeColumn("RDMA rx", 7, 5, "rdma.rx", _r("rdma.rx"), words.rate),
     NodeColumn("RDMA tx", 7, 5, "rdma.tx", _r("rdma.tx"), words.rate),
     NodeColumn("NET", 7, 4, "net.rx", readings.network, words.rate),
-    NodeColumn(
-        "LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: words.plain(value, 1)
-    ),
+    NodeColumn("LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: words.plain(value, 1)),
 )
 ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
 """Shown even where no node has them; a node without GPUs has the CPU's temperature."""

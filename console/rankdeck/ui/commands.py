@@ -72,6 +72,4 @@ def complete(text: str, choices: Callable[[str], Sequence[str]]) -> list[str]:
         before, space, argument = argument.rpartition(" ")
         name = f"{name} {before}" if space else name
     starting = [value for value in values if value.startswith(argument)]
-    return [
-        f"{name} {value}" for value in starting or [v for v in values if argument in v]
-    ]
+    return [f"{name} {value}" for value in starting or [v for v in values if argument in v]]

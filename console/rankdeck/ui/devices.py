@@ -43,11 +43,7 @@ def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
     """The worst reason about this device; `kind` is the word that its checks begin with."""
     of = (f"{kind}.", "link.")
     return next(
-        (
-            r
-            for r in node.health.reasons
-            if r.device == device and r.check.startswith(of)
-        ),
+        (r for r in node.health.reasons if r.device == device and r.check.startswith(of)),
         None,
     )
 
@@ -158,11 +154,11 @@ class GpuLayout:
 
 
 def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Runs:
-    used, there = node.value("gpu.mem_used", device), node.value("gpu.mem_total", device)  # fmt: skip
+    used, there = node.value("gpu.mem_used", device), node.value("gpu.mem_total", device)
     filled = used / there * 100 if used is not None and there else None
     memory = f"{words.size(used)}/{words.size(there)}" if used is not None else ""
     load = node.value("gpu.used", device)
-    mark = _mark(node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN)  # fmt: skip
+    mark = _mark(node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN)
     runs: list[Run] = [
         (f"   {mark.glyph} ", mark.role), (f"{fit(printable(device), layout.named, glyphs.more)} ", "text"),
         *bar(load, layout.wide, glyphs, high=200), number(words.percent(load), 5), (" ", "text"),
@@ -174,9 +170,7 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
     return [*runs, (f"  {cut(note, room, glyphs.more)}" if room > 4 else "", mark.role)]
 
 
-def _mark(
-    node: NodeState, device: str, kind: str, glyphs: Glyphs, otherwise: Level
-) -> Mark:
+def _mark(node: NodeState, device: str, kind: str, glyphs: Glyphs, otherwise: Level) -> Mark:
     reason = reason_for(node, device, kind)
     return glyphs.level(reason.level if reason else otherwise)
 
@@ -193,9 +187,7 @@ TROUBLES: tuple[tuple[str, str], ...] = (
 """Counters that are said where they are not zero."""
 
 
-def traffic(
-    node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs
-) -> list[Runs]:
+def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs) -> list[Runs]:
     """A line for each port: both ways, speed, and counters that should be zero."""
     devices = names(node, f"{prefix}.rx", f"{prefix}.up")
     if not devices:
@@ -214,15 +206,11 @@ def traffic(
         room = width - sum(len(piece) for piece, _ in runs) - 2
         said = cut(_troubles(node, prefix, device), room, glyphs.more)
         ill = reason_for(node, device, prefix) or not node.value(f"{prefix}.up", device)
-        lines.append(
-            [*runs, (f"  {said}" if room > 4 else "", "warn" if ill else "dim")]
-        )
+        lines.append([*runs, (f"  {said}" if room > 4 else "", "warn" if ill else "dim")])
     return [*title(node, text, prefix), *lines]
 
 
-def _link(
-    node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs
-) -> list[Run]:
+def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs) -> list[Run]:
     """Mark and name; an interface that nobody needs may be down."""
     up = node.value(f"{prefix}.up", device)
     level = Level.OK if up else Level.BAD if up is not None else Level.UNKNOWN

@@ -148,9 +148,7 @@ def _pieces(update: object) -> Iterator[Piece]:
             yield update.region.x, y, line
     elif isinstance(update, ChopsUpdate):
         for y, left, right in update.spans:
-            for end, (x, strip) in zip(
-                update.chop_ends[y], update.chops[y].items(), strict=False
-            ):
+            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
                 if strip is not None and x <= right and end > left:
                     yield x, y, strip
 
@@ -184,9 +182,7 @@ class FrameDiff(App[int]):
             else:
                 self.post_display_hook()
                 return
-        if renderable is not None and not isinstance(
-            renderable, (LayoutUpdate, ChopsUpdate)
-        ):
+        if renderable is not None and not isinstance(renderable, (LayoutUpdate, ChopsUpdate)):
             self._frame = None
         super()._display(screen, renderable)  # pyright: ignore[reportArgumentType, reportUnknownMemberType]
 
@@ -207,9 +203,7 @@ class FrameDiff(App[int]):
         ):
             self._frame = Frame(width, height)
         name = self.console.color_system
-        text = self._frame.update(
-            _pieces(update), COLOR_SYSTEMS[name] if name else None
-        )
+        text = self._frame.update(_pieces(update), COLOR_SYSTEMS[name] if name else None)
         cursor = self.screen.outer_size.clamp_offset(self.cursor_position)
         if not text and self._shown_cursor == tuple(cursor):
             return

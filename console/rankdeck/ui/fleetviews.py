@@ -89,9 +89,7 @@ class Views:
             raise ViewError(f"{where}: {error}") from error
 
     def _write(self, views: Mapping[str, FleetView]) -> None:
-        text = json.dumps(
-            {name: asdict(view) for name, view in views.items()}, indent=1
-        )
+        text = json.dumps({name: asdict(view) for name, view in views.items()}, indent=1)
         fresh = self._file.with_suffix(".new")
         try:
             private_folder(self._file.parent)

@@ -27,9 +27,7 @@ class Instant(Protocol):
 class Now:
     """The nodes as they are; `levels` are those judged last."""
 
-    def __init__(
-        self, nodes: Mapping[str, NodeState], levels: Mapping[str, Level]
-    ) -> None:
+    def __init__(self, nodes: Mapping[str, NodeState], levels: Mapping[str, Level]) -> None:
         self._nodes, self._levels = nodes, levels
 
     def level(self, name: str) -> Level:
@@ -48,9 +46,7 @@ class Now:
 class Then:
     """The nodes as they were in a picture, and what the journal had told by then."""
 
-    def __init__(
-        self, places: Mapping[str, int], frame: Frame, told: Iterable[Occurrence]
-    ) -> None:
+    def __init__(self, places: Mapping[str, int], frame: Frame, told: Iterable[Occurrence]) -> None:
         self.frame = frame
         self._places = places
         self._wrong = wrong_then(told, frame.at)
@@ -103,9 +99,7 @@ def wrong_then(told: Iterable[Occurrence], at: float) -> dict[str, list[Occurren
     return wrong
 
 
-def order(
-    titles: Iterable[str], instant: Instant, nodes: Mapping[str, NodeState]
-) -> Key:
+def order(titles: Iterable[str], instant: Instant, nodes: Mapping[str, NodeState]) -> Key:
     """The key by which names are sorted: by the first title, then the next, last by name."""
     keys = [_order(title, instant, nodes) for title in titles]
     return lambda name: (*(key(name) for key in keys), name)

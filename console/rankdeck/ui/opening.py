@@ -101,9 +101,7 @@ class Opening:
     def hold(self, job_id: str) -> None:
         del job_id
 
-    def watch(
-        self, job_id: str, ranks: Iterable[int], backlog: int | None = None
-    ) -> None:
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = None) -> None:
         del job_id, ranks, backlog
 
     def output(self, job_id: str, rank: int) -> OutputPort:

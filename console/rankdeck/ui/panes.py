@@ -28,11 +28,7 @@ def grid(count: int, width: int, height: int) -> tuple[int, int]:
         w, h = width // columns, height // rows
         waste = columns * rows - count
         tight = w < LEAST_WIDTH or h < LEAST_HEIGHT
-        score = (
-            (0.0 if not tight else -10.0)
-            + min(w / 76, 1.2) * min(h / 8, 1.6)
-            - 0.15 * waste
-        )
+        score = (0.0 if not tight else -10.0) + min(w / 76, 1.2) * min(h / 8, 1.6) - 0.15 * waste
         if score > best_score:
             best, best_score = (columns, rows), score
     return best

@@ -36,9 +36,7 @@ def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
     ]
 
 
-def page(
-    fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs
-) -> list[Runs]:
+def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
     """The lines of the node's page at an instant of the past."""
     frame = fleet.past.frame(moment)
     lines: list[Runs] = [banner(moment, fleet.wall(), glyphs), []]
@@ -61,9 +59,7 @@ def page(
     ]
 
 
-def _numbers(
-    fleet: Fleet, frame: Frame, place: int, width: int, glyphs: Glyphs
-) -> list[Runs]:
+def _numbers(fleet: Fleet, frame: Frame, place: int, width: int, glyphs: Glyphs) -> list[Runs]:
     wide = max(min(width - 26, 120), 10)
     lines: list[Runs] = []
     for metric in SUMMARY:
@@ -83,9 +79,7 @@ def _numbers(
     return lines
 
 
-def _before(
-    fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs
-) -> list[Runs]:
+def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
     """What had happened by then, newest first."""
     lines: list[Runs] = [[], [(" Until then", "title"), ("  newest first", "dim")]]
     for one in reversed(fleet.journal.newest):

@@ -35,9 +35,7 @@ class OutputPort(Protocol):
         """Whole lines from about that offset on."""
         ...
 
-    def find(
-        self, place: LogPlace, text: str, *, back: bool
-    ) -> AsyncGenerator[FoundLine]:
+    def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         """The next line with `text`, or the one before: how far that is, until all is counted."""
         ...
 
@@ -107,9 +105,7 @@ class SessionPort(Protocol):
         """Stop the countdown to a gang abort."""
         ...
 
-    def watch(
-        self, job_id: str, ranks: Iterable[int], backlog: int | None = ...
-    ) -> None:
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
         """From now on fetch the full text of these ranks, and so many bytes of what came before."""
         ...
 

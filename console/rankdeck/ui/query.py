@@ -159,9 +159,7 @@ def _condition(found: "re.Match[str]", column: int) -> Query:
         raise QueryError(f"{name} takes = or !=", column + found.start(2))
     if name == "state" and value.lower() not in STATES:
         known = ", ".join(STATES)
-        raise QueryError(
-            f"no state `{value}`; there are {known}", column + found.start(3)
-        )
+        raise QueryError(f"no state `{value}`; there are {known}", column + found.start(3))
     inner = _named(name, value, column + found.start(3))
     if sign != "!=":
         return inner
@@ -186,9 +184,7 @@ def _metric(found: "re.Match[str]", column: int) -> Query:
     try:
         limit = float(value.rstrip("%"))
     except ValueError:
-        raise QueryError(
-            f"`{value}` is not a number", column + found.start(3)
-        ) from None
+        raise QueryError(f"`{value}` is not a number", column + found.start(3)) from None
     compare = OPERATORS[sign]
 
     def judge(subject: Subject) -> bool:

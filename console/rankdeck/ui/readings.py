@@ -11,9 +11,7 @@ from rankdeck.ui.query import Subject
 
 def number(node: NodeState, metric: str) -> float | None:
     """One number for a metric: the largest over its devices; None where nothing is known."""
-    return words.highest(
-        [node.value(metric, device) for device in node.devices(metric)]
-    )
+    return words.highest([node.value(metric, device) for device in node.devices(metric)])
 
 
 def mean(node: NodeState, metric: str) -> float | None:
@@ -33,12 +31,8 @@ def network(node: NodeState) -> float | None:
 
 def gpu_memory(node: NodeState) -> float | None:
     """Percent of the memory of all GPUs in use."""
-    used = words.total(
-        [node.value("gpu.mem_used", d) for d in node.devices("gpu.mem_used")]
-    )
-    there = words.total(
-        [node.value("gpu.mem_total", d) for d in node.devices("gpu.mem_total")]
-    )
+    used = words.total([node.value("gpu.mem_used", d) for d in node.devices("gpu.mem_used")])
+    there = words.total([node.value("gpu.mem_total", d) for d in node.devices("gpu.mem_total")])
     return used / there * 100 if used is not None and there else None
 
 
@@ -91,9 +85,7 @@ def worst_first(node: NodeState) -> tuple[int, str]:
 
 def is_simulated(node: NodeState, metric: str) -> bool:
     """True where the numbers of this metric are made up."""
-    return any(
-        metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated
-    )
+    return any(metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated)
 
 
 def since(at: float) -> float:

@@ -29,8 +29,6 @@ class UiSettings:
     """Draw with ASCII only."""
     diff: bool = True
     """Send only the cells that changed to the terminal."""
-    theme_folders: tuple[Path, ...] = field(
-        default_factory=lambda: (user_theme_folder(),)
-    )
+    theme_folders: tuple[Path, ...] = field(default_factory=lambda: (user_theme_folder(),))
     views_file: Path = field(default_factory=lambda: config_folder() / "views.json")
     """The saved views of the fleet."""

@@ -84,9 +84,7 @@ class TerminalDriver(LinuxDriver):
             for number in SIGNALS:
                 self._loop.add_signal_handler(number, self._signalled, number)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            self._watch = threading.Thread(
-                target=self._look, name="terminal", daemon=True
-            )
+            self._watch = threading.Thread(target=self._look, name="terminal", daemon=True)
             self._watch.start()
         super().start_application_mode()
 

@@ -193,9 +193,7 @@ def exact(colour: Color) -> Color:
     return colour if number is None else Color.from_ansi(number)
 
 
-_NUMBERS = {
-    Color.from_ansi(number).get_truecolor().hex: number for number in range(255, 15, -1)
-}
+_NUMBERS = {Color.from_ansi(number).get_truecolor().hex: number for number in range(255, 15, -1)}
 
 
 def _style(path: Path, role: str, text: object) -> Style:
@@ -208,7 +206,4 @@ def _style(path: Path, role: str, text: object) -> Style:
 
 def colourless(environment: Mapping[str, str]) -> bool:
     """True where the user or the terminal wants no colour."""
-    return (
-        bool(environment.get("NO_COLOR"))
-        or environment.get("TERM", "") in COLOURLESS_TERMINALS
-    )
+    return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS

@@ -36,9 +36,7 @@ def choices(deck: "RankdeckApp", argument: str) -> list[str]:
     if argument == "FILE":
         return [str(path) for path in session.job_files()]
     if argument in ("ID", "JOB"):
-        return [
-            j.id for j in session.jobs.all() if argument == "ID" or not j.state.final
-        ]
+        return [j.id for j in session.jobs.all() if argument == "ID" or not j.state.final]
     return []
 
 
@@ -103,8 +101,7 @@ def _sort(deck: "RankdeckApp", text: str) -> None:
     screen = _fleet(deck)
     named = [columns.SORTED.get(word.upper(), word) for word in text.split()]
     titles = tuple(
-        word if word in columns.SORTS else fleetviews.column(word).title
-        for word in named
+        word if word in columns.SORTS else fleetviews.column(word).title for word in named
     )
     screen.look(replace(screen.view, sort=titles or ("STATE",)))
 

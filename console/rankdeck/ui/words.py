@@ -68,21 +68,13 @@ def lasted(seconds: float) -> str:
     """`1:02:03` or `2:03`."""
     whole = max(int(seconds), 0)
     hours, minutes = whole // 3600, whole // 60 % 60
-    return (
-        f"{hours}:{minutes:02}:{whole % 60:02}"
-        if hours
-        else f"{minutes}:{whole % 60:02}"
-    )
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def clock(at: float, *, millis: bool = False) -> str:
     """Time of day, here."""
     moment = datetime.fromtimestamp(at)
-    return (
-        f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}"
-        if millis
-        else f"{moment:%H:%M:%S}"
-    )
+    return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}" if millis else f"{moment:%H:%M:%S}"
 
 
 def day(at: float) -> str:
@@ -111,11 +103,7 @@ def ending(code: int | None, number: int | None) -> str:
         return signal_name(number)
     if code is None:
         return ""
-    return (
-        f"exit {code} ({signal_name(code - 128)})"
-        if 128 < code < 160
-        else f"exit {code}"
-    )
+    return f"exit {code} ({signal_name(code - 128)})" if 128 < code < 160 else f"exit {code}"
 
 
 def mean(values: Sequence[float | None]) -> float | None:

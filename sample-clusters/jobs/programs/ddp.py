@@ -17,11 +17,7 @@ def main() -> None:
     options = parser.parse_args()
     gpu = torch.cuda.is_available()
     local = int(os.environ["LOCAL_RANK"])
-    device = (
-        torch.device("cuda", local % torch.cuda.device_count())
-        if gpu
-        else torch.device("cpu")
-    )
+    device = torch.device("cuda", local % torch.cuda.device_count()) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpu else "gloo")

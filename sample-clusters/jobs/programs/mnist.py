@@ -37,9 +37,7 @@ def main() -> None:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     images, labels = pictures(options.data)
-    data = tf.data.Dataset.from_tensor_slices(
-        (images.astype("float32"), labels.astype("int64"))
-    )
+    data = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels.astype("int64")))
     data = data.shuffle(6000, seed=0).batch(options.batch * len(workers)).repeat()
     with strategy.scope():
         model = tf.keras.Sequential([

@@ -64,9 +64,7 @@ class Block:
     def pass_on(self, axis, send, to, put, source):
         outgoing = array("d", [self.old[at] for at in self.layer(axis, send)])
         incoming = array("d", bytes(8 * len(outgoing)))
-        self.cart.Sendrecv(
-            [outgoing, MPI.DOUBLE], to, 0, [incoming, MPI.DOUBLE], source, 0
-        )
+        self.cart.Sendrecv([outgoing, MPI.DOUBLE], to, 0, [incoming, MPI.DOUBLE], source, 0)
         if source != MPI.PROC_NULL:
             for at, value in zip(self.layer(axis, put), incoming):  # noqa: B905
                 self.old[at] = value
@@ -117,13 +115,9 @@ def main():
     say(f" mimax = {points[0]} mjmax = {points[1]} mkmax = {points[2]}")
     say("Parallel version array size")
     block = Block(cart, points)
-    say(
-        f" mimax = {block.shape[0] + 2} mjmax = {block.shape[1] + 2} mkmax = {block.shape[2] + 2}"
-    )
+    say(f" mimax = {block.shape[0] + 2} mjmax = {block.shape[1] + 2} mkmax = {block.shape[2] + 2}")
     say(f" imax = {block.shape[0]} jmax = {block.shape[1]} kmax = {block.shape[2]}")
-    say(
-        f" I-decomp = {cart.dims[0]} J-decomp = {cart.dims[1]} K-decomp = {cart.dims[2]}"
-    )
+    say(f" I-decomp = {cart.dims[0]} J-decomp = {cart.dims[1]} K-decomp = {cart.dims[2]}")
     if not chief:
         print(
             f"rank {cart.Get_rank()} at {cart.coords} has {block.shape} points",
@@ -146,9 +140,7 @@ def main():
         part = min(steps - done, max(1, steps // 10))
         seconds, gosa = run(block, part)
         total, done = total + seconds, done + part
-        say(
-            f"  {done:6d} of {steps}  {flops * part / seconds / 1e6:10.3f} MFLOPS  Gosa {gosa:.6e}"
-        )
+        say(f"  {done:6d} of {steps}  {flops * part / seconds / 1e6:10.3f} MFLOPS  Gosa {gosa:.6e}")
     say(f"cpu : {total:f} sec.")
     say(f"Loop executed for {steps} times")
     say(f"Gosa : {gosa:.6e}")

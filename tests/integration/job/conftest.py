@@ -57,13 +57,9 @@ class Node:
             *words,
         ]
         pipe = subprocess.PIPE
-        return subprocess.Popen(
-            command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
-        )
+        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
 
-    def job(
-        self, *words: str, stdin: Any = None, limit: float = 40.0
-    ) -> tuple[int, bytes, bytes]:
+    def job(self, *words: str, stdin: Any = None, limit: float = 40.0) -> tuple[int, bytes, bytes]:
         process = self.popen(*words)
         data = stdin if isinstance(stdin, bytes) else json.dumps(stdin).encode()
         out, err = process.communicate(data, timeout=limit)
@@ -90,9 +86,7 @@ class Node:
 
     def events(self, job: str, kind: str = "") -> list[dict[str, Any]]:
         lines = (self.folder(job) / "events").read_text().splitlines()
-        return [
-            event for event in map(json.loads, lines) if kind in ("", event["kind"])
-        ]
+        return [event for event in map(json.loads, lines) if kind in ("", event["kind"])]
 
     def closed(self, job: str, limit: float = 20.0) -> list[dict[str, Any]]:
         until(lambda: self.events(job, "closed"), limit)
@@ -184,9 +178,7 @@ def two_nodes(tmp_path: Path) -> Iterator[list[Node]]:
         assert init.stdout
         assert init.stdout.readline() == b"up\n"
         inits.append(init)
-        children = (
-            Path(f"/proc/{init.pid}/task/{init.pid}/children").read_text().split()
-        )
+        children = Path(f"/proc/{init.pid}/task/{init.pid}/children").read_text().split()
         prefix = ("nsenter", "-t", children[0], "-u", "-m", "-p")
         nodes.append(Node(name, private / "state", prefix))
     yield nodes

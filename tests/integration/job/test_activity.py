@@ -53,9 +53,7 @@ def test_what_each_rank_does_is_told_apart(node, job):
     assert found[1][-1][4] is None
 
 
-def test_a_follower_tells_the_looks_of_the_last_minute_before_it_has_caught_up(
-    node, job
-):
+def test_a_follower_tells_the_looks_of_the_last_minute_before_it_has_caught_up(node, job):
     node.run(job, [0], [rank("sleep 60", 0)])
     until(lambda: len(looks(node, job).get(0, ())) >= 2)
     follower = node.popen("follow", job, node.name)

@@ -33,9 +33,7 @@ def only(events, kind):
     return event
 
 
-def test_a_rank_that_failed_tells_its_exception_and_one_that_did_not_tells_nothing(
-    node, job
-):
+def test_a_rank_that_failed_tells_its_exception_and_one_that_did_not_tells_nothing(node, job):
     program = "print('step 1', flush=True); raise ValueError('bad shape (3, 4)')"
     ranks = [rank(0, PYTHON, "-c", program), rank(1, "sh", "-c", "echo fine")]
     node.run(job, [0, 1], ranks)
@@ -123,7 +121,7 @@ sys.exit("a worker was killed")
 def small_group():
     """A control group that may hold 24 MiB."""
     name = f"rankdeck-test-{uuid.uuid4().hex[:8]}"
-    limits = {"memory.events": "memory.max", "memory.oom_control": "memory.limit_in_bytes"}  # fmt: skip
+    limits = {"memory.events": "memory.max", "memory.oom_control": "memory.limit_in_bytes"}
     for file in memory_files(None):
         if not file.exists():
             continue

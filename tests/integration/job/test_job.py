@@ -115,20 +115,14 @@ def test_the_run_folder_is_put_in_for_its_token(node, job):
     ]
     argv = ["${RANKDECK_RUN}/bin/p"]
     env = {"WHERE": "${RANKDECK_RUN}/x"}
-    node.run(
-        job, [0], [{"name": "r", "argv": argv, "env": env, "rank": 0}], files=files
-    )
+    node.run(job, [0], [{"name": "r", "argv": argv, "env": env, "rank": 0}], files=files)
     node.closed(job)
     assert node.log(job, 0).decode() == f"{node.folder(job)} {node.folder(job)}/x\n"
 
 
 def test_a_signal_is_told_from_an_exit_code(node, job):
     node.run(job, [0, 1], [_rank("kill -SEGV $$"), _rank("exit 7", 1)])
-    exits = {
-        e["rank"]: (e["code"], e["signal"])
-        for e in node.closed(job)
-        if e["kind"] == "exited"
-    }
+    exits = {e["rank"]: (e["code"], e["signal"]) for e in node.closed(job) if e["kind"] == "exited"}
     assert exits == {0: (None, 11), 1: (7, None)}
 
 
@@ -181,11 +175,7 @@ def test_a_killed_follower_resumes_without_a_byte_lost_or_doubled(node, job):
     node.run(
         job,
         [0],
-        [
-            _rank(
-                "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; sleep 1"
-            )
-        ],
+        [_rank("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; sleep 1")],
     )
     first = _following(node, job, {"0": {"out": 0}})
     got = b""
@@ -214,9 +204,7 @@ def test_a_closed_job_can_still_be_read_to_its_end(node, job):
     node.run(job, [0], [_rank("echo out; echo err >&2")])
     node.closed(job)
     process = _following(node, job, {"0": {"out": 0, "err": 0}})
-    got = {
-        row["s"]: data for row, data in _frames(process.stdout) if row["kind"] == "data"
-    }
+    got = {row["s"]: data for row, data in _frames(process.stdout) if row["kind"] == "data"}
     process.communicate()
     assert got == {"out": b"out\n", "err": b"err\n"}
 
@@ -225,9 +213,7 @@ def test_ranks_not_watched_send_their_last_line_without_control_characters(node,
     node.run(job, [0], [_rank(r"printf 'one\n\033[31mtwo\007\n'; sleep 1")])
     process = node.popen("follow", job, node.name)
     tail = next(
-        row
-        for row, _ in _frames(process.stdout)
-        if row["kind"] == "tail" and row["r"] == 0
+        row for row, _ in _frames(process.stdout) if row["kind"] == "tail" and row["r"] == 0
     )
     process.communicate()
     assert (tail["lines"], tail["o"]) == (2, 14)
@@ -252,9 +238,7 @@ def test_a_job_that_is_not_here_is_one_sentence(node):
 
 
 def test_a_supervisor_that_was_killed_is_told_once_and_cancel_still_cleans(node, job):
-    pid = node.run(job, [0], [_rank("trap '' TERM HUP; while :; do sleep 0.2; done")])[
-        "pid"
-    ]
+    pid = node.run(job, [0], [_rank("trap '' TERM HUP; while :; do sleep 0.2; done")])["pid"]
     until(lambda: node.events(job, "started"))
     rank = node.events(job, "started")[0]["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -332,9 +316,9 @@ def test_a_daemon_in_the_background_keeps_the_node_open_until_it_ends(node, job)
     node.run(job, [0], [])
     daemon = f"RANK=0; export RANK; setsid sh -c 'sleep 1; {node.folder(job)}/rank-shim echo hello' & exit 0"
     command = mpi_daemon(node.state, daemon)
-    assert json.loads(
-        node.job("spawn", job, "n1", stdin={"id": "d1", "command": command})[1]
-    ) == {"ok": True}
+    assert json.loads(node.job("spawn", job, "n1", stdin={"id": "d1", "command": command})[1]) == {
+        "ok": True
+    }
     kinds = [e["kind"] for e in node.closed(job)]
     assert kinds.index("exited") < kinds.index("closed")
     assert node.log(job, 0) == b"hello\n"

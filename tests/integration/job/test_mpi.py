@@ -62,32 +62,21 @@ def _begin(nodes, console, mpirun, program):
     return job, console(first, {"n2": second}, job)
 
 
-def test_a_job_runs_on_both_nodes_and_every_rank_leaves_its_record(
-    two_nodes, console, mpirun
-):
+def test_a_job_runs_on_both_nodes_and_every_rank_leaves_its_record(two_nodes, console, mpirun):
     script = "hostname; echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $RANKDECK_NODE; exit 0"
     job, asked = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
     first, second = two_nodes
     events = first.closed(job, 60)
-    assert [e["code"] for e in events if e["kind"] == "ended"] == [0], first.log(
-        job, -1, "err"
-    )
+    assert [e["code"] for e in events if e["kind"] == "ended"] == [0], first.log(job, -1, "err")
     assert [spawn["host"] for spawn in asked.spawned] == ["n2"]
     second.closed(job, 30)
     for rank in range(4):
         node = two_nodes[rank // 2]
-        assert (
-            node.log(job, rank)
-            == f"{node.name}\nrank {rank} of 4 on {node.name}\n".encode()
-        )
-        assert [e["code"] for e in node.events(job, "exited") if e["rank"] == rank] == [
-            0
-        ]
+        assert node.log(job, rank) == f"{node.name}\nrank {rank} of 4 on {node.name}\n".encode()
+        assert [e["code"] for e in node.events(job, "exited") if e["rank"] == rank] == [0]
 
 
-def test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel(
-    two_nodes, console, mpirun
-):
+def test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel(two_nodes, console, mpirun):
     script = "trap '' TERM; echo up; while :; do sleep 1; done"
     job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
 
@@ -114,9 +103,7 @@ def parent(node, pid):
     return int(subprocess.run(look, capture_output=True, text=True, check=True).stdout)
 
 
-def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(
-    two_nodes, console, mpirun
-):
+def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(two_nodes, console, mpirun):
     script = "echo up; while :; do sleep 1; done"
     job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
     second = two_nodes[1]
@@ -134,9 +121,7 @@ def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(
     assert launcher["signal"] is None
 
 
-def test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends(
-    two_nodes, console, mpirun
-):
+def test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends(two_nodes, console, mpirun):
     script = "echo up; [ $OMPI_COMM_WORLD_RANK != 3 ] || { sleep 1; echo broken >&2; exit 5; }; sleep 600"
     job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
     ends = {}

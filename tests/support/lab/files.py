@@ -39,9 +39,7 @@ def lay(folder: Path, nodes: Mapping[str, str]) -> None:
         "hosts": "".join(f"{address} {name}\n" for name, address in hosts.items()),
         "passwd": _passwd(),
         "group": f"root:x:0:\nlab:x:{gid()}:\n",
-        "known_hosts": "".join(
-            f"{name},{at} {host_key}\n" for name, at in nodes.items()
-        ),
+        "known_hosts": "".join(f"{name},{at} {host_key}\n" for name, at in nodes.items()),
         "sshd_config": _SSHD,
         "ssh_config": _ssh_config(folder),
     }.items():

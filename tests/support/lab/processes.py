@@ -42,7 +42,5 @@ def marked(first: int, marker: bytes) -> list[int]:
     return [
         pid
         for pid in descendants(first)
-        if pid != first
-        and exists(pid)
-        and marker in read(pid, "environ") + read(pid, "cmdline")
+        if pid != first and exists(pid) and marker in read(pid, "environ") + read(pid, "cmdline")
     ]

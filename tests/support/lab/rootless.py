@@ -40,11 +40,7 @@ def missing() -> str:
         timeout=10,
         check=False,
     )
-    return (
-        f"the lab needs user namespaces: {attempt.stderr.strip()}"
-        if attempt.returncode
-        else ""
-    )
+    return f"the lab needs user namespaces: {attempt.stderr.strip()}" if attempt.returncode else ""
 
 
 class Lab:
@@ -105,11 +101,7 @@ class Lab:
         self._process.kill()
         self._process.wait(10)
         deadline = time.monotonic() + 10
-        while (
-            self._pid
-            and Path(f"/proc/{self._pid}").exists()
-            and time.monotonic() < deadline
-        ):
+        while self._pid and Path(f"/proc/{self._pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def _wait(self, true_at_last: Callable[[], bool]) -> None:
@@ -128,9 +120,7 @@ class Lab:
         """What the head and the nodes' sshd wrote."""
         names = ("head.log", *(f"{node}/log" for node in self.nodes))
         found = [self.folder / name for name in names if (self.folder / name).exists()]
-        return "\n".join(
-            f"== {file.name}\n{file.read_text(errors='replace')}" for file in found
-        )
+        return "\n".join(f"== {file.name}\n{file.read_text(errors='replace')}" for file in found)
 
     # ---- use --------------------------------------------------------------------------
 
@@ -169,17 +159,11 @@ class Lab:
             **{"capture_output": True, **options},
         )
 
-    def ssh(
-        self, node: str, command: str, limit: float = 30
-    ) -> subprocess.CompletedProcess[str]:
+    def ssh(self, node: str, command: str, limit: float = 30) -> subprocess.CompletedProcess[str]:
         """Run a shell command on a node by OpenSSH."""
-        return self.enter(
-            ["ssh", "-F", str(self.ssh_config), node, command], limit=limit
-        )
+        return self.enter(["ssh", "-F", str(self.ssh_config), node, command], limit=limit)
 
-    def rankdeck(
-        self, *args: str, limit: float = 60
-    ) -> subprocess.CompletedProcess[str]:
+    def rankdeck(self, *args: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
         """Run our own command line on the head: `lab.rankdeck("-c", str(file), "status")`."""
         return self.enter([sys.executable, "-m", "rankdeck", *args], limit=limit)
 
@@ -303,6 +287,4 @@ def _under_tmp(folder: Path) -> list[str]:
         Path(sys.base_prefix).resolve(),
     }
     there = {path for path in wanted if path.is_relative_to(tmp)}
-    return [
-        str(path.relative_to(tmp)) for path in there if not there & set(path.parents)
-    ]
+    return [str(path.relative_to(tmp)) for path in there if not there & set(path.parents)]

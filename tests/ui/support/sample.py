@@ -19,9 +19,7 @@ INVENTORY = {
 class Simulation:
     """Numbers of many nodes, a step at a time."""
 
-    def __init__(
-        self, stage: Stage, *, simulated: tuple[str, ...] = ("gpu", "rdma")
-    ) -> None:
+    def __init__(self, stage: Stage, *, simulated: tuple[str, ...] = ("gpu", "rdma")) -> None:
         self.stage = stage
         self._random = random.Random(7)
         self._seq = 0
@@ -48,9 +46,7 @@ class Simulation:
             first = stage.cluster.nodes[0].name
             stage.fleet.apply(
                 first,
-                Event(
-                    self._at, "info", "kernel.xid", "Xid 63, memory row remapped", "0"
-                ),
+                Event(self._at, "info", "kernel.xid", "Xid 63, memory row remapped", "0"),
             )
 
     def step(self, part: int = 0, parts: int = 1) -> None:
@@ -71,10 +67,7 @@ class Simulation:
         busy = max(0.0, min(100.0, wave + self._random.uniform(-4, 4)))
         hot = name in self._hot
         sent = self._counters[name] = self._counters.get(name, 0.0) + busy * 2.1e8
-        gpus = {
-            str(i): max(0.0, min(100.0, busy + self._random.uniform(-9, 9)))
-            for i in range(4)
-        }
+        gpus = {str(i): max(0.0, min(100.0, busy + self._random.uniform(-9, 9))) for i in range(4)}
         return {
             "cpu.used": {"": busy}, "cpu.load1": {"": busy / 6}, "cpu.cores": {"": 16}, "cpu.temp": {"": 40 + busy / 4},
             "cpu.core_used": {str(i): max(0.0, min(100.0, busy + self._random.uniform(-30, 30))) for i in range(16)},
@@ -90,9 +83,7 @@ class Simulation:
         }  # fmt: skip
 
 
-def fleet(
-    count: int, steps: int = 4, cluster: Cluster | None = None
-) -> tuple[Stage, Simulation]:
+def fleet(count: int, steps: int = 4, cluster: Cluster | None = None) -> tuple[Stage, Simulation]:
     """A stage with that many nodes, some seconds on."""
     stage = Stage(cluster or cluster_of(count))
     simulation = Simulation(stage)

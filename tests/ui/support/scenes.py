@@ -25,9 +25,7 @@ def training(nodes: int = 4, per_node: int = 4, steps: int = 30) -> Stage:
 
 
 def _line(step: int) -> str:
-    return (
-        f"step {step * 10:5}/1000  loss {2.9 / (1 + step / 20):.4f}  11800 tok/s  ok\n"
-    )
+    return f"step {step * 10:5}/1000  loss {2.9 / (1 + step / 20):.4f}  11800 tok/s  ok\n"
 
 
 def failing(bad: int = 5) -> Stage:
@@ -38,9 +36,7 @@ def failing(bad: int = 5) -> Stage:
     stage.tell(JOB, _node(bad), "exited", begun + 70.2, rank=bad, code=1, signal=None)
     for rank in range(16):
         if rank != bad and rank % 4 != 3:
-            stage.tell(
-                JOB, _node(rank), "exited", begun + 73, rank=rank, code=None, signal=15
-            )
+            stage.tell(JOB, _node(rank), "exited", begun + 73, rank=rank, code=None, signal=15)
     return stage
 
 
@@ -54,9 +50,7 @@ def hanging(bad: int = 6, nodes: int = 4, per_node: int = 4) -> Stage:
         stage.write(JOB, rank, _line(31) + _line(32), at=begun + 82)
     text = f"rank {bad} is silent for 20 s; the {count - 1} others go on"
     hint = Explained("one rank stands still", "look where it is, then at its node")
-    stall = Stall(
-        kind="rank", ranks=(bad,), since=begun + 62, text=text, explained=(hint,)
-    )
+    stall = Stall(kind="rank", ranks=(bad,), since=begun + 62, text=text, explained=(hint,))
     stage.jobs.set_stalled(JOB, (stall,))
     stage.looks = [_look(rank, stuck=rank == bad) for rank in range(count)]
     return stage

@@ -38,8 +38,7 @@ def cluster_of(count: int, name: str = "lab") -> Cluster:
     return Cluster(
         name=name,
         nodes=tuple(
-            Node(name=f"node{i:0{digits}}", slots=8, gpus=4, rdma=2)
-            for i in range(1, count + 1)
+            Node(name=f"node{i:0{digits}}", slots=8, gpus=4, rdma=2) for i in range(1, count + 1)
         ),
     )
 
@@ -117,9 +116,7 @@ class Stage:
                     )
                 ]
             )
-        return JobSpec(
-            name=path.stem, launch=Launch.PLAIN, command=("true",), file=str(path)
-        )
+        return JobSpec(name=path.stem, launch=Launch.PLAIN, command=("true",), file=str(path))
 
     def plan(self, spec: JobSpec) -> Plan:
         if spec.name == "impossible":
@@ -164,9 +161,7 @@ class Stage:
         self.replayed.append((job_id, speed))
         return job_id
 
-    async def preflight(
-        self, spec: JobSpec, tell=lambda _: None
-    ) -> tuple[Finding, ...]:
+    async def preflight(self, spec: JobSpec, tell=lambda _: None) -> tuple[Finding, ...]:
         for one in self.findings:
             tell(one)
         return tuple(self.findings)
@@ -179,9 +174,7 @@ class Stage:
         self.held.append(job_id)
         self.jobs.set_countdown(job_id, None)
 
-    def watch(
-        self, job_id: str, ranks: Iterable[int], backlog: int | None = None
-    ) -> None:
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = None) -> None:
         del backlog
         self.watched.append((job_id, tuple(ranks)))
 
@@ -219,9 +212,7 @@ class Stage:
         """An event of a node's supervisor."""
         seq = self._seq.get((job_id, node), -1) + 1
         self._seq[job_id, node] = seq
-        self.jobs.apply(
-            NodeEvent(job_id, node, kind, at or time.time(), {"seq": seq, **fields})
-        )
+        self.jobs.apply(NodeEvent(job_id, node, kind, at or time.time(), {"seq": seq, **fields}))
 
     def write(
         self,
@@ -258,16 +249,12 @@ class OnNode:
     async def read(self, place: LogPlace, size: int) -> LogPart:
         pieces, end = read(self._path, place.offset, size)
         chunks = [
-            Chunk(
-                self._job, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data
-            )
+            Chunk(self._job, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data)
             for p in pieces
         ]
         return LogPart(place.stream, tuple(chunks), end)
 
-    async def find(
-        self, place: LogPlace, text: str, *, back: bool
-    ) -> AsyncGenerator[FoundLine]:
+    async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
         for one in Search(self._path, text).steps(place.offset, back):
             if one is not None:
                 share = one.counted / max(one.end, 1)

@@ -26,9 +26,7 @@ def oldest() -> str:
     for candidate in filter(None, candidates):
         # A shim of pyenv may stand for a version that is not chosen.
         if (
-            subprocess.run(
-                [candidate, "--version"], capture_output=True, check=False
-            ).returncode
+            subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode
             == 0
         ):
             return candidate
@@ -59,9 +57,7 @@ def test_the_same_sources_give_the_same_bytes_in_another_process():
 def test_the_bundle_holds_the_agent_paho_and_no_console(agent):
     names = zipfile.ZipFile(agent).namelist()
 
-    assert {"__main__.py", "rankdeck_agent/wire.py", "paho/mqtt/client.py"} <= set(
-        names
-    )
+    assert {"__main__.py", "rankdeck_agent/wire.py", "paho/mqtt/client.py"} <= set(names)
     assert not [n for n in names if n.startswith("rankdeck/")]
 
 
@@ -114,11 +110,7 @@ def test_what_cannot_be_used_is_one_sentence_and_status_2(agent, argv, stdin, wo
 
 
 def test_a_python_that_is_too_old_is_told_so():
-    text = (
-        zipfile.ZipFile(__import__("io").BytesIO(bundle().data))
-        .read("__main__.py")
-        .decode()
-    )
+    text = zipfile.ZipFile(__import__("io").BytesIO(bundle().data)).read("__main__.py").decode()
     head = text.partition("from rankdeck_agent")[0].replace("(3, 9)", "(99, 0)")
 
     done = run(sys.executable, "-c", head)

@@ -96,9 +96,7 @@ def test_a_file_that_was_just_written_is_not_trusted(image: Path, reads) -> None
     assert len(reads) == 2
 
 
-def test_a_file_with_an_old_time_that_was_just_written_is_not_trusted(
-    image: Path, reads
-) -> None:
+def test_a_file_with_an_old_time_that_was_just_written_is_not_trusted(image: Path, reads) -> None:
     os.utime(image, (1, 1))
 
     file_digest(image)
@@ -144,13 +142,9 @@ def test_a_file_of_a_server_is_trusted_only_when_no_clock_can_be_so_wrong(
 
 def filesystem_of(path: Path) -> str:
     """The type of the deepest mount above."""
-    rows = [
-        line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()
-    ]
+    rows = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     above = [
-        (len(at), kind)
-        for _, at, kind, *_ in rows
-        if f"{path}/".startswith(f"{at.rstrip('/')}/")
+        (len(at), kind) for _, at, kind, *_ in rows if f"{path}/".startswith(f"{at.rstrip('/')}/")
     ]
     return max(above)[1]
 
@@ -190,9 +184,7 @@ def test_what_changes_while_it_is_read_has_no_digest(
         '{"%s": [null, null, null, null, null, null, "0000"]}',
     ],
 )
-def test_what_an_older_agent_kept_is_passed_over(
-    image: Path, cache: Path, kept: str
-) -> None:
+def test_what_an_older_agent_kept_is_passed_over(image: Path, cache: Path, kept: str) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_text(kept.replace("%s", str(image)))
 

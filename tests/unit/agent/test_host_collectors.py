@@ -347,7 +347,9 @@ def release(gate):
 def test_a_mount_that_hangs_is_asked_once_and_its_wait_is_told(tmp_path):
     gate, asked = tmp_path / "gate", tmp_path / "asked"
     os.mkfifo(gate)
-    text = f"open({str(asked)!r}, 'a').write('x'); open({str(gate)!r}).read(); print('9 3 2 512 10 5')"
+    text = (
+        f"open({str(asked)!r}, 'a').write('x'); open({str(gate)!r}).read(); print('9 3 2 512 10 5')"
+    )
     mounts = NetworkMounts(program(tmp_path, text))
     settle(mounts, "/nfs", 0.0, lambda r: asked.exists())
 

@@ -129,9 +129,7 @@ def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
 def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
     until(gpus, answered)
     # The driver counts seven now: from 3 on each has the index of the one before it.
-    machine.say(
-        "count * 7", *(f"place {n} {n + 1}" for n in range(3, 7)), "Temperature 7 33"
-    )
+    machine.say("count * 7", *(f"place {n} {n + 1}" for n in range(3, 7)), "Temperature 7 33")
     machine.say("UtilizationRates * !1")
     until(gpus, lambda r: "Uninitialized" in str(r.failed))
     machine.say("UtilizationRates * 5 5")
@@ -145,9 +143,7 @@ def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
 
 
 @pytest.mark.slow
-def test_a_driver_that_hangs_is_told_and_no_second_process_starts(
-    gpus, machine, monkeypatch
-):
+def test_a_driver_that_hangs_is_told_and_no_second_process_starts(gpus, machine, monkeypatch):
     monkeypatch.setattr(nvidia, "DEADLINE", 2.5)
     until(gpus, answered)
     machine.say("ClockInfo 2 hang")

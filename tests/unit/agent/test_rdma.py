@@ -293,8 +293,7 @@ def test_the_recorded_ports_are_all_read(tmp_path):
         "mlx5_0/1",
     }
     words = (
-        DATA
-        / "procfs/fixtures/sys/class/infiniband/hfi1_0/ports/1/counters/port_rcv_data"
+        DATA / "procfs/fixtures/sys/class/infiniband/hfi1_0/ports/1/counters/port_rcv_data"
     ).read_text()
     assert reading.values["rdma.rx"]["hfi1_0/1"] == int(words) * 4
     assert reading.values["rdma.rate"]["mlx5_0/1"] == 25e9

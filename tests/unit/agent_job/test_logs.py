@@ -7,17 +7,13 @@ from rankdeck_agent.job.text import plain
 def test_each_piece_has_the_time_at_which_it_was_read(tmp_path):
     (tmp_path / "out").write_bytes(b"aaabbbcc")
     (tmp_path / "out.idx").write_text("0 1.0\n3 2.0\nbroken\n6 3.0\n")
-    pieces = [
-        (p.offset, p.data, p.at) for p in LogReader(tmp_path / "out", 1).read(1000)
-    ]
+    pieces = [(p.offset, p.data, p.at) for p in LogReader(tmp_path / "out", 1).read(1000)]
     assert pieces == [(1, b"aa", 1.0), (3, b"bbb", 2.0), (6, b"cc", 3.0)]
 
 
 def test_the_time_is_found_far_into_a_long_index(tmp_path):
     (tmp_path / "out").write_bytes(bytes(1_000_000))
-    (tmp_path / "out.idx").write_text(
-        "".join(f"{i * 10} {i}.5\n" for i in range(100_000))
-    )
+    (tmp_path / "out.idx").write_text("".join(f"{i * 10} {i}.5\n" for i in range(100_000)))
     piece = next(LogReader(tmp_path / "out", 777_775).read(10))
     assert (piece.offset, len(piece.data), piece.at) == (777_775, 5, 77_777.5)
 

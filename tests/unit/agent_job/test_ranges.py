@@ -89,7 +89,7 @@ def test_two_processes_count_what_one_counts_and_none_stays(
     log: Path, monkeypatch: pytest.MonkeyPatch, helpers: list[int], back: bool
 ) -> None:
     monkeypatch.setattr(search, "BLOCK", 64)
-    log.write_bytes(b"".join(b"%d error\n" % n if n % 7 else b"x" * 99 for n in range(5_000)))  # fmt: skip
+    log.write_bytes(b"".join(b"%d error\n" % n if n % 7 else b"x" * 99 for n in range(5_000)))
     middle = log.stat().st_size // 2
     two = ask(search.Search(log, "error"), middle, back=back)
     monkeypatch.setattr(search, "ALONE", 1 << 40)
@@ -132,9 +132,7 @@ def test_nothing_is_read_twice_for_the_next_match(
     assert ask(one, 1, back=False).lines == 2
     read: list[int] = []
     pread = os.pread
-    monkeypatch.setattr(
-        os, "pread", lambda fd, size, at: read.append(size) or pread(fd, size, at)
-    )
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: read.append(size) or pread(fd, size, at))
 
     assert ask(one, 1, back=False).at == 5 + 9 * search.BLOCK + 1
     assert sum(read) <= 2 * search.BLOCK
@@ -165,22 +163,16 @@ def test_a_read_is_answered_while_a_search_goes_on(log: Path) -> None:
         '{"id": 3, "read": [9, "out", 0, 1]}',
     ],
 )
-def test_a_question_without_sense_is_answered_by_a_sentence(
-    log: Path, line: str
-) -> None:
+def test_a_question_without_sense_is_answered_by_a_sentence(log: Path, line: str) -> None:
     log.write_bytes(b"x\n")
-    (said,) = browse.Browser(RunFolder(log.parent.parent, "j", "n1")).take(
-        line.encode()
-    )
+    (said,) = browse.Browser(RunFolder(log.parent.parent, "j", "n1")).take(line.encode())
 
     assert (json.loads(said)["kind"], json.loads(said)["id"]) == ("no", 3)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LOGS, st.integers(1, 100))
-def test_parts_laid_end_to_end_are_the_whole_log(
-    log: Path, lines: list[bytes], size: int
-) -> None:
+def test_parts_laid_end_to_end_are_the_whole_log(log: Path, lines: list[bytes], size: int) -> None:
     data = b"\n".join(lines)
     log.write_bytes(data)
     offset, whole = 0, b""

@@ -44,15 +44,9 @@ def test_a_line_counts_from_when_it_was_whole(tmp_path: Path) -> None:
     assert last_words(tmp_path, RANK) == ["between", "20%"]
 
 
-@pytest.mark.parametrize(
-    "mark", [b"", b"[rank0]: ", b"[default0]:", b" 50%|#####    |"]
-)
-def test_an_exception_stays_however_much_comes_after_it(
-    tmp_path: Path, mark: bytes
-) -> None:
-    every = not mark.endswith(
-        b"|"
-    )  # a bar that was not ended stands before the first line only
+@pytest.mark.parametrize("mark", [b"", b"[rank0]: ", b"[default0]:", b" 50%|#####    |"])
+def test_an_exception_stays_however_much_comes_after_it(tmp_path: Path, mark: bytes) -> None:
+    every = not mark.endswith(b"|")  # a bar that was not ended stands before the first line only
     lines = TRACEBACK.splitlines(keepends=True)
     text = b"".join((mark if every or i == 0 else b"") + x for i, x in enumerate(lines))
     write(tmp_path, "err", (1, text), (2, b"warning: leaked\n" * 300))
@@ -65,9 +59,7 @@ def test_an_exception_stays_however_much_comes_after_it(
 
 def test_the_exceptions_of_a_chain_are_all_told(tmp_path: Path) -> None:
     second = TRACEBACK.replace(b"RuntimeError: CUDA", b"torch.DistError: NCCL")
-    between = (
-        b"\nDuring handling of the above exception, another exception occurred:\n\n"
-    )
+    between = b"\nDuring handling of the above exception, another exception occurred:\n\n"
     write(tmp_path, "err", (1, TRACEBACK + between + second), (2, b"x\n" * 100))
 
     assert last_words(tmp_path, RANK)[:2] == [

@@ -6,18 +6,14 @@ from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 
 
-def log_of(
-    rank: int, lines: Iterable[tuple[float, str]], stream: str = "out"
-) -> RankLog:
+def log_of(rank: int, lines: Iterable[tuple[float, str]], stream: str = "out") -> RankLog:
     """A log with these lines, each read at its time."""
     log = RankLog(rank)
     write(log, lines, stream)
     return log
 
 
-def write(
-    log: RankLog, lines: Iterable[tuple[float, str]], stream: str = "out"
-) -> None:
+def write(log: RankLog, lines: Iterable[tuple[float, str]], stream: str = "out") -> None:
     """Further lines."""
     for at, text in lines:
         data = text.encode() + b"\n"

@@ -15,9 +15,7 @@ from tests.unit.logs.feed import log_of, logs_of, write
 LINES = st.lists(
     st.one_of(
         st.sampled_from(["ready", "step 1 loss 2.5", "step 2 loss 2.25", "done", ""]),
-        st.text(
-            st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp", "Cs"))
-        ),
+        st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp", "Cs"))),
     ),
     max_size=12,
 )
@@ -46,9 +44,7 @@ def test_every_line_of_every_rank_is_in_exactly_one_group(
 
     for rank, lines in texts.items():
         wanted = Counter(mask(line.encode())[0] for line in lines)
-        found = {
-            g.template: g.counts[rank] for g in collapse.groups if rank in g.counts
-        }
+        found = {g.template: g.counts[rank] for g in collapse.groups if rank in g.counts}
         assert found == dict(wanted)
     assert collapse.total == sum(map(len, texts.values()))
 

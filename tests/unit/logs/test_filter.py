@@ -50,9 +50,7 @@ def test_context_is_what_stands_near_a_match(texts: list[str], around: int) -> N
     hits = [n for n, text in enumerate(texts) if "gamma" in text]
     near = [n for n in range(len(texts)) if any(abs(n - h) <= around for h in hits)]
 
-    assert kept(Filtered(log, Wanted(("gamma",), (), around))) == [
-        texts[n] for n in near
-    ]
+    assert kept(Filtered(log, Wanted(("gamma",), (), around))) == [texts[n] for n in near]
 
 
 def test_lines_that_the_ring_lets_go_leave_the_filter_too() -> None:

@@ -69,9 +69,7 @@ def test_equal_lines_far_apart_in_time_stay_two() -> None:
 
 
 def test_what_a_node_says_stands_between_the_lines_once() -> None:
-    xid = Occurrence(
-        2.5, "n1", "event", Level.BAD, "gpu.xid", "0", "Xid 79: fell off the bus"
-    )
+    xid = Occurrence(2.5, "n1", "event", Level.BAD, "gpu.xid", "0", "Xid 79: fell off the bus")
     merged = MergedLog({0: log_of(0, [(1.0, "a"), (4.0, "b")])}, lambda: [xid])
     merged.update()
     merged.update()
@@ -93,7 +91,7 @@ def test_lines_that_came_too_fast_leave_a_mark() -> None:
 
     assert merged.lines[0].stream == GAP
     assert merged.lines[0].text.startswith("6,000 lines came too fast")
-    assert [line.text for line in merged.lines[1:]] == [f"line {n}" for n in range(6_000, 9_999)]  # fmt: skip
+    assert [line.text for line in merged.lines[1:]] == [f"line {n}" for n in range(6_000, 9_999)]
 
 
 def test_lines_are_taken_in_by_and_by_and_none_is_left_out() -> None:
@@ -107,4 +105,6 @@ def test_lines_are_taken_in_by_and_by_and_none_is_left_out() -> None:
         assert len(merged.lines) == 100 * (turns - 1)
 
     assert turns == 120
-    assert [line.text for line in merged.lines] == [f"{r} {n}" for n in range(3_000) for r in range(4)]  # fmt: skip
+    assert [line.text for line in merged.lines] == [
+        f"{r} {n}" for n in range(3_000) for r in range(4)
+    ]

@@ -54,15 +54,9 @@ class PrivateBroker:
         """Listen; `port` 0 takes a free one. Raises BrokerError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._connected, host, port, backlog=BACKLOG
-            )
+            self._server = await loop.create_server(self._connected, host, port, backlog=BACKLOG)
         except OSError as error:
-            why = (
-                "the port is in use"
-                if error.errno == errno.EADDRINUSE
-                else error.strerror
-            )
+            why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
             raise BrokerError(
                 f"the private broker cannot listen on {host}:{port}: {why}"
             ) from error
@@ -87,9 +81,7 @@ class PrivateBroker:
     def credential(self, node: str) -> tuple[str, str]:
         """Username and password with which the agent of `node` may publish as that node."""
         prefix = make_topic(self._cluster, node, "")
-        return self._account(
-            f"node-{node}", lambda name: new_account(name, publishes=prefix)
-        )
+        return self._account(f"node-{node}", lambda name: new_account(name, publishes=prefix))
 
     def reader(self) -> tuple[str, str]:
         """Username and password of someone who may subscribe and nothing else."""
@@ -107,9 +99,7 @@ class PrivateBroker:
         account = self._accounts.get(hello.username)
         if account is None or not account.admits(hello.password):
             return Refusal.CREDENTIALS, None
-        if hello.will and (
-            hello.will.qos > 1 or not account.may_publish(hello.will.topic)
-        ):
+        if hello.will and (hello.will.qos > 1 or not account.may_publish(hello.will.topic)):
             return Refusal.NOT_ALLOWED, None
         if not hello.client_id:
             if not hello.clean:
@@ -132,18 +122,14 @@ class PrivateBroker:
         for reader in self._readers:
             qos = _wanted(reader.filters, message.topic)
             if qos is not None:
-                reader.send(
-                    Publish(message.topic, message.payload, min(qos, message.qos))
-                )
+                reader.send(Publish(message.topic, message.payload, min(qos, message.qos)))
 
     def subscribed(self, session: Session, topic_filter: str) -> None:
         """Send what is retained for a new subscription."""
         qos = session.filters[topic_filter]
         for name, message in tuple(self._retained.items()):
             if matches(topic_filter, name):
-                session.send(
-                    Publish(name, message.payload, min(qos, message.qos), retain=True)
-                )
+                session.send(Publish(name, message.payload, min(qos, message.qos), retain=True))
 
     def listen(self, session: Session, *, on: bool) -> None:
         """Read the session when it speaks, or no longer."""
@@ -217,7 +203,5 @@ class _Full(asyncio.Protocol):
 
 def _wanted(filters: dict[str, int], topic: str) -> int | None:
     """The best QoS of the filters that take the topic."""
-    granted: Iterable[int] = [
-        qos for text, qos in filters.items() if matches(text, topic)
-    ]
+    granted: Iterable[int] = [qos for text, qos in filters.items() if matches(text, topic)]
     return max(granted, default=None)

@@ -102,9 +102,7 @@ class Framer:
     def _passes(self, buffer: bytes, start: int, body: int, length: int) -> bool:
         """Tell of a message that is too long; false while its topic has not come. Raises MalformedError."""
         if self._left_out is None or buffer[start] >> 4 != Kind.PUBLISH:
-            raise MalformedError(
-                f"a packet of {length} bytes, at most {self.limit} are taken"
-            )
+            raise MalformedError(f"a packet of {length} bytes, at most {self.limit} are taken")
         topic = buffer[body] << 8 | buffer[body + 1] if body + 2 <= len(buffer) else 0
         if len(buffer) < body + 2 + topic + 2:
             return False
@@ -160,16 +158,10 @@ def packet_id(body: bytes, at: int = 0) -> int:
 def read_connect(first: int, body: bytes) -> Connect:
     """The CONNECT in `body`; raises VersionError for MQTT 3.1 and 5."""
     name, at = _text(body, 0)
-    if (
-        first != Kind.CONNECT << 4
-        or name not in ("MQTT", "MQIsdp")
-        or at + 4 > len(body)
-    ):
+    if first != Kind.CONNECT << 4 or name not in ("MQTT", "MQIsdp") or at + 4 > len(body):
         raise MalformedError("not a CONNECT of MQTT")
     if name != "MQTT" or body[at] != 4:
-        raise VersionError(
-            f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is spoken here"
-        )
+        raise VersionError(f"MQTT version byte {body[at]}; 4 (MQTT 3.1.1) is spoken here")
     flags, keepalive = body[at + 1], body[at + 2] << 8 | body[at + 3]
     _check_flags(flags)
     client_id, at = _text(body, at + 4)

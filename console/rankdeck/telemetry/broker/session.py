@@ -34,9 +34,7 @@ FILTERS = 100
 class Hub(Protocol):
     """What a session needs of the broker."""
 
-    def login(
-        self, session: "Session", hello: Connect
-    ) -> tuple[Refusal, Account | None]: ...
+    def login(self, session: "Session", hello: Connect) -> tuple[Refusal, Account | None]: ...
 
     def accept(self, account: Account, message: Publish) -> None:
         """Deliver, store and pass on a message that the account may publish."""
@@ -119,9 +117,7 @@ class Session(asyncio.Protocol):
         except packets.VersionError as error:
             self._refuse(Refusal.VERSION, str(error))
         except MalformedError as error:
-            log.warning(
-                "broker: closed a connection: %s", error, extra={"source": self._name}
-            )
+            log.warning("broker: closed a connection: %s", error, extra={"source": self._name})
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,9 +190,7 @@ class Session(asyncio.Protocol):
         elif kind == Kind.UNSUBSCRIBE:
             for topic_filter, _ in packets.read_filters(first, body, with_qos=False):
                 self.filters.pop(topic_filter, None)
-            self._transport.write(
-                packets.acknowledge(Kind.UNSUBACK, packets.packet_id(body))
-            )
+            self._transport.write(packets.acknowledge(Kind.UNSUBACK, packets.packet_id(body)))
         elif kind == Kind.DISCONNECT:
             self._will = None
             self._transport.close()

@@ -17,9 +17,7 @@ def valid_filter(topic_filter: str) -> bool:
     levels = topic_filter.split("/")
     if not 0 < len(topic_filter) <= LONGEST or "#" in "/".join(levels[:-1]):
         return False
-    return all(
-        level in ("+", "#") or not ("+" in level or "#" in level) for level in levels
-    )
+    return all(level in ("+", "#") or not ("+" in level or "#" in level) for level in levels)
 
 
 def matches(topic_filter: str, topic: str) -> bool:
@@ -46,18 +44,12 @@ class Account:
     subscribes: bool = False
 
     def may_publish(self, topic: str) -> bool:
-        return (
-            bool(self.publishes)
-            and topic.startswith(self.publishes)
-            and valid_topic(topic)
-        )
+        return bool(self.publishes) and topic.startswith(self.publishes) and valid_topic(topic)
 
     def admits(self, password: bytes) -> bool:
         return hmac.compare_digest(self.password.encode(), password)
 
 
-def new_account(
-    username: str, *, publishes: str = "", subscribes: bool = False
-) -> Account:
+def new_account(username: str, *, publishes: str = "", subscribes: bool = False) -> Account:
     """An account with a password that lives as long as the broker."""
     return Account(username, secrets.token_urlsafe(24), publishes, subscribes)

@@ -90,9 +90,7 @@ class EventsScreen(DeckScreen):
         acknowledging.ask(self)
 
     def action_filter(self) -> None:
-        self.prompt.ask(
-            "/", self._filter, "words, state=bad, node=n[01-04], check=disk.full"
-        )
+        self.prompt.ask("/", self._filter, "words, state=bad, node=n[01-04], check=disk.full")
 
     def typed(self, text: str) -> None:
         if self.prompt.mode == "/":

@@ -211,9 +211,7 @@ class FleetScreen(DeckScreen):
             column.metric
             for column in columns.NUMBERS
             if column.metric in columns.ALWAYS
-            or any(
-                column.metric in n.values or column.metric in n.failed for n in nodes
-            )
+            or any(column.metric in n.values or column.metric in n.failed for n in nodes)
         )
         if told != self._told:
             self._told = told
@@ -243,19 +241,14 @@ class FleetScreen(DeckScreen):
         levels = {level: self.deck.glyphs.level(level) for level in Level}
         marks = [levels[self._instant.level(name)] for name in self._states]
         if column is not None:
-            heats = (
-                columns.heat(self._instant.number(column, name))
-                for name in self._states
-            )
+            heats = (columns.heat(self._instant.number(column, name)) for name in self._states)
             marks = [Mark(m.glyph, heat) for m, heat in zip(marks, heats, strict=True)]
         self.map.show(marks, chosen)
 
     def _show_info(self) -> None:
         if self.deck.moment is not None:
             fleet = self.deck.session.fleet
-            self.info.show(
-                past.banner(self.deck.moment, fleet.wall(), self.deck.glyphs)
-            )
+            self.info.show(past.banner(self.deck.moment, fleet.wall(), self.deck.glyphs))
             return
         view = self.view
         runs: list[Run] = []

@@ -46,15 +46,11 @@ class HelpScreen(DeckScreen):
 
 def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:
     """The whole page."""
-    everywhere = [
-        action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE
-    ]
+    everywhere = [action for action in actions.ACTIONS if action.screens == actions.EVERYWHERE]
     order = sorted(TITLES, key=lambda name: name != about)
     lines: list[Runs] = []
     for name in order:
-        own = [
-            action for action in actions.for_screen(name) if action not in everywhere
-        ]
+        own = [action for action in actions.for_screen(name) if action not in everywhere]
         if own:
             lines += _section(
                 TITLES[name],

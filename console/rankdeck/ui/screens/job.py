@@ -215,11 +215,7 @@ class JobScreen(Reading, DeckScreen):
             return
         failure = self.job.first_failure if self.job else None
         if failure is None:
-            self.say(
-                "no line speaks of an error"
-                if self.view.display
-                else "no rank has failed"
-            )
+            self.say("no line speaks of an error" if self.view.display else "no rank has failed")
         else:
             self.zoom(LAUNCHER if failure.rank is None else failure.rank)
 
@@ -294,9 +290,7 @@ class JobScreen(Reading, DeckScreen):
         rank = self.now.rank
         if rank is not None and rank >= 0:
             pinned = self.scene.choice.pin(rank)
-            self.say(
-                f"rank {rank} is {'on every page' if pinned else 'no longer pinned'}"
-            )
+            self.say(f"rank {rank} is {'on every page' if pinned else 'no longer pinned'}")
             self.repaint()
 
     def action_next_page(self) -> None:

@@ -54,9 +54,7 @@ class JobHead(Canvas):
         return [*pressed(self.lines[y], room, self.glyphs.more), (note, "key")]
 
 
-def head_lines(
-    job: Job, mark: Mark, size: Size, before: Job | None = None
-) -> list[Runs]:
+def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> list[Runs]:
     """The lines over the ranks: first the state, then how far it is, then what went wrong.
 
     `before` is an earlier run of the same name, to compare with. The parts of a line begin
@@ -89,18 +87,14 @@ def _node_lines(job: Job, room: int) -> list[Runs]:
     lines: list[Runs] = []
     for note in job.node_notes[:room]:
         role = "simulated" if note.simulated else note.level.word
-        lines.append(
-            [(f" {printable(told(note))}", role), (f"  {when(note, job)}", "dim")]
-        )
+        lines.append([(f" {printable(told(note))}", role), (f"  {when(note, job)}", "dim")])
     if lines and more > 0:
         lines[-1] = [*lines[-1], (f"  and {more} more", "dim")]
     return lines
 
 
 def _state_line(job: Job, mark: Mark) -> list[Run]:
-    shown: list[Run] = (
-        [(f" REPLAY {words.clock(job.clock)} ", "warn")] if job.clock else []
-    )
+    shown: list[Run] = [(f" REPLAY {words.clock(job.clock)} ", "warn")] if job.clock else []
     coming = job.output_coming and job.state.final
     mixed = any(rank.state is not job.state for rank in job.ranks)
     counts = f": {rank_counts(job)}" if mixed else ""
@@ -138,9 +132,7 @@ def _phase_line(job: Job, before: Job | None) -> list[Run]:
             runs.append(("now", "ok"))
             continue
         usual = last.get(phase.name)
-        slow = (
-            usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
-        )
+        slow = usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
         runs.append((units.duration(took), "warn" if slow else "text"))
         if usual is not None:
             runs.append((f" (last {units.duration(usual)})", "dim"))
@@ -220,7 +212,7 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
         return [head]
     lines = _evidence(failure, 2 if large else 1)
     said: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
-    return [head, *_because(failure, large=large), *said, *_meaning(failure.explained, size.width)]  # fmt: skip
+    return [head, *_because(failure, large=large), *said, *_meaning(failure.explained, size.width)]
 
 
 def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:

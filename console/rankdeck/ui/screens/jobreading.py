@@ -142,9 +142,7 @@ class Reading(DeckScreen):
     def on_log_view_edge(self, message: LogView.Edge) -> None:
         """Fetch what is before or after the lines that are here."""
         if self.now is self.one and self.job is not None:
-            self._on_node(
-                self.one.read_on(self.job, back=message.back, far=message.far)
-            )
+            self._on_node(self.one.read_on(self.job, back=message.back, far=message.far))
 
     def _on_node(self, work: Coroutine[None, None, None]) -> None:
         self.run_worker(self._careful(work), group="deep", exclusive=True)
@@ -163,9 +161,7 @@ class Reading(DeckScreen):
     def action_previous_error(self) -> None:
         if self._has_log():
             self.view.look_for(troubles())
-            self.when_read(
-                lambda: self._go_next("no line speaks of an error", back=True)
-            )
+            self.when_read(lambda: self._go_next("no line speaks of an error", back=True))
 
     def _go_next(self, nothing: str, *, back: bool) -> None:
         if not self.view.go_next(back=back):
@@ -235,15 +231,11 @@ class Reading(DeckScreen):
 
     def action_fold(self) -> None:
         self.merged.fold = not self.merged.fold
-        self._again(
-            "equal lines are folded" if self.merged.fold else "every line is shown"
-        )
+        self._again("equal lines are folded" if self.merged.fold else "every line is shown")
 
     def action_events(self) -> None:
         self.merged.events = not self.merged.events
-        self._again(
-            "with what nodes said" if self.merged.events else "without node events"
-        )
+        self._again("with what nodes said" if self.merged.events else "without node events")
 
     def _again(self, said: str) -> None:
         self.say(said, "dim")
@@ -309,11 +301,7 @@ class Reading(DeckScreen):
 
     def action_save(self) -> None:
         rank = self.now.rank
-        part = (
-            f".{rank}"
-            if self.now is self.one and rank is not None
-            else f".{self.now.name}"
-        )
+        part = f".{rank}" if self.now is self.one and rank is not None else f".{self.now.name}"
         name = f"{self.job_id}{part}.log".replace("/", "_")
         self.prompt.ask("save to ", name, "a file that does not exist yet")
 

@@ -134,9 +134,7 @@ class JobsScreen(DeckScreen):
         job = self._jobs[row]
         runs: list[Run] = []
         if job.countdown:
-            runs.append(
-                (f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn")
-            )
+            runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
         if failure := failure_text(job):
             return [*runs, (failure, "bad")]
         if job.stalled:

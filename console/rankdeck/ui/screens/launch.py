@@ -63,11 +63,7 @@ class LaunchScreen(DeckScreen):
         self.plan = TextPage(id="plan")
 
     def body(self) -> Iterable[Widget]:
-        return (
-            Horizontal(
-                self.files, Vertical(self.form, self.plan, id="right"), id="halves"
-            ),
-        )
+        return (Horizontal(self.files, Vertical(self.form, self.plan, id="right"), id="halves"),)
 
     @property
     def main(self) -> Widget:
@@ -198,9 +194,7 @@ class LaunchScreen(DeckScreen):
         lines: list[Runs] = []
         for node in ill[:_MOST_WARNED]:
             mark = self.deck.glyphs.level(node.health.level)
-            why = (
-                node.health.reasons[0].text if node.health.reasons else "not heard yet"
-            )
+            why = node.health.reasons[0].text if node.health.reasons else "not heard yet"
             lines.append(
                 [
                     (
@@ -211,19 +205,13 @@ class LaunchScreen(DeckScreen):
                 ]
             )
         if more := len(ill) - _MOST_WARNED:
-            lines += (
-                [[(f"  and {more} more nodes that are not well", "warn")]]
-                if more > 0
-                else []
-            )
+            lines += [[(f"  and {more} more nodes that are not well", "warn")]] if more > 0 else []
         return lines
 
     def _difference(self, plan: Plan, text: str) -> list[Runs]:
         """The plan against that of the last run of the same name."""
         session = self.deck.session
-        before = next(
-            (job for job in session.jobs.all() if job.name == plan.name), None
-        )
+        before = next((job for job in session.jobs.all() if job.name == plan.name), None)
         if before is None:
             return [[("no earlier run of this name to compare with", "dim")]]
         old = session.render(before.plan)

@@ -91,9 +91,7 @@ def report_note(report: CancelReport) -> Question:
     """What cancel has proved."""
     lines: list[Runs] = [[("job  ", "dim"), (printable(report.job), "title")], []]
     if not report.left and not report.unverified:
-        lines.append(
-            [("nothing left", "ok"), (": no process of the job on any node", "text")]
-        )
+        lines.append([("nothing left", "ok"), (": no process of the job on any node", "text")])
     lines += [
         [
             ("left  ", "bad"),

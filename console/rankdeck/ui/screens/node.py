@@ -51,9 +51,7 @@ class NodeScreen(DeckScreen):
             None,
         )
         if node is None:
-            self.page.show(
-                [[(f" no node {printable(self.node_name)} in this cluster", "warn")]]
-            )
+            self.page.show([[(f" no node {printable(self.node_name)} in this cluster", "warn")]])
         elif self.deck.moment is not None:
             width = self.size.width - 2
             self.page.show(
@@ -163,14 +161,8 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     wide = max(min(width - 40, 40), 10)
     total, free = node.value("mem.total"), node.value("mem.available")
-    memory = (
-        f"{words.size(free)} of {words.size(total)} free"
-        if total and free is not None
-        else ""
-    )
-    cores = [
-        node.value("cpu.core_used", device) for device in names(node, "cpu.core_used")
-    ]
+    memory = f"{words.size(free)} of {words.size(total)} free" if total and free is not None else ""
+    cores = [node.value("cpu.core_used", device) for device in names(node, "cpu.core_used")]
     rows: list[Runs] = [
         [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), number(words.percent(node.value("cpu.used")), 5),
          (f"   load {words.plain(node.value('cpu.load1'), 1) or words.NOTHING}   {words.celsius(node.value('cpu.temp'))}", "dim")],
@@ -223,7 +215,9 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 def _unheard(node: NodeState) -> list[Runs]:
     """Nothing came from this node: who may know why."""
     if node.failed_to_attach:
-        text = "no numbers; the console tries again by itself, and says what happened under Messages"
+        text = (
+            "no numbers; the console tries again by itself, and says what happened under Messages"
+        )
     else:
         text = "no numbers yet; the console is reaching for it"
     return [[], [(f" {text}", "dim")]]

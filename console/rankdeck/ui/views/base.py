@@ -121,9 +121,7 @@ class Scene:
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
         if standing is Standing.STALLED:
-            begun = min(
-                s.since for s in job.stalled if one.rank in (*s.ranks, *s.first)
-            )
+            begun = min(s.since for s in job.stalled if one.rank in (*s.ranks, *s.first))
             quiet = max(self.now(job) - begun, 0.0)
             return [(f"stalled {words.age(quiet)}", "warn"), *_doing(one)]
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)

@@ -69,9 +69,7 @@ class Choice:
 
     def on_page(self, ranks: tuple[RankState, ...], size: int) -> tuple[RankState, ...]:
         """The pinned ranks and those of this page."""
-        pinned = tuple(one for one in ranks if one.rank in self.pins)[
-            : max(size - 1, 1)
-        ]
+        pinned = tuple(one for one in ranks if one.rank in self.pins)[: max(size - 1, 1)]
         others = tuple(one for one in ranks if one not in pinned)
         free = max(size - len(pinned), 1)
         self.page = min(self.page, max(-(-len(others) // free), 1) - 1)

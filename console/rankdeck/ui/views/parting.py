@@ -123,9 +123,7 @@ class DiffView(Rows):
             self._show_branches(found[1], len(self._compared))
 
     def _show_branches(self, found: tuple[Branch, ...], of: int) -> None:
-        self._table.show(
-            self._title(), [self._branch(branch, of) for branch in found[:SHOWN]]
-        )
+        self._table.show(self._title(), [self._branch(branch, of) for branch in found[:SHOWN]])
 
     def _branch(self, branch: Branch, of: int) -> Entry:
         ranks = fold_ranks(branch.ranks)
@@ -148,9 +146,7 @@ class DiffView(Rows):
         title = self._title()
         pair = (found.left, found.right)
         if found.first is None:
-            self._table.show(
-                title, [Entry("same", [(" no difference", "ok")], (), pair)]
-            )
+            self._table.show(title, [Entry("same", [(" no difference", "ok")], (), pair)])
             return
         first = found.first
         head: list[Run] = [

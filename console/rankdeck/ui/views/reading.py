@@ -213,10 +213,7 @@ class MergedView:
         logs = {rank: self._scene.log(rank) for rank in self._ranks}
         nodes = tuple(dict.fromkeys(one.node for one in ranks))
         self._merged = MergedLog(logs, self._events_of(nodes, job), fold=self.fold)
-        roles = {
-            one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)]
-            for one in ranks
-        }
+        roles = {one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)] for one in ranks}
         self.view.open(self._merged, self._prefix(roles))
 
     def _events_of(self, nodes: tuple[str, ...], job: Job) -> "Told":

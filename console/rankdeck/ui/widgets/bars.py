@@ -106,11 +106,7 @@ class TopBar(Canvas):
         for level in sorted(Level, reverse=True):
             if number := self.deck.summary.get(level, 0):
                 mark = self.glyphs.level(level)
-                text = (
-                    f"{mark.glyph} {number} {level.word}  "
-                    if said
-                    else f"{mark.glyph}{number} "
-                )
+                text = f"{mark.glyph} {number} {level.word}  " if said else f"{mark.glyph}{number} "
                 runs.append((text, f"{mark.role}@bar"))
         return runs
 
@@ -131,9 +127,7 @@ class KeyBar(Canvas):
 
     def __init__(self, screen_name: str) -> None:
         super().__init__()
-        self._all = tuple(
-            action for action in actions.for_screen(screen_name) if action.footer
-        )
+        self._all = tuple(action for action in actions.for_screen(screen_name) if action.footer)
         self._actions = self._all
         self._note = ""
         self._role = "text"

@@ -68,9 +68,7 @@ def in_ascii(text: str) -> str:
     return "".join(signs)
 
 
-def strip(
-    runs: Runs, width: int, palette: Palette, surface: str = "background"
-) -> Strip:
+def strip(runs: Runs, width: int, palette: Palette, surface: str = "background") -> Strip:
     """The runs as exactly `width` cells. A role `name@surface` overrides the surface."""
     segments: list[Segment] = []
     for text, role in runs:

@@ -63,10 +63,7 @@ class Layout:
         if sum(cell_len(text) for text, _ in runs) <= room:
             return [[*head, *runs]]
         blank: list[Run] = [(" " * sum(cell_len(text) for text, _ in head), "dim")]
-        return [
-            [*(blank if at else head), *piece]
-            for at, piece in enumerate(wrapped(runs, room))
-        ]
+        return [[*(blank if at else head), *piece] for at, piece in enumerate(wrapped(runs, room))]
 
     def _runs(self, line: Line, role: str, *, chosen: bool) -> list[Run]:
         if self.search is None:

@@ -19,9 +19,7 @@ Row = tuple[int, Runs]
 class LogRows:
     """One look at a log."""
 
-    def __init__(
-        self, source: Source, layout: Layout, chosen: int | None, marks: Set[Key]
-    ) -> None:
+    def __init__(self, source: Source, layout: Layout, chosen: int | None, marks: Set[Key]) -> None:
         self._source, self._layout = source, layout
         self._chosen, self._marks = chosen, marks
         self._gaps = {gap.before: gap for gap in source.gaps}
@@ -46,9 +44,7 @@ class LogRows:
                 break
         return rows[:height]
 
-    def _each(
-        self, numbered: Iterable[tuple[int, Line, Line | None]]
-    ) -> Iterator[list[Row]]:
+    def _each(self, numbered: Iterable[tuple[int, Line, Line | None]]) -> Iterator[list[Row]]:
         for number, line, before in numbered:
             rows = self._layout.rows(
                 number,
@@ -71,9 +67,7 @@ class LogRows:
         if back and len(source.lines) == len(back):
             yield source.first, back[-1], None
 
-    def _forwards(
-        self, top: int, height: int
-    ) -> Iterator[tuple[int, Line, Line | None]]:
+    def _forwards(self, top: int, height: int) -> Iterator[tuple[int, Line, Line | None]]:
         source = self._source
         start = top - source.first
         before = source.lines[start - 1] if start > 0 else None

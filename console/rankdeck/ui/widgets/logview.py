@@ -193,9 +193,7 @@ class LogView(Canvas, can_focus=True):
             self._stop()
         if steps < 0 and (self._top == source.first or steps <= -EVERYTHING):
             self.post_message(self.Edge(back=True, far=steps <= -EVERYTHING))
-        top = min(
-            max(self._top + steps, source.first), max(source.total - 1, source.first)
-        )
+        top = min(max(self._top + steps, source.first), max(source.total - 1, source.first))
         if steps > 0 and source.total - top < max(self._follow_count, 1):
             if self.live:
                 self.start_following()
@@ -302,10 +300,7 @@ class LogView(Canvas, can_focus=True):
         if self._picked is None or here is None:
             return False
         newest = self.follow and self._match is None
-        if back or newest:
-            number = self._picked.before(here + newest)
-        else:
-            number = self._picked.after(here)
+        number = self._picked.before(here + newest) if back or newest else self._picked.after(here)
         if number is not None:
             self.go(number)
         return number is not None
@@ -326,9 +321,7 @@ class LogView(Canvas, can_focus=True):
             return False
         bottom = self.shown.total
         here = (
-            self._match
-            if self._match is not None
-            else (bottom if self.follow else self._top - 1)
+            self._match if self._match is not None else (bottom if self.follow else self._top - 1)
         )
         number = self.search.before(here) if back else self.search.after(here)
         if number is None:
@@ -342,9 +335,7 @@ class LogView(Canvas, can_focus=True):
 
     def _rows_of(self, source: Source) -> LogRows:
         prefix = None if self.plain else self.prefix
-        layout = Layout(
-            self.size.width, self.stamp, prefix, self.wrap, self.left, self.search
-        )
+        layout = Layout(self.size.width, self.stamp, prefix, self.wrap, self.left, self.search)
         return LogRows(source, layout, self._match, self.marks)
 
     def texts(self) -> list[str]:

@@ -100,16 +100,8 @@ class LogWall(Canvas, can_focus=True):
         if not self._boxes:
             return
         box = self._boxes[self.at]
-        x = (
-            box.x + box.width // 2
-            if not dx
-            else (box.x - 1 if dx < 0 else box.x + box.width)
-        )
-        y = (
-            box.y + box.height // 2
-            if not dy
-            else (box.y - 1 if dy < 0 else box.y + box.height)
-        )
+        x = box.x + box.width // 2 if not dx else (box.x - 1 if dx < 0 else box.x + box.width)
+        y = box.y + box.height // 2 if not dy else (box.y - 1 if dy < 0 else box.y + box.height)
         self._go_to(x, y)
 
     def _go_to(self, x: int, y: int) -> bool:
@@ -142,9 +134,7 @@ class LogWall(Canvas, can_focus=True):
     def _pane_line(self, place: int, box: Box, y: int) -> list[Run]:
         pane, chosen = self._panes[place], place == self.at
         if y == 0:
-            return titled(
-                pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge
-            )
+            return titled(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
         if y == 1 or place not in self._tails:
             self._tails[place] = tail(pane.log, box.height)
         # One line more than fits: the time since the line before needs it.
@@ -166,9 +156,7 @@ class LogWall(Canvas, can_focus=True):
         ]
 
 
-def titled(
-    title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = ""
-) -> list[Run]:
+def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = "") -> list[Run]:
     """The upper edge of a pane with its title in it."""
     edge = edge or ("key" if chosen else "border")
     bar = glyphs.heavy if chosen else glyphs.horizontal
@@ -176,9 +164,7 @@ def titled(
     left = width - 5
     for text, role in title:
         optional = text.startswith("  ")
-        piece = (
-            "" if optional and cell_len(text) > left else cut(text, left, glyphs.more)
-        )
+        piece = "" if optional and cell_len(text) > left else cut(text, left, glyphs.more)
         runs.append((piece, role))
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]

@@ -48,9 +48,7 @@ class TextPage(Canvas, can_focus=True):
 
     def scroll_aside(self, steps: int) -> None:
         widest = max((length(line) for line in self._lines), default=0)
-        self.left = min(
-            max(self.left + steps, 0), max(widest - self.size.width + MARGIN, 0)
-        )
+        self.left = min(max(self.left + steps, 0), max(widest - self.size.width + MARGIN, 0))
         self.refresh()
 
     def line(self, y: int, width: int) -> Runs:

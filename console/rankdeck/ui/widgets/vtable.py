@@ -150,11 +150,7 @@ class VTable(Canvas, can_focus=True):
         if y == 0:
             return "bar"
         at = self.top + y - 1
-        return (
-            "selection"
-            if at < len(self.rows) and self.rows[at] == self.cursor
-            else "background"
-        )
+        return "selection" if at < len(self.rows) and self.rows[at] == self.cursor else "background"
 
     def line(self, y: int, width: int) -> Runs:
         layout = fitting(self.columns, width)
@@ -180,11 +176,7 @@ class VTable(Canvas, can_focus=True):
         for column, cells in layout:
             chosen = column.title == self.sorted_by
             title = column.title + (self.glyphs.down if chosen else "")
-            text = (
-                title.rjust(cells)
-                if column.right
-                else fit(title, cells, self.glyphs.more)
-            )
+            text = title.rjust(cells) if column.right else fit(title, cells, self.glyphs.more)
             runs.append((text[:cells] + " " * GAP, "key" if chosen else "dim"))
         return runs
 
@@ -199,8 +191,7 @@ def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
         shown.remove(_first_to_go(shown))
     spare = room - sum(column.width + GAP for column in shown)
     return [
-        (column, column.width + max(spare, 0) if column.grow else column.width)
-        for column in shown
+        (column, column.width + max(spare, 0) if column.grow else column.width) for column in shown
     ]
 
 
@@ -218,18 +209,14 @@ def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
         text, role = runs[0]
         return [
             (
-                text.rjust(width)
-                if right and len(text) <= width
-                else fit(text, width, more),
+                text.rjust(width) if right and len(text) <= width else fit(text, width, more),
                 role,
             )
         ]
     left = width
     kept: list[Run] = []
     for text, role in runs:
-        piece = (
-            fit(text, min(left, max(len(text), 0)), more) if len(text) > left else text
-        )
+        piece = fit(text, min(left, max(len(text), 0)), more) if len(text) > left else text
         kept.append((piece, role))
         left -= len(piece)
         if left <= 0:

@@ -46,9 +46,7 @@ class Operator:
 
     def lines(self, job: str, stream: str = "out") -> list[str]:
         found = [line for line in self.objects("logs", job) if line["stream"] == stream]
-        return [
-            line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)
-        ]
+        return [line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)]
 
     def left(self, job: str) -> int:
         return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
@@ -67,9 +65,7 @@ def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
 def archive(root: Operator) -> str:
     """One archive for all nodes and engines, so that the image has one id."""
     file = f"{root.lab.shared}/oci.tar"
-    pack = (
-        f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
-    )
+    pack = f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
     said = root.on("n1", f"({pack}) && chmod 644 {file} && echo saved", 200)
     assert "saved" in said, said
     return file
@@ -79,7 +75,9 @@ def load(
     who: Operator, engine: str, archive: str, nodes: tuple[str, ...] = ("n1", "n2")
 ) -> Operator:
     """The same operator, once the nodes have the image."""
-    command = f"{engine} load -q -i {archive} && {engine} image inspect {OCI} >/dev/null && echo there"
+    command = (
+        f"{engine} load -q -i {archive} && {engine} image inspect {OCI} >/dev/null && echo there"
+    )
     with ThreadPoolExecutor() as threads:
         said = list(threads.map(lambda n: who.on(n, command, 200), nodes))
     assert all("there" in text for text in said), said
@@ -88,7 +86,9 @@ def load(
 
 def start_docker(root: Operator, user: Operator) -> None:
     """A Docker daemon on two nodes that keeps away from the network."""
-    bare = "--iptables=false --ip6tables=false --bridge=none --exec-opt=native.cgroupdriver=cgroupfs"
+    bare = (
+        "--iptables=false --ip6tables=false --bridge=none --exec-opt=native.cgroupdriver=cgroupfs"
+    )
     start = (
         "mkdir -p /var/lib/docker && mount -t tmpfs tmpfs /var/lib/docker && "
         f"(setsid dockerd {bare} >/var/log/dockerd.log 2>&1 </dev/null &)"

@@ -1,0 +1,1 @@
+"""The matrix: kill anything, cut anything, attack anything, and count what it cost."""
