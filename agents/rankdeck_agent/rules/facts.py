@@ -29,7 +29,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a node is judged by, at one instant of the judge's clock."""
+    """All that a node is judged by, at one time of the clock of whoever judges."""
 
     now: float
     at: float = 0.0

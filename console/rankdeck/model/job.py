@@ -302,7 +302,7 @@ class Job:
     stalled: tuple[Stall, ...] = ()
     progress: Progress | None = None
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
-    """When the phases of the run ended: ready, started, output, step; see rules.phases."""
+    """When the phases of the run ended: ready, started, output, step; see rules/progress.py."""
     clock: float | None = None
     """The moment that is shown of a job that is replayed; None: now."""
     output_coming: bool = False

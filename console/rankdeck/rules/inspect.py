@@ -1,4 +1,4 @@
-"""Which ranks are where: looks of all nodes grouped by place, the odd ones named. No I/O."""
+"""Groups ranks by where they are (stack, kernel function) and names the odd ones. No I/O."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ class Inspection:
     groups: tuple[StackGroup, ...]
     """Largest first."""
     odd: tuple[int, ...]
-    """Ranks that are elsewhere than the others; empty where nobody stands out."""
+    """Ranks that are not where the others are; empty if none stands out."""
     answer: str
     """One sentence."""
     missing: Mapping[str, str]
@@ -211,7 +211,7 @@ def _is_library(frame: Frame) -> bool:
 
 
 def odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
-    """Who is elsewhere: not in the collective that others wait in, else the small groups."""
+    """Ranks that are not in the collective that others wait in; else those of the small groups."""
     if len(groups) < 2:
         return []
     if any(one.waiting for one in groups) and not all(one.waiting for one in groups):

@@ -454,7 +454,7 @@ def _no_cpu(voices: Sequence[Voice]) -> str:
 
 
 def _groups(voices: Sequence[Voice]) -> tuple[StackGroup, ...]:
-    """As the lens groups them, by what they do most of the time since they fell silent."""
+    """Groups of ranks, as in `inspect`, by what they did most of the time since they fell silent."""
     return group([_look(voice.rank, _usual(voice)) for voice in voices])
 
 

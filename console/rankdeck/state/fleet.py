@@ -1,4 +1,4 @@
-"""All nodes of the open cluster: the one place that telemetry is written to."""
+"""All nodes of the open cluster, and its switch ports; telemetry is written here and nowhere else."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -204,7 +204,7 @@ class Fleet:
         return stale or turned or told
 
     def _write_down(self, state: NodeState, wall: float) -> None:
-        """Judge, and note in the journal which reasons came and went."""
+        """Judge, and log which reasons came and went."""
         reasons, before = state.health.reasons, self._reasons.get(state.name, ())
         if reasons is before or (not reasons and not before) or not state.was_heard:
             return

@@ -388,7 +388,7 @@ class History:
     def save(self, job: Job) -> None:
         """Keep the job as it is now; where the disk refuses, say so and go on.
 
-        What another console wrote of it meanwhile is not lost: see `rules.lastword`.
+        What another console wrote of it meanwhile is not lost: see `last_word`.
         """
         if self._saved.get(job.id) is job:
             return
