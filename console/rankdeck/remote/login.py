@@ -50,7 +50,7 @@ class HostKeys:
         if place := self._contradiction(offered.place):
             why = (
                 f"its host key has changed to {fingerprint}: if the machine was set up anew, remove {place};"
-                " if not, somebody may be in between"
+                " if not, this may be a man-in-the-middle attack"
             )
             return HostKeyError(node, why, fingerprint=fingerprint)
         why = f"its host key is not known: {fingerprint}; compare it on the node and accept it"

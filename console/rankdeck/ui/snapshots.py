@@ -132,7 +132,7 @@ SAY = {column.metric: column.say for column in NUMBERS}
 
 
 def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
-    """The time `step` pictures later; None if that is now."""
+    """The time `frames` pictures later; None if that is now."""
     span = fleet.past.span()
     if span is None:
         return None

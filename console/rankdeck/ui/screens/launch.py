@@ -245,7 +245,7 @@ class LaunchScreen(BaseScreen):
     def action_launch(self) -> None:
         if self._spec is None:
             self.say(
-                "nothing to start: mend what is said on the right first"
+                "nothing to start: fix the errors on the right first"
                 if self._read or self._cloned
                 else "choose a job file",
                 "warn",

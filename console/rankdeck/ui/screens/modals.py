@@ -161,7 +161,7 @@ class HostKeyQuestion(Question):
             lines.append(
                 [
                     (
-                        "This is not the key that is known: somebody may be in between.",
+                        "Not the known key: possible man-in-the-middle attack.",
                         "bad",
                     )
                 ]
