@@ -1,4 +1,4 @@
-"""What happened on nodes: the SQLite rows all consoles share, the events since the start, and pictures of the last hours."""
+"""What happened on nodes: rows in SQLite that all consoles share, events since the start, and the last hours."""
 
 import logging
 import sqlite3
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEEP = 20_000
-"""Occurrences kept per cluster, and none that is older than the newest by AGE."""
+"""Most rows kept per cluster; none is older than the newest by more than AGE."""
 AGE = 90 * 86400.0
 """Seconds; what was acknowledged is forgotten so long after it ended."""
 RECALLED = 5000
-"""Of these, so many are shown in a new console."""
+"""Rows that a new console shows."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS occurrence (
     cluster TEXT NOT NULL, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, level INTEGER NOT NULL,
@@ -53,19 +53,19 @@ class SharedEventLog:
         self._version: object = None
 
     def recall(self, fleet: "Fleet", now: float) -> None:
-        """What earlier consoles saw and what is acknowledged, into a new fleet."""
+        """Load events of earlier consoles and acknowledgements into a new fleet."""
         self._write("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.journal.restore(self.recent(RECALLED))
         self.exchange(fleet, now)
 
     def exchange(self, fleet: "Fleet", now: float) -> None:
-        """Write down what happened, take over what was acknowledged meanwhile."""
+        """Save what happened, and load what other consoles acknowledged."""
         self.add(fleet.journal.take())
         if self.changed():
             fleet.set_acks(self.acks(now))
 
     def add(self, occurrences: Iterable[Occurrence]) -> None:
-        """Keep these; where the disk refuses, say so and go on."""
+        """Save these; if the disk refuses, report it and go on."""
         rows = [
             (
                 self._cluster,
@@ -118,7 +118,7 @@ class SharedEventLog:
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
     def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
-        """Keep what somebody said; an `until` in the past takes it back. Raises HistoryError."""
+        """Save an acknowledgement; an `until` in the past withdraws it. Raises HistoryError."""
         row = (
             self._cluster,
             ack.node,
@@ -171,7 +171,7 @@ def _occurrence(row: Sequence[Any]) -> Occurrence:
 
 MOST = 5000
 BURST = 500
-"""Occurrences that wait for the disk; of more, the oldest are only in memory."""
+"""Most events that wait for the disk; older ones stay in memory only."""
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 UNTOLD = frozenset({"node.coverage"})
 Key = tuple[str, str, str]
@@ -202,7 +202,7 @@ class EventLog:
                 self._open.pop(key, None)
 
     def event(self, node: str, event: Event, at: float) -> None:
-        """A node told something; the past told again is left out."""
+        """Add an event of a node; events that it sends again are left out."""
         key = (node, event.check, event.device, round(at))
         if key in self._told:
             return
@@ -215,7 +215,7 @@ class EventLog:
     def judged(
         self, node: str, before: Sequence[Reason], after: Sequence[Reason], at: float
     ) -> None:
-        """Reasons that came, went, or changed their level."""
+        """Add the reasons that began, ended or changed their level."""
         gone = {(r.check, r.device): r for r in before}
         for reason in after:
             gone.pop((reason.check, reason.device), None)
@@ -255,7 +255,7 @@ def _line(at: float, node: str, kind: str, level: Level, reason: Reason) -> Occu
 
 
 SPAN = 3 * 3600.0
-"""Seconds that can be gone back."""
+"""Seconds of the past that are kept."""
 SHORTEST = 10.0
 LIMIT = 24 << 20
 """Bytes of all pictures together."""
@@ -294,7 +294,7 @@ _PLACES = {metric: place for place, metric in enumerate(SUMMARY)}
 
 @dataclass(frozen=True, slots=True)
 class FleetPicture:
-    """All nodes at one instant of the console's wall clock."""
+    """All nodes at one time of the console's wall clock."""
 
     at: float
     levels: bytes
@@ -310,7 +310,7 @@ class FleetPicture:
 
 
 class Picture:
-    """A frame that is still being taken: node after node, in the order of the cluster file."""
+    """A picture that is being taken, node after node in the order of the cluster file."""
 
     def __init__(self, at: float) -> None:
         self._at = at
@@ -328,7 +328,7 @@ class Picture:
 
 
 class Past:
-    """Frames, oldest first; written by Fleet."""
+    """Pictures of the fleet, oldest first; written by Fleet."""
 
     def __init__(self, nodes: int) -> None:
         size = max(nodes, 1) * (4 * len(SUMMARY) + 1)
@@ -345,7 +345,7 @@ class Past:
         self._frames.append(picture.frame())
 
     def span(self) -> tuple[float, float] | None:
-        """The first and the last instant that is remembered."""
+        """Times of the first and last picture, epoch seconds; None if there is none."""
         return (self._frames[0].at, self._frames[-1].at) if self._frames else None
 
     def frame(self, at: float) -> FleetPicture | None:
@@ -356,5 +356,5 @@ class Past:
         return self._frames[max(place - 1, 0)]
 
     def series(self, place: int, metric: str, until: float) -> list[float | None]:
-        """The numbers of one node up to an instant, oldest first."""
+        """The numbers of one node in the pictures up to a time, oldest first."""
         return [f.number(place, metric) for f in self._frames if f.at <= until]
