@@ -22,7 +22,7 @@ _MOST_STACKS = 4
 _MOST_FRAMES = 30
 _MOST_RANKS = 4096
 _QUIET, _APART = 10.0, 0.2
-"""Seconds without a word that count as silence; seconds that tell one silence from the next."""
+"""Seconds without output that count as silence; seconds that separate one silence from the next."""
 _ASLEEP = frozenset({"", "0", "hrtimer_nanosleep", "do_nanosleep", "futex_wait_queue"})
 
 
@@ -50,12 +50,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class StackGroup:
-    """Ranks that are at the same place."""
+    """Ranks that are at the same place in the program."""
 
     place: str
     looks: tuple[Look, ...]
     waiting: bool
-    """In a call that waits for other ranks."""
+    """Whether they are in a call that waits for other ranks."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -81,13 +81,13 @@ class Inspection:
     missing: Mapping[str, str]
     """Node -> why it could not be looked at."""
     notes: tuple[str, ...] = ()
-    """What could not be had: no py-spy, …"""
+    """What was not available: no py-spy, …"""
     ras: tuple[str, ...] = ()
     """What NCCL's RAS says."""
 
 
 def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
-    """One rank of a node's answer; None where it makes no sense. The node is not trusted."""
+    """One rank of a node's answer; None if it is invalid. The node is not trusted."""
     if not isinstance(raw, dict):
         return None
     row = cast("dict[str, Any]", raw)
@@ -145,7 +145,7 @@ def _frame(raw: object) -> Frame:
 
 
 def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
-    """The looks in groups, and who stands out."""
+    """The looks in groups, and the ranks that stand out."""
     groups = group(list(looks)[:_MOST_RANKS])
     odd = odd_ones(groups)
     return Inspection(
