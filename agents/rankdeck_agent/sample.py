@@ -1,4 +1,4 @@
-"""`sample`: one complete reading of this machine, or of a recorded tree."""
+"""`sample` and `health`: one complete reading of this machine or of a recorded tree, and its judgement."""
 
 import json
 import sys

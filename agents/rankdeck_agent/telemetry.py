@@ -1,4 +1,4 @@
-"""Run the telemetry of one node until the lease ends."""
+"""`telemetry`: publishes the samples of this node until stdin is closed or the service stops."""
 
 import contextlib
 import os

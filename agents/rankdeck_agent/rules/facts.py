@@ -1,4 +1,4 @@
-"""What a node is judged by, and what is remembered of it from one time to the next."""
+"""The input of a judgement, and the memory from one judgement to the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

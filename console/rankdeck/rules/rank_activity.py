@@ -18,7 +18,7 @@ STOPPED = frozenset("Tt")
 _FEW = 5
 """Lines from which on a rank has a usual pause."""
 _STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
-"""(longest duration, step) in seconds: rounds durations in texts, so that they do not change every second."""
+"""Pairs (longest duration, step) in seconds: texts round durations, so as not to change every second."""
 
 Idle = Callable[[str], bool | None]
 """Whether a node computes nothing; None if that is not known."""

@@ -1,4 +1,4 @@
-"""The fleet or one node at one time: now, or as it was."""
+"""The fleet or one node at one time, now or in the past, as the fleet and node screens draw it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol

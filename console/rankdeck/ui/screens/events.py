@@ -1,4 +1,4 @@
-"""What happened on all nodes, newest first: reasons that came and went, and what nodes told."""
+"""The events screen: what happened on all nodes, newest first."""
 
 from collections.abc import Iterable
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Start a job: choose a file, change what one likes, read exactly what will be done, press enter."""
+"""The launch screen: choose a job file, change values, read exactly what will be done, start it."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Questions that need an answer before anything happens, and what came of it."""
+"""Dialogs: questions before something is done, and reports of what was done."""
 
 import getpass
 import time
