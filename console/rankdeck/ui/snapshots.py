@@ -6,7 +6,7 @@ from typing import Protocol
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
-from rankdeck.state.node_history import SUMMARY, FleetPicture
+from rankdeck.state.fleet_history import SUMMARY, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
 from rankdeck.ui.glyphs import Glyphs

@@ -272,7 +272,7 @@ class Reading(BaseScreen):
         self.view.plain = plain
         for widget in (self.top_bar, *self.query("JobHead, CellMap"), self.key_bar):
             widget.display = not plain
-        self.deck.use_mouse(on=not plain)
+        self.console.use_mouse(on=not plain)
         self.call_after_refresh(self.repaint)
 
     # ---- taking lines along
@@ -284,7 +284,7 @@ class Reading(BaseScreen):
         if line is not None and line.rank == EVENT:
             node = line.text.partition(":")[0]
         if node:
-            self.deck.open_node(node, line.at if line is not None else None)
+            self.console.open_node(node, line.at if line is not None else None)
 
     def _node_of(self, rank: int | None) -> str:
         if self.job is None or rank is None:
@@ -297,7 +297,7 @@ class Reading(BaseScreen):
         lines, what = self.now.texts()
         if lines:
             lines = lines[-1000:]
-            self.deck.copy("\n".join(lines), f"{len(lines)} {what}")
+            self.console.copy("\n".join(lines), f"{len(lines)} {what}")
 
     def action_copy_path(self) -> None:
         rank = self.now.rank
@@ -306,7 +306,7 @@ class Reading(BaseScreen):
             folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
             state = "${RANKDECK_STATE:-~/.local/state/rankdeck}"
             path = f"{state}/jobs/{self.job_id}/{node}/{folder}"
-            self.deck.copy(path, f"{printable(node)}:{path}")
+            self.console.copy(path, f"{printable(node)}:{path}")
 
     def action_save(self) -> None:
         rank = self.now.rank
@@ -354,7 +354,7 @@ class JobScreen(Reading, BaseScreen):
         super().__init__()
         self.job_id = job_id
         self.job: Job | None = None
-        self.scene = Scene(self.deck, job_id)
+        self.scene = Scene(self.console, job_id)
         self.head = JobHead(id="head")
         self.strip = CellMap(_worst, id="strip")
         self.view = LogView(id="view")
@@ -379,13 +379,13 @@ class JobScreen(Reading, BaseScreen):
 
     def tick(self) -> None:
         try:
-            job = self.deck.session.jobs.job(self.job_id)
+            job = self.console.session.jobs.job(self.job_id)
         except UnknownJobError as error:
             self.head.show([[(f" {error}", "warn")]])
             return
         self.job = job
-        mark = self.deck.glyphs.state(job.state)
-        before = last_run(job, self.deck.session.jobs.all())
+        mark = self.console.glyphs.state(job.state)
+        before = last_run(job, self.console.session.jobs.all())
         lines = head_lines(job, mark, self.size, before)
         self.head.show(lines, self.now.note(job))
         self.key_bar.about(self.now.name)
@@ -635,11 +635,11 @@ class JobScreen(Reading, BaseScreen):
     # ---- doing
 
     def action_cancel(self) -> None:
-        job_actions.ask_cancel(self.deck, self.job_id)
+        job_actions.ask_cancel(self.console, self.job_id)
 
     def action_keep(self) -> None:
         if self.job is not None and self.job.countdown is not None:
-            self.deck.session.hold(self.job_id)
+            self.console.session.hold(self.job_id)
             self.say("the other ranks keep running", "ok")
 
 
