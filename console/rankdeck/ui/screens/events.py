@@ -57,7 +57,7 @@ class EventsScreen(BaseScreen):
 
     def _what(self, row: str) -> Runs:
         one = self._rows[row]
-        return [(formatting.told(one.device, one.text).split(" · ")[0], "text")]
+        return [(formatting.told(one.device, one.seen), "text")]
 
     def tick(self) -> None:
         journal = self.console.session.fleet.journal
