@@ -528,8 +528,8 @@ async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
         await shows(app, pilot, "◌ unknown")
         app.session, _ = sample.fleet(3, cluster=cluster)
         app.opened = True
-        assert app.deck_screen
-        app.deck_screen.refresh_now()
+        assert app.top_screen
+        app.top_screen.refresh_now()
         await shows(app, pilot, "● 3 ok")
         await lacks(app, pilot, "◌")
 

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from rankdeck_agent.rules.levels import Health, Level, Reason, worst_of
+from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence, worst_of
 
-__all__ = ["Health", "Level", "Reason", "worst_of"]
+__all__ = ["Health", "Level", "Reason", "Sentence", "worst_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,11 @@ class Occurrence:
     check: str
     device: str
     text: str
+
+    @property
+    def seen(self) -> str:
+        """What was seen, without what it means and what to do."""
+        return Sentence.of(self.text).seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:
         level=one.level,
         check=one.check,
         device=one.device,
-        text=clean(one.text.split(" · ")[0], SENTENCE),
+        text=clean(one.seen, SENTENCE),
         before=new and one.kind == "began",
         simulated=is_made_up(one.check, heard.simulated.get(one.node, ())),
     )

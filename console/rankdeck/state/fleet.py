@@ -9,8 +9,8 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Reason
 from rankdeck.model.text import clean
 from rankdeck.rules.expectations import Peer, drift
+from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck.state.node_history import EventLog, Past, Picture
 from rankdeck.state.series import rates
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import Event, Hello, Message, Sample

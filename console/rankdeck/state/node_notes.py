@@ -89,7 +89,7 @@ class NodeNotes:
                 level=reason.level,
                 check=reason.check,
                 device=reason.device,
-                text=clean(reason.text.split(" · ")[0], SENTENCE),
+                text=clean(reason.sentence.seen, SENTENCE),
                 before=True,
                 simulated=is_made_up(reason.check, self._fleet.node(name).simulated),
             )

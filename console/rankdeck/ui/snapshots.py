@@ -6,7 +6,7 @@ from typing import Protocol
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
-from rankdeck.state.node_history import SUMMARY, FleetPicture
+from rankdeck.state.fleet_history import SUMMARY, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
 from rankdeck.ui.glyphs import Glyphs
@@ -67,7 +67,7 @@ class Then:
         if not wrong:
             return ""
         more = f" (+{len(wrong) - 1})" if len(wrong) > 1 else ""
-        return printable(wrong[0].text, 600).split(" · ")[0] + more
+        return printable(wrong[0].seen, 600) + more
 
     def subject(self, name: str) -> Subject:
         word = self.level(name).word
@@ -202,7 +202,7 @@ def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Gl
         if one.node != node.name or one.at > moment or len(lines) > EVENTS:
             continue
         mark = glyphs.level(one.level)
-        text = cut(printable(one.text, 600).split(" · ")[0], width - 26, glyphs.more)
+        text = cut(printable(one.seen, 600), width - 26, glyphs.more)
         lines.append(
             [
                 (f"   {formatting.clock(one.at)}  ", "dim"),

@@ -65,7 +65,7 @@ class InspectScreen(BaseScreen):
 
     async def _look(self) -> None:
         try:
-            found = await self.deck.session.inspect(self.job_id)
+            found = await self.console.session.inspect(self.job_id)
         except RankdeckError as error:
             self.say(printable(str(error)), "bad")
             return
