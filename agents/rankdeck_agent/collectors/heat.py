@@ -1,4 +1,4 @@
-"""Temperatures: sensors of every chip, margin of the CPU to critical, and counts of thermal throttling."""
+"""Temperatures: sensors of every chip, the CPU's margin to critical, counts of throttling."""
 
 import re
 from dataclasses import dataclass

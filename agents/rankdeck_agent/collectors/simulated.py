@@ -1,4 +1,4 @@
-"""Simulated GPUs and RDMA ports, healthy or faulty, for the demo and the tests; always marked as simulated."""
+"""Simulated GPUs and RDMA ports, healthy or faulty, for demo and tests; always marked as such."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Ranks on machines that share the run folder (Slurm): the files that their shims write, read once a second."""
+"""Ranks on machines that share the run folder (Slurm): reads the files that their shims write."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Applies the thresholds of the table: enter, hold, clear, linger, windows. Pure: memory goes in and out."""
+"""Applies the thresholds of the table: enter, hold, clear, linger, windows. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -193,7 +193,7 @@ class Clockwatch:
     def after(self, at: float, arrived: float) -> "Clockwatch":
         """The state after a stamp `at` of the node arrived at `arrived`; both in epoch seconds.
 
-        A stamp ahead of our clock proves that the clock was set forward: nothing arrives before it is sent. One
+        A stamp ahead of our clock proves that the clock was set forward. One
         that is late may be a slow link: a clock that was set back shows the same lag again and again.
         """
         ahead = at - self.offset - arrived
@@ -254,7 +254,10 @@ class NodeStream:
     # ---- watching
 
     def watch(self, offsets: Offsets) -> None:
-        """Read these ranks from these offsets on (below 0: from the end); the launcher and failed ranks stay watched."""
+        """Read these ranks from these offsets on (below 0: from the end).
+
+        The launcher and failed ranks stay watched.
+        """
         kept = {key: at for key, at in self._positions.items() if self._stays(key[0], offsets)}
         for rank, streams in offsets.items():
             if rank in self._known and rank != LAUNCHER:

@@ -1,4 +1,4 @@
-"""Trust in files of others: what a file would run or read outside its folder, and what the user agreed to."""
+"""Trust in files of others: what they run or read elsewhere, and what the user agreed to."""
 
 import hashlib
 import json

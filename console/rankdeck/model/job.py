@@ -1,4 +1,4 @@
-"""Jobs: what is asked for (JobSpec), what will be done (Plan), what became of it (Job), and their parts."""
+"""Jobs: what is asked for (JobSpec), what will be done (Plan), what became of it (Job)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

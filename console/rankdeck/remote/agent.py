@@ -1,4 +1,4 @@
-"""The agent on the nodes: builds it as one file, copies, starts and installs it, keeps telemetry running."""
+"""The agent on the nodes: built as one file, copied, started, installed as a service."""
 
 import asyncio
 import hashlib
@@ -95,7 +95,7 @@ class WantedAgent(Protocol):
     """Configures the telemetry agent of a node and is told what becomes of it."""
 
     async def configure(self, node: str) -> Mapping[str, Any]:
-        """The configuration of the agent, made for each start (tunnels get new ports); may wait. Raises NodeError."""
+        """The agent's configuration, made for each start; may wait. Raises NodeError."""
         ...
 
     async def superseded(self, node: str) -> None:
@@ -367,7 +367,7 @@ class Installer:
     async def run(
         self, verb: str, nodes: Sequence[str], configs: Mapping[str, Answer]
     ) -> tuple[NodeOutcome, ...]:
-        """Run `verb` on every node; `configs` is used by install. A failing node does not stop the others."""
+        """Run `verb` on every node, with `configs` for install; a failing node stops no other."""
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes

@@ -1,4 +1,4 @@
-"""What nodes should have, learnt from what most of them have now; and nodes that differ from their peers."""
+"""What nodes should have, learnt from what most have; and nodes that differ from their peers."""
 
 import re
 from collections import Counter

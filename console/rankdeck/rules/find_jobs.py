@@ -66,7 +66,7 @@ def _plan(cluster: str, job: str, nodes: list[NodePlan]) -> Plan:
         backend="ssh",
         nodes=tuple(sorted(nodes, key=lambda node: min(node.ranks, default=0))),
         grace=max(node.grace for node in nodes),
-        # Whether a failed rank ends the job was set by the console that started it, and is not known here.
+        # Whether a failed rank ends the job is known only to the console that started it.
         abort=Abort(enabled=False),
     )
 

@@ -241,7 +241,7 @@ def when(note: NodeNote, job: Job) -> str:
 
 
 def with_reasons(job: Job) -> Job:
-    """The job, with what was bad on the culprit's node at that time added to the reasons of its first failure."""
+    """The job, with what was bad on the culprit's node then among the reasons of its failure."""
     first = job.first_failure
     if first is None:
         return job

@@ -11,14 +11,14 @@ from rankdeck.model.nodeset import fold, fold_ranks
 QUIET = 30.0
 """Seconds of silence that are never a stall."""
 FRESH = 6.0
-"""Seconds after a node's last frame for which silence counts as the rank's: frames come every two seconds."""
+"""Seconds after a node's last frame in which silence is the rank's; frames come every 2 s."""
 STALE = 20.0
 """Seconds after which a look is too old."""
 STOPPED = frozenset("Tt")
 _FEW = 5
 """Lines from which on a rank has a usual pause."""
 _STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
-"""Pairs (longest duration, step) in seconds: texts round durations, so as not to change every second."""
+"""Pairs (longest duration, step) in seconds, to round durations in texts."""
 
 Idle = Callable[[str], bool | None]
 """Whether a node computes nothing; None if that is not known."""

@@ -1,4 +1,4 @@
-"""The status of ranks that need attention: failed first, failed too, stalled, or ended by the failure of others."""
+"""The status of ranks that need attention: failed first, stalled, or ended by others' failure."""
 
 from collections.abc import Mapping
 from enum import StrEnum

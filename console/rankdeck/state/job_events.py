@@ -23,7 +23,7 @@ def speaks(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
 
 
 def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
-    """The rank of an event. MPI may place ranks differently from the plan: the node that starts one has it."""
+    """The rank of an event. MPI may place it on another node than planned: who starts it has it."""
     rank = _integer(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
     if state is None:

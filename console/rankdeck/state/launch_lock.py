@@ -1,4 +1,4 @@
-"""A lock per job while it is being launched; all consoles of the user see it, and it ends with its console."""
+"""A lock per job while it is launched, seen by all consoles of the user; ends with its console."""
 
 import fcntl
 import logging
