@@ -449,7 +449,7 @@ async def test_a_bad_job_file_is_shown_with_its_place_and_not_launched(
             "b.yaml:3:1: ranks_per_nod: not known; did you mean ranks_per_node?",
         )
         await pilot.press("enter")
-        await shows(app, pilot, "nothing to start: mend what is said on the right first")
+        await shows(app, pilot, "nothing to start: fix the errors on the right first")
 
     assert stage.launched == []
 

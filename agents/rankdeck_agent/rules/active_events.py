@@ -1,4 +1,4 @@
-"""Events as reasons: how long each counts, what ends it, what it means."""
+"""Turns events into reasons: how long each counts, what ends it, what it means."""
 
 import re
 from collections.abc import Mapping

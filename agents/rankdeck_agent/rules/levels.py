@@ -1,4 +1,4 @@
-"""Health of a node: a level is never without a sentence."""
+"""Health of a node: levels, and the reasons for them."""
 
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Whether a command is the daemon of an MPI, exactly as its launcher writes it; anything else is refused.
+"""Decides whether a command is an MPI daemon exactly as its launcher writes it; anything else is refused.
 
 A launcher hands its command to a shell on another node: Open MPI's needs one, for its variables. So the
 whole text is read here, and only what cannot mean anything else to a shell is let through.

@@ -1,4 +1,4 @@
-"""What may be a name, an address or a path in a file: all of them end up on command lines."""
+"""Checks names, addresses and paths in files: all of them end up on command lines."""
 
 import re
 

@@ -15,7 +15,7 @@ class Occurrence:
     at: float
     node: str
     kind: str
-    """"event": the node told it; "began", "ended": a reason came or went."""
+    """"event": the node sent it; "began", "ended": a reason began or ended."""
     level: Level
     check: str
     device: str
@@ -29,7 +29,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A reason that somebody knows of. `check` "": the whole node is silenced."""
+    """An acknowledged reason. `check` "": the whole node is silenced."""
 
     node: str
     check: str

@@ -1,4 +1,4 @@
-"""Text from a node, made safe to show: nothing in it moves a cursor or rings a bell."""
+"""Text from nodes made safe to show (no control characters), and numbers with units."""
 
 import re
 

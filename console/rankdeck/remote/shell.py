@@ -1,4 +1,4 @@
-"""What it takes to run a program on a node: the part of SSH that the layers above see."""
+"""Protocols to run programs on nodes: the part of SSH that the layers above see."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -12,17 +12,17 @@ OnData = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a program left behind."""
+    """Output and exit status of a program."""
 
     code: int
-    """128 + signal where a signal ended it."""
+    """128 + signal if a signal ended it."""
     out: bytes
     err: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a node's clock differs from ours: node = console + offset, give or take."""
+    """Seconds by which a node's clock is ahead of ours, give or take `uncertainty`."""
 
     offset: float = 0.0
     uncertainty: float = 0.5
@@ -32,11 +32,11 @@ class Channel(Protocol):
     """A running program on a node."""
 
     def write(self, data: bytes) -> None:
-        """Send to its stdin; nothing where it has ended."""
+        """Send to its stdin; does nothing if it has ended."""
         ...
 
     async def drain(self) -> None:
-        """Wait until what was written is on its way; at once where the program has ended."""
+        """Wait until the data written has been sent; returns at once if the program has ended."""
         ...
 
     def end(self) -> None:
@@ -44,7 +44,7 @@ class Channel(Protocol):
         ...
 
     def pause(self) -> None:
-        """Take no more output for now; the program waits when the window is full."""
+        """Stop taking output; the program waits once SSH's window is full."""
         ...
 
     def resume(self) -> None: ...
@@ -62,7 +62,7 @@ class Channel(Protocol):
 
 
 class Shell(Protocol):
-    """Programs and tunnels on nodes; every failure to get there is an UnreachableError."""
+    """Programs and tunnels on nodes; every failure to reach a node is raised as UnreachableError."""
 
     async def run(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30

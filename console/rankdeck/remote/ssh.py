@@ -1,4 +1,4 @@
-"""SSH connections to the nodes: opened when needed, shared, opened again when lost."""
+"""SSH connections to the nodes: opened when needed, shared, reopened when lost."""
 
 import asyncio
 import re
@@ -115,7 +115,7 @@ class _Link:
 
 
 class Connections:
-    """The way to all nodes of a cluster; an async context manager."""
+    """Connections to all nodes of a cluster; an async context manager."""
 
     def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
@@ -157,7 +157,7 @@ class Connections:
     async def run(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
     ) -> Result:
-        """What the program said and how it ended; raises UnreachableError."""
+        """Run a program to its end, at most `limit` seconds; raises UnreachableError."""
         pieces: list[bytes] = []
         size = 0
 
@@ -185,7 +185,7 @@ class Connections:
         return Result(code, b"".join(pieces), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
-        """The running program; `on_data` gets its stdout as it comes."""
+        """Start a program; `on_data` is called with its stdout as it arrives."""
         link = await self._free_link(node)
         command = shlex.join(argv)
         session = _Session(on_data)

@@ -19,7 +19,7 @@ MOST = 5000
 
 
 BURST = 500
-"""Occurrences that wait for the disk; of more, the oldest are only in memory."""
+"""Most events that wait for the disk; older ones stay in memory only."""
 
 
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
@@ -56,7 +56,7 @@ class EventLog:
                 self._open.pop(key, None)
 
     def event(self, node: str, event: Event, at: float) -> None:
-        """A node told something; the past told again is left out."""
+        """Add an event of a node; events that it sends again are left out."""
         key = (node, event.check, event.device, round(at))
         if key in self._told:
             return
@@ -69,7 +69,7 @@ class EventLog:
     def judged(
         self, node: str, before: Sequence[Reason], after: Sequence[Reason], at: float
     ) -> None:
-        """Reasons that came, went, or changed their level."""
+        """Add the reasons that began, ended or changed their level."""
         gone = {(r.check, r.device): r for r in before}
         for reason in after:
             gone.pop((reason.check, reason.device), None)
@@ -109,7 +109,7 @@ def _line(at: float, node: str, kind: str, level: Level, reason: Reason) -> Occu
 
 
 SPAN = 3 * 3600.0
-"""Seconds that can be gone back."""
+"""Seconds of the past that are kept."""
 
 
 SHORTEST = 10.0
@@ -156,7 +156,7 @@ _PLACES = {metric: place for place, metric in enumerate(SUMMARY)}
 
 @dataclass(frozen=True, slots=True)
 class FleetPicture:
-    """All nodes at one instant of the console's wall clock."""
+    """All nodes at one time of the console's wall clock."""
 
     at: float
     levels: bytes
@@ -172,7 +172,7 @@ class FleetPicture:
 
 
 class Picture:
-    """A frame that is still being taken: node after node, in the order of the cluster file."""
+    """A picture that is being taken, node after node in the order of the cluster file."""
 
     def __init__(self, at: float) -> None:
         self._at = at
@@ -190,7 +190,7 @@ class Picture:
 
 
 class Past:
-    """Frames, oldest first; written by Fleet."""
+    """Pictures of the fleet, oldest first; written by Fleet."""
 
     def __init__(self, nodes: int) -> None:
         size = max(nodes, 1) * (4 * len(SUMMARY) + 1)
@@ -207,7 +207,7 @@ class Past:
         self._frames.append(picture.frame())
 
     def span(self) -> tuple[float, float] | None:
-        """The first and the last instant that is remembered."""
+        """Times of the first and last picture, epoch seconds; None if there is none."""
         return (self._frames[0].at, self._frames[-1].at) if self._frames else None
 
     def frame(self, at: float) -> FleetPicture | None:
@@ -218,5 +218,5 @@ class Past:
         return self._frames[max(place - 1, 0)]
 
     def series(self, place: int, metric: str, until: float) -> list[float | None]:
-        """The numbers of one node up to an instant, oldest first."""
+        """The numbers of one node in the pictures up to a time, oldest first."""
         return [f.number(place, metric) for f in self._frames if f.at <= until]

@@ -1,4 +1,4 @@
-"""What happened on nodes: the SQLite rows all consoles share, the events since the start, and pictures of the last hours."""
+"""What happened on nodes, as rows in SQLite that all consoles share: events and acknowledgements."""
 
 import logging
 import sqlite3
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEEP = 20_000
-"""Occurrences kept per cluster, and none that is older than the newest by AGE."""
+"""Most rows kept per cluster; none is older than the newest by more than AGE."""
 AGE = 90 * 86400.0
 """Seconds; what was acknowledged is forgotten so long after it ended."""
 RECALLED = 5000
-"""Of these, so many are shown in a new console."""
+"""Rows that a new console shows."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS occurrence (
     cluster TEXT NOT NULL, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, level INTEGER NOT NULL,
@@ -46,19 +46,19 @@ class SharedEventLog:
         self._version: object = None
 
     def recall(self, fleet: "Fleet", now: float) -> None:
-        """What earlier consoles saw and what is acknowledged, into a new fleet."""
+        """Load events of earlier consoles and acknowledgements into a new fleet."""
         self._write("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.journal.restore(self.recent(RECALLED))
         self.exchange(fleet, now)
 
     def exchange(self, fleet: "Fleet", now: float) -> None:
-        """Write down what happened, take over what was acknowledged meanwhile."""
+        """Save what happened, and load what other consoles acknowledged."""
         self.add(fleet.journal.take())
         if self.changed():
             fleet.set_acks(self.acks(now))
 
     def add(self, occurrences: Iterable[Occurrence]) -> None:
-        """Keep these; where the disk refuses, say so and go on."""
+        """Save these; if the disk refuses, report it and go on."""
         rows = [
             (
                 self._cluster,
@@ -111,7 +111,7 @@ class SharedEventLog:
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
     def acknowledge(self, ack: Ack, fleet: "Fleet | None" = None) -> None:
-        """Keep what somebody said; an `until` in the past takes it back. Raises HistoryError."""
+        """Save an acknowledgement; an `until` in the past withdraws it. Raises HistoryError."""
         row = (
             self._cluster,
             ack.node,

@@ -1,4 +1,4 @@
-"""The fleet or one node at one time: now, or as it was."""
+"""The fleet or one node at one time, now or in the past, as the fleet and node screens draw it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -45,7 +45,7 @@ class Now:
 
 
 class Then:
-    """The nodes as they were in a picture, and what the journal had told by then."""
+    """The nodes as they were in a picture, and what the event log had by then."""
 
     def __init__(
         self, places: Mapping[str, int], frame: FleetPicture, told: Iterable[Occurrence]
@@ -132,7 +132,7 @@ SAY = {column.metric: column.say for column in NUMBERS}
 
 
 def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
-    """The instant so many pictures further; None where that is now."""
+    """The time `frames` pictures later; None if that is now."""
     span = fleet.past.span()
     if span is None:
         return None
@@ -151,7 +151,7 @@ def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
 
 
 def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The lines of the node's page at an instant of the past."""
+    """The lines of the node's page at a time in the past."""
     frame = fleet.past.frame(moment)
     lines: list[Runs] = [banner(moment, fleet.wall(), glyphs), []]
     if frame is None:

@@ -1,4 +1,4 @@
-"""What happened on all nodes, newest first: reasons that came and went, and what nodes told."""
+"""The events screen: what happened on all nodes, newest first."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -16,11 +16,11 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 NOTHING_YET = "nothing has happened on the nodes since this console was opened"
 NO_MATCH = "no event matches the filter; esc shows all"
 SHOWN = 2000
-"""Lines of the journal that the table has."""
+"""Lines of the event log in the table."""
 
 
 class EventsScreen(BaseScreen):
-    """The journal of the fleet as a table."""
+    """The event log of the fleet as a table."""
 
     screen_name: ClassVar[str] = "events"
 

@@ -16,7 +16,7 @@ from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.text import TextPage
 
 MOST_ODD, MOST_LOOKS = 6, 2
-"""Ranks of a group that get a line of their own: of one that is elsewhere, of any other."""
+"""Ranks of a group that get a line of their own: of an odd group, of any other."""
 ANSWER = 9
 """Columns before the answer."""
 STATES = {

@@ -1,4 +1,4 @@
-"""All jobs, running and ended."""
+"""The jobs screen: all jobs, running and ended."""
 
 from collections.abc import Iterable
 from typing import ClassVar

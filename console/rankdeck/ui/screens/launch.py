@@ -1,4 +1,4 @@
-"""Start a job: choose a file, change what one likes, read exactly what will be done, press enter."""
+"""The launch screen: choose a job file, change values, read exactly what will be done, start it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -245,7 +245,7 @@ class LaunchScreen(BaseScreen):
     def action_launch(self) -> None:
         if self._spec is None:
             self.say(
-                "nothing to start: mend what is said on the right first"
+                "nothing to start: fix the errors on the right first"
                 if self._read or self._cloned
                 else "choose a job file",
                 "warn",

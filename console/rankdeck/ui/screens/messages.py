@@ -1,4 +1,4 @@
-"""What Rankdeck itself has to say, newest last."""
+"""The messages screen: log records of Rankdeck itself, newest last."""
 
 import textwrap
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Questions that need an answer before anything happens, and what came of it."""
+"""Dialogs: questions before something is done, and reports of what was done."""
 
 import getpass
 import time
@@ -161,7 +161,7 @@ class HostKeyQuestion(Question):
             lines.append(
                 [
                     (
-                        "This is not the key that is known: somebody may be in between.",
+                        "Not the known key: possible man-in-the-middle attack.",
                         "bad",
                     )
                 ]

@@ -1,4 +1,4 @@
-"""One node: why it is in its state, every device, what happened, what it is made of."""
+"""The node screen: why it is in its state, every device, events, inventory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

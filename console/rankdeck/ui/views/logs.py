@@ -1,4 +1,4 @@
-"""Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
+"""The log views: one rank's or the launcher's log, and many ranks merged by time."""
 
 import math
 import time
