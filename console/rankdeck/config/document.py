@@ -164,9 +164,9 @@ class Entry:
     def _number(self, make: type[int] | type[float]) -> float | None:
         try:
             value = make(self.raw.replace("_", ""))
-        except ValueError:
+            return value if math.isfinite(value) else None
+        except (ValueError, OverflowError):  # OverflowError: an integer beyond any float
             return None
-        return value if math.isfinite(value) else None
 
     def truth(self, *, default: bool = False) -> bool:
         """True or false."""

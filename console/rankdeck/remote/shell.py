@@ -1,6 +1,8 @@
 """Protocols to run programs on nodes: the part of SSH that the layers above see."""
 
 import asyncio
+import re
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -8,6 +10,18 @@ from typing import Protocol, TypeVar
 from rankdeck.errors import NodeError
 
 OnData = Callable[[bytes], None]
+_ODD = re.compile(r"[\\!\n]")
+"""Within single quotes these are themselves to sh; not `\\` to fish, not `!` and an end of line to csh."""
+_CODED = re.compile(r"[\\'!\n]")
+
+
+def login_line(argv: Sequence[str]) -> str:
+    """The command line that any login shell (bash, zsh, ksh, fish, csh) takes for exactly these words."""
+    line = shlex.join(argv)
+    if not _ODD.search(line):
+        return line
+    coded = _CODED.sub(lambda found: f"\\0{ord(found[0]):03o}", line)
+    return f"""sh -c 'eval "exec $(printf %b "$1")"' sh '{coded}'"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shlex
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ import asyncssh
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.login import FAILURES, Confirm, Logins, explain
-from rankdeck.remote.shell import Clock, OnData, Result
+from rankdeck.remote.shell import Clock, OnData, Result, login_line
 
 FAN_OUT = 64
 SESSIONS = 8
@@ -187,7 +186,7 @@ class Connections:
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
         """Start a program; `on_data` is called with its stdout as it arrives."""
         link = await self._free_link(node)
-        command = shlex.join(argv)
+        command = login_line(argv)
         session = _Session(on_data)
         link.sessions += 1
         opened = False

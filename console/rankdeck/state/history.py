@@ -432,7 +432,9 @@ class History:
         query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
         rows = self._read(query, job)
         return tuple(
-            NodeEvent(job, node, kind, at, json.loads(fields)) for node, kind, at, fields in rows
+            NodeEvent(job, node, kind, at, table)
+            for node, kind, at, text in rows
+            if (table := self._table(job, text)) is not None
         )
 
     def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
@@ -444,7 +446,17 @@ class History:
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
         """The health of its nodes at each change of the job's state: `{at, turn, nodes}`."""
         rows = self._read("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
-        return tuple({"at": at, **json.loads(body)} for at, body in rows)
+        read = ((at, self._table(job, text)) for at, text in rows)
+        return tuple({"at": at, **table} for at, table in read if table is not None)
+
+    def _table(self, job: str, text: str) -> dict[str, Any] | None:
+        """The JSON object in a column; None, said once of the job, where it is none."""
+        try:
+            found = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            self._complain(job, str(error))
+            return None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
         return self._store.write(lambda database: database.executemany(statement, rows))
