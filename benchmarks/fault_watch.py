@@ -47,7 +47,6 @@ class Watcher:
         await until(lambda: self._knows(name), FIND_LIMIT)
         if not self._knows(name):
             raise UnknownJobError(f"{name} is not in the history")
-        self._session.hold(name)  # `run` stops the others, as it would for a user
 
     def _knows(self, name: str) -> bool:
         return any(job.id == name for job in self._session.jobs.all())

@@ -224,13 +224,14 @@ def _cancel_newest(scene: Scene) -> subprocess.CompletedProcess[str]:
 
 def keep(sites: Sites) -> Tally:
     """A rank fails; who keeps the others running in one console keeps them in all."""
-    job = writers("plain", 200, PAUSE, abort={"countdown": 4})
+    job = writers("plain", 200, PAUSE, abort={"countdown": 8})
     with playing(sites.demo, job) as scene:
         began(scene, 10)
         at = plants.signal_rank(signal.SIGKILL, RANK)(scene.site, scene.job)
         assert at is not None
         wait(lambda: blame_of(scene.shape()), STATE_LIMIT)
         seconds = time.time() - at
+        wait(lambda: "stopping the other ranks in" in scene.words(), STATE_LIMIT)
         scene.watch.order(keep=scene.job)
         code = scene.finish()
         missing = counted(scene)
@@ -238,7 +239,7 @@ def keep(sites: Sites) -> Tally:
         wrong = [f"rank {r} is {s}" for r, s in ranks.items() if r != RANK and s != "done"]
         wrong += misstated(scene, "failed", code, 128 + signal.SIGKILL)
         if "kept running" not in scene.words():
-            wrong.append("`run` did not say that the others are kept running")
+            wrong.append(f"`run` did not say that the others are kept running: {scene.words()}")
         return ended(scene, state="failed", seconds=seconds, missing=missing, wrong=wrong)
 
 

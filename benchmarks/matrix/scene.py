@@ -211,8 +211,7 @@ def _clean(scene: Scene, threads: Sequence[threading.Thread]) -> None:
     """End the job where it goes on, and `run`."""
     scene.site.mend()
     if scene.job and [*processes(scene.job)]:
-        scene.watch.order(cancel=scene.job)
-        wait(lambda: not [*processes(scene.job)], 30)
+        scene.ask("cancel", scene.job)
     for one in processes(scene.job) if scene.job else ():
         os.kill(one.pid, signal.SIGKILL)
     if scene.process.poll() is None:
