@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from tests.support.terminal import terminal
@@ -52,30 +53,29 @@ def kill_run(sites: Sites) -> Tally:
         began(scene, 10)
         for pid in (console_of(scene.process), scene.watch.process.pid):
             os.kill(pid, signal.SIGKILL)
-        return found_again(scene)
+        tally = found_again(scene.site, scene.job)
+        return replace(tally, memory=scene.cost.memory, cpu=scene.cost.cpu)
 
 
-def found_again(scene: Scene) -> Tally:
+def found_again(site: AnySite, job: str) -> Tally:
     """What new consoles say of a job that nobody follows, and show of its output."""
-    job, site = scene.job, scene.site
+    verb = partial(ask, site)
     begin = time.monotonic()
-    found = listed_state(scene.ask, job)
+    found = listed_state(verb, job)
     took = time.monotonic() - begin
     followed = ask(site, "logs", job, "--follow", limit=END_LIMIT)
     lines = [line.partition("] ")[2] for line in followed.stdout.splitlines()]
     missing = missed_of(lines, wrote(site, job))
-    state = listed_state(scene.ask, job)
+    state = listed_state(verb, job)
     wrong = [f"`logs --follow` said: {followed.stderr.strip()[-200:]}"] if followed.stderr else []
     wrong += [f"`jobs` said {found} of a job that runs"] if found != "running" else []
     return Tally(
         lost=missing.lost,
         doubled=missing.doubled,
-        left=scene.left(),
+        left=len([*plants.processes(job)]),
         state=state,
         right=state == "done",
         wrong=tuple(wrong),
-        memory=scene.cost.memory,
-        cpu=scene.cost.cpu,
         note=f"`jobs` took {took:.1f} s, its start and the load of the machine included",
     )
 
@@ -106,7 +106,7 @@ def kill_logs(sites: Sites) -> Tally:
             assert reader.stdout
             first = [reader.stdout.readline() for _ in range(50)]
             os.kill(console_of(reader), signal.SIGKILL)
-        followed = found_again(scene)
+        followed = found_again(scene.site, scene.job)
         code = scene.finish()
         cut = [] if len(first) == 50 else ["`logs --follow` printed nothing"]
         return _both(scene, followed, [*cut, *misstated(scene, "done", code, 0)])
@@ -120,7 +120,7 @@ def kill_screen(sites: Sites) -> Tally:
         with terminal(argv, scene.site.environment()) as shown:
             shown.wait_for("line ")
             shown.process.kill()
-        followed = found_again(scene)
+        followed = found_again(scene.site, scene.job)
         code = scene.finish()
         return _both(scene, followed, misstated(scene, "done", code, 0))
 
@@ -128,13 +128,10 @@ def kill_screen(sites: Sites) -> Tally:
 def _both(scene: Scene, followed: Tally, wrong: Sequence[str]) -> Tally:
     """What `run` shows, and what a console shows that came later."""
     shown = missed_of(scene.lines(), wrote(scene.site, scene.job))
-    return Tally(
+    return replace(
+        followed,
         lost=(followed.lost or 0) + shown.lost,
         doubled=(followed.doubled or 0) + shown.doubled,
-        left=followed.left,
-        state=followed.state,
-        right=followed.right,
-        seconds=followed.seconds,
         wrong=(*followed.wrong, *wrong),
         memory=scene.cost.memory,
         cpu=scene.cost.cpu,

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from benchmarks.matrix import consoles, freezes, processes
+from benchmarks.matrix import consoles, freezes, processes, telemetry
 from benchmarks.matrix.model import Row
 from benchmarks.matrix.sites import Sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-ROWS = [row for row in (*processes.ROWS, *freezes.ROWS, *consoles.ROWS) if row.short]
+MODULES = (processes, telemetry, freezes, consoles)
+ROWS = [row for module in MODULES for row in module.ROWS if row.short]
 
 
 @pytest.fixture(scope="module")
