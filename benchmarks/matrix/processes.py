@@ -76,9 +76,18 @@ def shown_by_logs(site_ask: Any, job: str) -> list[str]:
     return [one["text"] for one in texts if one["rank"] is not None]
 
 
-def counted(scene: Scene) -> Missed:
-    """Bytes lost or doubled by `run`, and by `logs` afterwards, together."""
-    truth = wrote(scene.site, scene.job)
+def on_disk(site: AnySite, job: str) -> dict[int, int]:
+    """Rank -> the whole lines of it that are in the log on its node."""
+    files = (f for node in site.nodes() for f in site.folder(job, node).glob("rank.*/out"))
+    return {int(file.parent.suffix[1:]): file.read_bytes().count(b"\n") for file in files}
+
+
+def counted(scene: Scene, truth: Mapping[int, int] | None = None) -> Missed:
+    """Bytes lost or doubled by `run`, and by `logs` afterwards, together.
+
+    `truth` is rank -> the lines that it wrote; None: as the ranks noted themselves.
+    """
+    truth = wrote(scene.site, scene.job) if truth is None else truth
     one, two = (
         missed_of(scene.lines(), truth),
         missed_of(shown_by_logs(scene.ask, scene.job), truth),
@@ -104,6 +113,8 @@ class Victim:
     """Who is to blame then; None: nobody."""
     code: int = 0
     """Exit code of `run` then."""
+    reads: bool = False
+    """It reads what ranks write: what it had not read yet when it was killed is gone with it."""
     short: bool = False
 
     def site(self, sites: Sites) -> AnySite:
@@ -117,6 +128,7 @@ VICTIMS = (
         state="failed",
         right=Answer(node=NODE, what="launcher", word="supervisor"),
         code=1,
+        reads=True,
         short=True,
     ),
     Victim(name="shim", find=plants.shim_of(RANK), short=True),
@@ -170,7 +182,7 @@ def judged(scene: Scene, victim: Victim, at: float, code: int | None) -> Tally:
         wrong.append(f"not explained: {outcome.said[:200]!r}")
     wrong += misstated(scene, victim.state, code, victim.code)
     shown = seen[-1].job["state"]
-    missing = counted(scene)
+    missing = counted(scene, on_disk(scene.site, scene.job) if victim.reads else None)
     late = outcome.seconds if victim.right else None
     silent = outcome.verdict == judge.SILENT
     return ended(
@@ -179,8 +191,16 @@ def judged(scene: Scene, victim: Victim, at: float, code: int | None) -> Tally:
         seconds=late,
         missing=missing,
         wrong=wrong,
-        note=f"{shown}; named {outcome.named}",
+        note=f"{shown}; named {outcome.named}{_unread(scene)}",
     )
+
+
+def _unread(scene: Scene) -> str:
+    """What never reached the disk of a node, in words."""
+    disk = on_disk(scene.site, scene.job)
+    truth = wrote(scene.site, scene.job)
+    gone = sum(max(count - disk.get(rank, 0), 0) for rank, count in truth.items())
+    return f"; {gone} lines had not been read from the ranks" if gone else ""
 
 
 def misstated(scene: Scene, state: str, code: int | None, right: int) -> list[str]:

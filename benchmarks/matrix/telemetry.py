@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -85,20 +86,26 @@ def kill_broker(sites: Sites) -> Tally:
 def freeze_broker(sites: Sites) -> Tally:
     """Stop the broker of the site for longer than a node may be silent."""
     with broker(sites.demo) as (site, mosquitto):
-        return harmed(site, lambda _: _freeze(mosquitto.process.pid))
+        return harmed(site, lambda _: _freeze(_process(mosquitto)))
 
 
 def _restart(mosquitto: Mosquitto) -> None:
-    mosquitto.process.kill()
-    mosquitto.process.wait(10)
+    process = _process(mosquitto)
+    process.kill()
+    process.wait(10)
     time.sleep(5)
     mosquitto.start()
 
 
-def _freeze(pid: int) -> None:
-    plants.send(signal.SIGSTOP, [pid], "broker")
+def _freeze(process: subprocess.Popen[bytes]) -> None:
+    plants.send(signal.SIGSTOP, [process.pid], "broker")
     time.sleep(STATE_LIMIT)
-    plants.send(signal.SIGCONT, [pid], "broker")
+    plants.send(signal.SIGCONT, [process.pid], "broker")
+
+
+def _process(mosquitto: Mosquitto) -> subprocess.Popen[bytes]:
+    assert mosquitto.process
+    return mosquitto.process
 
 
 @contextmanager
@@ -107,23 +114,24 @@ def broker(site: DemoSite) -> Generator[tuple[DemoSite, Mosquitto]]:
     with tempfile.TemporaryDirectory(prefix="broker.", dir=site.place()) as name:
         folder = Path(name)
         nodes = {node: f"of-{node}" for node in site.nodes()}
-        mosquitto = Mosquitto(folder, Authority(folder), {**nodes, CONSOLE: CONSOLE})
+        authority = Authority(folder)
+        mosquitto = Mosquitto(folder, authority, {**nodes, CONSOLE: CONSOLE})
         mosquitto.start()
+        block = {"url": f"mqtts://127.0.0.1:{mosquitto.port}", "ca_file": str(authority.file)}
         try:
-            yield replace(site, cluster=_cluster(site, folder, mosquitto, nodes)), mosquitto
+            yield replace(site, cluster=_cluster(site, folder, block, nodes)), mosquitto
         finally:
             mosquitto.stop()
 
 
-def _cluster(site: DemoSite, folder: Path, mosquitto: Mosquitto, nodes: dict[str, str]) -> str:
+def _cluster(site: DemoSite, folder: Path, block: dict[str, str], nodes: dict[str, str]) -> str:
     """The cluster file of a site with this broker in it."""
     (folder / "console.password").write_text(CONSOLE)
     accounts = (f"{node}:{password}\n" for node, password in nodes.items())
     (folder / "accounts").write_text("".join(accounts))
     content = yaml.safe_load(Path(site.cluster).read_text())
     content["broker"] = {
-        "url": f"mqtts://127.0.0.1:{mosquitto.port}",
-        "ca_file": str(mosquitto.ca),
+        **block,
         "username": CONSOLE,
         "password_file": str(folder / "console.password"),
         "agents_file": str(folder / "accounts"),

@@ -106,12 +106,6 @@ def _at_work(site: DemoSite) -> str:
     return job
 
 
-def _agents(site: DemoSite) -> set[str]:
-    """The agents that consoles have brought to the first node."""
-    home = site.layout.node(site.nodes()[0]) / "home/.cache/rankdeck"
-    return {file.name for file in home.glob("agent-*.pyz")}
-
-
 def long_history(_: Sites) -> Tally:
     """A job on a cluster of which 2,000 jobs are kept; the list of jobs, too."""
     with demo_site() as site:
