@@ -72,6 +72,8 @@ def began(scene: Scene, least: int = FIRST_LINES) -> None:
 def shown_by_logs(site_ask: Any, job: str) -> list[str]:
     """The lines of all ranks as `logs` prints them."""
     told: subprocess.CompletedProcess[str] = site_ask("logs", job, "--json")
+    if told.returncode:
+        raise RuntimeError(f"`logs` ended with {told.returncode}: {told.stderr[-500:]}")
     texts = [json.loads(line) for line in told.stdout.splitlines()]
     return [one["text"] for one in texts if one["rank"] is not None]
 
