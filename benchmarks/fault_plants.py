@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "RANK
 PROGRAM = "prog"
 """What the program of every job is called: how a rank is told from its shim."""
 _LIMIT = 20.0
+Find = Callable[[Site, str], list[int]]
+"""The processes that are to be harmed, as this machine numbers them."""
 FULL = "/tmp/full"
 """A disk of a megabyte, on one node."""
 
@@ -34,11 +36,16 @@ class Process:
         return self.env.get("RANKDECK_NODE", "")
 
     @property
+    def told_rank(self) -> int | None:
+        """The rank that its launcher has told it, also where it is only the rank's shim."""
+        told = next((v for k in RANK_VARIABLES if (v := self.env.get(k))), "")
+        return int(told) if told.isdigit() else None
+
+    @property
     def rank(self) -> int | None:
         """Its rank, where it is the program itself."""
-        told = next((v for k in RANK_VARIABLES if (v := self.env.get(k))), "")
         ours = any(Path(word).name.startswith(PROGRAM) for word in self.argv[:2])
-        return int(told) if ours and told.isdigit() else None
+        return self.told_rank if ours else None
 
 
 def processes(job: str) -> Iterator[Process]:
@@ -60,7 +67,7 @@ def processes(job: str) -> Iterator[Process]:
         yield Process(int(entry.name), name, tuple(argv.split("\0")[:-1]), env)
 
 
-def _kill(number: int, pids: list[int], what: str) -> float:
+def send(number: int, pids: Sequence[int], what: str) -> float:
     """Send the signal; gives the moment. Raises RuntimeError where there is nobody."""
     if not pids:
         raise RuntimeError(f"found no {what}")
@@ -70,42 +77,94 @@ def _kill(number: int, pids: list[int], what: str) -> float:
     return at
 
 
+def signal_to(number: int, find: Find, what: str) -> Plant:
+    """Send a signal to what is found when the fault is planted."""
+    return lambda site, job: send(number, find(site, job), what)
+
+
 def signal_rank(number: int, rank: int) -> Plant:
     """Send a signal to the program of a rank."""
-
-    def plant(site: Site, job: str) -> float:
-        del site
-        pids = [one.pid for one in processes(job) if one.rank == rank]
-        return _kill(number, pids, f"rank {rank}")
-
-    return plant
+    return signal_to(number, rank_of(rank), f"rank {rank}")
 
 
 def signal_program(number: int, names: tuple[str, ...], node: str) -> Plant:
     """Send a signal to a launcher or daemon on a node."""
-
-    def plant(site: Site, job: str) -> float:
-        del site
-        pids = [one.pid for one in processes(job) if one.node == node and _is(one, names)]
-        return _kill(number, pids, f"{names} on {node}")
-
-    return plant
-
-
-def _is(process: Process, names: tuple[str, ...]) -> bool:
-    words = {process.name, *(Path(word).name for word in process.argv[:2])}
-    ranks = any(process.env.get(variable) for variable in RANK_VARIABLES)
-    return bool(words & set(names)) and not ranks
+    return signal_to(number, program_on(names, node), f"{names} on {node}")
 
 
 def kill_supervisor(node: str) -> Plant:
     """End the supervisor of a node with SIGKILL."""
+    return signal_to(signal.SIGKILL, supervisor_on(node), "supervisor")
 
-    def plant(site: Site, job: str) -> float:
+
+# ---- who is found -------------------------------------------------------------------------
+
+
+def rank_of(rank: int) -> Find:
+    """The program of a rank."""
+    return lambda _site, job: [one.pid for one in processes(job) if one.rank == rank]
+
+
+def shim_of(rank: int) -> Find:
+    """The shim that stands before a rank's program."""
+
+    def find(_site: Site, job: str) -> list[int]:
+        shims = (one for one in processes(job) if one.name in ("rank-shim", "rank"))
+        return [one.pid for one in shims if one.told_rank == rank]
+
+    return find
+
+
+def program_on(names: tuple[str, ...], node: str) -> Find:
+    """A launcher or daemon on a node."""
+    return lambda _site, job: [
+        one.pid for one in processes(job) if one.node == node and _is(one, names)
+    ]
+
+
+def _is(process: Process, names: tuple[str, ...]) -> bool:
+    words = {process.name, *(Path(word).name for word in process.argv[:2])}
+    return bool(words & set(names)) and process.told_rank is None
+
+
+def supervisor_on(node: str) -> Find:
+    """The supervisor of a node."""
+
+    def find(site: Site, job: str) -> list[int]:
         inside = (site.folder(job, node) / "supervisor.pid").read_text().split()[0]
-        return _kill(signal.SIGKILL, _numbered(site, node, inside), "supervisor")
+        return _numbered(site, node, inside)
 
-    return plant
+    return find
+
+
+def agents_on(node: str) -> Find:
+    """The agents that send telemetry from a node."""
+
+    def find(site: Site, _job: str) -> list[int]:
+        found = family(site.first_process(node))
+        return [pid for pid in found if words_of(pid)[2:3] == ["telemetry"]]
+
+    return find
+
+
+def connections_on(node: str) -> Find:
+    """The processes with which a node's sshd serves its connections; the listener is left out."""
+
+    def find(site: Site, _job: str) -> list[int]:
+        first = site.first_process(node)
+        daemons = [p for p in family(first) if _name(p).startswith("sshd")]
+        return [p for p in daemons if _parent(p) != first]
+
+    return find
+
+
+def words_of(pid: int) -> list[str]:
+    """The command of a process; nothing where it is gone."""
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return data.decode(errors="replace").split("\0")[:-1]
 
 
 def _numbered(site: Site, node: str, inside: str) -> list[int]:
@@ -153,14 +212,13 @@ def silence_sshd(node: str, seconds: float) -> Plant:
     """End the connections of a node's sshd and let it accept none for a while; its ranks go on."""
 
     def plant(site: Site, job: str) -> float:
-        del job
-        first = site.first_process(node)
-        daemons = [p for p in family(first) if _name(p).startswith("sshd")]
-        listener = next(p for p in daemons if _parent(p) == first)
-        at = _kill(signal.SIGSTOP, [listener], "sshd")
-        _kill(signal.SIGKILL, [p for p in daemons if p != listener], "connection")
+        served = connections_on(node)(site, job)
+        daemons = [p for p in family(site.first_process(node)) if _name(p).startswith("sshd")]
+        listener = [p for p in daemons if p not in served][:1]
+        at = send(signal.SIGSTOP, listener, "sshd")
+        send(signal.SIGKILL, served, "connection")
         time.sleep(seconds)
-        _kill(signal.SIGCONT, [listener], "sshd")
+        send(signal.SIGCONT, listener, "sshd")
         return at
 
     return plant

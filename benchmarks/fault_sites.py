@@ -1,6 +1,7 @@
 """Where faults are planted: the embedded cluster, and the namespace lab with links to cut."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,9 +60,11 @@ class DemoSite:
         raise NotImplementedError("the embedded cluster has no links")
 
     def crash(self, node: str) -> None:
-        raise NotImplementedError("the embedded cluster has no links")
+        os.kill(self.first_process(node), signal.SIGKILL)
 
-    def mend(self) -> None: ...
+    def mend(self) -> None:
+        if not demo.status().running:
+            demo.up()
 
 
 @dataclass(frozen=True, slots=True)

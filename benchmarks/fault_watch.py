@@ -1,6 +1,7 @@
 """A console without a screen: follows jobs and prints what it shows of them, one JSON line a change.
 
-`python -m benchmarks.fault_watch CLUSTER_FILE`; orders are JSON lines on stdin: {"follow": JOB}, {"cancel": JOB}.
+`python -m benchmarks.fault_watch CLUSTER_FILE`; orders are JSON lines on stdin:
+{"follow": JOB}, {"keep": JOB}, {"cancel": JOB}.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ PERIOD = 0.05
 GRACE = 0.5
 FIND_LIMIT = 30.0
 """Seconds in which a job that was launched is in the history."""
-SHOWN = ("state", "first_failure", "stalled", "troubles")
+SHOWN = ("state", "ranks", "first_failure", "stalled", "troubles")
 """What of a job counts as a change."""
 
 
@@ -36,6 +37,8 @@ class Watcher:
     async def obey(self, order: dict[str, str]) -> None:
         if job := order.get("follow"):
             await self._follow(job)
+        if job := order.get("keep"):
+            self._session.hold(job)
         if job := order.get("cancel"):
             await self._cancel(job)
 
@@ -44,7 +47,6 @@ class Watcher:
         await until(lambda: self._knows(name), FIND_LIMIT)
         if not self._knows(name):
             raise UnknownJobError(f"{name} is not in the history")
-        self._session.hold(name)  # `run` stops the others, as it would for a user
 
     def _knows(self, name: str) -> bool:
         return any(job.id == name for job in self._session.jobs.all())

@@ -71,7 +71,12 @@ class Following:
         self._pumps[job_id] = self._start(work)
 
     def hold(self, job_id: str) -> None:
-        """Keep the rest of the job running: no gang abort."""
+        """Keep the rest of the job running: no console of this user stops it."""
+        self.jobs.keep(job_id)
+        self._chronicle.save(self.jobs.job(job_id), time.time())
+
+    def stop_counting(self, job_id: str) -> None:
+        """Begin no gang abort here any more: the job is being cancelled."""
         self._held.add(job_id)
         self.jobs.set_countdown(job_id, None)
 
@@ -167,15 +172,21 @@ class Following:
             await asyncio.sleep(TICK)
             now = time.time()
             for job in self.jobs.all():
-                if job.id not in self._followers or job.id in self._held:
+                if job.id not in self._followers or job.id in self._held or job.kept:
                     continue
                 if job.countdown is None:
                     self._begin_countdown(job, now)
                 elif now >= job.countdown.deadline:
-                    self._held.add(job.id)
-                    self._start(self._abort(job.id, cancel))
+                    self._stop_others(job.id, cancel)
                 elif (why := reason(job)) != job.countdown.why:
                     self._correct_countdown(job, job.countdown, why)
+
+    def _stop_others(self, job_id: str, cancel: Cancel) -> None:
+        """Carry out a gang abort, unless another console keeps the others running."""
+        self._hear_consoles()
+        if not self.jobs.job(job_id).kept:
+            self._held.add(job_id)
+            self._start(self._abort(job_id, cancel))
 
     def _begin_countdown(self, job: Job, now: float) -> None:
         if countdown := countdown_for(job, now):
@@ -202,14 +213,17 @@ class Following:
         self.notice_stalls()
         for job_id in tuple(self._followers):
             self._chronicle.save(self.jobs.job(job_id), now)
-        for turn in self._chronicle.news():
-            self._learn(turn)
+        self._hear_consoles()
         for job_id, follower in tuple(self._followers.items()):
             if not self.jobs.only_told(job_id):
                 self._told.pop(job_id, None)
             elif now - self._told.setdefault(job_id, now) > LINGER and follower.current:
                 # Another console has given up its lost nodes; do not ask them for ever.
                 self._start(follower.close())
+
+    def _hear_consoles(self) -> None:
+        for turn in self._chronicle.news():
+            self._learn(turn)
 
     def notice_stalls(self) -> None:
         """Judge now which ranks are stalled, in every job that is followed."""

@@ -196,7 +196,7 @@ class Session:
         job = self.jobs.job(job_id)
         if job.clock is not None:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
-        self.following.hold(job_id)
+        self.following.stop_counting(job_id)
         # What is started on a node after the cancel ran there would be left behind.
         await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)
         self.jobs.cancelling(job_id, time.time(), abort=by == "abort")
@@ -241,7 +241,7 @@ class Session:
         return self._history.trouble
 
     def hold(self, job_id: str) -> None:
-        """Keep the rest of the job running: no gang abort."""
+        """Keep the rest of the job running: no console of this user stops it."""
         self.following.hold(job_id)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:

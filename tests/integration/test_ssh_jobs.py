@@ -154,3 +154,20 @@ async def test_an_mpi_job_gets_its_daemons_over_our_own_connections(tmp_path):
         assert failed.exit_code == 3
         for rank in range(4):
             assert c.texts(job, rank)[0] == f"rank {rank} of 4"
+
+
+async def test_what_a_node_wrote_is_read_after_its_part_of_the_job_is_over(tmp_path):
+    async with console(tmp_path) as c:
+        job = await c.launch('echo "here is $RANK"; [ "$RANK" = 0 ] || sleep 300', ranks_per_node=1)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(c.follow(job))
+            # Nobody looked at its output while it ran.
+            await until(lambda: job in c.followers and "n1" in c.followers[job]._done, 20)
+            c.watch(job, (0, 1))
+            try:
+                await until(lambda: c.texts(job, 0) == ["here is 0"], 20)
+                await until(lambda: c.texts(job, 1) == ["here is 1"])
+                await until(lambda: c.followers[job].current)
+            finally:
+                await c.followers[job].close()
+                await following

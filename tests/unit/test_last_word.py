@@ -182,3 +182,12 @@ def test_a_job_thought_dead_runs_again_when_all_its_nodes_say_so() -> None:
     again.jobs.apply(NodeEvent("t-1", "n2", "connected", 4.0, {}))
 
     assert again.job.state is State.RUNNING
+
+
+def test_who_keeps_the_other_ranks_running_keeps_them_for_all_consoles(tmp_path: Path) -> None:
+    kept = replace(RUNNING, kept=True)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    assert both(tmp_path / "a", kept, RUNNING).kept
+    assert both(tmp_path / "b", RUNNING, kept).kept

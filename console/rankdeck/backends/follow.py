@@ -106,6 +106,9 @@ class SshFollower:
         """Node -> since when it says that it does not know the job, while no console is starting it."""
         self._done: set[str] = set()
         self._open = True
+        self._again: set[str] = set()
+        """Nodes on which it is over, and of which more output was asked for since."""
+        self._runners: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
 
@@ -119,12 +122,17 @@ class SshFollower:
         for stream in self._streams.values():
             stream.watch(offsets)
             self._send_watch(stream)
+            if stream.fresh_watch and stream.node in self._done and self._open:
+                # Its part of the job is over: what is asked for now is on its disk.
+                self._done.discard(stream.node)
+                self._again.add(stream.node)
+                self._begin(stream)
 
     @property
     def current(self) -> bool:
         """Whether every node that answers has reported all that happened up to now."""
         silent = self._lost | self._awaited
-        return not self._waiting and all(
+        return not (self._waiting or self._again) and all(
             stream.caught_up or stream.closed or name in silent
             for name, stream in self._streams.items()
         )
@@ -141,7 +149,8 @@ class SshFollower:
 
     async def _events(self) -> AsyncIterator[Followed]:
         async with asyncio.TaskGroup() as self._tasks:
-            runners = [self._tasks.create_task(self._keep(s)) for s in self._streams.values()]
+            for stream in self._streams.values():
+                self._begin(stream)
             try:
                 while not self._over():
                     while self._waiting and self._open:
@@ -150,8 +159,12 @@ class SshFollower:
                     if not self._waiting and not self._over():
                         await self._news.wait()
             finally:
-                for task in (*runners, *([self._sweeper] if self._sweeper else [])):
+                self._open = False
+                for task in (*self._runners, *([self._sweeper] if self._sweeper else [])):
                     task.cancel()
+
+    def _begin(self, stream: NodeStream) -> None:
+        self._runners.append(self._tasks.create_task(self._keep(stream)))
 
     def _over(self) -> bool:
         if not self._open:
@@ -192,6 +205,7 @@ class SshFollower:
                 self._made(stream, "lost", text=text, **_heard(stream))
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
             failures += 1
+        self._again.discard(stream.node)
         self._done.add(stream.node)
         self._news.set()
 

@@ -36,6 +36,7 @@ def job_shape(job: Job) -> Shape:
         "nodes": list(job.nodes),
         "ranks": [rank_shape(rank) for rank in job.ranks],
         "first_failure": _failure_shape(job.first_failure),
+        "kept": job.kept,
         "created": job.created,
         "ended": job.ended,
         "troubles": list(job.troubles),

@@ -7,7 +7,8 @@ from dataclasses import replace
 from operator import attrgetter
 
 from rankdeck.cli import output
-from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
+from rankdeck.model.job import Chunk, Followed, Job, NodeEvent, State
+from rankdeck.model.nodeset import fold
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.job_news import countdown, tidings
 from rankdeck.session import Session
@@ -19,6 +20,7 @@ MOST_UNPRINTED = 1000
 TELL_LIMIT = 1.5
 """Seconds after which every node has said how much there is: it tells twice a second."""
 READ_LIMIT = 600.0
+NOT_SHOWN = "what it has not sent is not shown"
 
 Print = Callable[[str, Line], None]
 
@@ -67,7 +69,7 @@ class Printer:
         """Of a job that is over only its output is missed, which nobody else says."""
         if self._session.jobs.job(self._job).state.final:
             text = strip_controls(str(event.fields.get("text", "")))[:300]
-            output.progress(f"{event.node}: {text}; what it has not sent is not shown")
+            output.progress(f"{event.node}: {text}; {NOT_SHOWN}")
 
     def finish(self) -> None:
         """Print all that is left, lines without an end too."""
@@ -156,6 +158,7 @@ async def print_until_finished(
 
 async def print_what_there_is(session: Session, job_id: str, printer: Printer) -> None:
     """Print what has been written up to now, then come back."""
+    await session.following.caught_up()
     clock = asyncio.get_running_loop().time
     begin, ends = clock(), printer.ends()
     while clock() - begin < READ_LIMIT:
@@ -166,6 +169,9 @@ async def print_what_there_is(session: Session, job_id: str, printer: Printer) -
             break
         await asyncio.sleep(PERIOD)
     printer.finish()
+    lost = {rank.node for rank in session.jobs.job(job_id).ranks if rank.state is State.LOST}
+    if lost:
+        output.progress(f"{fold(sorted(lost))}: does not answer; {NOT_SHOWN}")
 
 
 NEWS_PERIOD = 0.25

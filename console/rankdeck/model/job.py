@@ -295,6 +295,8 @@ class Job:
     exit_code: int | None = None
     first_failure: FirstFailure | None = None
     countdown: Countdown | None = None
+    kept: bool = False
+    """Somebody keeps its other ranks running after a failure: no console stops them."""
     troubles: tuple[str, ...] = ()
     """Sentences for the operator, oldest first."""
     explained: tuple[Explained, ...] = ()

@@ -279,6 +279,7 @@ def last_word(mine: Job, kept: Job) -> Job:
         troubles=tuple(dict.fromkeys((*kept.troubles, *mine.troubles))),
         marks={**other.marks, **first.marks},
         progress=first.progress or other.progress,
+        kept=mine.kept or kept.kept,
         ranks=_ranks(first, other),
         node_notes=max(mine.node_notes, kept.node_notes, key=len),
     )

@@ -173,6 +173,7 @@ def snapshot(record: JobRecord) -> Job:
         exit_code=exit_code(state, first),
         first_failure=None if state is State.DONE else first,
         countdown=None if state.final else record.countdown,
+        kept=record.kept,
         troubles=tuple(record.troubles),
         explained=_explained(record) if state is State.FAILED and not first else (),
         stalled=() if state.final else record.stalled,
@@ -269,6 +270,8 @@ class Jobs:
 
     def tell(self, job: Job) -> None:
         """Take what another console wrote about a job that is known here."""
+        if job.kept and not self._record(job.id).kept:
+            self.keep(job.id)
         if self._beside.tell(job):
             self._touch(job.id)
 
@@ -381,6 +384,12 @@ class Jobs:
     def set_countdown(self, job_id: str, countdown: Countdown | None) -> None:
         """Show, or take back, the gang abort that is about to happen."""
         self._record(job_id).countdown = countdown
+        self._touch(job_id)
+
+    def keep(self, job_id: str) -> None:
+        """Note that somebody keeps the other ranks running: no gang abort."""
+        record = self._record(job_id)
+        record.kept, record.countdown = True, None
         self._touch(job_id)
 
     def output_over(self, job_id: str) -> None:

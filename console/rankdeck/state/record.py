@@ -86,6 +86,7 @@ class JobRecord:
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     troubles: list[str] = field(default_factory=list[str])
     countdown: Countdown | None = None
+    kept: bool = False
     cancelled: bool = False
     aborted: bool = False
     """Whether it was stopped because a part of it had failed."""
@@ -210,7 +211,7 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecor
     record.troubles = list(dict.fromkeys([*job.troubles, *record.troubles]))
     record.first_failure = job.first_failure
     record.latest = job.ended or 0.0
-    record.cancelled = job.state is State.CANCELLED
+    record.cancelled, record.kept = job.state is State.CANCELLED, job.kept
     record.settled = job.state.final
     record.marks = dict(job.marks)
     record.reader = _reader(job.plan, job.progress)
