@@ -10,11 +10,11 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
 
-.PHONY: help setup dev demo test fast check bench clean
+.PHONY: help setup dev demo test fast check bench sbom lock clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench clean"
+	echo "also: setup dev bench sbom lock clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -54,6 +54,13 @@ check: dev
 
 bench: dev
 	$(BIN)/python -m benchmarks
+
+# What an installation is made of (CycloneDX), and the dependencies with their hashes.
+sbom: dev
+	$(BIN)/python -m tests.support.sbom dist/sbom.json
+
+lock: dev
+	$(BIN)/python -m tests.support.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -182,6 +182,27 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
         assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
+        await Agents(c).agent_path("n1")
+        path.write_bytes(b"#" * len(bundle().data))
+
+        await Agents(c).agent_path("n1")
+
+        assert path.read_bytes() == bundle().data
+
+
+async def test_an_agent_that_is_changed_on_its_way_is_not_started(tmp_path, monkeypatch):
+    sent = Agents._upload
+    monkeypatch.setattr(
+        Agents, "_upload", lambda self, n, path, data: sent(self, n, path, data[:-1] + b"x")
+    )
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        with pytest.raises(AgentError, match=f"is not what was sent .SHA-256 {bundle().digest}"):
+            await Agents(c).agent_path("n1")
+
+
 async def test_a_missing_or_old_python_is_named(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         old = tmp_path / "python3.6"

@@ -197,8 +197,8 @@ def test_a_version_that_is_none_is_said_of_the_node(version):
 
 @pytest.mark.parametrize(
     "said",
-    ["rankdeck|3.11|\u00b2|/x", "rankdeck|3.11|" + "9" * 5000 + "|/x", "rankdeck|"],
+    ["rankdeck|3.11|/x", "rankdeck|", "3.11||/x", ""],
 )
-def test_an_answer_without_a_size_is_said_of_the_node(said):
+def test_an_answer_without_a_path_is_said_of_the_node(said):
     with pytest.raises(AgentError, match="no usable answer"):
         _parse("n1", said.encode(), b"")

@@ -1,4 +1,4 @@
-"""`rankdeck agent install|uninstall|status`: agents that stay on their nodes."""
+"""`rankdeck agent install|uninstall|status|digest`: agents that stay on their nodes, and what is carried to all."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ from rankdeck.config.accounts import (
     write_accounts,
 )
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.remote.agent import NodeOutcome
+from rankdeck.remote.agent import NodeOutcome, bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config, open_link
 
@@ -40,6 +40,16 @@ def uninstall(options: argparse.Namespace, _open_console: object) -> int:
     cluster = choose.cluster(options.cluster)
     nodes = choose.nodes(cluster, options.nodes)
     return until_done(_do(cluster, "uninstall", nodes, {}, options))
+
+
+def digest(options: argparse.Namespace, _open_console: object) -> int:
+    """Say the SHA-256 of the one file that is put on nodes, as sha256sum does."""
+    agent = bundle()
+    if options.json:
+        output.say_object({"file": agent.name, "sha256": agent.digest, "size": len(agent.data)})
+    else:
+        output.say(f"{agent.digest}  {agent.name}")
+    return output.OK
 
 
 def status(options: argparse.Namespace, _open_console: object) -> int:

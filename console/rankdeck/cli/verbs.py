@@ -329,6 +329,12 @@ AGENT_VERBS = (
         {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
     ),
     Verb(
+        "digest",
+        "SHA-256 of the agent that is carried to nodes, as sha256sum prints it",
+        "rankdeck.cli.agent:digest",
+        {},
+    ),
+    Verb(
         "status",
         "whether the service runs, which version, and when it was heard last",
         "rankdeck.cli.agent:status",

@@ -111,11 +111,19 @@ BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
 """Seconds of running after which a restart waits for the shortest pause again."""
 _LOOK = (
-    'f="$HOME/.cache/rankdeck/$1"; '
-    """v=$("$2" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || v=; """
-    's=$(cat "$f" 2>/dev/null | wc -c); '
-    'printf "\\nrankdeck|%s|%d|%s\\n" "$v" "$s" "$f"'
+    'f="$HOME/.cache/rankdeck/$1"; a=$("$2" -c "$3" "$f" 2>/dev/null) || a=; '
+    'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'
 )
+_ASK = """\
+import hashlib, sys
+try:
+    with open(sys.argv[1], "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+except EnvironmentError:
+    digest = ""
+print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
+"""
+"""Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there."""
 _PUT = (
     'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
     'test "$(wc -c < "$1.$$.part")" -eq "$2" && mv -f "$1.$$.part" "$1"; '
@@ -124,7 +132,6 @@ _PUT = (
 
 
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
-_SIZE = re.compile(r"\d{1,12}\Z", re.ASCII)
 
 
 class Agents:
@@ -144,13 +151,21 @@ class Agents:
 
     async def _bring(self, node: str) -> tuple[str, ...]:
         agent = bundle()
-        look = ("sh", "-c", _LOOK, "sh", agent.name, self._python)
-        found = await self._shell.run(node, look)
-        version, size, path = _parse(node, found.out, found.err)
+        version, digest, path = await self._look(node, agent.name)
         self._check_python(node, version)
-        if size != len(agent.data):
+        if digest != agent.digest:
             await self._upload(node, path, agent.data)
+            _, digest, _ = await self._look(node, agent.name)
+        if digest != agent.digest:
+            why = f"the agent at {clean(path)} is not what was sent (SHA-256 {agent.digest}): not started"
+            raise AgentError(node, why)
         return (self._python, path)
+
+    async def _look(self, node: str, name: str) -> tuple[str, str, str]:
+        """Version of Python there, SHA-256 of the agent that lies there, and its path."""
+        look = ("sh", "-c", _LOOK, "sh", name, self._python, _ASK)
+        found = await self._shell.run(node, look)
+        return _parse(node, found.out, found.err)
 
     def _check_python(self, node: str, version: str) -> None:
         if not version:
@@ -224,12 +239,12 @@ async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
     channel.end()
 
 
-def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:
-    """The answer, among lines that the start-up files of the login print."""
+def _parse(node: str, out: bytes, err: bytes) -> tuple[str, str, str]:
+    """The answer line, among whatever the login's start-up files print."""
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         words = line.split("|", 3)
-        if words[0] == "rankdeck" and len(words) == 4 and _SIZE.match(words[2]):
-            return words[1], int(words[2]), words[3]
+        if words[0] == "rankdeck" and len(words) == 4:
+            return words[1], words[2], words[3]
     why = _last_line(err) or "nothing"
     raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
 
