@@ -1,5 +1,6 @@
 """All rows, in the order of the table."""
 
+from benchmarks.matrix import nodes, steered, users
 from benchmarks.matrix.model import Row
 
-ROWS: tuple[Row, ...] = ()
+ROWS: tuple[Row, ...] = (*nodes.ROWS, *steered.ROWS, *users.ROWS)

@@ -16,7 +16,7 @@ from rankdeck_agent.rules.units import (
 )
 
 _CONTROL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 _ESCAPE = (
     r"(?P<colour>\x1b\[[0-9;:]*m)"
@@ -27,7 +27,7 @@ _ESCAPE = (
 )
 _ESCAPES = re.compile(_ESCAPE)
 _STEERING = re.compile(
-    _ESCAPE + r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+    _ESCAPE + r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 _HARMLESS = re.compile(r"[\t\x20-\x7e]*\Z")
 TAB = 8
