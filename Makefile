@@ -36,12 +36,12 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.setup
 demo: setup
 	$(BIN)/rankdeck demo
 
-# Real programs for the slow tests: where they cannot be had, those tests skip by name. A test that fails
-# runs once more, and the last line counts such reruns: launchers and container runtimes have races of their own.
+# Real programs for the slow tests: where they cannot be had, those tests skip by name. The last lines say
+# what was skipped and why, and which tests needed a second run (only those that run real programs get one).
 test: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
-	$(PYTEST) --reruns 1 $(EXTRA_PYTEST)
+	$(PYTEST) -rsR $(EXTRA_PYTEST)
 
 fast: dev
 	$(PYTEST) -m "not slow" $(EXTRA_PYTEST)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `faults` and `matrix` have options of their own."""
+"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `faults`, `matrix` and `fuzz` have options of their own."""
 
 import argparse
 import json
@@ -21,7 +21,11 @@ NAMES = (
     "preflight",
     "images",
 )
-OF_THEIR_OWN = {"faults": "benchmarks.faults", "matrix": "benchmarks.matrix.main"}
+OF_THEIR_OWN = {
+    "faults": "benchmarks.faults",
+    "matrix": "benchmarks.matrix.main",
+    "fuzz": "benchmarks.matrix.fuzz",
+}
 """Programs with options and a table of their own."""
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 

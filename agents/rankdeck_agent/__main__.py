@@ -1,4 +1,4 @@
-"""The agent's command: find the verb, then load only what it needs."""
+"""The agent's command line: finds the command, then imports only what it needs."""
 
 import sys
 

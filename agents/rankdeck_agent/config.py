@@ -1,4 +1,4 @@
-"""What the agent is told: one line of JSON, or a file with `key = value` lines."""
+"""The agent's configuration: one line of JSON, or a file with `key = value` lines."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Read /proc and /sys under a root that tests can move."""
+"""Reads /proc and /sys under a root folder that tests can choose; writes private files."""
 
 import errno
 import os

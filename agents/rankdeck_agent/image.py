@@ -1,4 +1,4 @@
-"""Images on this node: which bytes lie where, and how new ones come in whole."""
+"""Images on this node: finds and hashes them, sends and receives copies."""
 
 import argparse
 import errno

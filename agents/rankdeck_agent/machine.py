@@ -1,4 +1,4 @@
-"""What a machine is, in a few strings: kernel, system, boot, name."""
+"""Describes the machine: kernel, system, boot id, name, addresses."""
 
 import platform
 import re

@@ -1,4 +1,4 @@
-"""Names that both sides know, apart from what is costly to load."""
+"""Names that console and agent share; apart from wire.py, which is slower to import."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What a job would find on this node, and whether it can reach the others."""
+"""`preflight`: facts about this node for a job, and whether it can reach the other nodes."""
 
 import fcntl
 import hmac

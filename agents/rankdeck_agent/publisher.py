@@ -1,4 +1,4 @@
-"""The MQTT side: connect, last will, send, reconnect."""
+"""The MQTT client of the agent: connects, sets the last will, publishes, reconnects."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""`sample`: one complete reading of this machine, or of a recorded tree."""
+"""`sample` and `health`: one complete reading of this machine or of a recorded tree, and its judgement."""
 
 import json
 import sys
@@ -135,7 +135,7 @@ def judge(reading: NodeReading, uptime: Optional[float]) -> tuple[Health, tuple[
 
 
 def _facts(reading: NodeReading, sample: Sample, uptime: Optional[float]) -> Facts:
-    # Nothing beats here: a lag of 0 must not make a machine that cannot be read look fine.
+    # Samples are not periodic here: a lag of 0 must not make a machine that cannot be read look fine.
     values = {m: d for m, d in sample.values.items() if m != "agent.lag"}
     return Facts(
         now=sample.at,

@@ -1,4 +1,4 @@
-"""Collect once a period and join what was read into one sample; what hangs is left behind."""
+"""Run the collectors once a period and join their readings into one sample, without those that hang."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from rankdeck_agent.wire import Event, Sample
 PATIENCE = 10.0
 """Seconds after which a collector that does not answer is said to hang."""
 LATE_SHARE = 0.5
-"""Of a period, how long the beat waits for collectors before it goes without them."""
+"""Share of a period that a sample waits for collectors before it is taken without them."""
 FAILURES = (
     OSError,
     ValueError,
@@ -24,11 +24,11 @@ FAILURES = (
     RuntimeError,
 )
 """What a collector may raise and only lose its own numbers. Anything else ends its thread,
-which then counts as hanging; the beat goes on in each case."""
+which then counts as hanging; samples go on in each case."""
 
 
 class Batch:
-    """The lanes started by one beat: the last of them to end opens the gate."""
+    """The worker threads started for one sample; `wait` returns when the last has finished."""
 
     def __init__(self) -> None:
         self._left = 1
@@ -55,8 +55,8 @@ class Batch:
 class Worker:
     """A thread that runs some collectors one after the other whenever it is told to.
 
-    `results` belongs to the lane while it is busy and to the beat while it is not. A lane
-    that hangs holds up no later beat: each waits only for those it has started.
+    `results` belongs to the thread while it is busy and to the sampler while it is not. A thread
+    that hangs delays no later sample: each waits only for the threads that it has started.
     """
 
     def __init__(self, members: Sequence[Collector]) -> None:
@@ -117,7 +117,7 @@ def read(collector: Collector, now: float) -> Reading:
 
 
 def _keep_untold(reading: Reading, before: Reading) -> None:
-    """Add what no beat has had, because none waited for it."""
+    """Add the events of a reading that no sample has included, because none waited for it."""
     reading.events[:0] = before.events
     if before.told:
         return
@@ -129,7 +129,7 @@ def _keep_untold(reading: Reading, before: Reading) -> None:
 
 @dataclass
 class Sampler:
-    """What all collectors gave at one instant."""
+    """What all collectors returned for one sample."""
 
     sample: Sample
     events: list[Event]
@@ -177,7 +177,7 @@ class Beats:
         return Sampler(sample, joined.events, self._inventory(), pending)
 
     def _of(self, lane: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
-        """For each collector of a lane its reading, if there is one, and what is wrong with it."""
+        """For each collector of a thread its reading, if there is one, and what is wrong with it."""
         if not lane.busy:
             results = lane.results
             return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in lane.members]

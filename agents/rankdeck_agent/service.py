@@ -1,4 +1,4 @@
-"""The agent as a service of its node: put there to stay, and taken away again."""
+"""`service`: installs the agent as a systemd service of its node, or removes it."""
 
 import contextlib
 import grp

@@ -1,4 +1,4 @@
-"""Run the telemetry of one node until the lease ends."""
+"""`telemetry`: publishes the samples of this node until stdin is closed or the service stops."""
 
 import contextlib
 import os
@@ -110,7 +110,7 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
         publisher.sample(beat.sample)
         for event in beat.events:
             publisher.event(event)
-        # Beats that were slept through are left out, not made up for.
+        # Samples that were missed (a suspended machine) are left out, not made up for.
         due += config.period * (1 + int((time.monotonic() - due) // config.period))
     publisher.stop()
     return 0

@@ -1,4 +1,4 @@
-"""What travels between a node and the console: telemetry messages, job events, log frames.
+"""The formats between a node and the console: telemetry messages, job plans and events, log frames.
 
 Standard library only; the one module that both sides import. Telemetry goes over MQTT on
 `rankdeck/1/<cluster>/<node>/<kind>`; everything about jobs goes over SSH.
@@ -37,7 +37,7 @@ def split_topic(text: str) -> Optional[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number means. `kind` is "gauge" or "counter"; units are base units."""
+    """One metric. `kind` is "gauge" or "counter"; `unit` is a base unit ("B", "s", "Hz", "%", …) or ""."""
 
     name: str
     kind: str
@@ -214,7 +214,7 @@ METRICS: Mapping[str, Metric] = _table(
 
 @dataclass(frozen=True)
 class Hello:
-    """Who a node is: strings, sent once and retained. `up=False` is the last will."""
+    """Who a node is; retained by the broker. With `up=False` it is the last will of the agent."""
 
     node: str
     up: bool
@@ -222,18 +222,21 @@ class Hello:
     boot: str = ""
     agent: str = ""
     period: float = 1.0
-    """Seconds between two samples: silence is judged by it."""
+    """Seconds between two samples; a node silent for several of these is unknown."""
     inventory: Mapping[str, str] = field(default_factory=dict[str, str])
-    """e.g. kernel, os, cpu.model, gpu.0.model, rdma.mlx5_0/1.fw"""
+    """Strings such as kernel, os, cpu.model, gpu.0.model, rdma.mlx5_0/1.fw."""
     simulated: tuple[str, ...] = ()
-    """Prefixes of metrics that are made up ("gpu", "rdma"); shown as SIMULATED."""
+    """Prefixes of metrics that are simulated ("gpu", "rdma"); screens mark them."""
     installed: bool = False
-    """The agent lives on the node: no console starts another one there."""
+    """The agent runs as a service of the node: no console starts another one there."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Numbers that a node read at one instant of its own clock."""
+    """Numbers that a node read together; `at` is in epoch seconds of the node's clock.
+
+    A metric that is in neither `values`, `absent` nor `failed` keeps its last value.
+    """
 
     seq: int
     at: float
@@ -241,7 +244,7 @@ class Sample:
     absent: tuple[str, ...] = ()
     """Metrics that this node does not have."""
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """metric or metric/device -> why it could not be read: never shown as 0."""
+    """metric or metric/device -> why it could not be read; never shown as 0."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,7 @@ class Event:
     device is the GPU's PCI address, the text begins with "Xid N"), sxid, gpu, oom, hung, lockup,
     panic, nfs, disk, edac, mce, thermal, voltage, mlx5, link, pcie, files, nccl, peermem; or
     `kernel.log` where lines were lost or folded. Events of the past are sent again when
-    the agent starts, with the same `at`. "ok" ends what the same check said of the device.
+    the agent starts, with the same `at` (epoch seconds). "ok" ends what the same check said of the device.
     """
 
     at: float
@@ -276,7 +279,7 @@ class WireError(ValueError):
 
 
 def encode(message: Message) -> bytes:
-    """Compact JSON of one telemetry message."""
+    """Compact JSON of one telemetry message; raises ValueError for NaN or infinity."""
     # The fields are plain already: asdict would copy them all, at thrice the cost.
     return json.dumps(vars(message), separators=(",", ":"), allow_nan=False).encode()
 
@@ -313,7 +316,7 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON
 
 @dataclass(frozen=True)
 class NodeFile:
-    """A file laid into the run folder before anything starts. `path` is relative to it."""
+    """A file that is written into the run folder before anything starts; `path` is relative to it."""
 
     path: str
     text: str
@@ -324,34 +327,34 @@ class NodeFile:
 class ProcessPlan:
     """A process that the supervisor of a node starts itself.
 
-    `rank` None: a launcher (mpirun, torchrun), its output travels as rank LAUNCHER.
+    `rank` None means a launcher (mpirun, torchrun); its output is sent as rank LAUNCHER.
     """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: str = ""
-    """"" is the home folder."""
+    """Working directory; "" is the home folder."""
     rank: Optional[int] = None
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """All that the supervisor of one node has to do for one job."""
+    """Everything that the supervisor of one node has to do for one job."""
 
     job: str
     node: str
     ranks: tuple[int, ...]
-    """Global ranks that will run here, whoever starts them."""
+    """Global ranks that will run here, whichever process starts them."""
     processes: tuple[ProcessPlan, ...] = ()
     files: tuple[NodeFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """For every process of the job on this node, daemons included."""
+    """Environment of every process of the job on this node, MPI daemons included."""
     tty: bool = True
-    """Give each rank's stdout a terminal, so that C programs are line-buffered."""
+    """Whether each rank's stdout is a terminal, so that C programs write line by line."""
     grace: float = 10.0
     elsewhere: bool = False
-    """The ranks run on machines that share the run folder, where nobody of ours is."""
+    """The ranks run on other machines that share the run folder and have no supervisor (Slurm)."""
 
 
 def _process_plan(raw: dict[str, Any]) -> ProcessPlan:
@@ -375,15 +378,15 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 
 # The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
 # line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
-#   ready    pid, boot, addresses (IP)     the supervisor stands
-#   started  rank, pid                     a rank began (elsewhere: host in the place of pid)
-#   exited   rank, code | null, signal | null (both null: nobody knows), and where it failed: said (its last lines,
-#            oldest first), kernel (lines about its processes), activity (its last look: [state, wchan, cores])
+#   ready    pid, boot, addresses (IP)     the supervisor runs
+#   started  rank, pid                     a rank began (with a shared run folder: host instead of pid)
+#   exited   rank, code | null, signal | null (both null: not known), and if it failed: said (its last lines,
+#            oldest first), kernel (lines about its processes), activity (what it did last: [state, wchan, cores])
 #   process  name, pid                     a launcher or daemon began
-#   ended    name, code | null, signal | null, and where it failed: said (of all launchers here)
+#   ended    name, code | null, signal | null, and if it failed: said (of all launchers here)
 #   spawn    id, host, command             the launcher asks for a daemon on a host
 #   answered id, ok, text
-#   trouble  text (a sentence for the operator); where the supervisor is gone: gone (when it last wrote, epoch
+#   trouble  text (a sentence for the operator); if the supervisor is gone: gone (when it last wrote, epoch
 #            seconds), running (ranks that still run)
 #   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
 #   closed   -                             nothing more will come from this node
@@ -391,9 +394,9 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
 #   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched
 #   activity at, rows [[rank, state, wchan, cores, share of system time | null], ...]: what the
-#            ranks of this node do, as the supervisor saw it; sent when it has looked again
+#            ranks of this node do; sent each time the supervisor has looked at them
 #   now      at, closing (`closed` is held back until the output is sent), ended (when it closed): every 2 s, after the rest
-#   from     watch, r, s, o, at            where an offset that counts from the end is
+#   from     watch, r, s, o, at            the offset that a request counted from the end means
 # stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}, "number": n},
 # each replacing the one before; an offset below 0 counts from the end, and a `from` frame with n says
 # where that is. End of file ends the follower, never the job.

@@ -26,6 +26,10 @@ QUIT_LIMIT = 1.0
 HEARD_LIMIT = 30.0
 """Seconds until the honest nodes are heard, on a busy machine."""
 HONEST = ("sakuya", "sakura")
+HEARD = ("ok", "warn", "bad")
+"""A busy machine is warned of; a node that is not heard is unknown."""
+PATIENT = 10.0
+"""The same for a test, which may share its machine with others."""
 PAUSE = 0.4
 """Seconds for a screen to be painted between two keys."""
 RAW = b"".join(f"{SHOWN} ".encode() + bytes((n,)) + b"\n" for n in range(256))
@@ -142,7 +146,7 @@ def on_the_screens(kind: str, *, short: bool = False) -> Callable[[Sites], Tally
         names = {LIAR: "sakuya", job: "noisy-x"}
         try:
             with lying(site, kind, (), planted(colours=False), names=names, command="true"):
-                return _looked_at(site, KEYS[1:2] if short else KEYS)
+                return _looked_at(site, *((KEYS[1:2], PATIENT) if short else (KEYS, QUIT_LIMIT)))
         finally:
             clean_up(site, job)
             for file in odd:
@@ -163,15 +167,15 @@ def _odd_jobs(site: DemoSite) -> list[Path]:
     return files
 
 
-def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]]) -> Tally:
+def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]], quit_limit: float) -> Tally:
     env, cwd = site.environment(), str(site.place())
     with screen(rankdeck(site), env, cwd) as shown, metered(shown.process.pid) as cost:
         wrong = [*_opened(shown)]
         for part in keys:
             wrong += _pressed(shown, part)
-        took = _left(shown)
-        if took is None or took > QUIT_LIMIT:
-            wrong.append(f"q took {took or 20:.1f} s")
+        took = shown.leaves(20)
+        if took is None or took > quit_limit:
+            wrong.append(f"q took {took or 20:.1f} s; {shown.text()[:300] if took is None else ''}")
         if shown.process.returncode not in (0, None):
             wrong.append(f"the console ended with {shown.process.returncode}")
     written = shown.written
@@ -184,13 +188,13 @@ def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]]) -> Tally:
 
 
 def _opened(shown: Screen) -> Iterator[str]:
-    """The fleet has the honest nodes, and they are well."""
+    """The fleet has the honest nodes, and they are heard."""
     if not shown.shows("sakuya", "sakura", LIAR):
         yield f"the fleet screen does not come: {shown.text()[-200:]!r}"
     deadline = time.monotonic() + HEARD_LIMIT
     while (odd := [*_not_well(shown)]) and time.monotonic() < deadline:
         time.sleep(PAUSE)
-    yield from (f"an honest node is not ok: {line!r}" for line in odd)
+    yield from (f"an honest node is not heard: {line!r}" for line in odd)
     time.sleep(5 * PAUSE)  # for the lies to come in
 
 
@@ -198,7 +202,7 @@ def _not_well(shown: Screen) -> Iterator[str]:
     lines = [line.strip() for line in shown.text().splitlines()]
     for name in HONEST:
         row = next((line for line in lines if line.startswith(name)), name)
-        if " ok " not in row:
+        if not any(f" {level} " in row for level in HEARD):
             yield row[:80]
 
 
@@ -209,14 +213,13 @@ def _pressed(shown: Screen, keys: Sequence[str]) -> Iterator[str]:
         if shown.process.poll() is not None:
             yield f"the console ended at {key!r}"
             return
-    shown.press("\x1b\x1b1")
-    if not shown.shows("sakuya", "sakura", limit=10):
-        yield f"no fleet screen after {keys!r}: {shown.text()[:300]!r}"
-
-
-def _left(shown: Screen) -> float | None:
-    """Quit from the fleet screen; the seconds that took."""
-    return shown.leaves(20)
+    for key in ("\x1b", "\x1b", "\x1b", "1"):
+        shown.press(key)
+        time.sleep(PAUSE)
+    deadline = time.monotonic() + 10
+    while (odd := [*_not_well(shown)]) and time.monotonic() < deadline:
+        time.sleep(PAUSE)
+    yield from (f"no honest node in the fleet after {keys!r}: {line!r}" for line in odd)
 
 
 LIES = ("text", "types", "null", "huge", "deep", "many", "halves", "long", "noise", "cut")

@@ -1,4 +1,4 @@
-"""Every error the user can meet, each one sentence that says who, where and what now."""
+"""Every error that a user can see; its text says who, where and what to do now."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 class RankdeckError(Exception):
-    """Anything we tell the user about instead of a traceback."""
+    """Base of all errors that are shown as a sentence instead of a traceback."""
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -43,7 +43,7 @@ class ConfigError(RankdeckError):
 
 
 class UntrustedError(ConfigError):
-    """A file would run or read what nobody has agreed to; `file` is its path."""
+    """A file would run or read something that the user has not agreed to; `file` is its path."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -55,7 +55,7 @@ class UntrustedError(ConfigError):
 
 
 class UnknownFileError(ConfigError):
-    """A cluster or job that no file has the name of."""
+    """No file has the name of this cluster or job."""
 
     def __init__(self, text: str) -> None:
         super().__init__(())
@@ -63,7 +63,7 @@ class UnknownFileError(ConfigError):
 
 
 class NodeError(RankdeckError):
-    """Something wrong with one node."""
+    """Something is wrong with one node; `why` is the sentence without the node's name."""
 
     def __init__(self, node: str, why: str) -> None:
         self.node, self.why = node, why
@@ -75,7 +75,7 @@ class UnreachableError(NodeError):
 
 
 class HostKeyError(UnreachableError):
-    """A host key that is unknown, or not the known one."""
+    """The host key is unknown, or differs from the known one (possible man-in-the-middle attack)."""
 
     def __init__(self, node: str, why: str, *, fingerprint: str = "", line: str = "") -> None:
         super().__init__(node, why)
@@ -84,7 +84,7 @@ class HostKeyError(UnreachableError):
 
 
 class AgentError(NodeError):
-    """The agent of a node could not be started, or spoke nonsense."""
+    """The agent of a node could not be started, or sent something invalid."""
 
 
 class BrokerError(RankdeckError):
@@ -92,7 +92,7 @@ class BrokerError(RankdeckError):
 
 
 class LaunchError(RankdeckError):
-    """A job that could not be started; `stage` is plan, prepare or start."""
+    """A job could not be started; `stage` is "plan", "prepare" or "start"."""
 
     def __init__(self, stage: str, why: str) -> None:
         self.stage = stage
@@ -100,7 +100,7 @@ class LaunchError(RankdeckError):
 
 
 class HistoryError(RankdeckError):
-    """What somebody said could not be written down."""
+    """The history could not be written."""
 
 
 class UnknownPluginError(RankdeckError):

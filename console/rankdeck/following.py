@@ -1,4 +1,4 @@
-"""The jobs that are followed: what their nodes tell goes to `Jobs` and to the history; gang aborts."""
+"""Followers of running jobs: what nodes report goes to `Jobs` and the history. Carries out gang aborts."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ START_LIMIT = 75.0
 """Longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
 LINGER = 20.0
-"""Seconds in which the nodes of a job may still say themselves that it has ended."""
+"""Seconds that nodes have to report the end of a job which another console saw end."""
 BACKLOG = 1 << 20
 """Bytes of earlier output fetched when a rank comes on screen."""
 
@@ -32,13 +32,13 @@ Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Cancel(Protocol):
-    """Ends every process of a job; `by` tells its nodes who asks (wire.py)."""
+    """Ends every process of a job; `by` says who asks: "user", "abort" or "system" (wire.py)."""
 
     def __call__(self, job_id: str, *, by: str) -> Awaitable[object]: ...
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait for this to become so, at most `limit` seconds."""
+    """Wait until the condition holds, at most `limit` seconds."""
     deadline = time.monotonic() + limit
     # State is plain data without listeners: nobody could set an Event.
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -59,7 +59,7 @@ class Following:
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
         self._told: dict[str, float] = {}
-        """Since when a job that is followed has ended for another console, and not for us."""
+        """Job -> since when only another console says that it has ended, epoch seconds."""
 
     def begin(self, backend: Backend, cancel: Cancel) -> None:
         """Follow through this backend; `cancel` ends a job of which a part has failed."""
@@ -67,7 +67,7 @@ class Following:
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Count this as the following of a job: `finished` waits for it."""
+        """Run this task in place of a follower; `finished` waits for it."""
         self._pumps[job_id] = self._start(work)
 
     def hold(self, job_id: str) -> None:
@@ -76,9 +76,9 @@ class Following:
         self.jobs.set_countdown(job_id, None)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
-        """From now on fetch the full text of these ranks and only the tails of the others.
+        """From now on fetch the full output of these ranks, and only the last lines of the others.
 
-        `backlog` limits how much earlier output is fetched; None fetches all of it.
+        `backlog` is how many bytes of earlier output are fetched; None fetches all of it.
         """
         job = self.jobs.job(job_id)
         if job.clock is not None:
@@ -89,11 +89,11 @@ class Following:
         self._followers[job_id].watch(offsets)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
-        """Call `hear` with everything that comes of this job, after it was taken in."""
+        """Call `hear` with every item that arrives for this job, after `Jobs` has applied it."""
         self._listeners[job_id] = hear
 
     async def finished(self, job_id: str) -> Job:
-        """The job once its nodes have told everything."""
+        """The job, once its nodes have reported everything."""
         if pump := self._pumps.get(job_id):
             await asyncio.wait((pump,))
         return self.jobs.job(job_id)
@@ -110,27 +110,27 @@ class Following:
         return not pending or job_id not in self._followers
 
     async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:
-        """Wait until what is known of the jobs is what their nodes know now."""
+        """Wait until all that nodes know of their jobs has arrived, at most `limit` seconds."""
         await until(
             lambda: all(follower.current for follower in self._followers.values()),
             limit,
         )
 
     def follow(self, job: Job) -> None:
-        """Hear from now on what the nodes of this job tell."""
+        """Follow this job from now on."""
         seen, _ = self.jobs.positions(job.id)
         follower = self._backend.follow(job.plan, seen)
         self._followers[job.id] = follower
         self._pumps[job.id] = self._start(self._pump(job.id, follower))
 
     def take_up(self, job: Job) -> None:
-        """Go on with a job that another console, or an earlier one, has written down."""
+        """Restore a job from the history, and follow it unless it has ended."""
         self.jobs.restore(job, seen=self._chronicle.last_seen(job.id))
         if not job.state.final:
             self.follow(job)
 
     def _learn(self, turn: Turn) -> None:
-        """Take in what another console did to a job."""
+        """Apply what another console wrote about a job."""
         known, job = self.jobs.knows(turn.id), turn.job
         if turn.gone and known and turn.id not in self._followers:
             self.jobs.forget(turn.id)
@@ -156,7 +156,7 @@ class Following:
             self._chronicle.save(self.jobs.job(job_id), time.time())
 
     def _is_missed(self, event: Followed) -> bool:
-        """Whether a node went away whose part of the job is over: it is not waited for."""
+        """Whether a node was lost after the job had ended: it is not waited for."""
         if not isinstance(event, NodeEvent) or event.kind != "lost":
             return False
         return self.jobs.job(event.job).state.final
@@ -198,7 +198,7 @@ class Following:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
     def save(self, now: float) -> None:
-        """Judge who stalls, write down what is new of every job, read what others wrote."""
+        """Judge stalls, save every followed job, apply what other consoles wrote."""
         self.notice_stalls()
         for job_id in tuple(self._followers):
             self._chronicle.save(self.jobs.job(job_id), now)
@@ -208,9 +208,9 @@ class Following:
             if not self.jobs.only_told(job_id):
                 self._told.pop(job_id, None)
             elif now - self._told.setdefault(job_id, now) > LINGER and follower.current:
-                # Its lost nodes would be asked for ever: another console has given them up.
+                # Another console has given up its lost nodes; do not ask them for ever.
                 self._start(follower.close())
 
     def notice_stalls(self) -> None:
-        """Judge now who should be heard and is not, in every job that is followed."""
+        """Judge now which ranks are stalled, in every job that is followed."""
         notice_stalls(self.jobs, self._fleet, tuple(self._followers), time.time())

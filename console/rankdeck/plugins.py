@@ -1,4 +1,4 @@
-"""Find a backend or runtime by name, importing only that one."""
+"""Find a backend or container runtime by name, importing only that one."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ _TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES}
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """The names known for "backends" or "runtimes", other packages' included."""
+    """All names of "backends" or "runtimes", including those from other packages."""
     extra = (point.name for point in _points(kind))
     return tuple(dict.fromkeys((*_TABLES[kind], *extra)))
 
@@ -44,7 +44,7 @@ def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Pr
 
 
 def _points(kind: str) -> "EntryPoints":
-    """What other packages offer; reading that of all packages is slow."""
+    """What other packages register; slow, because the metadata of all packages is read."""
     from importlib.metadata import entry_points
 
     return entry_points(group=f"rankdeck.{kind}")

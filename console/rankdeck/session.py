@@ -1,4 +1,4 @@
-"""One open cluster: everything a front end may hold."""
+"""The session of one open cluster: its state, its background tasks, and all a front end may ask."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ from rankdeck.telemetry.link import Link, Telemetry, open_link
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
-"""Seconds in which nodes say what runs on them: somebody waits, or nobody."""
+"""Seconds in which nodes must say what runs on them: while a person waits, and in the background."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
 LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
@@ -86,14 +86,14 @@ class Session:
         self.following = Following(self.jobs, self.fleet, self._chronicle, self._start)
         self._background: list[asyncio.Task[None]] = []
         self._listens = False
-        """Whether telemetry is heard, here or by whoever opened the session."""
+        """Whether telemetry of the nodes is being received."""
         self._judges = False
-        """Whether nobody else takes the changes of the fleet."""
+        """Whether this session, not a screen, calls `Fleet.take_changes`."""
 
     # ---- jobs
 
     def job_files(self) -> tuple[Path, ...]:
-        """Job files to choose from: beside the cluster file, the user's, and the samples."""
+        """Job files to choose from: those next to the cluster file, the user's, and the samples."""
         folders = job_folders(self.cluster.file)
         return tuple(path for folder in folders for path in sorted(folder.glob("*.yaml")))
 
@@ -102,7 +102,7 @@ class Session:
         return read_job(path)
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
-        """Exactly what a launch would do; reads no node."""
+        """Exactly what a launch would do, under this job id or a new one; asks no node. Raises LaunchError."""
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
 
@@ -112,7 +112,7 @@ class Session:
     async def preflight(
         self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
     ) -> tuple[Finding, ...]:
-        """What would go wrong with this job now; each finding is told as it comes."""
+        """What would go wrong with this job now; `tell` is called with each finding as it is made."""
         health = {
             node.name: node.health for node in self.fleet.nodes() if node.heard_s() is not None
         }
@@ -130,10 +130,11 @@ class Session:
         return export(self.plan(spec), self.cluster)
 
     async def launch(self, spec: JobSpec, tell: TellCopy = lambda _: None) -> str:
-        """Start the job on its nodes; gives its id. Raises LaunchError, nothing half done.
+        """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
 
-        Nodes that lack its image get it first; `tell` hears how far that is. Before anything
-        starts the job is in the history: a console that is killed leaves none that nobody knows.
+        Nodes that lack its image get it first; `tell` is called with the progress of the copy. The
+        job is written to the history before anything starts, so that a console that is killed
+        leaves no unknown job behind.
         """
         plan = self.plan(spec)
         if self._backend.name == "ssh":
@@ -160,9 +161,9 @@ class Session:
             self._history.plan(launched)
 
     async def find_running(self, limit: float = ASK_LIMIT) -> dict[str, str]:
-        """Take up jobs that run on the nodes and that the history does not know.
+        """Follow jobs that run on the nodes and that the history does not know.
 
-        Gives node -> why it told nothing within `limit` seconds.
+        Returns node -> why it did not answer within `limit` seconds.
         """
         if self._backend.name != "ssh":
             return {}
@@ -187,12 +188,16 @@ class Session:
     async def cancel(
         self, job_id: str, grace: float | None = None, *, by: str = "user"
     ) -> CancelReport:
-        """End every process of the job, and prove it."""
+        """End every process of the job on every node, and check that none is left.
+
+        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises
+        UnknownJobError, and RankdeckError for a replay.
+        """
         job = self.jobs.job(job_id)
         if job.clock is not None:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
         self.following.hold(job_id)
-        # What is started after a node was asked to end it would be left.
+        # What is started on a node after the cancel ran there would be left behind.
         await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)
         self.jobs.cancelling(job_id, time.time(), abort=by == "abort")
         grace = job.plan.grace if grace is None else grace
@@ -208,7 +213,10 @@ class Session:
         return await inspect_job(self._connections, self._agents, self.jobs.job(job_id))
 
     async def report(self, job_id: str, path: Path, *, full: bool = False) -> Recording:
-        """Write all about the job into one archive, without secrets; raises RankdeckError."""
+        """Write all about the job to a .tar.gz at `path`, secrets masked; raises RankdeckError.
+
+        Of each log the last megabyte, or with `full` all of it.
+        """
         job, now = self.jobs.job(job_id), time.time()
         health = [*self._history.health(job_id)]
         health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
@@ -217,7 +225,7 @@ class Session:
         return await write_report(self._backend, source, path, None if full else TAIL)
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
-        """Show a job again from what its nodes have of it; gives the id of the replay."""
+        """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""
         job = self.jobs.job(job_id)
         fresh = f"{job_id}.replay-{token_hex(2)}"
         kept = self._history.events(job_id)
@@ -229,7 +237,7 @@ class Session:
 
     @property
     def history_trouble(self) -> str:
-        """Why nothing is written down now, as a sentence; "" where it is."""
+        """Why the history cannot be written now, one sentence; "" if it can."""
         return self._history.trouble
 
     def hold(self, job_id: str) -> None:
@@ -237,23 +245,23 @@ class Session:
         self.following.hold(job_id)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
-        """From now on fetch the full text of these ranks; see `Following.watch`."""
+        """From now on fetch the full output of these ranks; see `Following.watch`."""
         self.following.watch(job_id, ranks, backlog)
 
     def output(self, job_id: str, rank: int) -> Ranges:
-        """What a rank wrote, by offset: read and searched on its node."""
+        """The output of a rank, which is read and searched on its node, by byte offset."""
         return self._reading.of(self.jobs.job(job_id), rank)
 
     async def settle(self, limit: float) -> None:
-        """Wait until every node was heard or has failed, at most `limit` seconds."""
+        """Wait until every node has sent telemetry or failed, at most `limit` seconds."""
         await until(self.fleet.settled, limit)
 
     def installer(self, *, system: bool, dry: bool = False) -> Installer:
-        """Puts agents on nodes as a service, or takes them away."""
+        """Installs agents on nodes as a service, or removes them; `dry` only reports what it would do."""
         return Installer(self._connections, self._agents, system=system, dry=dry)
 
     def acknowledge(self, ack: Ack) -> None:
-        """Keep what an operator said of a node; an `until` in the past takes it back.
+        """Store the acknowledgement of a problem; an `until` in the past withdraws it.
 
         Raises HistoryError.
         """
@@ -262,7 +270,7 @@ class Session:
     # ---- opening and closing
 
     def begin(self, connections: Connections, link: Link | None) -> None:
-        """Take up the jobs of earlier sessions, and the telemetry of every node."""
+        """Restore the jobs of earlier sessions and start receiving the telemetry of every node."""
         agents = Agents(connections, self.cluster.access.python)
         self._connections, self._agents = connections, agents
         self._reading = LogReader(connections, agents)
@@ -281,17 +289,16 @@ class Session:
             self._attach(link, (node.name for node in self.cluster.nodes))
 
     def hear(self, nodes: Iterable[str]) -> None:
-        """Listen to the telemetry of these nodes too, while the session is open.
+        """Receive the telemetry of these nodes in the background, while the session is open.
 
-        Nobody waits for it: what they say is there when it comes. For sessions that were
-        opened without telemetry; others hear every node already.
+        For sessions that were opened without telemetry; others receive that of every node.
         """
         if not self._listens:
             self._listens = self._judges = True
             self._start(self._hear(tuple(nodes)))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
-        # What is over at once must not pay for it, nor wait behind it.
+        # A job that ends at once must neither pay nor wait for telemetry.
         await asyncio.sleep(HEAR_AFTER)
         try:
             async with open_link(self.cluster, self.fleet) as link:
@@ -307,7 +314,7 @@ class Session:
             self._background.append(self._agents.attach_telemetry(node, telemetry, self._tasks))
 
     def look_at_nodes(self) -> None:
-        """Note now what happened on the nodes of the jobs, and write it down."""
+        """Save what happened on the nodes, and note on each job what concerns it."""
         if self._judges:
             self.fleet.take_changes()
         now = time.time()
@@ -316,7 +323,7 @@ class Session:
             self._chronicle.save(job, now)
 
     def end(self) -> None:
-        """Stop everything that runs by itself; jobs on the nodes go on."""
+        """Stop all background tasks; jobs on the nodes go on."""
         for task in self._background:
             task.cancel()
 
@@ -334,7 +341,7 @@ class Session:
 
     @property
     def pending_host_key(self) -> HostKeyError | None:
-        """A host key that only the operator can judge."""
+        """A host key that the operator must accept or refuse; None if there is none."""
         return self.questions.pending
 
     def answer_host_key(self, accept: bool) -> None:
@@ -343,7 +350,7 @@ class Session:
 
 
 def _unheard(text: str) -> None:
-    """Progress that nobody asked for."""
+    """Ignore progress messages."""
 
 
 @asynccontextmanager
@@ -354,10 +361,11 @@ async def open_session(
     confirm: Confirm | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Session]:
-    """The cluster, open: connections are made as they are needed, jobs are taken up again.
+    """Open a cluster: jobs of earlier sessions are followed again, nodes are connected when needed.
 
-    `confirm` answers questions about host keys; without it `Session.pending_host_key` asks.
-    Raises BrokerError where the private broker cannot listen.
+    `telemetry` receives the numbers of all nodes. `confirm` is awaited with each unknown host key;
+    without it the question appears as `Session.pending_host_key`. `progress` is called with lines
+    for the user. Raises BrokerError if the private broker cannot listen.
     """
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))

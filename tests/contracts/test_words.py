@@ -1,6 +1,7 @@
 """Every word of a job reaches its program as one argument, whatever a shell would make of it."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rankdeck.backends.export import export
 from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.remote.shell import login_line
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -177,3 +179,33 @@ def test_a_container_runtime_gets_every_byte(
     assert any(word.endswith(mount) for word in said)
     assert any(word.endswith(workdir) for word in said)
     assert not (tmp_path / "X").exists()
+
+
+SHELLS = [found for name in ("sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh")
+          if (found := shutil.which(name))]  # fmt: skip
+WORDS_ALONE = [
+    "a\\b",
+    "\\\\",
+    "x\\",
+    "\\'",
+    "it's!",
+    "a!b",
+    "!!",
+    "l1\nl2\n",
+    "$HOME",
+    "`id`",
+    "%s",
+    "\\0041",
+    "",
+]
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda path: Path(path).name)
+@settings(BOUNDED, max_examples=40)
+@given(words=st.lists(st.sampled_from(WORDS_ALONE) | WORDS, min_size=1, max_size=6))
+def test_a_login_shell_gives_a_program_every_byte(shell: str, words: list[str]) -> None:
+    line = login_line(["printf", "%s\\0", *words])
+
+    done = subprocess.run([shell, "-c", line], capture_output=True, timeout=20, check=True)
+
+    assert done.stdout.decode().split("\0") == [*words, ""]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,15 @@ def test_every_import_points_down() -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for types only count, too: whoever reads one file should not have to read them all."""
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph("rankdeck", "rankdeck_agent")
+
+    order = TopologicalSorter(
+        {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    )
+
+    order.prepare()  # raises CycleError, which names the circle

@@ -449,7 +449,7 @@ async def test_a_bad_job_file_is_shown_with_its_place_and_not_launched(
             "b.yaml:3:1: ranks_per_nod: not known; did you mean ranks_per_node?",
         )
         await pilot.press("enter")
-        await shows(app, pilot, "nothing to start: mend what is said on the right first")
+        await shows(app, pilot, "nothing to start: fix the errors on the right first")
 
     assert stage.launched == []
 
@@ -528,8 +528,8 @@ async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
         await shows(app, pilot, "◌ unknown")
         app.session, _ = sample.fleet(3, cluster=cluster)
         app.opened = True
-        assert app.deck_screen
-        app.deck_screen.refresh_now()
+        assert app.top_screen
+        app.top_screen.refresh_now()
         await shows(app, pilot, "● 3 ok")
         await lacks(app, pilot, "◌")
 

@@ -28,6 +28,8 @@ from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 from tests.support import hostile
 
+# Values of every kind are slow to make, most of all on a busy machine.
+pytestmark = pytest.mark.timeout(240)
 LAX = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 PLAN = Plan(
     job="j", name="t", cluster="c", backend="ssh",

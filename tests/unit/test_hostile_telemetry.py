@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.state import node_history, sanitize
+from rankdeck.state import fleet_history, sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry.link import Intake
@@ -163,9 +163,9 @@ def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
     assert_sane(fleet)
     assert len(node.failed) <= 2 * sanitize.ENTRIES
     assert len(node.health.reasons) <= 64
-    assert len(fleet.journal.newest) <= node_history.MOST
+    assert len(fleet.journal.newest) <= fleet_history.MOST
     assert len(fleet.journal._open) <= 4096
-    assert len(fleet.journal._told) <= node_history.MOST
+    assert len(fleet.journal._told) <= fleet_history.MOST
 
 
 @pytest.mark.parametrize("at", [0, 9e15, -5, 1.7e9 + 1e9])

@@ -1,6 +1,7 @@
 """A node may have MPI daemons started on other nodes, and nothing else."""
 
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,26 @@ def test_a_node_that_asks_without_end_is_told_of_once():
 def test_the_daemon_takes_the_place_of_its_shell():
     assert in_place("/usr/bin/prted --x") == "exec /usr/bin/prted --x"
     for command in COMMANDS.values():
-        settings, _, daemon = in_place(command).partition("exec ")
-        assert command.startswith(settings)
+        _, _, daemon = in_place(command).partition("exec ")
         assert daemon_of(daemon) == daemon_of(command)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("openmpi")])
+@pytest.mark.parametrize("before", [None, "/mine"])
+def test_a_daemon_gets_the_same_paths_whatever_shell_its_user_logs_in_to(name, before):
+    settings, _, _ = in_place(COMMANDS[name]).partition("exec ")
+    line = f'{settings}printf "%s\\n" "$PATH" "$LD_LIBRARY_PATH"'
+    environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": before}
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        env={key: value for key, value in environment.items() if value},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+
+    path, libraries = done.stdout.splitlines()
+    assert path.endswith("/usr/bin:/bin")
+    assert libraries.startswith("/")
+    assert libraries.endswith(":/mine") == bool(before)

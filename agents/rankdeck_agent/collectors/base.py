@@ -1,4 +1,4 @@
-"""What a collector is, and what it gives: a reading."""
+"""The protocol of a collector, and the reading that it returns."""
 
 import math
 import re
@@ -15,28 +15,29 @@ _DIGITS = re.compile(rb"\s*(\d{1,20})\s*\Z")
 
 
 class Reading:
-    """What one collector read: numbers, and for what it could not read, why.
+    """What one collector read: `values` (metric -> device -> number) and `failed` (why not).
 
-    A metric of the collector that is in neither, and not `pending`, is absent.
+    A metric of the collector that is in neither, and not `pending`, is absent: this machine does
+    not have it.
     """
 
     def __init__(self) -> None:
         self.values: Values = {}
         self.failed: dict[str, str] = {}
         self.pending: set[str] = set()
-        """Known only from the second reading on."""
+        """Metrics that need a second reading, such as shares of time."""
         self.trouble = ""
-        """Why the whole collector fails, where it has numbers nevertheless."""
+        """Why the collector as a whole is in trouble, one sentence, even if it has some numbers."""
         self.limited = False
-        """What failed, failed for want of a permission that not every site gives: no trouble."""
+        """Something failed because a permission is missing that not every site gives: no trouble."""
         self.inventory: Mapping[str, str] = {}
         self.events: list[Event] = []
-        """What happened since the reading before; each is told once."""
+        """What happened since the reading before; each event is sent once."""
         self.told = False
-        """Whether a beat has had it."""
+        """Whether a sample has included it."""
 
     def put(self, metric: str, value: Union[int, float], device: str = "") -> None:
-        """Store a number; one that is not finite counts as not read."""
+        """Store a number in base units (wire.METRICS); one that is not finite counts as failed."""
         if not (math.isfinite(value) and abs(value) <= LARGEST):
             self._fail(metric, device, "not a number of 64 bits")
             return
@@ -70,19 +71,24 @@ class Reading:
 
 
 class Collector(Protocol):
-    """Reads one kind of hardware. Collectors of one `lane` share a thread."""
+    """Reads one kind of hardware. Collectors with the same `lane` share a thread, one after the other."""
 
     name: str
     lane: str
     period: float
-    """Seconds from one reading to the next; 0: at every beat."""
+    """Seconds from one reading to the next; 0: for every sample."""
     metrics: tuple[str, ...]
-    """Of wire.METRICS, what it may give; also gives names that are not there."""
+    """Names in wire.METRICS that it may return; it may return others too."""
     doing: str
     """What it is reading, for the sentence that says where it hangs."""
 
     def collect(self, now: float) -> Reading:
-        """Read everything once; `now` is a monotonic clock. May block."""
+        """Read everything once; `now` is in seconds of a monotonic clock.
+
+        Called in a thread of its own, never twice at once, and may block: after ten seconds the
+        collector is reported as hanging, and samples go on without it. What cannot be read is
+        noted in the reading; an exception counts as a failure of the whole collector.
+        """
         ...
 
 

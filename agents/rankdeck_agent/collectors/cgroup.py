@@ -1,4 +1,4 @@
-"""The control group of the agent: how much of the machine its own world may use."""
+"""The control group of the agent: CPU and memory limits of a container or slice."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

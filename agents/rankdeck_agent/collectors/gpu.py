@@ -38,7 +38,7 @@ class GpuCollector:
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
         self.doing = "amdgpu"
         self._amd.collect(reading, now)
-        # Nothing here: nothing is woken up for it at every beat.
+        # There is no GPU: do not wake a thread for every sample.
         self.period = 0.0 if self._nvidia or self._amd.cards else _LOOK_AGAIN
         self.doing = ""
         return reading

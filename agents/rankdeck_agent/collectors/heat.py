@@ -1,4 +1,4 @@
-"""Heat: sensors of every chip, how far the CPU is from critical, and how often heat slowed it down."""
+"""Temperatures: sensors of every chip, margin of the CPU to critical, and counts of thermal throttling."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The kernel log: what it tells becomes events, a flood of lines becomes a few."""
+"""The kernel log: lines that match a pattern become events, a flood of lines becomes a few."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from rankdeck_agent.wire import Event
 _RING = "dev/kmsg"
 _RECORD = 8192
 _AT_ONCE = 500
-"""Records read in one beat; the ring keeps the rest."""
+"""Records read for one sample; the ring buffer keeps the rest."""
 _TRY_AGAIN = 60.0
 _RECENT = 600.0
 """Seconds before the start of the agent: what is older is told only of GPUs."""

@@ -1,4 +1,4 @@
-"""Memory: what is there, what can be had, and who was killed for it."""
+"""Memory: installed, available, out-of-memory kills, and EDAC errors."""
 
 import re
 

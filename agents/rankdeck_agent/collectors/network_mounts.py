@@ -1,4 +1,4 @@
-"""Network mounts: asked in a child each, because a dead server never lets go of who asks."""
+"""Network mounts: asked in a child process each, because a call to a dead server never returns."""
 
 import os
 from collections.abc import Sequence

@@ -197,15 +197,37 @@ class Nvidia:
         self._last.pending = set()
 
     def _take(self, reading: Reading, line: bytes) -> None:
-        shape = json.loads(line)
+        shape = _shape(line)
+        if not shape:
+            return
         reading.values.update(shape["values"])
         self._last.failed = shape["failed"]
         self._last.pending = {*shape["pending"], *shape["values"]}
         self._answered |= self._last.pending
         self._last.inventory = shape["inventory"]
         for key, text in self._last.inventory.items():
-            if key.endswith(".uuid"):
+            if key.startswith("gpu.") and key.endswith(".uuid"):
                 self._known[text] = key.split(".")[1]
+
+
+_TABLES = ("values", "failed", "inventory")
+
+
+def _shape(line: bytes) -> "dict[str, Any]":
+    """What our process says in a line; empty for a line that the driver's library printed."""
+    try:
+        shape: Any = json.loads(line)
+        if all(isinstance(shape[key], dict) for key in _TABLES) and _fits(shape):
+            return shape
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    return {}
+
+
+def _fits(shape: "dict[str, Any]") -> bool:
+    texts: list[Any] = [*shape["pending"], *shape["failed"].values(), *shape["inventory"].values()]
+    tables: list[Any] = [*shape["values"].values()]
+    return all(isinstance(t, str) for t in texts) and all(isinstance(t, dict) for t in tables)
 
 
 def left_behind() -> int:

@@ -1,4 +1,4 @@
-"""Raspberry Pi: a supply that is too weak, and a firmware that holds the clock down."""
+"""Raspberry Pi: undervoltage and throttling, as the firmware reports them."""
 
 import fcntl
 import os

@@ -266,7 +266,7 @@ _LINK = ("rdma.up", "rdma.phys_state", "rdma.rate", "rdma.lanes")
 class RdmaCollector:
     """State, rate and counters of every port under /sys/class/infiniband.
 
-    Bytes at every beat, links and counters at their own periods: in between they are pending.
+    Bytes for every sample, links and counters at their own periods: in between they are pending.
     """
 
     name = "rdma"
@@ -312,7 +312,7 @@ class RdmaCollector:
     def _is_due(self, what: str, now: float, period: float) -> bool:
         if now < self._due[what]:
             return False
-        # A little early rather than a whole beat late.
+        # A little early rather than a whole sample late.
         self._due[what] = now + period - 0.25
         return True
 

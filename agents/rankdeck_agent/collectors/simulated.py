@@ -1,4 +1,4 @@
-"""Made-up GPUs and RDMA ports, well or sick, for the demo and the tests; always announced as simulated."""
+"""Simulated GPUs and RDMA ports, healthy or faulty, for the demo and the tests; always marked as simulated."""
 
 import math
 import random

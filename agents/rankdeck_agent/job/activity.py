@@ -1,4 +1,4 @@
-"""What the ranks of this node do: looked at every few seconds, the newest looks in one small file."""
+"""What the ranks of this node are doing: read from /proc every few seconds, the newest kept in a file."""
 
 import json
 import os
@@ -20,13 +20,13 @@ KEPT = 12
 PLACE = "activity"
 _MOST_RANKS = 1024
 _AFRESH = 12
-"""Looks until processes of others are read again: their pids may have been given anew."""
+"""Looks until processes of others are read again: their pids may have been reused."""
 _LITTLE = 0.02
-"""Cores below which it says nothing how much of them the system took."""
+"""Cores below which the share of system time says nothing."""
 _PROC = Path("/proc")
 _TICK = os.sysconf("SC_CLK_TCK")
 _CLIENTS = frozenset({"podman", "docker"})
-"""Programs whose containers run elsewhere: what they do themselves says nothing of the rank."""
+"""Programs whose containers are no children of theirs: their own activity says nothing of the rank."""
 
 Row = list[Any]
 """rank, state, wchan, cores, share of system time or None: as on the wire."""
@@ -72,7 +72,7 @@ class ActivityWatch:
         return {"activity": row[1:4]} if row else {}
 
     def end(self) -> None:
-        """Take the file away: nothing runs any more."""
+        """Remove the file: nothing runs any more."""
         self._place.unlink(missing_ok=True)
 
     # ---- which processes
@@ -106,7 +106,7 @@ class ActivityWatch:
     # ---- what they do
 
     def _row(self, rank: int, rows: list[Process]) -> Optional[Row]:
-        """The row of one rank; None at the first look, and where its work is done elsewhere."""
+        """The row of one rank; None at the first look, and if its work is done by processes of a daemon."""
         if any(row.name in _CLIENTS for row in rows):
             return None
         now = time.monotonic()

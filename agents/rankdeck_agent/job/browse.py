@@ -1,10 +1,10 @@
-"""`job browse`: a dialogue about the output of a job here, for whoever looks at it.
+"""`job browse`: reads and searches the output of a job on this node, as a dialogue on stdin and stdout.
 
-A log of gigabytes stays on its node: only what is looked at travels. stdin takes lines
+A log of gigabytes stays on its node: only what is looked at is sent. stdin takes lines
 {"id": n, "read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]}; a new
 `find` ends the one before, a `read` is answered in between. stdout has `data` frames as `job follow` sends them, and
   end    id, o (size of the stream)                          after the data of a `read`
-  found  id, at, before, lines, counted, end, looking        `search.Report`, again and again until counted = end
+  found  id, at, before, lines, counted, end, looking        how far the search is, again and again until counted = end
   no     id, text                                            a sentence
 """
 
@@ -28,7 +28,7 @@ _NICE = 5
 
 
 class Count(NamedTuple):
-    """What one block of a log has of lines with a text."""
+    """The lines with a text in one block of a log."""
 
     lines: int
     head: bool
@@ -87,11 +87,11 @@ _TELL = 0.2
 """Seconds between two reports."""
 
 _REST = bytes(set(range(256)) - {0, 10})
-"""What is left out to count: all but a hit, written as 0, and the end of a line."""
+"""What is removed before counting: everything but hits, written as 0, and ends of lines."""
 
 
 class Report(NamedTuple):
-    """How far a search is."""
+    """The state of a search."""
 
     at: Optional[int]
     """Where the line begins; None: not found, or not yet."""
@@ -150,7 +150,7 @@ class Search:
         yield self._told(at, looking=False)
 
     def _help(self, fd: int, begin: int, back: bool) -> Optional[Helper]:
-        """Somebody who begins where we come last."""
+        """A second process that counts from the other end of the log."""
         here = begin // BLOCK
         near, far = range(here, self._blocks), range(here)
         order = [*near, *far] if back else [*reversed(near), *reversed(far)]

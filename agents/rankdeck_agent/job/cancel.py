@@ -1,4 +1,4 @@
-"""`job cancel`: ask, wait, force, look again, and say what is left."""
+"""`job cancel`: SIGTERM, wait, SIGKILL, look again, and report what is left."""
 
 import fcntl
 import os
@@ -48,7 +48,7 @@ _REMOVE = {
 
 
 def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
-    """Remove every container that the job made here; what could not be removed, as `left` has it.
+    """Remove every container that the job made here; what could not be removed, in the form of `left`.
 
     A rank that starts a container leaves the file `container.<runtime>` in the run folder, and
     the folder's path is the container's label. A file with the container's id would not do:
@@ -119,7 +119,7 @@ def _slurm(path: str, *argv: str) -> tuple[str, str]:
 
 
 ASKERS = ("user", "abort", "system")
-"""Who asks for an end: a person, the console because a part of the job has failed, or neither."""
+"""Who cancels: a person, the console because a part of the job has failed, or neither."""
 _POLL = 0.05
 _PROOF = 2.0
 _RECORDED = 0.5
@@ -131,7 +131,7 @@ _UNKILLABLE = " (state D: waits for a driver or a file system and cannot be kill
 
 @dataclass
 class _Hunt:
-    """One cancel: what was ever seen of the job, with start times against reused pids."""
+    """One cancel: every process of the job ever seen, with start times in case pids are reused."""
 
     folder: RunFolder
     supervisor: int
@@ -141,7 +141,7 @@ class _Hunt:
         """What runs of the job now."""
         found = processes.belonging(self.folder.job, self.folder.node, self.supervisor)
         for pid, row in self.seen.items():
-            # One that lost its mark and its parent since is still one of the job.
+            # A process that has since lost its variable and its parent still belongs to the job.
             if pid not in found and processes.is_alive(pid, row.start):
                 found[pid] = row
         self.seen.update(found)
@@ -196,7 +196,7 @@ def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
 
 
 def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
-    """Launchers pass a TERM on; without one the ranks are asked; without those, everything."""
+    """Whom to send SIGTERM: launchers, which pass it on; else the ranks; else every process."""
     alive = launchers & set(found)
     if alive:
         return alive
@@ -208,7 +208,7 @@ def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> 
 
 
 def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
-    """KILL, launchers last: a launcher killed first would leave its ranks to nobody."""
+    """SIGKILL, launchers last: a launcher killed first would orphan its ranks."""
     rows = _without_caretakers(hunt.look())
     daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
     _signal(rows, ranks & set(rows), signal.SIGKILL)
@@ -221,7 +221,7 @@ def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
 
 
 def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
-    """Give shims a moment to write down how their ranks ended: killed as well they could not."""
+    """Give shims a moment to record how their ranks ended, before they are killed too."""
     shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
     deadline = time.monotonic() + _RECORDED
     while shims and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A cgroup of the job's own, where one can be had: its kill leaves nothing behind."""
+"""The job's own cgroup, where one can be made: killing it leaves no process behind."""
 
 import errno
 import os
@@ -69,7 +69,7 @@ def join(group: Path) -> None:
     try:
         (group / "cgroup.procs").write_text("0")
     except OSError:
-        # The sweep by marker finds the process as well.
+        # The search by environment variable finds the process as well.
         return
 
 

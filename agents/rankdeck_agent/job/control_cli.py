@@ -1,4 +1,4 @@
-"""The small verbs: spawn and answer hand something to a supervisor, remove tidies up, list and port only look."""
+"""The other `job` commands: run, cancel, inspect, spawn, answer, remove, list, port."""
 
 import argparse
 import contextlib
@@ -84,7 +84,7 @@ def listing(*, plans: bool) -> None:
 
 
 def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
-    """Its ranks and commands, without files and environments: they are large, and nobody's business."""
+    """Its ranks and commands, without files and environments: they are large and may hold secrets."""
     raw = table((folder / "plan.json").read_text(encoding="utf-8"))
     if raw is None:
         return None
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Do one verb; its exit status."""
+    """Run one command; returns its exit status."""
     asked = _parser().parse_args(argv)
     keep_private()
     try:

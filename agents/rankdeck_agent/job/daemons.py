@@ -1,4 +1,4 @@
-"""MPI daemons: asked for by the launch agent here, started here for a launcher elsewhere."""
+"""MPI daemons: requested by a launcher on this node, or started here for a launcher on another node."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`job run`: from a plan on stdin to a supervisor that stands on its own."""
+"""`job run`: read a plan from stdin and start a supervisor that is detached from SSH."""
 
 import ctypes
 import json
@@ -23,7 +23,7 @@ _LONGEST_PLAN = 64 << 20
 
 
 def run() -> int:
-    """Start the job whose plan is on stdin; say in one line of JSON whether it stands."""
+    """Start the job whose plan is on stdin; print one line of JSON that says whether it runs."""
     try:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
@@ -109,7 +109,7 @@ def _announce(ready: int, text: str) -> None:
 
 
 def _let_go(folder: RunFolder, keep: int) -> None:
-    """Hold nothing of SSH's: not its descriptors, signals, working folder or descent."""
+    """Detach from SSH: its descriptors, signals, working directory and process tree."""
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(folder / "supervisor.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, null), (2, log)):

@@ -1,4 +1,4 @@
-"""What is sent with the end of a rank or launcher, so that any console can judge later why it ended."""
+"""Evidence of why a rank or launcher failed: last lines, kernel log, out-of-memory counters."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _KEPT = 500
 _MOST = 5
 _LONGEST = 300
 _FIRST_NAMESPACE = 0xEFFFFFFC
-"""The pid namespace of the machine itself, in which the kernel's log counts."""
+"""The pid namespace of the machine itself: the kernel log uses its pids."""
 _KILLED = re.compile(r"Kill(?:ed|ing)? process (?P<pid>\d{1,10})\b")
 _PIDS = re.compile(
     rf"{_KILLED.pattern}"
@@ -169,7 +169,7 @@ _ASKED = (signal.SIGTERM, signal.SIGKILL)
 
 @dataclass
 class _Began:
-    """How things stood when a rank began."""
+    """The kernel log and the kill counters when a rank began."""
 
     mark: int
     """In the kernel's log."""
@@ -185,7 +185,7 @@ class Witness:
         self._folder, self._kernel, self._kills = folder, kernel, kills
         self._first = self._kills.count()
         self._told = 0
-        """Kills that an end was explained by."""
+        """Out-of-memory kills that already explain the end of some rank."""
         self._ranks: dict[int, _Began] = {}
 
     def began(self, rank: int, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""The run folder of one job on one node: where everything lies."""
+"""The run folder of one job on one node: the paths in it."""
 
 import os
 import re

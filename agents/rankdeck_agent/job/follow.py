@@ -1,4 +1,4 @@
-"""`job follow`: everything that happens on this node, framed for the console. Reads files only."""
+"""`job follow`: sends the events and output of a job on this node to the console. Only reads files."""
 
 import json
 import time

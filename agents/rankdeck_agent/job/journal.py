@@ -13,7 +13,7 @@ from typing import Any, Optional, cast
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
 )
-"""Commands to a terminal."""
+"""Escape sequences for a terminal."""
 
 
 def plain(text: str, limit: int = 400) -> str:
@@ -50,7 +50,7 @@ def shown(text: str, limit: int) -> str:
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 UNKNOWN = -1
-"""The exit status of a rank of which nobody knows how it ended."""
+"""The exit status of a rank whose end nobody saw."""
 _RESERVE = 64 * 1024
 
 End = dict[str, Optional[int]]
@@ -67,7 +67,7 @@ class Journal:
         self._waiting = b""
 
     def reserve(self) -> bool:
-        """Take some space now, so that there is room to say that the disk is full; whether there was any."""
+        """Reserve space for the event that says that the disk is full; returns whether there was any."""
         try:
             self._reserve.write_bytes(os.urandom(_RESERVE))
         except OSError:

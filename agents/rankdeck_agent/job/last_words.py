@@ -1,4 +1,4 @@
-"""The last words of a rank or a launcher: both its streams together, in the order of time, within bounds."""
+"""The last lines of a rank or launcher: stdout and stderr together, by time, limited in size."""
 
 import heapq
 import os

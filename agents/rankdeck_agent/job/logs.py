@@ -1,4 +1,4 @@
-"""Reading a rank's log back: bytes with the time they were read at, and the end of the rest."""
+"""Reads a rank's log: watched streams in full with their times, of others the last line."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A dialogue on stdin and stdout, without waiting longer than one wants."""
+"""Pipes with time limits: stdin and stdout of a dialogue, and the supervisor's control FIFO."""
 
 import errno
 import os

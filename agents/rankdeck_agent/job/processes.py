@@ -1,4 +1,4 @@
-"""What runs on this machine, and what of it belongs to a job: /proc, read once and filtered."""
+"""The processes of this machine, and those that belong to a job, from /proc."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -95,7 +95,7 @@ def _environment(pid: int) -> Mapping[str, str]:
 
 
 def is_marked(pid: int, job: str, node: str) -> bool:
-    """Whether its environment says that it is part of this job on this node."""
+    """Whether the variables of this job and node are in its environment."""
     marks = _environment(pid)
     return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
 
@@ -143,7 +143,7 @@ def _walk(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
 
 
 def boot() -> str:
-    """What tells this start of the machine from the one before; "" where it is not told."""
+    """The boot id of the machine; "" if it is not known."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:

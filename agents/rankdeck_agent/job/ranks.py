@@ -1,4 +1,4 @@
-"""What a supervisor knows of its ranks and processes, and when that is all. No I/O."""
+"""The supervisor's table of its ranks and processes, and whether all have ended. No I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ class RankTable:
         return self.had_processes or self.had_daemons or self.cancelled or self.all_exited
 
     def may_close(self, now: float, others: int) -> bool:
-        """Whether to close: `others` are children that somebody left to us.
+        """Whether to close: `others` are orphaned processes that became our children.
 
         A daemon that put itself into the background is one of those: wait for it while ranks
         may still come. Anything else gets a moment, then closes without us.

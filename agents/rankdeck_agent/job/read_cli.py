@@ -1,4 +1,4 @@
-"""`job follow` and `job browse`: the verbs that only look, loaded without what starts and ends jobs."""
+"""`job follow` and `job browse`: commands that only read, loaded without what starts and ends jobs."""
 
 import sys
 from typing import Callable
@@ -11,7 +11,7 @@ _AFTER = "--after"
 
 
 def main(argv: list[str]) -> int:
-    """Do one verb; its exit status."""
+    """Run one command; returns its exit status."""
     verb, *words = argv
     try:
         return _VERBS[verb](words)

@@ -1,4 +1,4 @@
-"""Ranks on machines that only share the run folder: their shims leave files, read here now and then."""
+"""Ranks on machines that share the run folder (Slurm): the files that their shims write, read once a second."""
 
 import os
 import time
@@ -42,7 +42,7 @@ class SharedRunFolder:
         return sorted(news, key=lambda report: report.at)
 
     def give_up(self) -> list[Report]:
-        """Ends for ranks that nobody will tell of any more: nobody knows how they ended."""
+        """Ends, with unknown status, for ranks of which no more files are expected."""
         running, now = sorted(self._waiting & set(self._hosts)), time.time()
         self._waiting.clear()
         return [Report(rank, self._hosts[rank], UNKNOWN, now) for rank in running]

@@ -1,4 +1,4 @@
-"""How a process of a job is started: its environment, its folder, and why it cannot be."""
+"""Lays out the run folder and starts the processes of a job: scripts, environment, working directory."""
 
 import json
 import os
@@ -283,7 +283,7 @@ def _link_names(folder: RunFolder) -> tuple[str, ...]:
 
 
 def unlink_links(folder: RunFolder) -> None:
-    """Take this node's links away, and their folder with the last one; only where it is ours."""
+    """Remove this node's links, and their folder with the last one; only where it is ours."""
     if not _is_private(folder.links):
         return
     for name in _link_names(folder):

@@ -1,4 +1,4 @@
-"""A rank's output on its way to disk: terminal, FIFO or pipe -> log file and time index."""
+"""Copies a rank's output from its terminal, FIFO or pipe to a log file with a time index."""
 
 import errno
 import fcntl
@@ -173,7 +173,7 @@ class Space:
         self._blocked.append(stream)
 
     def retry(self) -> None:
-        """Let go on what can; say so once a whole period has passed in which nothing was refused."""
+        """Resume streams that can write again; report it after a whole period without a refusal."""
         if not self._journal.flush():
             return
         if self._blocked:

@@ -1,4 +1,4 @@
-"""The supervisor of one job on one node: starts, copies, records, and closes."""
+"""The supervisor of one job on one node: starts processes, copies output, records events."""
 
 import os
 import selectors
@@ -35,7 +35,7 @@ from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 _TICK = 0.25
 _DRAIN = _RETRY = 1.0
 _LATE = 5.0
-"""Seconds for the files of ranks elsewhere to appear after their launcher has ended."""
+"""Seconds for the files of ranks on other machines to appear after their launcher has ended."""
 
 
 class Supervisor:
@@ -60,7 +60,7 @@ class Supervisor:
         self._launched = 0.0
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Do the whole job; `ready` is called when it stands, before anything starts."""
+        """Run the job to its end; `ready` is called once, before the first process is started."""
         self._prepare()
         where = {"boot": processes.boot(), "addresses": local_addresses()}
         self._journal.add("ready", pid=os.getpid(), **where)
@@ -113,7 +113,7 @@ class Supervisor:
             else:
                 self._rank_exited(process.rank, NOT_STARTED)
             return
-        child.returncode = 0  # we reap by waitpid(-1): Popen must not try as well
+        child.returncode = 0  # waitpid(-1) reaps all children: Popen must not try as well
         self._tally.processes[child.pid] = process.name
         self._children[child.pid] = process
         if process.rank is None:
@@ -169,7 +169,7 @@ class Supervisor:
             self._serve(verbs.get(verb), words)
 
     def _serve(self, obey: Optional[Callable[[list[str]], None]], words: list[str]) -> None:
-        """Anything of the job may write to the control FIFO: what is no message is no matter."""
+        """Handle a message; any process of the job may write to the FIFO, and other lines are ignored."""
         if obey is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What a run folder says about a supervisor: does it live, and what if it does not."""
+"""Whether the supervisor of a run folder is alive, and what is known of its ranks if it is not."""
 
 from collections.abc import Iterator
 from pathlib import Path

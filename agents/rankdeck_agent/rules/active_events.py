@@ -1,11 +1,11 @@
-"""Events as reasons: how long each counts, what ends it, what it means."""
+"""Turns events into reasons: how long each counts, what ends it, what it means."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankdeck_agent.rules.facts import ActiveEvent, Facts, Memory
-from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.rules.levels import Level, Reason, Sentence
 from rankdeck_agent.wire import Event
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -101,8 +101,7 @@ def _with(
 
 def sentence(event: Event, kind: EventKind) -> str:
     """seen · means · do; the event brings the first and perhaps the last."""
-    pieces = event.text.split(" · ")
-    if len(pieces) > 2:
+    said = Sentence.of(event.text)
+    if said.action:
         return event.text
-    do = pieces[1] if len(pieces) == 2 else kind.do
-    return f"{pieces[0]} · {kind.means} · {do}"
+    return str(Sentence(said.seen, kind.means, said.means or kind.do))

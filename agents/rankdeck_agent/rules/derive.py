@@ -1,4 +1,4 @@
-"""Numbers worked out from a sample and what is expected: rows of the table judge them like any other."""
+"""Derives numbers from a sample and the expectations; the table judges them like any other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The step of the rules: enter, hold, clear, linger, windows. Pure: what is remembered goes in and out."""
+"""Applies the thresholds of the table: enter, hold, clear, linger, windows. Pure: memory goes in and out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a node is judged by, and what is remembered of it from one time to the next."""
+"""The input of a judgement, and the memory from one judgement to the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a node is judged by, at one instant of the judge's clock."""
+    """All that a node is judged by, at one time of the clock of whoever judges."""
 
     now: float
     at: float = 0.0

@@ -1,4 +1,4 @@
-"""Health of a node from what it sent: the whole judgement as one pure function."""
+"""Judges the health of a node from what it sent; pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""Health of a node: a level is never without a sentence."""
+"""Health of a node: levels, and the reasons for them."""
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Optional
+from typing import NamedTuple, Optional
 
 
 class Level(IntEnum):
@@ -18,13 +18,33 @@ class Level(IntEnum):
         return self.name.lower()
 
 
+class Sentence(NamedTuple):
+    """What a reason or an event says, in three parts; "" for a part that is left out."""
+
+    seen: str
+    means: str = ""
+    action: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> "Sentence":
+        """Read `seen · means · action`; what follows a third dot belongs to the action."""
+        return cls(*(part.strip() for part in text.split(_BETWEEN, 2)))
+
+    def __str__(self) -> str:
+        return _BETWEEN.join(filter(None, self))
+
+
+_BETWEEN = " · "
+
+
 @dataclass(frozen=True)
 class Reason:
-    """One check that fired: seen · means · do."""
+    """One check that fired."""
 
     check: str
     level: Level
     text: str
+    """A whole `Sentence`, as it is sent, kept and printed."""
     device: str = ""
     since: Optional[float] = None
     """When it began, on the clock of `Facts.now`; None where nobody knows."""
@@ -32,6 +52,11 @@ class Reason:
     """Epoch seconds; until then it is listed but colours nothing."""
     acknowledged_by: str = ""
     """Who and why, one sentence."""
+
+    @property
+    def sentence(self) -> Sentence:
+        """The text in its parts."""
+        return Sentence.of(self.text)
 
 
 @dataclass(frozen=True)

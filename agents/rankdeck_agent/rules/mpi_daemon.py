@@ -1,4 +1,4 @@
-"""Whether a command is the daemon of an MPI, exactly as its launcher writes it; anything else is refused.
+"""Decides whether a command is an MPI daemon exactly as its launcher writes it; anything else is refused.
 
 A launcher hands its command to a shell on another node: Open MPI's needs one, for its variables. So the
 whole text is read here, and only what cannot mean anything else to a shell is let through.
@@ -18,12 +18,33 @@ _DAEMONS = {
 """How a launcher is told of our launch agent -> the daemons that it may start."""
 _VARIABLES = "PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX"
 _FOLDER = r"/[\w./+@%,-]*"
-_SETTING = re.compile(
-    rf" *(?P<name>{'|'.join(_VARIABLES.split())})={_FOLDER}(?::{_FOLDER})*"
-    r"(?::\$(?P=name)|:\$\{(?P=name):-\})? ?; ?export (?P=name) ?; ?",
-    re.ASCII,
+_FOLDERS = rf"{_FOLDER}(?::{_FOLDER})*"
+_NAME = rf"(?P<name>{'|'.join(_VARIABLES.split())})"
+_END = " ?; ?"
+_FLAG = r"(?:OMPI|PRTE)_have_d?llp"
+_SETTINGS = tuple(
+    (re.compile(f" *{text}{_END}", re.ASCII), then)
+    for text, then in (
+        # As for bash: `NAME=/a/folder:$NAME; export NAME;` with the blanks that Open MPI 4 and 5 put in.
+        (
+            rf"{_NAME}={_FOLDERS}(?::\$(?P=name)|:\$\{{(?P=name):-\}})?{_END}export (?P=name)",
+            r"\g<0>",
+        ),
+        # As for csh, whose users get this from Open MPI; the agent starts daemons with sh.
+        (rf"set path = \( (?P<value>{_FOLDER}) \$path \)", r"PATH=\g<value>:$PATH; export PATH; "),
+        (rf"setenv {_NAME} (?P<value>{_FOLDERS})", r"\g<name>=\g<value>; export \g<name>; "),
+        (rf"if \( \$\?{_NAME} == 1 \) set {_FLAG}", ""),
+        (rf"if \( \$\?{_NAME} == 0 \) setenv (?P=name) {_FOLDERS}", ""),
+        (
+            rf"if \( \$\?{_FLAG} == 1 \) setenv {_NAME} (?P<value>{_FOLDERS}):\$(?P=name)",
+            r"\g<name>=\g<value>${\g<name>:+:$\g<name>}; export \g<name>; ",
+        ),
+    )
 )
-"""`NAME=/a/folder:$NAME; export NAME;` with the blanks that Open MPI 4 and 5 put in."""
+"""What a launcher sets before the daemon, by the login shell of its user -> the same for sh."""
+_PROFILE = "( test ! -r ./.profile || . ./.profile;"
+"""What Open MPI puts before all of it, with a `)` at the end, for users of sh and ksh: not followed,
+the environment of a job comes with its plan."""
 _BARE = r"[\w./+@%,:=-]+"
 _QUOTED = r'"[\w ./+@%,:=^;\[\]()#~&|<>*?!\'{}-]*"'
 _WORD = re.compile(rf"(?:{_BARE}|{_QUOTED})(?= |\Z)", re.ASCII)
@@ -43,7 +64,7 @@ def daemon_of(command: str) -> Optional[str]:
     """The name of the MPI daemon that this command starts, and nothing else; None for any other."""
     if len(command) > LONGEST:
         return None
-    words = _words(command[_program(command) :].strip(" "))
+    words = _words(_parts(command)[1])
     program = words[0].strip('"') if words else ""
     folder, _, name = program.rpartition("/")
     known = any(name in names for names in _DAEMONS.values())
@@ -54,17 +75,29 @@ def daemon_of(command: str) -> Optional[str]:
 
 
 def in_place(command: str) -> str:
-    """The same command of a daemon, which then takes the place of the shell."""
-    at = _program(command)
-    return f"{command[:at]}exec {command[at:].strip(' ')}"
+    """The same command of a daemon for sh, whose place it then takes."""
+    settings, program = _parts(command)
+    return f"{settings}exec {program}"
 
 
-def _program(command: str) -> int:
-    """Where the settings end and the program begins."""
-    at = 0
-    while setting := _SETTING.match(command, at):
-        at = setting.end()
-    return at
+def _parts(command: str) -> "tuple[str, str]":
+    """The settings, for sh, and the program with its words."""
+    text = command.strip(" ")
+    if text.startswith(_PROFILE) and text.endswith(")"):
+        text = text[len(_PROFILE) : -1]
+    settings, at = "", 0
+    while found := _setting(text, at):
+        settings, at = settings + found[0], found[1]
+    return settings, text[at:].strip(" ")
+
+
+def _setting(text: str, at: int) -> "Optional[tuple[str, int]]":
+    """One setting from there on, for sh, and where it ends."""
+    for pattern, then in _SETTINGS:
+        found = pattern.match(text, at)
+        if found:
+            return found.expand(then), found.end()
+    return None
 
 
 def _words(text: str) -> list[str]:

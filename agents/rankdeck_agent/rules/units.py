@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers with their units."""
 
 import math
 from typing import Optional

@@ -1,4 +1,4 @@
-"""What a launch backend is: plan, launch, follow, cancel."""
+"""The protocol of a launch backend (ssh, slurm, kubernetes): plan, launch, follow, cancel."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import ClassVar, Protocol
@@ -8,45 +8,65 @@ from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
 
 
 class Follower(Protocol):
-    """One running look at one job; leaving it never touches the job."""
+    """Reports what happens in one job, for one caller. Closing it never touches the job."""
 
     def __aiter__(self) -> AsyncIterator[Followed]:
-        """Everything that happens, until every node has closed. Reconnects by itself."""
+        """Events, chunks of output and tails of output, in the order in which they arrive.
+
+        Ends when every node has sent `closed` or was given up, or after `close`. Reconnects by
+        itself; raises RankdeckError where the job cannot be followed at all.
+        """
         ...
 
     def watch(self, offsets: Mapping[int, Mapping[str, int]]) -> None:
-        """From now on send full text of these ranks, each stream from its offset on; below 0: from the end."""
+        """From now on fetch the full output of these ranks, and of others only the last line.
+
+        `offsets` is rank -> stream ("out" or "err") -> byte to begin at; below 0 it counts back
+        from the end of the log. Each call replaces the one before.
+        """
         ...
 
     @property
     def current(self) -> bool:
-        """Whether every node that answers has told all that happened up to now."""
+        """Whether every node that answers has reported all that happened up to now."""
         ...
 
     def give_up_lost(self) -> None:
-        """Wait no longer for nodes that do not answer now."""
+        """Wait no longer for nodes that do not answer now: the iteration ends without them."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the iteration; the job goes on."""
+        ...
 
 
 class Backend(Protocol):
-    """A way to run ranks somewhere."""
+    """One way to run the ranks of a job. `name` is what a cluster file calls it."""
 
     name: ClassVar[str]
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """Pure: reads no node. Raises LaunchError("plan", …)."""
+        """What `launch` would do for this job, under the id `job`.
+
+        Pure: asks no node. Raises LaunchError with the stage "plan".
+        """
         ...
 
     async def launch(self, plan: Plan) -> Plan:
-        """Do what the plan says and nothing else; give the plan with its port filled in."""
+        """Do what the plan says and nothing else; returns it with its TCP port filled in.
+
+        Raises LaunchError; whatever was started by then has been ended again.
+        """
         ...
 
     def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        """Follow from the beginning, or per node from the event after `seen[node]`."""
+        """A follower of this job: from the beginning, or per node from the event after `seen[node]`."""
         ...
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """Ask, wait, force, then look on every node for what is left; `by` as in the event (wire.py)."""
+        """End the job on every node: SIGTERM, wait, SIGKILL, then look for what is left.
+
+        `grace` is in seconds. `by` is "user", "abort" (a part of the job had failed) or "system".
+        Raises nothing for a node that does not answer: the report names it as not verified.
+        """
         ...

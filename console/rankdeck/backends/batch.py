@@ -1,4 +1,4 @@
-"""What slurm and kubernetes have in common: options, and a plan whose ranks have no nodes yet."""
+"""Shared by slurm and kubernetes: options, and plans whose ranks have no nodes yet."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from rankdeck_agent.wire import NodePlan
 
 
 def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
-    """What the job says, else the slots of the cluster's nodes."""
+    """Ranks per node: as the job says, else the slots of the cluster's nodes."""
     if spec.launch is Launch.TENSORFLOW:
         return 1
     slots = {node.slots for node in cluster.nodes}

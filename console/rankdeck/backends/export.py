@@ -1,4 +1,4 @@
-"""A plan as a POSIX shell script that needs ssh and no Rankdeck, with the same result. No I/O."""
+"""Exports a plan as a POSIX shell script that needs ssh and no Rankdeck, with the same result. No I/O."""
 
 import shlex
 
@@ -121,7 +121,7 @@ def _ssh(access: Access, node: Node) -> str:
 
 
 def _prepare(plan: Plan, node: NodePlan) -> str:
-    """Lay the files of one node."""
+    """Shell lines that write the files of one node."""
     folder = _folder(plan)
     values = {"folder": folder, "job": plan.job}
     ranks = " ".join(f"rank.{rank}" for rank in node.ranks)

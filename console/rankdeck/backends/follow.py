@@ -1,4 +1,4 @@
-"""Follow a job over SSH: one channel per node, opened again wherever it broke."""
+"""Follows a job over SSH: one channel per node, opened again when it breaks; starts MPI daemons."""
 
 import asyncio
 import json
@@ -20,18 +20,18 @@ from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NodePlan
 
 _SPARE = 16
-"""Requests of one node that are answered beyond two for each node of the job."""
+"""Requests of one node that are answered, in addition to two for each node of the job."""
 FLOOD = "asks for daemons without end: not answered any more"
 
 
 class Spawns:
-    """The requests of one job, as far as a follower has seen them."""
+    """Decides which requests for MPI daemons of one job are carried out."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = frozenset(hosts)
         self._asked: dict[str, int] = {}
         self._there: set[tuple[str, str]] = set()
-        """Node that asked, and host that starts its daemon or has it."""
+        """Pairs: the node that asked, and the host that starts or runs its daemon."""
 
     def flooded(self, node: str) -> bool | None:
         """Count a request of the node: True when it is the first too many, None for further ones."""
@@ -40,9 +40,9 @@ class Spawns:
         return None if asked > most else asked == most
 
     def refusal(self, origin: NodePlan, request: Mapping[str, Any]) -> str:
-        """Why the request is not carried out, after "asked to start …"; "" where it is.
+        """Why the request is refused, to be read after "asked to start …"; "" if it is carried out.
 
-        One that is carried out counts as there until `failed` says otherwise.
+        The daemon then counts as running until `failed` is called.
         """
         host, command = request.get("host"), request.get("command")
         allowed = {name for p in origin.processes for name in daemons_of(p.argv, origin.job)}
@@ -59,7 +59,7 @@ class Spawns:
         return ""
 
     def failed(self, origin: str, host: str) -> None:
-        """The daemon did not come up there: it may be asked for again."""
+        """Note that the daemon did not start there: it may be requested again."""
         self._there.discard((origin, host))
 
 
@@ -68,18 +68,18 @@ SILENT_AFTER = 15
 """Looks, a second apart, in which nothing came of a node that tells something every two seconds."""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
 MOST_WAITING = 8 << 20
-"""Bytes of output not yet taken before we stop reading."""
+"""Bytes of output that may wait for the caller before the channels are paused."""
 SPAWN_LIMIT = 30.0
 LEFTOVER = 3.0
-"""Seconds that nodes without a launcher get to end by themselves when it has."""
+"""Seconds that nodes without a launcher get to end by themselves after it has ended."""
 NOT_THERE = "has not been started"
 BELIEVE_AFTER = 3.0
-"""Seconds for which a node says that it does not know a job, until that is believed."""
+"""Seconds for which a node must say that it does not know a job before that is believed."""
 _MOST_REREADS = 3
 
 
 class SshFollower:
-    """One look at one job; see `base.Follower`."""
+    """Follows one job over SSH; see `base.Follower`."""
 
     def __init__(
         self,
@@ -105,30 +105,30 @@ class SshFollower:
         self._nonsense: set[str] = set()
         """Nodes whose last stream was of no use: a few frames do not make the next one better."""
         self._heard_at: dict[str, float] = {}
-        """When each node was last heard, on the clock that never jumps."""
+        """When each node last sent anything, in seconds of the monotonic clock."""
         self._awaited: set[str] = set()
         """Nodes on which another console is about to start the job."""
         self._unstarted: dict[str, float] = {}
-        """Node -> since when it says that it does not know the job, and nobody starts it."""
+        """Node -> since when it says that it does not know the job, while no console is starting it."""
         self._done: set[str] = set()
         self._open = True
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
 
-    # ---- who asks
+    # ---- the caller
 
     def __aiter__(self) -> AsyncIterator[Followed]:
         return self._events()
 
     def watch(self, offsets: Offsets) -> None:
-        """From now on send full text of these ranks, each stream from its offset on."""
+        """From now on fetch the full output of these ranks, each stream from its offset on."""
         for stream in self._streams.values():
             stream.watch(offsets)
             self._send_watch(stream)
 
     @property
     def current(self) -> bool:
-        """Whether every node that answers has told all that happened up to now."""
+        """Whether every node that answers has reported all that happened up to now."""
         silent = self._lost | self._awaited
         return not self._waiting and all(
             stream.caught_up or stream.closed or name in silent
@@ -136,7 +136,7 @@ class SshFollower:
         )
 
     async def close(self) -> None:
-        """End the look; the job goes on."""
+        """End the iteration; the job goes on."""
         self._open = False
         self._news.set()
 
@@ -202,7 +202,7 @@ class SshFollower:
         self._news.set()
 
     async def _look_once(self, stream: NodeStream) -> str:
-        """One channel, from opening to its end; why it ended."""
+        """Use one channel from opening to end; returns why it ended."""
         broken: list[str] = []
         try:
             channel = await self._connect(stream, broken)
@@ -235,14 +235,14 @@ class SshFollower:
         raise UnreachableError(stream.node, f"the agent has said nothing for {quiet} s")
 
     def _not_there(self, stream: NodeStream, why: str) -> None:
-        """The node does not know the job: believed where nobody is about to start it there."""
+        """Note that the node does not know the job; believed only if no console is starting it there."""
         self._linked.discard(stream.node)
         if is_launched(self._plan.job):
             self._awaited.add(stream.node)
             return
         self._awaited.discard(stream.node)
         since = self._unstarted.setdefault(stream.node, time.monotonic())
-        # What a killed console sent there last may still be starting.
+        # What a console sent there just before it was killed may still be starting.
         if time.monotonic() - since >= BELIEVE_AFTER:
             self._made(stream, "closed", unstarted=why)
             stream.closed = True
@@ -298,7 +298,7 @@ class SshFollower:
         self._news.set()
 
     def _act(self, stream: NodeStream) -> None:
-        """Do what a node's news ask for."""
+        """Act on what a node has sent: update its watch, start daemons, end leftovers."""
         if stream.fresh_watch:
             self._send_watch(stream)
         for request in stream.take_spawns():
@@ -323,7 +323,7 @@ class SshFollower:
     # ---- daemons
 
     async def _spawn(self, origin: NodeStream, request: Mapping[str, Any]) -> None:
-        """Start the daemon that a launcher asked for where it belongs, and answer."""
+        """Start the daemon that a launcher requested on its node, and answer the launcher."""
         asked, host = str(request["id"]), str(request.get("host"))
         why = self._spawns.refusal(origin.plan, request)
         if why:
@@ -369,12 +369,12 @@ class SshFollower:
         return f"{host}: {why or f'exit status {result.code}'}"
 
     def _launchers_closed(self) -> bool:
-        """Whether every node with a process of its own has closed, and some have none."""
+        """Whether every node with planned processes has closed, while others have none planned."""
         having = [s.closed for s in self._streams.values() if s.plan.processes]
         return all(having) and len(having) < len(self._streams)
 
     async def _sweep(self) -> None:
-        """The launcher is gone: end what it left on nodes that only had its daemons."""
+        """End what the launcher left behind on nodes that only had its daemons."""
         await asyncio.sleep(LEFTOVER)
         for stream in self._streams.values():
             if stream.closed:
@@ -402,5 +402,5 @@ class SshFollower:
 
 
 def _heard(stream: NodeStream) -> dict[str, float]:
-    """When the node was last heard, where it ever was: a loss is noticed later."""
+    """When the node last sent anything, if it ever did: a loss is noticed only later."""
     return {} if stream.heard is None else {"heard": stream.heard}

@@ -1,4 +1,4 @@
-"""Look at every rank of a job, on all its nodes at once."""
+"""Asks all nodes of a job at once where its ranks are, and nodes which jobs they run."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ _MOST_LINES = 1000
 async def ask_what_runs(
     shell: Shell, agents: Agents, cluster: str, nodes: Iterable[str], limit: float
 ) -> tuple[Found, dict[str, str]]:
-    """The jobs that run on these nodes; and node -> why it told nothing within `limit` seconds."""
+    """The jobs that run on these nodes, and node -> why it did not answer within `limit` seconds."""
 
     async def ask(node: str) -> list[Mapping[str, Any]]:
         try:

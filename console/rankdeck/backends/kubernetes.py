@@ -24,7 +24,7 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
 class KubernetesBackend:
-    """Writes the manifest; applying it is the user's."""
+    """Writes the manifest; the user applies it."""
 
     name: ClassVar[str] = "kubernetes"
 
@@ -49,7 +49,7 @@ class KubernetesBackend:
 
 
 def _not_yet(what: str) -> LaunchError:
-    """Why a job cannot be driven on this backend, and what can be done instead."""
+    """Why a job cannot be started or followed from here, and what can be done instead."""
     return LaunchError(
         "start",
         f"{what} kubernetes jobs is not yet possible from Rankdeck; "

@@ -10,7 +10,7 @@ from rankdeck_agent.wire import RUN_TOKEN, NodePlan, ProcessPlan
 
 
 def plan_plain(layout: Placement) -> tuple[NodePlan, ...]:
-    """As many processes per node as it has ranks."""
+    """Starts one process per rank on each node."""
     return tuple(_plain_node(layout, place) for place in layout.places)
 
 
@@ -22,7 +22,7 @@ def _plain_node(layout: Placement, place: RankPlace) -> NodePlan:
 def rank_process(
     layout: Placement, place: RankPlace, local: int, extra: Mapping[str, str]
 ) -> ProcessPlan:
-    """A rank that knows its number and its place; the supervisor puts the shim before it."""
+    """A rank with its number and place in its environment; the supervisor starts it through the shim."""
     rank = place.ranks[local]
     env = {
         "RANKDECK_RANK": str(rank),

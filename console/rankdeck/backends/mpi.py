@@ -1,4 +1,4 @@
-"""MPI jobs: mpirun on the first node, with the words of each MPI in one table."""
+"""MPI jobs: mpirun on the first node; the options of each MPI are in one table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ AGENT = "/tmp/rankdeck.{job}/launch-agent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
-    """How one MPI says what we want; `{…}` is filled in."""
+    """The options of one MPI; `{…}` is filled in."""
 
     host: str
     start: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What one node of a job tells, frame by frame, and how far it was read. No I/O."""
+"""Parses and checks the frames that one node of a job sends, and tracks how far it was read. No I/O."""
 
 import json
 import re
@@ -33,11 +33,11 @@ _KIND = text(20)
 
 
 class FrameError(ValueError):
-    """Bytes that cannot be a frame: the stream is of no more use."""
+    """The bytes cannot be a frame: the stream cannot be read any further."""
 
 
 class FrameParser:
-    """Incremental and bounded: never holds more than one frame that is not whole."""
+    """Incremental and bounded: holds at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -49,7 +49,7 @@ class FrameParser:
         """After the first frame there was a line that is none."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are whole now; raises FrameError."""
+        """The frames that are complete now; raises FrameError."""
         self._buffer += data
         frames: list[Frame] = []
         begin = 0
@@ -129,7 +129,7 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
 
 
 def event_of(head: Mapping[str, Any]) -> Table | None:
-    """The fields of an event that make sense; None where it is no event of a supervisor."""
+    """The valid fields of an event; None if it is no event of a supervisor."""
     shape = _EVENTS.get(head["kind"])
     seq = head.get("seq")
     if shape is None or not integer(seq) or seq < 0:
@@ -144,7 +144,7 @@ _MOST_CORES = 1e5
 
 
 def looks_of(rows: object, ranks: Collection[int], at: float) -> Mapping[int, Activity]:
-    """Rank -> what it did, of the ranks of this node; rows that make no sense are left out."""
+    """Rank -> what it did, for the ranks of this node; invalid rows are left out."""
     if not isinstance(rows, list):
         return {}
     known = frozenset(ranks)
@@ -182,25 +182,25 @@ LATE = 2.5
 """Seconds that a stamp may take to us before its clock is doubted: more than the two between stamps,
 or a link that holds each of them up alike would look like a clock that was set back."""
 SURE = 0.25
-"""Seconds by which stamps of a clock that was set back lie alike; those of a slow link do not."""
+"""Seconds within which late stamps must agree to show that a clock was set back, not a slow link."""
 _AGREEING = 3
 _APART = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Clockwatch:
-    """What the stamps of `now` frames say; `after` gives what the next one adds."""
+    """Notices from the stamps of `now` frames that a node's clock was set; immutable, see `after`."""
 
     offset: float
-    """The node's clock is ours plus this, in seconds, give or take `uncertainty`."""
+    """Seconds by which the node's clock is ahead of the console's, give or take `uncertainty`."""
     uncertainty: float
     doubts: tuple[tuple[float, float], ...] = ()
-    """Arrival and lag of stamps in a row that came too late."""
+    """Arrival and lag, in seconds, of consecutive stamps that came too late."""
 
     def after(self, at: float, arrived: float) -> "Clockwatch":
-        """The same after a stamp of the node that arrived now; both in epoch seconds.
+        """The state after a stamp `at` of the node arrived at `arrived`; both in epoch seconds.
 
-        A stamp ahead of our clock proves a clock that was set on: no word arrives before it is sent. One
+        A stamp ahead of our clock proves that the clock was set forward: nothing arrives before it is sent. One
         that is late may be a slow link: a clock that was set back shows the same lag again and again.
         """
         ahead = at - self.offset - arrived
@@ -217,16 +217,16 @@ class Clockwatch:
         return Clockwatch(self.offset, self.uncertainty, doubts)
 
     def _set(self, offset: float) -> "Clockwatch":
-        # How long the stamp was under way is not known: it is added to what was.
+        # The delay of the stamp is not known: it adds to the uncertainty.
         return Clockwatch(offset, self.uncertainty + SURE)
 
 
 STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
-"""Bytes fetched of a rank that failed unwatched."""
+"""Bytes fetched from the end of the output of a rank that failed while not watched."""
 _MOST_FAILURES = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-"""Of a request, as the launch agent makes it: it is a word of the command that answers."""
+"""Id of a request, as the launch agent makes it; it becomes an argument of the command that answers."""
 Offsets = Mapping[int, Mapping[str, int]]
 
 
@@ -240,20 +240,20 @@ class NodeStream:
         """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
         self.caught_up = False
-        """What was there when we connected has been told."""
+        """Whether all that had happened when we connected has arrived."""
         self.fresh_watch = False
-        """The watch line has changed since it was last sent."""
+        """Whether the watch line has changed since it was last sent."""
         self.spawns: dict[str, Mapping[str, Any]] = {}
-        """Requests that nobody has answered, as far as told."""
+        """Requests that are not answered, as far as is known."""
         self._known = frozenset((*plan.ranks, LAUNCHER))
         self._positions: dict[tuple[int, str], int] = {}
-        """The next byte wanted; below 0: counted from an end that only the node knows yet."""
+        """(rank, stream) -> next byte wanted; below 0: counted from the end, which only the node knows."""
         self._number = 0
-        """Of the watch line that was sent last."""
+        """Number of the watch line that was sent last."""
         self._ends: dict[tuple[int, str], int] = {}
         self._failed: set[int] = set()
         self._odd = False
-        """It has sent what makes no sense."""
+        """Whether it has sent something invalid."""
         self._parser = FrameParser()
         if any(process.rank is None for process in plan.processes):
             self._watch_rank(LAUNCHER, 0)
@@ -261,7 +261,7 @@ class NodeStream:
     # ---- watching
 
     def watch(self, offsets: Offsets) -> None:
-        """Read these ranks from there on (from the end where below 0); the launcher and what failed stay watched."""
+        """Read these ranks from these offsets on (below 0: from the end); the launcher and failed ranks stay watched."""
         kept = {key: at for key, at in self._positions.items() if self._stays(key[0], offsets)}
         for rank, streams in offsets.items():
             if rank in self._known and rank != LAUNCHER:
@@ -298,7 +298,7 @@ class NodeStream:
 
     @property
     def offset(self) -> float:
-        """The node's clock is ours plus so many seconds."""
+        """Seconds by which the node's clock is ahead of the console's."""
         return self._clock.offset
 
     @property
@@ -307,13 +307,13 @@ class NodeStream:
         return self._clock
 
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
-        """A new stream begins, with the clock as measured: what was half read is read again."""
+        """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
         self._clock = Clockwatch(offset, uncertainty)
         self._parser = FrameParser()
         self.caught_up = False
 
     def feed(self, data: bytes) -> list[Followed]:
-        """What the bytes say; raises FrameError."""
+        """The events and output in these bytes; raises FrameError."""
         found: list[Followed] = []
         for frame in self._parser.feed(data):
             found += self._clock_set(frame[0])
@@ -335,7 +335,7 @@ class NodeStream:
         return [told] if told else []
 
     def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
-        """What to tell where this `now` shows that the node's clock was set."""
+        """The events to report if this `now` frame shows that the node's clock was set."""
         at, arrived, before = head.get("at"), time.time(), self._clock
         if head["kind"] != "now" or not stamp(at):
             return []
@@ -371,7 +371,7 @@ class NodeStream:
         return self._event(head, at - self.offset)
 
     def _now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
-        # A job that is closing has its end still to tell.
+        # A job that is closing has not sent its end yet.
         self.caught_up = head.get("closing") is not True
         ended = head.get("ended")
         if self.caught_up or not stamp(ended):
@@ -390,7 +390,7 @@ class NodeStream:
         return rank, stream, offset
 
     def _begin(self, head: Mapping[str, Any]) -> None:
-        """The node says where the end begins that was asked for, unless that was asked anew since."""
+        """Take the offset that a request counted from the end means, unless there is a newer request."""
         key = self._key(head)
         if key is None or head.get("watch") != self._number:
             return
@@ -399,7 +399,7 @@ class NodeStream:
             self._positions[rank, stream] = offset
 
     def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Followed | None:
-        """Only what continues where we are: more is of a watch that was replaced."""
+        """The part that continues where we are; the rest belongs to a watch that was replaced."""
         key = self._key(head)
         if key is None:
             return self._doubt("output of no rank that it has")
@@ -445,7 +445,7 @@ class NodeStream:
         return NodeEvent(self.plan.job, self.node, kind, at, fields)
 
     def _doubt(self, what: str) -> NodeEvent | None:
-        """Say once of this node that it sends what cannot be; further such frames are left out."""
+        """Report once that this node sends invalid frames; further ones are left out silently."""
         if self._odd:
             return None
         self._odd = True
@@ -461,7 +461,7 @@ class NodeStream:
         self.spawns.pop(str(head.get("id")), None)
 
     def note_exited(self, head: Mapping[str, Any]) -> None:
-        """Fetch the last words of a rank that failed, watched or not."""
+        """Fetch the last output of a rank that failed, watched or not."""
         rank, well = head.get("rank"), head.get("code") == 0
         if well or rank not in self._known:
             return
@@ -474,7 +474,7 @@ class NodeStream:
         self.closed = True
 
     def take_spawns(self) -> list[Mapping[str, Any]]:
-        """Requests to carry out now: none before we know which were answered long ago."""
+        """Requests to carry out now: none before it is known which were answered earlier."""
         if not self.caught_up:
             return []
         taken = list(self.spawns.values())

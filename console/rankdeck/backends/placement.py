@@ -1,4 +1,4 @@
-"""Which ranks go where: decided once, the same for every launcher."""
+"""Which ranks run on which node; the same for every launcher."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from rankdeck.runtimes import Runtime
 from rankdeck_agent.wire import NodeFile, NodePlan
 
 HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
-"""What a cluster file sets for its nodes and no image has a use for."""
+"""Variables that a cluster file sets for its nodes and that are of no use in an image."""
 
 
 @dataclass(frozen=True, slots=True)

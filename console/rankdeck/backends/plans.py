@@ -1,4 +1,4 @@
-"""Plans of the ssh backend, and any plan as text."""
+"""Makes the plans of the ssh backend, job ids, and the text of any plan."""
 
 import difflib
 import re

@@ -1,4 +1,4 @@
-"""A whole job read back from its nodes: every event, and the end of every log with its times."""
+"""Reads a job back from its nodes (events, and the end of every log with times) and plays it again."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ Take = Callable[[Followed], None]
 
 @dataclass(slots=True)
 class _Seen:
-    """What a pass over the nodes has told so far."""
+    """What has been read from the nodes so far."""
 
     events: list[NodeEvent] = field(default_factory=list[NodeEvent])
     seq: dict[str, int] = field(default_factory=dict[str, int])
@@ -49,11 +49,11 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What could be read: the output went to `take` as it came."""
+    """What could be read; the output itself was passed to `take`."""
 
     events: tuple[NodeEvent, ...]
     missing: Mapping[str, str]
-    """Node -> why its part is not here."""
+    """Node -> why its part is missing."""
 
 
 async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
@@ -125,7 +125,7 @@ MOST_BYTES = 64 << 20
 """Output that is held for one replay, over all ranks."""
 MOST_PER_LOG = 1 << 20
 PAUSE = 3.0
-"""Seconds of nothing, as one sits there, after which the replay goes on to the next event."""
+"""Longest pause of a replay, in seconds of the person who watches."""
 _STEP = 0.05
 
 
@@ -155,7 +155,7 @@ async def read_replay(
 
 
 async def play(jobs: Jobs, shown: Replay, speed: float) -> None:
-    """Take it in as time goes by, `speed` times as fast as it was."""
+    """Apply it to `jobs` as time goes by, `speed` times as fast as it was."""
     clock = shown.created
     before = time.monotonic()
     for item in shown.items:

@@ -1,4 +1,4 @@
-"""Parts of a rank's output that lie on its node, read and searched there."""
+"""Reads and searches a rank's output on its node, part by part."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ LIMIT = 20.0
 
 
 class Browsing:
-    """The agent of one job on one node that answers questions about output; started when first asked."""
+    """The `job browse` agent of one job on one node; started with the first question."""
 
     def __init__(self, shell: Shell, agents: Agents, job: str, node: str) -> None:
         self._shell, self._agents = shell, agents
@@ -40,7 +40,7 @@ class Browsing:
             channel.write(line)
             first = await next_of(self.node, channel, answers, LIMIT)
             if first is None:
-                # It had ended because nobody asked for long, or with its connection.
+                # It had ended after a long time without questions, or with its connection.
                 self.forget(channel)
                 channel = await self.open()
                 channel.write(line)
@@ -85,7 +85,7 @@ class Browsing:
                 self._waiting[number].put_nowait((head, found))
 
     def forget(self, channel: Channel | None) -> None:
-        """Ask no more of that one."""
+        """End this agent and use it no more."""
         if channel is not None and channel is self._channel:
             self._channel = None
             channel.end()
@@ -96,14 +96,14 @@ class Browsing:
 
 
 class LogReader:
-    """Who looks at output: one agent at a time is kept for it."""
+    """Gives access to the output of ranks; keeps one agent running at a time."""
 
     def __init__(self, shell: Shell, agents: Agents) -> None:
         self._shell, self._agents = shell, agents
         self._browsing: Browsing | None = None
 
     def of(self, job: Job, rank: int) -> "Ranges":
-        """What this rank, or the launcher, wrote."""
+        """The output of this rank, or of the launcher."""
         nodes = (job.plan.keeper(r.node) for r in job.ranks if r.rank == rank)
         node = next(nodes, job.plan.nodes[0].node)
         there = self._browsing
@@ -115,7 +115,7 @@ class LogReader:
 
 
 class Ranges:
-    """What one rank, or the launcher, wrote, by offset; every failure is a NodeError."""
+    """The output of one rank, or of the launcher, by offset; every failure is a NodeError."""
 
     def __init__(self, shell: Shell, browsing: Browsing) -> None:
         self._shell, self._browsing = shell, browsing
@@ -161,7 +161,7 @@ class Ranges:
 
 
 def _found(head: Mapping[str, Any]) -> FoundLine | None:
-    """What one report says; None for what cannot be."""
+    """The result in one report of the agent; None if it is invalid."""
     at, before = head.get("at"), head.get("before")
     rest = [head.get("lines"), head.get("counted"), head.get("end")]
     known = [one for one in (at, before) if one is not None]

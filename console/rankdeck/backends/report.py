@@ -1,4 +1,4 @@
-"""Everything about one job in one archive, to attach to a ticket; no secrets in it."""
+"""Writes everything about one job into one archive to attach to a ticket, with secrets masked."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ class Logs:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines; a private key, which has many, in one piece."""
+    """Lines; a private key, which has many, as one."""
     key = b""
     for line in lines:
         if not key and not KEY_BEGINS.search(line):
@@ -154,7 +154,7 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
 
 
 def _events(source: ReportSource, recording: Recording) -> list[NodeEvent]:
-    """What the nodes say now; of those that say nothing what was kept."""
+    """Events from the nodes; for nodes that do not answer, those of the history."""
     told = {event.node for event in recording.events}
     kept = [event for event in source.events if event.node not in told]
     return sorted((*recording.events, *kept), key=lambda event: event.at)

@@ -1,7 +1,7 @@
 """Slurm: an sbatch script, through srun, Pyxis and torchrun, and a supervisor that submits it.
 
 The supervisor is on the login node; the ranks leave output and exit records in the run folder, which lies
-in a file system that the nodes share with it. The script for hands needs no Rankdeck: srun writes the files.
+in a file system that the nodes share with it. The exported script needs no Rankdeck: srun writes the files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ KNOWN = (*DIRECTIVES, "mpi", "gpus", "login")
 PYXIS = ("enroot", "pyxis")
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
-"""Above the ports that Linux gives out by itself."""
+"""Above the range of ephemeral ports of Linux."""
 
 
 _SUBMIT = """\
@@ -75,9 +75,9 @@ class SlurmBackend(SshBackend):
     name: ClassVar[str] = "slurm"
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """One node, the login node, with all ranks; `text` is the script for hands.
+        """One node, the login node, with all ranks; `text` is the script to submit by hand.
 
-        Where the cluster file names no login node there is only that script.
+        If the cluster file names no login node there is only that script.
         """
         login = cluster.options.get("login", "")
         names = [f"{job}-node{number}" for number in range(spec.nodes)]
@@ -112,7 +112,7 @@ class SlurmBackend(SshBackend):
 
 
 def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
-    """The whole script, for hands or for the supervisor's run folder; raises LaunchError."""
+    """The whole script, to submit by hand or for the supervisor; raises LaunchError."""
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
@@ -213,7 +213,7 @@ def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _rank(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:
-    """A task that is one rank, seen by its shim where somebody watches."""
+    """A task that is one rank, started through the shim if a supervisor follows it."""
     shim = (SHIM,) if step.watched else ()
     return (*shim, *_boxed(step.spec, argv))
 

@@ -1,4 +1,4 @@
-"""The backend of clusters without a scheduler: supervisors started over SSH."""
+"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH."""
 
 import asyncio
 import json
@@ -24,10 +24,10 @@ START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
 """Seconds beyond the grace in which a node that cannot be reached is tried again."""
 CANCEL_LIMIT = 30.0
-"""Seconds beyond the grace for a node at work: a container runtime may take its time."""
+"""Seconds beyond the grace for a node that is working: a container runtime may be slow."""
 _RETRY = 1.0
 _MOST_LEFT = 1000
-"""Processes of a node that are named."""
+"""Remaining processes of a node that are listed."""
 
 
 class SshBackend:
@@ -93,7 +93,7 @@ class SshBackend:
     # ---- cancel
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """Ask, wait, force, then look on every node for what is left."""
+        """SIGTERM, wait, SIGKILL, then look on every node for what is left."""
         names = [node.node for node in plan.nodes]
         answers = await on_each(names, lambda name: self._cancel_node(plan.job, name, grace, by))
         left: list[RemainingProcess] = []
@@ -111,7 +111,7 @@ class SshBackend:
     async def _cancel_node(
         self, job: str, node: str, grace: float, by: str
     ) -> list[RemainingProcess]:
-        """Cancel on one node, again and again while the link is down, as long as it may take."""
+        """Cancel on one node; tried again while the link is down, until its time is over."""
         argv = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
         while True:
@@ -140,7 +140,7 @@ async def _limit(node: str, limit: float) -> AsyncGenerator[None]:
 
 
 def _port(out: bytes) -> int:
-    """The number that the agent says last; raises ValueError."""
+    """The port in the agent's answer; raises ValueError."""
     word = b"".join(out.split()[-1:])[:6]
     if not word.isdigit() or not 0 < int(word) < 1 << 16:
         raise ValueError("the agent names no port")
@@ -164,7 +164,7 @@ def _left(node: str, result: Result) -> list[RemainingProcess]:
 
 
 def _left_one(node: str, row: Mapping[str, Any]) -> RemainingProcess:
-    """A process that is left; what the node does not say well is 0 or "", never nothing left."""
+    """A process that is left; an invalid field becomes 0 or "", but the process is always listed."""
     pid = row.get("pid")
     pid = pid if integer(pid) and 0 < pid < 1 << 31 else 0
     return RemainingProcess(node, pid, clean(row.get("command"), 500))

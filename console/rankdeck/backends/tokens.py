@@ -1,4 +1,4 @@
-"""The marks in a plan that stand for what is known only on the node, and quoting for sh."""
+"""Placeholders in plans (run folder, port) for what is known only on the node, and quoting for sh."""
 
 import re
 import shlex
@@ -64,7 +64,7 @@ def shell_word(word: str) -> str:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """A command as one may paste it."""
+    """A command in a form that can be pasted into a shell."""
     return " ".join(shell_word(word) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""`rankdeck ack`, `silence` and `expect`: what is known, and what is to be expected of nodes."""
+"""`rankdeck ack`, `silence` and `expect`: acknowledged problems, and what nodes should have."""
 
 import argparse
 import getpass

@@ -1,4 +1,4 @@
-"""Which cluster and nodes are meant, and the question before a file of others is used."""
+"""Finds the cluster and nodes meant, and asks before a file of others is used."""
 
 import os
 import sys

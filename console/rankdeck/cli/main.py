@@ -1,4 +1,4 @@
-"""Read the command line, do the verb, turn every trouble into a sentence and an exit code."""
+"""Reads the command line, runs the command, turns every error into a sentence and an exit code."""
 
 import argparse
 import difflib

@@ -1,4 +1,4 @@
-"""Single values of a job changed by hand: `--set`, and the form of the launch screen."""
+"""Changes single values of a job: `--set`, and the form of the launch screen."""
 
 import shlex
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""YAML documents as entries that know their place, and readers that collect every mistake."""
+"""Reads YAML documents into entries that know their line, and collects every mistake."""
 
 import difflib
 import math
@@ -58,7 +58,7 @@ def compose(text: str) -> yaml.Node | None:
 
 SIZE_LIMIT = 1 << 20
 MOST_PROBLEMS = 100
-"""Mistakes of one file that are told: more help nobody, and looking for them takes time."""
+"""Most mistakes of one file that are reported: more do not help, and finding them takes time."""
 _LONGEST_WORD = 80
 """Characters of a word that is compared with those known."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -164,9 +164,9 @@ class Entry:
     def _number(self, make: type[int] | type[float]) -> float | None:
         try:
             value = make(self.raw.replace("_", ""))
-        except ValueError:
+            return value if math.isfinite(value) else None
+        except (ValueError, OverflowError):  # OverflowError: an integer beyond any float
             return None
-        return value if math.isfinite(value) else None
 
     def truth(self, *, default: bool = False) -> bool:
         """True or false."""

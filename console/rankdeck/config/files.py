@@ -1,4 +1,4 @@
-"""Any file of ours: a cluster or a job, told apart by its own first key."""
+"""Reads a cluster or a job file; the key `cluster` or `job` says which it is."""
 
 from pathlib import Path
 

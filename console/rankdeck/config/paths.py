@@ -1,4 +1,4 @@
-"""Where things are: what ships with us, and the user's own folders."""
+"""Paths: files that ship with Rankdeck, and the user's own folders."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Files that only their owner can read, and files of others read without ever waiting."""
+"""Writes files that only their owner can read; reads files of others without ever blocking."""
 
 import os
 import resource

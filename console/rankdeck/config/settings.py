@@ -1,4 +1,4 @@
-"""The user's own file: how the console looks."""
+"""The user's `settings.yaml`: how the console looks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a file would run and read outside its folder, and whether the user has agreed to it."""
+"""Trust in files of others: what a file would run or read outside its folder, and what the user agreed to."""
 
 import hashlib
 import json

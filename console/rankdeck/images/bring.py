@@ -1,4 +1,4 @@
-"""Bring an image to the nodes that lack it, and refuse where two versions of it lie around."""
+"""Copies an image to the nodes that lack it; refuses if nodes have different versions."""
 
 import logging
 import shlex

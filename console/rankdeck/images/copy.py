@@ -1,4 +1,4 @@
-"""One image to many nodes: read once, written to all of them side by side."""
+"""Copies one image to many nodes: reads it once and writes to all of them in parallel."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Where the bytes of an image come from, and where they go: files, nodes, stores."""
+"""Sources and targets of a copy: files here, files on nodes, image stores of Podman and Docker."""
 
 import asyncio
 import hashlib

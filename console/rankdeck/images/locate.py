@@ -1,4 +1,4 @@
-"""Which image lies on which node: asked of the agents, judged without them."""
+"""Finds which node has which version of an image."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Many ranks' output folded: each line once with the set of ranks that wrote it."""
+"""Collapses the output of many ranks: each line once, with the set of ranks that wrote it."""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def value(number: bytes) -> float | None:
 
 
 SLICE = 4000
-"""Lines taken in at once: some 10 ms."""
+"""Lines processed in one step: some 10 ms."""
 MOST_GROUPS = 20_000
 MOST_KNOWN = 20_000
 ENOUGH = 5
@@ -181,7 +181,7 @@ class Collapse:
         return tuple(rank for rank in self._logs if rank not in group.counts)
 
     def update(self, most: int = SLICE) -> bool:
-        """Take in at most about that many new lines; True where more are waiting."""
+        """Process at most about that many new lines; True if more are waiting."""
         if any(log.rewinds != self._rewinds[r] for r, log in self._logs.items()):
             self._restart()
         waiting = False
@@ -204,7 +204,7 @@ class Collapse:
         return len(entries)
 
     def add(self, rank: int, at: float, stream: str, raw: bytes) -> None:
-        """Take in one line."""
+        """Process one line."""
         self.total += 1
         known = self._known.get(raw)
         if known is None:

@@ -1,4 +1,4 @@
-"""Where the output of one rank leaves that of another, or that of most ranks."""
+"""Finds where the output of a rank begins to differ from another's, or from most ranks'."""
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -13,7 +13,7 @@ MOST_ALL = 200_000
 STEP = 2_000
 """Lines of one step: a millisecond or so."""
 SLICE = 4_000
-"""Lines taken in at once: some 5 ms."""
+"""Lines processed in one step: some 5 ms."""
 MOST_KNOWN = 20_000
 STREAMS = ("out", "err")
 Found = TypeVar("Found")
@@ -103,7 +103,7 @@ class Comparison:
         return any(kept.cut for side in self.sides.values() for kept in side)
 
     def update(self, most: int = SLICE) -> bool:
-        """Take in at most about that many lines; True where more are waiting."""
+        """Process at most about that many lines; True if more are waiting."""
         if any(log.rewinds != self._rewinds[r] for r, log in self._logs.items()):
             self._restart()
         for rank, log in self._logs.items():
@@ -125,7 +125,7 @@ class Comparison:
         return len(entries)
 
     def add(self, rank: int, entry: Entry) -> None:
-        """Take in one line."""
+        """Process one line."""
         if not self._room[rank]:
             self._fill(rank)
             return

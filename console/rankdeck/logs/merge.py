@@ -1,4 +1,4 @@
-"""Several ranks' lines as one log, by the time they were read; equal ones folded."""
+"""Merges the lines of several ranks into one log by time, with equal lines folded."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from rankdeck.state.lines import Gap, Line, RankLog
 
 KEEP = 20_000
 SLICE = 1_000
-"""Lines taken in at once: some milliseconds."""
+"""Lines processed in one step: some milliseconds."""
 FOLD_WITHIN = 2.0
 """Seconds between equal lines that are shown as one."""
 EVENT = -2
@@ -81,7 +81,7 @@ class MergedLog:
         return self._counts.get(number, {})
 
     def update(self, most: int = SLICE) -> bool:
-        """Take in at most so many of the lines that came since; True where more are waiting."""
+        """Process at most so many of the lines that arrived since; True if more are waiting."""
         self._told_now()
         marks = self._leave_out()
         ranks = [rank for rank, log in self._logs.items() if log.total != self._seen[rank]]

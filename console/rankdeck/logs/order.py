@@ -1,4 +1,4 @@
-"""In which order ranks are shown: the odd ones first, as numbered, by node, the slowest first."""
+"""The orders in which ranks are shown: unusual first, by number, by node, slowest first."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

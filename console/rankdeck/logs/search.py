@@ -1,4 +1,4 @@
-"""Lines one looks for in a log that grows, and a log with only the lines one wants."""
+"""Searches a growing log, and filters it to the lines wanted."""
 
 import re
 from bisect import bisect_left, bisect_right

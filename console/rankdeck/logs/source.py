@@ -1,4 +1,4 @@
-"""What every view of output reads: numbered lines that grow at the end."""
+"""The protocol of a log that views read: numbered lines that grow at the end."""
 
 from collections.abc import Sequence
 from typing import Protocol

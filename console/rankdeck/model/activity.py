@@ -1,4 +1,4 @@
-"""What the processes of a rank did when they were looked at."""
+"""What the processes of a rank were doing at one look of the supervisor."""
 
 from dataclasses import dataclass
 

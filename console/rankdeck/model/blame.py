@@ -1,4 +1,4 @@
-"""Who made a job fail, in words: the same on every screen and in every verb."""
+"""Who made a job fail, in words; the same on every screen and in every command."""
 
 from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import FirstFailure, Suspect

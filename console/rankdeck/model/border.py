@@ -1,4 +1,4 @@
-"""What a node sends as JSON, taken in with limits: numbers that count, text that is text, no deep nests."""
+"""Parses JSON from a node with limits: finite numbers, printable text, limited nesting."""
 
 import json
 import re

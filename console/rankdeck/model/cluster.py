@@ -1,4 +1,4 @@
-"""What a cluster file says; never changes while the cluster is open."""
+"""The values of a cluster file; they never change while the cluster is open."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

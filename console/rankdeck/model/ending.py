@@ -7,7 +7,7 @@ SHELL_SIGNAL = 128
 
 
 def exit_status(code: int | None, number: int | None) -> int:
-    """The status as a shell gives it: 128 + signal, else the code, else 1 where nobody knows."""
+    """The status as a shell gives it: 128 + signal, else the code, else 1 if it is not known."""
     if number is not None:
         return SHELL_SIGNAL + number
     return 1 if code is None else code

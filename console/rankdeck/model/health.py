@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from rankdeck_agent.rules.levels import Health, Level, Reason, worst_of
+from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence, worst_of
 
-__all__ = ["Health", "Level", "Reason", "worst_of"]
+__all__ = ["Health", "Level", "Reason", "Sentence", "worst_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,16 +15,21 @@ class Occurrence:
     at: float
     node: str
     kind: str
-    """"event": the node told it; "began", "ended": a reason came or went."""
+    """"event": the node sent it; "began", "ended": a reason began or ended."""
     level: Level
     check: str
     device: str
     text: str
 
+    @property
+    def seen(self) -> str:
+        """What was seen, without what it means and what to do."""
+        return Sentence.of(self.text).seen
+
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A reason that somebody knows of. `check` "": the whole node is silenced."""
+    """An acknowledged reason. `check` "": the whole node is silenced."""
 
     node: str
     check: str

@@ -1,4 +1,4 @@
-"""Jobs: what is asked for (JobSpec), what will be done (Plan), what became of it (Job)."""
+"""Jobs: what is asked for (JobSpec), what will be done (Plan), what became of it (Job), and their parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Ranks that should be heard and are not."""
+    """Ranks that should make progress and do not."""
 
     kind: str
     """`start`: has not begun; `rank`: silent while others go on; `all`: everybody is silent;
@@ -67,7 +67,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a run; `end` None: it goes on."""
+    """A phase of a run; `end` is None while it lasts."""
 
     name: str
     start: float
@@ -201,7 +201,7 @@ class Plan:
         return sum(len(node.ranks) for node in self.nodes)
 
     def keeper(self, node: str) -> str:
-        """Whose supervisor tells of the ranks on `node`: its own, or the one whose folder they share."""
+        """Node whose supervisor reports these ranks: `node` itself, or on Slurm the login node."""
         shared = next((plan.node for plan in self.nodes if plan.elsewhere), "")
         return shared or node
 
@@ -243,7 +243,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFailure:
-    """What most likely made the job fail, by all that nodes, ranks and launchers told."""
+    """What most likely made the job fail, by all that nodes, ranks and launchers reported."""
 
     what: str = "rank"
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering) or `job`."""
@@ -257,18 +257,18 @@ class FirstFailure:
     at: float
     lines: tuple[str, ...] = ()
     tied: tuple[int, ...] = ()
-    """Ranks whose failure is closer than the clocks can tell."""
+    """Ranks that may as well have failed first: the clocks cannot tell."""
     uncertainty: float = 0.0
     """Of `at`, in seconds either way: how well the node's clock is known."""
     victims: tuple[int, ...] = ()
-    """Ranks that ended because of it: told to end, or they lost their peer."""
+    """Ranks that ended because of it: by a signal, or because they lost their peer."""
     explained: tuple[Explained, ...] = ()
     evidence: tuple[str, ...] = ()
     """Sentences that say why it is this one, the strongest first."""
     others: tuple[Suspect, ...] = ()
     """Who else may have been the cause, most likely first; a few."""
     settled: bool = True
-    """False while nodes may still tell something that changes the answer."""
+    """False while nodes may still report something that changes the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +302,7 @@ class Job:
     stalled: tuple[Stall, ...] = ()
     progress: Progress | None = None
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
-    """When the phases of the run ended: ready, started, output, step; see rules.phases."""
+    """When the phases of the run ended: ready, started, output, step; see rules/progress.py."""
     clock: float | None = None
     """The moment that is shown of a job that is replayed; None: now."""
     output_coming: bool = False
@@ -370,7 +370,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a rank's output that nobody watches: how much, and its last line."""
+    """How much a rank that is not watched has written, and its last line."""
 
     job: str
     node: str

@@ -7,24 +7,56 @@ PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 """A name that stands for itself."""
 
 
+LONGEST = 4_000
+"""Characters of a node set: those of a bracket are looked at many times."""
+MOST = 100_000
+"""Names that one node set may stand for."""
+
+
 def expand(text: str) -> tuple[str, ...]:
-    """The names `text` stands for, in order; raises ValueError."""
+    """The names `text` stands for, in order; raises ValueError, which says what is wrong with it.
+
+    Groups (`@gpu`) are refused: ClusterShell runs programs of this machine to look them up, with
+    the name of the group as a part of a shell command.
+    """
     if PLAIN.fullmatch(text):
         return (text,)
+    _check(text)
     # Slow to read from disk, and many clusters name their nodes one by one.
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
-        return tuple(str(name) for name in NodeSet(text))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    except NodeSetException as error:
-        raise ValueError(f"not a node set: {error}") from error
+        return tuple(str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    except (NodeSetException, AssertionError) as error:
+        raise ValueError(f"not a node set: {error or text[:60]}") from error
+
+
+def _check(text: str) -> None:
+    """Refuse what would run programs, or take long to write out; raises ValueError."""
+    if "@" in text:
+        raise ValueError("a group of nodes (`@…`) cannot be used here: write their names")
+    if len(text) > LONGEST:
+        raise ValueError(f"a node set of more than {LONGEST} characters")
+    if _count(text) > MOST:
+        raise ValueError(f"a node set of more than {MOST} names")
+
+
+def _count(text: str) -> int:
+    """An upper bound on the names in a node set, without making them."""
+    total = 1
+    for inside in re.findall(r"\[([^\]]*)\]", text):
+        span = 0
+        for low, high in re.findall(r"(\d+)(?:-(\d+))?", inside):
+            span += max(1, int(high) - int(low) + 1) if high else 1
+        total *= max(1, span)
+    return total
 
 
 def fold(names: Iterable[str]) -> str:
     """The shortest node set for these names."""
-    from ClusterShell.NodeSet import NodeSet
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-    return str(NodeSet.fromlist(list(names)))  # pyright: ignore[reportUnknownMemberType]
+    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))  # pyright: ignore[reportUnknownMemberType]
 
 
 def expand_ranks(text: str) -> tuple[int, ...]:

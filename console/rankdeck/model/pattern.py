@@ -1,4 +1,4 @@
-"""Regular expressions of users: whatever they say, a line is searched in linear time."""
+"""Regular expressions from users; any of them is searched in linear time (RE2)."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Sets of ranks as a person writes them: `0-7,96,node=gpu[01-04],state=failed,!3`."""
+"""Parses sets of ranks: `0-7,96,node=gpu[01-04],state=failed,!3`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

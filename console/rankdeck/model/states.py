@@ -1,4 +1,4 @@
-"""The states of ranks and jobs, apart from jobs: the first picture needs only these."""
+"""The states of ranks and jobs; apart from `model.job`, because the first picture needs only these."""
 
 from enum import StrEnum
 

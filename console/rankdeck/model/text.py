@@ -1,4 +1,4 @@
-"""Text from a node, made safe to show: nothing in it moves a cursor or rings a bell."""
+"""Text from nodes made safe to show (no control characters), and numbers with units."""
 
 import re
 
@@ -15,9 +15,6 @@ from rankdeck_agent.rules.units import (
     written,
 )
 
-_CONTROL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
 _ESCAPE = (
     r"(?P<colour>\x1b\[[0-9;:]*m)"
     r"|\x1b\[[0-?]*[ -/]*[@-~]?"
@@ -27,7 +24,8 @@ _ESCAPE = (
 )
 _ESCAPES = re.compile(_ESCAPE)
 _STEERING = re.compile(
-    _ESCAPE + r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    _ESCAPE
+    + r"|[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
 _HARMLESS = re.compile(r"[\t\x20-\x7e]*\Z")
 TAB = 8
@@ -36,7 +34,8 @@ LIMIT = 16_384
 
 
 def clean(text: object, limit: int = 200) -> str:
-    """`text` on one line, at most `limit` long, with `·` for control and direction characters."""
+    """`text` on one line, at most `limit` long, with `·` for what is not printable: controls,
+    directions, invisible characters, halves of characters."""
     words = (
         text
         if isinstance(text, str)
@@ -44,7 +43,9 @@ def clean(text: object, limit: int = 200) -> str:
         if isinstance(text, int | float)
         else ""
     )
-    safe = _CONTROL.sub("·", words[: limit + 1])
+    safe = words[: limit + 1]
+    if not safe.isprintable():
+        safe = "".join(c if c.isprintable() else "·" for c in safe)
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 

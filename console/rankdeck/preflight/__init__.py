@@ -1,1 +1,1 @@
-"""What would go wrong with a job, found out before it starts."""
+"""Finds out what would go wrong with a job before it starts."""

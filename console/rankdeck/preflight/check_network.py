@@ -1,4 +1,4 @@
-"""Which nodes must reach which, by which address, and what it means where they do not."""
+"""Checks of the network: interfaces, addresses, ports, and which nodes must reach each other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

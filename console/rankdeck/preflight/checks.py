@@ -1,4 +1,4 @@
-"""All checks of what the nodes told: a table of names, what is well, and who judges."""
+"""The table of all checks of facts: name, sentence if all is well, function."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Everything that the checks look at: the job, its places, and what the nodes told."""
+"""What the checks get to judge: the job, its placement, and the facts of the nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a node told of itself, read with care: nothing in it is trusted."""
+"""Facts that a node reports about itself, parsed without trust."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """Everything one node told."""
+    """The facts of one node."""
 
     base: str
     base_there: bool

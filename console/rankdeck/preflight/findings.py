@@ -1,4 +1,4 @@
-"""What preflight says: one sentence for each thing, and what to do about it."""
+"""Findings of preflight: level, sentence, what to do, and a change to the job file."""
 
 from dataclasses import dataclass
 

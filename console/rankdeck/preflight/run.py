@@ -1,4 +1,4 @@
-"""Preflight itself: ask all nodes at once, judge, let them find each other, tell as it comes."""
+"""Runs a preflight: asks all nodes at once, has them connect to each other, judges, reports findings."""
 
 import asyncio
 import time
@@ -53,7 +53,7 @@ class Tools:
 
 
 async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, ...]:
-    """Everything that was found, in the order in which it was told; raises nothing of a node's."""
+    """All findings, in the order in which `tell` was called with them; no failure of a node is raised."""
     findings: list[Finding] = []
 
     def take(news: list[Finding]) -> None:

@@ -1,4 +1,4 @@
-"""A small job run to its end to hear what it says: ranks that find each other, an image that starts."""
+"""Trial runs before a job: two ranks through the real launcher, and the image started on each node."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from rankdeck.preflight.findings import Change, Finding, found
 from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0
-"""Seconds until what has not come by itself never will."""
+"""Seconds after which missing output is not waited for any longer."""
 _MOST_OUTPUT = 1 << 20
 Texts = Mapping[tuple[int, str], str]
 

@@ -1,4 +1,4 @@
-"""The agent on the nodes: built as one file, put there, telemetry kept going, installed as a service."""
+"""The agent on the nodes: builds it as one file, copies, starts and installs it, keeps telemetry running."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ from rankdeck.remote.shell import Channel, Shell
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
-"""Taken along where they are installed; the agent does without."""
+"""Packed into the file if they are installed here; the agent works without."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = """\
@@ -92,14 +92,14 @@ def _zip(files: dict[str, bytes]) -> bytes:
 
 
 class WantedAgent(Protocol):
-    """What the telemetry of a node is told, and who wants to know what becomes of it."""
+    """Configures the telemetry agent of a node and is told what becomes of it."""
 
     async def configure(self, node: str) -> Mapping[str, Any]:
-        """The configuration, made anew each time (tunnels get new ports); raises NodeError."""
+        """The configuration of the agent, made for each start (tunnels get new ports); may wait. Raises NodeError."""
         ...
 
     async def superseded(self, node: str) -> None:
-        """Return when another agent does the work there."""
+        """Return when another agent has taken over on this node."""
         ...
 
     def report(self, node: str, sentence: str, well: bool) -> None: ...
@@ -109,7 +109,7 @@ OLDEST_PYTHON = (3, 9)
 UPLOAD_LIMIT = 120.0
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
-"""Telemetry that ran so long starts with the shortest pause again."""
+"""Seconds of running after which a restart waits for the shortest pause again."""
 _LOOK = (
     'f="$HOME/.cache/rankdeck/$1"; '
     """v=$("$2" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || v=; """
@@ -128,7 +128,7 @@ _SIZE = re.compile(r"\d{1,12}\Z", re.ASCII)
 
 
 class Agents:
-    """Knows where the agent lies on each node."""
+    """Copies the agent to nodes and remembers its path on each."""
 
     def __init__(self, shell: Shell, python: str = "python3") -> None:
         self._shell, self._python = shell, python
@@ -136,7 +136,7 @@ class Agents:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def agent_path(self, node: str) -> tuple[str, ...]:
-        """The words that start the agent there; uploads it first. Raises NodeError."""
+        """The first arguments of a command of the agent there; uploads it if needed. Raises NodeError."""
         async with self._locks.setdefault(node, asyncio.Lock()):
             if node not in self._paths:
                 self._paths[node] = await self._bring(node)
@@ -197,8 +197,8 @@ class Agents:
             await asyncio.sleep(pause)
 
     async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
-        """Run it once; why it ended, "" where another agent took its place."""
-        # First: it may wait, for good where an agent is installed there.
+        """Run it once; returns why it ended, "" if another agent took its place."""
+        # First, because it may wait, for ever if an agent is installed there.
         config = json.dumps(await wanted.configure(node)).encode()
         agent = await self.agent_path(node)
         channel = await self._shell.open(node, (*agent, "telemetry"), lambda _: None)
@@ -213,19 +213,19 @@ class Agents:
             await channel.close()
         if superseded:
             return ""
-        # The file may have been swept away: look again before the next start.
+        # The file may have been deleted: look again before the next start.
         self._paths.pop(node, None)
         return channel.complaint or f"telemetry ended with exit code {code}"
 
 
 async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
-    """End the program when `other` is over: its standard input is its lease."""
+    """End the program when `other` returns: it runs until its stdin is closed."""
     await other
     channel.end()
 
 
 def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:
-    """The answer line, among whatever the login's start-up files print."""
+    """The answer, among lines that the start-up files of the login print."""
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         words = line.split("|", 3)
         if words[0] == "rankdeck" and len(words) == 4 and _SIZE.match(words[2]):
@@ -245,7 +245,7 @@ Parsed = TypeVar("Parsed")
 
 
 class Dialogue:
-    """One running program; made by `dialogue`."""
+    """Questions and answers with one running program; made by `dialogue`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -255,7 +255,7 @@ class Dialogue:
         self.channel: Channel
 
     def take(self, data: bytes) -> None:
-        """What came on its stdout; lines that are no JSON objects are a login's greetings."""
+        """Take bytes of its stdout; lines that are no JSON objects come from the login and are ignored."""
         self._taken += len(data)
         if self._taken > _LONGEST:
             return
@@ -293,7 +293,7 @@ class Dialogue:
 async def next_of(
     node: str, channel: Channel, answers: asyncio.Queue[Parsed], limit: float
 ) -> Parsed | None:
-    """What comes next into the queue, None where the program has ended; raises UnreachableError."""
+    """The next item of the queue, None if the program has ended; raises UnreachableError."""
     if not answers.empty():
         return answers.get_nowait()
     try:
@@ -340,7 +340,7 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NodeOutcome:
-    """What became of one node; `why` is one sentence where it is not ok."""
+    """The result for one node; `why` is one sentence if it is not ok."""
 
     node: str
     ok: bool
@@ -358,7 +358,7 @@ class NodeOutcome:
 
 
 class Installer:
-    """Runs the agent's own `service` verb on nodes."""
+    """Runs the agent's `service` command on nodes."""
 
     def __init__(self, shell: Shell, agents: Agents, *, system: bool, dry: bool = False) -> None:
         self._shell, self._agents = shell, agents
@@ -367,7 +367,7 @@ class Installer:
     async def run(
         self, verb: str, nodes: Sequence[str], configs: Mapping[str, Answer]
     ) -> tuple[NodeOutcome, ...]:
-        """Do `verb` on every node; `configs` goes to install. One failing keeps none back."""
+        """Run `verb` on every node; `configs` is used by install. A failing node does not stop the others."""
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes
@@ -391,7 +391,7 @@ class Installer:
 
 
 def _answer(node: str, out: bytes, err: bytes) -> Answer:
-    """The line of JSON among whatever the login prints; raises AgentError."""
+    """The line of JSON, among lines that the login prints; raises AgentError."""
     if answer := last_table(out[-TEXT:]):
         return answer
     lines = err.decode("utf-8", "replace").strip().splitlines()

@@ -1,4 +1,4 @@
-"""One SSH login: the options, the host key question, and what went wrong in words."""
+"""SSH logins: options, host keys, the question about an unknown key, and errors in words."""
 
 import asyncio
 import errno
@@ -15,12 +15,12 @@ from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 
 Place = tuple[str, str, int | None]
-"""Host, address, and port where it is not 22: what a key is looked up by."""
+"""Host, address, and port if it is not 22: what a key is looked up by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The key that a server showed and that nobody vouched for."""
+    """The key that a server showed and that is not in known_hosts."""
 
     place: Place
     key: asyncssh.SSHKey
@@ -46,12 +46,12 @@ class HostKeys:
         return self._known
 
     def judge(self, node: str, offered: Offered) -> HostKeyError:
-        """Why the key is refused, with the line that would accept it where it is merely unknown."""
+        """Why the key is refused, with the line that would accept it if it is only unknown."""
         fingerprint = offered.key.get_fingerprint()
         if place := self._contradiction(offered.place):
             why = (
                 f"its host key has changed to {fingerprint}: if the machine was set up anew, remove {place};"
-                " if not, somebody may be in between"
+                " if not, this may be a man-in-the-middle attack"
             )
             return HostKeyError(node, why, fingerprint=fingerprint)
         why = f"its host key is not known: {fingerprint}; compare it on the node and accept it"
@@ -88,7 +88,7 @@ def _load(known: asyncssh.SSHKnownHosts, line: str) -> None:
     try:
         known.load(line)
     except ValueError:
-        return  # a broken line vouches for nobody; OpenSSH skips it as well
+        return  # a broken line is ignored, as OpenSSH does
 
 
 def _lines(file: Path) -> list[str]:
@@ -110,11 +110,11 @@ Confirm = Callable[[HostKeyError], Awaitable[bool]]
 KEEPALIVE = 5.0
 KEEPALIVE_MISSES = 3
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
-"""All that asyncssh raises: its key and config errors are ValueErrors."""
+"""All that asyncssh may raise: its key and config errors are ValueErrors."""
 
 
 class _Client(asyncssh.SSHClient):
-    """Keeps the key that known_hosts does not vouch for."""
+    """Keeps the key that is not in known_hosts."""
 
     def __init__(self) -> None:
         self.offered: Offered | None = None
@@ -295,7 +295,7 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class Questions:
-    """What only the operator can judge."""
+    """The question about a host key that waits for the operator."""
 
     def __init__(self) -> None:
         self.pending: HostKeyError | None = None
@@ -303,7 +303,7 @@ class Questions:
         self._asking = asyncio.Lock()
 
     async def confirm(self, error: HostKeyError) -> bool:
-        """Put the question where a front end sees it, and wait for the answer."""
+        """Show the question as `pending` and wait for the answer."""
         async with self._asking:
             self._answer = asyncio.get_running_loop().create_future()
             self.pending = error
@@ -313,6 +313,6 @@ class Questions:
                 self.pending = None
 
     def answer(self, accept: bool) -> None:
-        """The operator's answer to what is pending."""
+        """Answer the pending question."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(accept)

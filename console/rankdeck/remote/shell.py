@@ -1,6 +1,8 @@
-"""What it takes to run a program on a node: the part of SSH that the layers above see."""
+"""Protocols to run programs on nodes: the part of SSH that the layers above see."""
 
 import asyncio
+import re
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -8,21 +10,33 @@ from typing import Protocol, TypeVar
 from rankdeck.errors import NodeError
 
 OnData = Callable[[bytes], None]
+_ODD = re.compile(r"[\\!\n]")
+"""Within single quotes these are themselves to sh; not `\\` to fish, not `!` and an end of line to csh."""
+_CODED = re.compile(r"[\\'!\n]")
+
+
+def login_line(argv: Sequence[str]) -> str:
+    """The command line that any login shell (bash, zsh, ksh, fish, csh) takes for exactly these words."""
+    line = shlex.join(argv)
+    if not _ODD.search(line):
+        return line
+    coded = _CODED.sub(lambda found: f"\\0{ord(found[0]):03o}", line)
+    return f"""sh -c 'eval "exec $(printf %b "$1")"' sh '{coded}'"""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a program left behind."""
+    """Output and exit status of a program."""
 
     code: int
-    """128 + signal where a signal ended it."""
+    """128 + signal if a signal ended it."""
     out: bytes
     err: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a node's clock differs from ours: node = console + offset, give or take."""
+    """Seconds by which a node's clock is ahead of ours, give or take `uncertainty`."""
 
     offset: float = 0.0
     uncertainty: float = 0.5
@@ -32,11 +46,11 @@ class Channel(Protocol):
     """A running program on a node."""
 
     def write(self, data: bytes) -> None:
-        """Send to its stdin; nothing where it has ended."""
+        """Send to its stdin; does nothing if it has ended."""
         ...
 
     async def drain(self) -> None:
-        """Wait until what was written is on its way; at once where the program has ended."""
+        """Wait until the data written has been sent; returns at once if the program has ended."""
         ...
 
     def end(self) -> None:
@@ -44,7 +58,7 @@ class Channel(Protocol):
         ...
 
     def pause(self) -> None:
-        """Take no more output for now; the program waits when the window is full."""
+        """Stop taking output; the program waits once SSH's window is full."""
         ...
 
     def resume(self) -> None: ...
@@ -62,7 +76,7 @@ class Channel(Protocol):
 
 
 class Shell(Protocol):
-    """Programs and tunnels on nodes; every failure to get there is an UnreachableError."""
+    """Programs and tunnels on nodes; every failure to reach a node is raised as UnreachableError."""
 
     async def run(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30

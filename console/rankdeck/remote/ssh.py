@@ -1,8 +1,7 @@
-"""SSH connections to the nodes: opened when needed, shared, opened again when lost."""
+"""SSH connections to the nodes: opened when needed, shared, reopened when lost."""
 
 import asyncio
 import re
-import shlex
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ import asyncssh
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.login import FAILURES, Confirm, Logins, explain
-from rankdeck.remote.shell import Clock, OnData, Result
+from rankdeck.remote.shell import Clock, OnData, Result, login_line
 
 FAN_OUT = 64
 SESSIONS = 8
@@ -115,7 +114,7 @@ class _Link:
 
 
 class Connections:
-    """The way to all nodes of a cluster; an async context manager."""
+    """Connections to all nodes of a cluster; an async context manager."""
 
     def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
@@ -157,7 +156,7 @@ class Connections:
     async def run(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
     ) -> Result:
-        """What the program said and how it ended; raises UnreachableError."""
+        """Run a program to its end, at most `limit` seconds; raises UnreachableError."""
         pieces: list[bytes] = []
         size = 0
 
@@ -185,9 +184,9 @@ class Connections:
         return Result(code, b"".join(pieces), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
-        """The running program; `on_data` gets its stdout as it comes."""
+        """Start a program; `on_data` is called with its stdout as it arrives."""
         link = await self._free_link(node)
-        command = shlex.join(argv)
+        command = login_line(argv)
         session = _Session(on_data)
         link.sessions += 1
         opened = False

@@ -1,4 +1,4 @@
-"""When the rest of a job is to be stopped because one part of it is gone."""
+"""Whether to stop the rest of a job because a part of it has failed (gang abort)."""
 
 from rankdeck.model.blame import how, who
 from rankdeck.model.job import Countdown, Job, State
@@ -7,10 +7,10 @@ _GOING = (State.PENDING, State.RUNNING)
 
 
 def countdown_for(job: Job, now: float) -> Countdown | None:
-    """The countdown to begin now, or None where nothing is wrong or nobody is left to stop.
+    """The countdown to begin now, or None if nothing failed or nothing is left to stop.
 
     Launchers do not notice a lost node for minutes, and torchrun does not tell the other
-    nodes that a rank failed: that is why this is the console's business.
+    nodes that a rank failed: that is why the console does it.
     """
     abort = job.plan.abort
     if not abort.enabled or job.state.final:
@@ -21,9 +21,9 @@ def countdown_for(job: Job, now: float) -> Countdown | None:
 
 
 def reason(job: Job) -> str:
-    """Why the rest of a job is to be stopped: what failed first; "" where nothing did.
+    """Why the rest of a job is to be stopped: what failed first; "" if nothing did.
 
-    Where no node answers it is this machine's own link as likely: the job may go on.
+    If no node answers, this machine's own link is as likely the reason: the job may go on.
     """
     first = job.first_failure
     lost = {rank.node for rank in job.ranks if rank.state is State.LOST}

@@ -1,4 +1,4 @@
-"""What the end of one rank, launcher or node says by itself: its own fault, or somebody else's. No I/O."""
+"""Judges the end of one rank, launcher or node by itself: its own fault, or that of another. No I/O."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from rankdeck.rules.messages import kinds_of, named_ranks
 
 
 class Role(IntEnum):
-    """What an end can be for the job; the lower, the more likely it is the cause."""
+    """What an end means for the job; the lower, the more likely it is the cause."""
 
     CAUSE = 1
     """It crashed, raised an error of its own, called MPI_Abort, or the node went away."""
@@ -21,7 +21,7 @@ class Role(IntEnum):
     KILLED = 3
     """SIGKILL where the launcher kills that way too."""
     PEER = 4
-    """It says, or its exit code says, that another process went away."""
+    """Its lines or exit code say that another process went away."""
     TIMEOUT = 5
     """It waited for others in vain."""
     TOLD = 6
@@ -34,28 +34,28 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """One rank, launcher or node: how it ended, and all that is known of that."""
+    """One rank, launcher or node: how it ended, with the evidence."""
 
     what: str = "rank"
     """`rank`, `launcher` or `node`."""
     rank: int | None = None
     name: str = ""
-    """Of a launcher: mpirun, torchrun, `daemon 12`."""
+    """Name of a launcher: mpirun, torchrun, `daemon 12`."""
     node: str
     code: int | None = None
     signal: int | None = None
     at: float | None = None
-    """Epoch seconds on the console's clock; None: it has not ended."""
+    """When it ended, epoch seconds on the console's clock; None if it has not."""
     slack: float = 0.0
-    """How well `at` is known, in seconds either way."""
+    """Uncertainty of `at`, in seconds either way."""
     told: bool = False
-    """It ended after the job had been told to."""
+    """Whether it ended after the job was told to end."""
     lines: tuple[str, ...] = ()
     """Its last lines, oldest first."""
     kernel: tuple[str, ...] = ()
     """What the kernel log says about its processes."""
     doing: str = ""
-    """What it did when it was last looked at; "" where that is not known."""
+    """What it did when it was last looked at; "" if not known."""
 
     @property
     def failed(self) -> bool:
@@ -63,13 +63,13 @@ class End:
 
     @property
     def killed(self) -> bool:
-        """Whether it had no say in its end: by a signal, or it was simply gone."""
+        """Whether it was ended from outside: by a signal, or it was simply gone."""
         return self.failed and not self.code
 
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How one launcher treats its ranks."""
+    """How one launcher ends its ranks."""
 
     name: str
     kill_after: float
@@ -101,7 +101,7 @@ CRASHES = frozenset(
         signal.SIGXFSZ,
     }
 )
-"""Signals that a program brings upon itself; the last two: by using up a limit."""
+"""Signals that a program causes itself; the last two by exceeding a limit."""
 ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 _EXCEPTION = re.compile(
@@ -152,12 +152,12 @@ _BY_KIND = {
     "host": Role.CAUSE,
     "start": Role.CAUSE,
 }
-"""What a message says -> what its writer is for the job, the first that is found counts."""
+"""Kind of message -> what the end of its writer means; the first that is found counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """An end, what it is for the job, and the sentence that says why."""
+    """An end, what it means for the job, and the sentence that says why."""
 
     end: End
     role: Role
@@ -167,7 +167,7 @@ class Meaning:
 def meaning_of(end: End, manners: Manners, first: float) -> Meaning:
     """What this end says by itself.
 
-    `first` is when something of the job first failed: a launcher's SIGKILL comes after it.
+    `first` is when something in the job first failed, epoch seconds: a launcher's SIGKILL comes after it.
     """
     for rule in _RULES:
         if found := rule(end, manners, first):
@@ -178,7 +178,7 @@ def meaning_of(end: End, manners: Manners, first: float) -> Meaning:
 
 
 def last_words(lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines that say why: from the last exception on, else the last few."""
+    """The lines that explain the end: from the last exception on, else the last few."""
     for at in range(len(lines) - 1, -1, -1):
         if _EXCEPTION.match(lines[at]):
             return tuple(lines[at:])
@@ -314,4 +314,4 @@ _RULES = (
     _peer_code,
     _said,
 )
-"""Asked in this order; the first that knows something has the word."""
+"""Asked in this order; the first that returns a result decides."""

@@ -1,4 +1,4 @@
-"""What nodes are expected to have, learnt from what most of them have now."""
+"""What nodes should have, learnt from what most of them have now; and nodes that differ from their peers."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from rankdeck.model.health import Level, Reason
 from rankdeck.model.nodeset import fold
 
 SHARE = 0.6
-"""So many of the nodes that tell a thing must agree on it."""
+"""Share of the nodes reporting a value that must agree on it."""
 
 Value = str | int | float
 
@@ -34,7 +34,7 @@ class Learnt:
 
 
 def learn(nodes: Sequence[Seen]) -> Learnt:
-    """What most nodes have in common; on what they differ too much nothing is expected."""
+    """What most nodes have in common; nothing is expected where they differ too much."""
     values: dict[str, Value] = {}
     notes: dict[str, str] = {}
     for key, of in _LEARNT.items():
@@ -53,7 +53,7 @@ def learn(nodes: Sequence[Seen]) -> Learnt:
 
 
 def _of(key: str, of: Callable[[Seen], Value], node: Seen) -> Value:
-    """The value, or nothing where it is made up or not known."""
+    """The value, or nothing if it is simulated or not known."""
     return 0 if key.partition("_")[0] in node.simulated else of(node)
 
 
@@ -114,7 +114,7 @@ _LEARNT: Mapping[str, Callable[[Seen], Value]] = {
 
 
 PEERS = 3
-"""So many nodes must tell a thing before one of them is odd."""
+"""Nodes that must report a value before one of them counts as odd."""
 MOST = 8
 COMPARED = re.compile(
     r"kernel|os|(gpu|rdma|net|nvme|cpu)\.(.+\.)?(model|driver|cuda|vbios|fw|firmware|governor|mtu|persistence|mig|link_layer|hca)|bios|ofed"
@@ -124,14 +124,14 @@ _DEVICE = re.compile(r"\.(\d+|[^.]*\d[^.]*)\.")
 
 
 class Peer(NamedTuple):
-    """What one node tells of itself."""
+    """What one node reports about itself."""
 
     name: str
     inventory: Mapping[str, str]
 
 
 def drift(peers: tuple[Peer, ...]) -> dict[str, tuple[Reason, ...]]:
-    """Node -> in what it differs; a node that tells nothing is left out."""
+    """Node -> in what it differs; nodes that report nothing are left out."""
     told = {peer.name: _settings(peer.inventory) for peer in peers if peer.inventory}
     if len(told) < PEERS:
         return {}

@@ -1,4 +1,4 @@
-"""The job that somebody means by a few letters."""
+"""Finds the job meant by part of its id, and rebuilds jobs that only their nodes know."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ Found = dict[str, tuple[Plan, float]]
 
 
 def found_jobs(cluster: str, told: Mapping[str, list[Mapping[str, Any]]], now: float) -> Found:
-    """What runs, from the rows of `job list --plans` of each node; what makes no sense is left out."""
+    """The running jobs, from the rows of `job list --plans` of each node; invalid rows are left out."""
     parts: dict[str, list[NodePlan]] = {}
     created: dict[str, float] = {}
     for node, rows in told.items():
@@ -52,7 +52,7 @@ def found_jobs(cluster: str, told: Mapping[str, list[Mapping[str, Any]]], now: f
 
 
 def _free(plan: NodePlan, others: list[NodePlan]) -> bool:
-    """Whether no other node told of the ranks of this one."""
+    """Whether no other node reports the ranks of this one."""
     known = {rank for other in others for rank in other.ranks}
     return known.isdisjoint(plan.ranks)
 
@@ -66,13 +66,13 @@ def _plan(cluster: str, job: str, nodes: list[NodePlan]) -> Plan:
         backend="ssh",
         nodes=tuple(sorted(nodes, key=lambda node: min(node.ranks, default=0))),
         grace=max(node.grace for node in nodes),
-        # Whoever started it said whether a failed rank ends it; here that is not known.
+        # Whether a failed rank ends the job was set by the console that started it, and is not known here.
         abort=Abort(enabled=False),
     )
 
 
 def _node_plan(node: str, row: Mapping[str, Any]) -> NodePlan | None:
-    """The part of one job on one node, if it runs there and every field is what it says."""
+    """The part of one job on one node, if it runs there and every field is valid."""
     job, plan = row.get("job"), row.get("plan")
     runs = row.get("closed") is False and row.get("alive") is True
     if not runs or row.get("node") != node or not isinstance(plan, dict):
@@ -118,6 +118,6 @@ def _process(row: Mapping[str, Any], ranks: tuple[int, ...]) -> ProcessPlan:
 
 
 def _number(raw: object, otherwise: float) -> float:
-    """A number that can be reckoned with; written so that NaN is refused too."""
+    """Whether it is a finite number in range; written so that NaN is refused too."""
     fine = type(raw) in (int, float) and abs(cast("float", raw)) < 1e12
     return float(cast("float", raw)) if fine else otherwise

@@ -1,4 +1,4 @@
-"""Which ranks are where: looks of all nodes grouped by place, the odd ones named. No I/O."""
+"""Groups ranks by where they are (stack, kernel function) and names the odd ones. No I/O."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _MOST_STACKS = 4
 _MOST_FRAMES = 30
 _MOST_RANKS = 4096
 _QUIET, _APART = 10.0, 0.2
-"""Seconds without a word that count as silence; seconds that tell one silence from the next."""
+"""Seconds without output that count as silence; seconds that separate one silence from the next."""
 _ASLEEP = frozenset({"", "0", "hrtimer_nanosleep", "do_nanosleep", "futex_wait_queue"})
 
 
@@ -50,12 +50,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class StackGroup:
-    """Ranks that are at the same place."""
+    """Ranks that are at the same place in the program."""
 
     place: str
     looks: tuple[Look, ...]
     waiting: bool
-    """In a call that waits for other ranks."""
+    """Whether they are in a call that waits for other ranks."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -75,19 +75,19 @@ class Inspection:
     groups: tuple[StackGroup, ...]
     """Largest first."""
     odd: tuple[int, ...]
-    """Ranks that are elsewhere than the others; empty where nobody stands out."""
+    """Ranks that are not where the others are; empty if none stands out."""
     answer: str
     """One sentence."""
     missing: Mapping[str, str]
     """Node -> why it could not be looked at."""
     notes: tuple[str, ...] = ()
-    """What could not be had: no py-spy, …"""
+    """What was not available: no py-spy, …"""
     ras: tuple[str, ...] = ()
     """What NCCL's RAS says."""
 
 
 def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
-    """One rank of a node's answer; None where it makes no sense. The node is not trusted."""
+    """One rank of a node's answer; None if it is invalid. The node is not trusted."""
     if not isinstance(raw, dict):
         return None
     row = cast("dict[str, Any]", raw)
@@ -145,7 +145,7 @@ def _frame(raw: object) -> Frame:
 
 
 def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
-    """The looks in groups, and who stands out."""
+    """The looks in groups, and the ranks that stand out."""
     groups = group(list(looks)[:_MOST_RANKS])
     odd = odd_ones(groups)
     return Inspection(
@@ -211,7 +211,7 @@ def _is_library(frame: Frame) -> bool:
 
 
 def odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
-    """Who is elsewhere: not in the collective that others wait in, else the small groups."""
+    """Ranks that are not in the collective that others wait in; else those of the small groups."""
     if len(groups) < 2:
         return []
     if any(one.waiting for one in groups) and not all(one.waiting for one in groups):

@@ -1,4 +1,4 @@
-"""What is new of a job that runs and of its nodes: chosen, folded and put into words. No I/O."""
+"""Puts into words what is new about a running job, and what happened on its nodes. No I/O."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from rankdeck.model.text import clean
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
 _EARLY = 1.0
-"""Seconds before its end from which on a countdown that is gone has done its work."""
+"""Seconds before its deadline from which a countdown that disappears was carried out."""
 
 
 def tidings(before: Job, after: Job, now: float) -> tuple[str, ...]:
-    """What happened between two snapshots of a job, each thing in one line."""
+    """What happened between two snapshots of a job, one line each."""
     return tuple(line for tell in _TELLERS for line in tell(before, after, now))
 
 
@@ -30,13 +30,13 @@ def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _blamed(job: Job) -> str:
-    """Who failed first and how; without the ranks it took along, which change all the time."""
+    """Who failed first and how, without the victims, which change all the time."""
     first = job.first_failure
     return f"{who(first)}, {how(first)}" if first else ""
 
 
 def countdown(before: Job, after: Job, now: float) -> Iterator[str]:
-    """What became of the gang abort: it begins, is carried out, or was called off."""
+    """Whether the gang abort begins, is carried out, or was called off."""
     old, new = before.countdown, after.countdown
     if new and not old:
         yield f"stopping the other ranks in {max(new.deadline - now, 0):.0f} s"
@@ -59,7 +59,7 @@ def _stalls(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _among(stall: Stall, others: tuple[Stall, ...]) -> bool:
-    """Whether it was told already: a stall that takes in more ranks is the same one."""
+    """Whether it was reported already: a stall that spreads to more ranks is the same one."""
     ranks = set(stall.ranks)
     return any(o.kind == stall.kind and ranks & set(o.ranks) for o in others)
 
@@ -83,20 +83,20 @@ _TELLERS: tuple[Tell, ...] = (_troubles, _found_again, _failure, countdown, _sta
 
 
 MARGIN = 60.0
-"""Seconds before and after a job that are looked at too."""
+"""Seconds before and after a job that are included."""
 MOST = 8
 SETTLING = 10.0
-"""Seconds after a node was first heard in which its reasons may be as old as the hills."""
+"""Seconds after a node was first heard in which its problems may be of any age."""
 SENTENCE = 200
 _QUIET = ("agent.", "kernel.log", "node.coverage")
-"""Checks that speak of the agent, not of the node."""
+"""Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),
     "rdma": ("rdma.", "link."),
 }
-"""What is simulated -> beginnings of the checks that then say nothing true."""
+"""Simulated prefix -> beginnings of the checks that are then not real."""
 # The number of an Xid is its name; all others differ from device to device.
 _NUMBER = re.compile(r"(?<!Xid )\b(?:0x[0-9a-f]+|\d[\w:.]*)")
 
@@ -112,11 +112,11 @@ class NodeHistory:
     first_heard: Mapping[str, float] = field(default_factory=dict[str, float])
     """Node -> when this console heard it first, epoch seconds."""
     simulated: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """Node -> what is made up there."""
+    """Node -> prefixes of metrics that are simulated there."""
 
 
 def concerns(job: Job, one: Occurrence) -> bool:
-    """Whether this is of the job's nodes, of its time, and bad enough to be told."""
+    """Whether this is about the job's nodes and time, and bad enough to be reported."""
     until = float("inf") if job.ended is None else job.ended + MARGIN
     return (
         one.kind in _TELLS
@@ -127,13 +127,13 @@ def concerns(job: Job, one: Occurrence) -> bool:
 
 
 def is_telling(check: str, level: Level) -> bool:
-    """Whether a check of this level is worth a line beside a job."""
+    """Whether a check of this level is worth a note on a job."""
     bad = level >= Level.WARN or check == "node.silent"
     return bad and not check.startswith(_QUIET)
 
 
 def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
-    """The notes of the job, what matters most first; those that it has stay."""
+    """The notes of the job, most important first; it keeps those that it has."""
     told = [one for one in heard.told if concerns(job, one)]
     fresh = [_note(one, heard) for one in _each_once(told)]
     # Of what was there before only the bad counts: a warning says nothing of this job.
@@ -157,19 +157,19 @@ def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:
         level=one.level,
         check=one.check,
         device=one.device,
-        text=clean(one.text.split(" · ")[0], SENTENCE),
+        text=clean(one.seen, SENTENCE),
         before=new and one.kind == "began",
         simulated=is_made_up(one.check, heard.simulated.get(one.node, ())),
     )
 
 
 def is_made_up(check: str, simulated: Iterable[str]) -> bool:
-    """Whether a check judges numbers that an agent made up."""
+    """Whether a check judges simulated numbers."""
     return any(check.startswith(_MADE_UP.get(what, ())) for what in simulated)
 
 
 def _each_once(told: Sequence[Occurrence]) -> list[Occurrence]:
-    """Of an event and the reason that it gave rise to, the event: it has the better time."""
+    """Drops reasons that an event caused: the event has the more exact time."""
     events = {(o.node, o.check, o.device) for o in told if o.kind == "event"}
     return [
         one
@@ -179,7 +179,7 @@ def _each_once(told: Sequence[Occurrence]) -> list[Occurrence]:
 
 
 def _counts(job: Job, note: NodeNote) -> bool:
-    """Whether the job does not say so itself: its supervisor meets a full disk first."""
+    """Whether the job does not already say so itself: its supervisor notices a full disk first."""
     full = f"{note.node}: no space left"
     return note.check not in _FULL or not any(t.startswith(full) for t in job.troubles)
 
@@ -192,7 +192,7 @@ def _is_known(note: NodeNote, acks: Iterable[Ack]) -> bool:
 
 
 def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
-    """One for those that are alike on a node: the worst, nearest to what matters."""
+    """One note for similar ones of a node: the worst, nearest to the failure."""
     alike: dict[tuple[str, str, str], list[NodeNote]] = {}
     for note in notes:
         shape = _NUMBER.sub("#", note.text)
@@ -208,7 +208,7 @@ def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:
 
 
 def pivot(job: Job) -> float:
-    """The moment that everything is told from: the first failure, the end, else the start."""
+    """The time that notes refer to: the first failure, the end, else the start."""
     if job.first_failure is not None:
         return job.first_failure.at
     return job.created if job.ended is None else job.ended
@@ -241,7 +241,7 @@ def when(note: NodeNote, job: Job) -> str:
 
 
 def with_reasons(job: Job) -> Job:
-    """The job with what was bad on the culprit's node at that time among the reasons for the verdict."""
+    """The job, with what was bad on the culprit's node at that time added to the reasons of its first failure."""
     first = job.first_failure
     if first is None:
         return job

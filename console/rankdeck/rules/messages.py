@@ -1,7 +1,7 @@
 """The messages of launchers, MPI, torch, NCCL, containers and the kernel: one table. No I/O.
 
 Patterns are searched in one line of at most 500 characters; the first row that fits a line explains it, so what is
-special stands before what is general. No quantifier stands within another.
+special comes before what is general. No quantifier is nested in another.
 """
 
 import re
@@ -79,7 +79,7 @@ def named_peers(line: str) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of `0`, `2, 5` or `0-3,7`; a range beyond all reason counts as its ends."""
+    """The numbers of `0`, `2, 5` or `0-3,7`; of an absurdly long range only its ends."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -99,13 +99,13 @@ ALONE = (
     rf"|(?i:\b(?:number of|num|total) (?:MPI )?(?:processes|ranks|tasks|procs) *[:=]? *(?:is )?1{_NUMBER_ENDS})"
     rf"|(?i:\b(?:using|running on) +1 (?:MPI )?(?:process(?:es|ors?)?|procs?|ranks?|tasks?)\b)"
 )
-"""Words of a rank that sees no other: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
+"""Output of a rank that sees no other: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
 _ALONE = re.compile(ALONE)
 _AMONG_OTHERS = re.compile(
     r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*\d{1,7},? *(?:/|of|out of|from|size:?) *(?:[2-9]|1\d)"
     r"|\b(?:[Ww]orld|WORLD|MPI|COMM_WORLD)[ _-][Ss](?:ize|IZE)[ :=]*(?:is )?(?:[2-9]|1\d)"
 )
-"""Words of a rank that sees others."""
+"""Output of a rank that sees others."""
 EVERY_RANK_ALONE = Explained(
     "every rank believes it is alone: launcher and program are of different MPIs",
     "start it with the mpirun of the MPI that the program was built with",
@@ -135,14 +135,14 @@ def _says_alone(lines: Iterable[str]) -> bool:
 
 
 class MessageKind(StrEnum):
-    """What a line tells about who failed."""
+    """What a line says about who failed."""
 
     OWN = "own"
     """The rank's own fault."""
     PEER = "peer"
     """Another process went away or did not answer."""
     TIMEOUT = "timeout"
-    """It waited in vain for others."""
+    """It waited for others and timed out."""
     TOLD = "told"
     """It was told to end."""
     HOST = "host"
@@ -152,7 +152,7 @@ class MessageKind(StrEnum):
 
 
 class Message(NamedTuple):
-    """One row: how a line is known, what it tells, what it means, what to try."""
+    """One row: the pattern of a line, its kind, what it means, what to try."""
 
     pattern: str
     kind: MessageKind
@@ -316,7 +316,7 @@ STATUSES_OF_OTHERS = frozenset({14, 143})
 
 
 MOST = 4
-"""Explanations of one failure: more would hide the first."""
+"""Most explanations of one failure: more would hide the first."""
 _COMPILED = tuple((re.compile(row.pattern), row) for row in MESSAGES)
 _HARMLESS = re.compile(HARMLESS)
 
@@ -353,7 +353,7 @@ def _known(lines: Iterable[str]) -> Iterable[tuple[Message, str]]:
 
 @lru_cache(maxsize=4096)
 def _row(line: str) -> Message | None:
-    """The first row of the table that fits a line; ranks say the same, so answers are kept."""
+    """The first row of the table that fits a line; cached, because many ranks print the same."""
     if not line or _HARMLESS.search(line):
         return None
     return next((row for pattern, row in _COMPILED if pattern.search(line)), None)

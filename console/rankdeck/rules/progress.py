@@ -1,4 +1,4 @@
-"""Step, loss and speed of a job, picked from what its ranks print. No I/O."""
+"""Reads step, loss and speed of a job from what its ranks print, and the phases of a run. No I/O."""
 
 import math
 import re
@@ -12,7 +12,7 @@ KEEP = 120
 """Numbers kept under each name."""
 MOST_NAMES = 12
 _LONGEST = 600
-"""Characters of a line that are looked at: a pattern must not cost more than it tells."""
+"""Characters of a line that are searched, to limit the cost."""
 _NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 
 TRAINERS: Mapping[str, Mapping[str, str]] = {
@@ -71,7 +71,7 @@ def _defaults() -> dict[str, tuple[Pattern, ...]]:
 def _own(
     patterns: Mapping[str, str],
 ) -> tuple[dict[str, tuple[Pattern, ...]], tuple[str, ...]]:
-    """Those of a job, and a sentence for each that cannot be used: the job may be an old one."""
+    """The patterns of a job, and a sentence for each that cannot be used (in an old job)."""
     table: dict[str, tuple[Pattern, ...]] = {}
     refused: list[str] = []
     for name, text in list(patterns.items())[:MOST_NAMES]:
@@ -110,14 +110,14 @@ def _value(text: str) -> float | None:
 
 
 class ProgressReader:
-    """Takes lines as they come; one rank is believed, the first that says a step or a loss."""
+    """Reads lines as they arrive; only one rank counts, the first that prints a step or a loss."""
 
     def __init__(self, patterns: Mapping[str, str] | None, before: Progress | None) -> None:
         own, self.refused = _own(patterns or {})
         """`refused`: a sentence for each pattern that is ignored."""
         self._patterns = own if patterns else _DEFAULTS
         self.rank: int | None = before.rank if before else None
-        """Who is believed."""
+        """The rank whose lines count."""
         self._at = before.at if before else 0.0
         self._values: dict[str, deque[float]] = {}
         if before is not None:
@@ -140,7 +140,7 @@ class ProgressReader:
 
     @property
     def now(self) -> Progress | None:
-        """Where the job is; None where nothing was understood."""
+        """The progress of the job; None if no line was understood."""
         if self._now is None and self._values:
             newest = {name: numbers[-1] for name, numbers in self._values.items()}
             self._now = Progress(
@@ -165,7 +165,7 @@ rank begun, the first line of any rank, the first step it reports."""
 
 
 def phases(job: Job) -> tuple[Phase, ...]:
-    """What the run went through so far; a mark that was never reached joins the next phase."""
+    """The phases of the run so far; a phase without its end mark is joined to the next."""
     found: list[Phase] = []
     begin = job.created
     for name, mark in ORDER:

@@ -1,4 +1,4 @@
-"""How the running ranks of a job were heard, and what they did meanwhile. No I/O."""
+"""When the running ranks of a job last wrote output, and what they did since. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from rankdeck.model.nodeset import fold, fold_ranks
 QUIET = 30.0
 """Seconds of silence that are never a stall."""
 FRESH = 6.0
-"""Seconds after what a node told last for which its silence is its own: it tells every two seconds."""
+"""Seconds after a node's last frame for which silence counts as the rank's: frames come every two seconds."""
 STALE = 20.0
-"""Seconds after which a look says nothing of now."""
+"""Seconds after which a look is too old."""
 STOPPED = frozenset("Tt")
 _FEW = 5
 """Lines from which on a rank has a usual pause."""
 _STEPS = ((120.0, 10.0), (600.0, 30.0), (float("inf"), 60.0))
-"""Up to so many seconds, in steps of so many: a text that changes every second is a job that does."""
+"""Pairs (longest duration, step) in seconds: texts round durations, so as not to change every second."""
 
 Idle = Callable[[str], bool | None]
-"""Whether a node computes nothing; None where that is not known."""
+"""Whether a node computes nothing; None if that is not known."""
 
 
 def _unknown(_: str) -> None:
@@ -34,10 +34,10 @@ def _no_words(_: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known beside the job itself; by default nothing."""
+    """What is known in addition to the job itself; by default nothing."""
 
     idle: Idle = _unknown
-    """By telemetry, where no look says it."""
+    """Whether a node is idle by telemetry; used where there are no looks."""
     gpus: Idle = _unknown
     """Whether the GPUs of a node are busy; None where it has none or that is not known."""
     clock: Callable[[str], float | None] = _unknown
@@ -49,20 +49,20 @@ class Known:
     looks: Mapping[int, Sequence[Activity]] = field(default_factory=dict[int, Sequence[Activity]])
     """What each rank did in the last minute, oldest first."""
     told: Mapping[str, float] | None = None
-    """Node -> the moment until which it has told everything; None: all nodes until now."""
+    """Node -> epoch seconds up to which it has reported everything; None: all nodes up to now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """How one running rank was heard until now."""
+    """The output and activity of one running rank until now."""
 
     rank: RankState
     since: float
     """Its last sign of life."""
     silent: float
-    """Seconds since then for which it could have been heard."""
+    """Seconds since then in which its output would have arrived."""
     pace: float | None
-    """Its usual pause; None where it has said too little."""
+    """Its usual pause between lines, in seconds; None if it has written too little."""
     looks: tuple[Activity, ...] = ()
     """What it did in the last minute; empty where that is not known now."""
 
@@ -98,7 +98,7 @@ def _voice(job: Job, rank: RankState, now: float, known: Known, released: float)
 
 
 def _until(job: Job, rank: RankState, now: float, known: Known) -> float | None:
-    """Until when it could have been heard; None: never. A link that is cut is no silence."""
+    """Until when its output would have arrived; None: never. A broken link is not silence."""
     if known.told is None:
         return now
     told = known.told.get(job.plan.keeper(rank.node))

@@ -1,4 +1,4 @@
-"""Which ranks want to be looked at, and why: who failed first, who stands still, who was only pulled down."""
+"""The status of ranks that need attention: failed first, failed too, stalled, or ended by the failure of others."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Standing(StrEnum):
-    """What there is to know of a rank beyond its state; the worst first."""
+    """The status of a rank in addition to its state; the worst first."""
 
     FIRST = "failed first"
     FAILED = "failed"
@@ -23,7 +23,7 @@ WORST = tuple(Standing)
 
 
 def standings(job: "Job") -> Mapping[int, Standing]:
-    """Rank -> standing, for those that have one."""
+    """Rank -> status, for ranks that have one."""
     found = {one.rank: Standing.FAILED for one in job.ranks if one.state is State.FAILED}
     for stall in job.stalled:
         if stall.kind == "slow":

@@ -1,4 +1,4 @@
-"""What made a job fail: all that is known of its ranks, launchers and nodes, weighed. No I/O."""
+"""Decides what made a job fail, from the ends of its ranks, launchers and nodes. No I/O."""
 
 import re
 from collections import Counter
@@ -29,7 +29,7 @@ class FailedJob:
     """All that is known of a job that may have failed."""
 
     ends: tuple[End, ...]
-    """Every rank, also those that go on."""
+    """Every rank, including those that still run."""
     launchers: tuple[End, ...] = ()
     """mpirun, torchrun and MPI daemons of all nodes, those that have ended."""
     lost: tuple[End, ...] = ()
@@ -66,7 +66,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who it is, with the sentences that say why; `tied` cannot be told from it."""
+    """The cause, with the sentences that say why; `tied` are ends that may as well have been first."""
 
     chosen: Meaning
     evidence: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ Sign = tuple[int, str]
 
 
 def never_came(view: View) -> Choice | None:
-    """Others waited in vain: the rank that never came to them."""
+    """The rank that never came to where the others waited."""
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
@@ -179,7 +179,7 @@ def _usual(places: Sequence[str]) -> str:
 
 
 PEER_WINDOW = 10.0
-"""Seconds that a cause may be recorded after the first lost peer: a container is taken down first."""
+"""Seconds after the first lost peer in which the cause may be recorded: a container ends slowly."""
 MOST_OTHERS = 4
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
@@ -210,11 +210,11 @@ def judge(job: FailedJob) -> Verdict | None:
     return None
 
 
-# ---- who it is: asked one after the other --------------------------------------------------
+# ---- candidates: asked one after the other --------------------------------------------------
 
 
 def _own_cause(view: View) -> Choice | None:
-    """The first that failed by itself: a rank, a launcher that was killed, a lost node."""
+    """The first that failed by its own fault: a rank, a launcher that was killed, a lost node."""
     killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
     horizon = _horizon(view)
@@ -262,7 +262,7 @@ def _tied(one: Meaning, other: Meaning) -> bool:
 
 
 def _left_early(view: View) -> Choice | None:
-    """A rank that ended well while others still needed it."""
+    """A rank that ended with exit 0 while others still needed it."""
     pulled = view.of(Role.PEER, Role.TOLD)
     left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
@@ -286,7 +286,7 @@ def _launcher(view: View) -> Choice | None:
 
 
 def _lost_peers(view: View) -> Choice | None:
-    """Nobody failed by itself: the node that the others name, else the first that gave up."""
+    """No end was its own fault: the node that the others name, else the first that gave up."""
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
         return None
@@ -312,7 +312,7 @@ def _named_node(view: View, pulled: Sequence[Meaning], node: str, count: int) ->
 
 
 def _told(view: View) -> Choice | None:
-    """Ranks were told to end, and nobody knows by whom."""
+    """Ranks were told to end, and it is not known by whom."""
     told = [m for m in view.of(Role.TOLD) if not m.end.told]
     if not told:
         return None
@@ -324,14 +324,14 @@ def _told(view: View) -> Choice | None:
 _FINDERS: tuple[Callable[[View], Choice | None], ...] = (
     _own_cause, never_came, _left_early, _launcher, _lost_peers, _told,
 )  # fmt: skip
-"""The first that finds somebody has the word: from what needs no other cause to what has one."""
+"""Asked in this order; the first that finds a cause decides."""
 
 
-# ---- what goes with it ---------------------------------------------------------------------
+# ---- reasons and others ---------------------------------------------------------------------
 
 
 def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
-    """The reasons for a cause of its own, and what seems to speak against it."""
+    """The reasons for an end that was its own fault, and what seems to contradict it."""
     reasons = [chosen.why]
     if chosen.end.kernel and chosen.end.kernel[0] not in chosen.why:
         reasons.append(f"the kernel says: {chosen.end.kernel[0]}")
@@ -359,7 +359,7 @@ def _between(one: Meaning, chosen: Meaning) -> str:
 
 
 def _named(view: View, chosen: Meaning) -> list[str]:
-    """Who else names it: ranks that lost this peer, and the launcher."""
+    """Who else blames it: ranks that lost this peer, and the launcher."""
     node = chosen.end.node
     peers = [m for m in view.of(Role.PEER) if m is not chosen]
     naming = sum(chosen.end.rank in view.ranks_of(m) for m in peers)
@@ -372,7 +372,7 @@ def _named(view: View, chosen: Meaning) -> list[str]:
 
 
 def _launcher_says(view: View, end: End) -> list[str]:
-    """Whom the launcher blames: it sees connections, not causes."""
+    """Which rank the launcher blames; it sees lost connections, not causes."""
     for launcher in view.job.launchers:
         for line in launcher.lines:
             named = named_ranks(line)

@@ -1,4 +1,4 @@
-"""Secrets taken out of what leaves the house: by name, by value, by the form of the token. No I/O."""
+"""Masks secrets in reports: by name of a variable, by value, and by the form of a token. No I/O."""
 
 import json
 import re
@@ -36,9 +36,9 @@ _HEADER = re.compile(
 _BEARER = re.compile(rb"(?P<name>\bbearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _NETRC = re.compile(rb"(?P<name>\bmachine\s+\S+\s+login\s+\S+\s+password\s+)\S+")
 _SHORTEST = 4
-"""Shorter values would blot out ordinary words."""
+"""Values shorter than this are not masked: they would hide ordinary words."""
 _LITERAL = 8
-"""The same for what only looks like a value."""
+"""The same for text that only looks like a value."""
 _TO = MASK.encode()
 
 
@@ -79,7 +79,7 @@ class Secrets:
         return value
 
     def _in_list(self, values: list[Any], name: str) -> list[Any]:
-        """A list; in a command the word after `--token` goes."""
+        """A list; in a command the word after an option such as `--token` is masked."""
         found: list[Any] = []
         for at, one in enumerate(values):
             before = values[at - 1] if at else ""

@@ -1,4 +1,4 @@
-"""Who should be heard and is not: ranks that fell silent, ranks that never began. No I/O."""
+"""Judges which ranks are stalled: silent, stopped, stuck in a device, or never begun. No I/O."""
 
 import re
 from collections import Counter
@@ -49,7 +49,7 @@ def stopped(voices: Sequence[Voice]) -> Stall | None:
 
 
 def in_device(voices: Sequence[Voice]) -> Stall | None:
-    """Ranks in state D at one place for two looks, without a word or CPU time between."""
+    """Ranks in state D at one place for two looks, without output or CPU time between."""
     found = [voice for voice in voices if _hangs_in_device(voice)]
     if not found:
         return None
@@ -113,7 +113,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 def raised(voices: Sequence[Voice], known: Known) -> Stall | None:
-    """Ranks that raised and have not ended, while nobody says anything any more."""
+    """Ranks that raised an exception and have not ended, while no rank writes anything."""
     found = {
         voice.rank.rank: said
         for voice in voices
@@ -165,7 +165,7 @@ def _verb(said: str) -> str:
 
 
 def _all_wait(voices: Sequence[Voice], found: dict[int, str]) -> bool:
-    """Whether the others fell silent with those: else the exception was taken care of."""
+    """Whether the others fell silent with them: else the exception was handled."""
     since = min(voice.since for voice in voices if voice.rank.rank in found)
     others = [voice for voice in voices if voice.rank.rank not in found]
     return all(voice.silent >= PATIENCE and voice.since <= since + PATIENCE for voice in others)
@@ -213,9 +213,9 @@ def gpus_busy(gpus: Sequence[float]) -> bool | None:
 
 
 def stalls(job: Job, now: float, known: Known) -> tuple[Stall, ...]:
-    """What is odd about the silence of this job's ranks; nothing for one that has ended.
+    """The stalls of this job; none if it has ended.
 
-    `job.stalled` is what was said before: it stays until there is output again.
+    `job.stalled` has the stalls reported before: each stays until there is output again.
     """
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
@@ -263,7 +263,7 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
 
 
 def _some_silent(voices: Sequence[Voice], before: Sequence[Stall]) -> Stall | None:
-    """A minority that fell silent: where most are silent, only some were meant to speak."""
+    """A minority that fell silent; if most are silent, only some were meant to write."""
     speakers = [voice for voice in voices if voice.pace is not None]
     late = [voice for voice in speakers if _is_late(voice, PACES, _quiet(voice))]
     if not late:
@@ -299,7 +299,7 @@ def _is_late(voice: Voice, paces: float, quiet: float = QUIET) -> bool:
 
 
 def _held(kind: str, voices: Sequence[Voice], before: Sequence[Stall]) -> bool:
-    """Whether this was said already and none of those that it is about was heard since."""
+    """Whether this was reported before and none of its ranks has written since."""
     return any(_is_so_still(stall, voices) for stall in before if stall.kind == kind)
 
 
@@ -363,7 +363,7 @@ def _compute(groups: Sequence[StackGroup], voices: Sequence[Voice], known: Known
 
 
 def _works(voice: Voice) -> bool:
-    """Whether it computes for itself: who polls for others asks the system again and again."""
+    """Whether it computes by itself; a rank that polls for others spends its time in system calls."""
     system = _usual(voice).system
     return system is not None and system < _ASKS
 
@@ -454,7 +454,7 @@ def _no_cpu(voices: Sequence[Voice]) -> str:
 
 
 def _groups(voices: Sequence[Voice]) -> tuple[StackGroup, ...]:
-    """As the lens groups them, by what they do most of the time since they fell silent."""
+    """Groups of ranks, as in `inspect`, by what they did most of the time since they fell silent."""
     return group([_look(voice.rank, _usual(voice)) for voice in voices])
 
 

@@ -1,4 +1,4 @@
-"""Ranks that are slow, not silent: they compute while the others wait for them. No I/O."""
+"""Judges which ranks are slow, not silent: they compute while the others wait for them. No I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ _SLIPS = 1
 _MOST = 0.7
 """Share of the looks in which the others wait."""
 _HELD = (3, 0.5)
-"""The same two for one that is known: a line that comes and goes helps nobody."""
+"""The same two for a straggler already reported, so that the line does not come and go."""
 _HALF = 0.5
-"""Who does less than this part of a straggler's work waits."""
+"""A rank that does less than this share of a straggler's work waits."""
 _SOME = 0.02
-"""Cores of own code below which nobody is waited for; on an overloaded machine a rank gets no more."""
+"""Cores of own code below which a rank is no straggler; on an overloaded machine it gets no more."""
 _GAP = 12.0
-"""Seconds between two looks that are not missing any."""
+"""Longest time in seconds between two consecutive looks."""
 _SLOW_CLOCK = 0.85
 
 _MORE, _TIMES = 0.1, 3.0
@@ -170,7 +170,7 @@ def _told(
 
 
 def _clock(found: Sequence[Voice], voices: Sequence[Voice], known: Known) -> str:
-    """What the clock of their node has to do with it, where telemetry tells."""
+    """Whether the CPU clock of their node explains it, if telemetry has it."""
     nodes = {voice.rank.node for voice in found}
     others = {voice.rank.node for voice in voices} - nodes
     mine = [hz for node in nodes if (hz := known.clock(node))]

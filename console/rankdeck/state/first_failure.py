@@ -1,4 +1,4 @@
-"""The first failure of a job: its record as the judge wants it, and the judge's answer in full."""
+"""The first failure of a job: converts its record for rules/root_cause.py and completes the answer."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
-"""Seconds until a supervisor is sure that a rank is gone whose shim was killed."""
+"""Seconds until a supervisor notices that a rank is gone whose shim was killed."""
 _LOST = Explained(
     "the machine, its network or its sshd went away",
     "look at its console, its power and its network; what it wrote until then is kept on it",
@@ -28,11 +28,11 @@ _OUT_OF_MEMORY = Explained(
 
 
 def first_failure(record: JobRecord) -> FirstFailure | None:
-    """What most likely made this job fail, by all that is known now; None where nothing did."""
+    """What most likely made this job fail, by all that is known now; None if nothing failed."""
     if record.settled and record.first_failure:
         return record.first_failure
     if any(node.restored for node in record.nodes.values()) and record.first_failure:
-        # Nodes tell what happened anew: until all have, what was known before stands.
+        # The nodes send their events again: until all have, the earlier answer is kept.
         return record.first_failure
     if verdict := judge(_failed_job(record)):
         return _in_full(record, verdict)
@@ -40,7 +40,7 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
 
 
 def _nothing_done(record: JobRecord) -> FirstFailure | None:
-    """All ranks ended well, but each did the work of one: launcher and program do not fit."""
+    """All ranks ended well, but each was rank 0 of 1: launcher and program do not fit together."""
     spec = record.plan.spec
     if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
         return None
@@ -109,7 +109,7 @@ def _rank_end(record: JobRecord, rank: RankState) -> End:
 
 
 def _known(rank: RankState) -> bool:
-    """Whether somebody saw how it ended."""
+    """Whether its exit status is known."""
     return rank.exit_code is not None or rank.signal is not None
 
 
@@ -152,7 +152,7 @@ def _earlier(record: JobRecord, end: End) -> FirstFailure | None:
 
 
 def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
-    """Its last lines as they may be shown; a node leaves out of them what only fills a screen."""
+    """Its last lines, safe to show."""
     if end.what == "node":
         return ()
     key = ("", end.rank) if end.rank is not None else (end.node, LAUNCHER)
@@ -170,7 +170,7 @@ def _explained(record: JobRecord, verdict: Verdict) -> tuple[Explained, ...]:
     if killed:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
     said = launcher_lines(record) if end.rank is not None else []
-    # The rank's own words are newest: they are explained first.
+    # The rank's own lines are newest: they are explained first.
     lines = [*said, *map(strip_controls, end.lines or _lines(record, end))]
     if verdict.role <= Role.KILLED:
         lines = [line for line in lines if _may_be_a_cause(line)]
@@ -178,7 +178,7 @@ def _explained(record: JobRecord, verdict: Verdict) -> tuple[Explained, ...]:
 
 
 def _may_be_a_cause(line: str) -> bool:
-    """Not what only says that something else had gone wrong: this is where it did."""
+    """The lines without those that only say that something else failed: this is where it failed."""
     return not any(kind in ("peer", "told", "timeout") for kind, _ in kinds_of((line,)))
 
 

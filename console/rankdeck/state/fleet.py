@@ -1,4 +1,4 @@
-"""All nodes of the open cluster: the one place that telemetry is written to."""
+"""All nodes of the open cluster, and its switch ports; telemetry is written here and nowhere else."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,8 +9,8 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Reason
 from rankdeck.model.text import clean
 from rankdeck.rules.expectations import Peer, drift
+from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck.state.node_history import EventLog, Past, Picture
 from rankdeck.state.series import rates
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import Event, Hello, Message, Sample
@@ -20,7 +20,7 @@ SENTENCE = 300
 
 
 class Fleet:
-    """State of every node; front ends read it and ask which nodes changed."""
+    """The state of every node; front ends read it and ask which nodes changed."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Fleet:
         self._swept = clock()
         self._order = tuple(self._nodes.values())
         self._turn = 0
-        """Place of the node at which the next call of `take_changes` goes on."""
+        """Index of the node at which the next call of `take_changes` continues."""
         self._sweeping = False
         self._picture: Picture | None = None
 
@@ -66,14 +66,14 @@ class Fleet:
         return self._wall()
 
     def settled(self) -> bool:
-        """Whether every node was heard or has failed."""
+        """Whether every node has sent telemetry or has failed."""
         return all(n.was_heard or n.failed_to_attach for n in self._nodes.values())
 
     def knows(self, name: str) -> bool:
         return name in self._nodes
 
     def apply(self, node: str, message: Message) -> None:
-        """Take in what a node sent; an unknown node is ignored."""
+        """Apply a message of a node; an unknown node is ignored."""
         state = self._nodes.get(node)
         if state is None:
             return
@@ -102,7 +102,7 @@ class Fleet:
         return at if event.at > EPOCH and at <= now else now
 
     def uninstalled(self, node: str) -> None:
-        """The installed agent of a node was taken away."""
+        """Note that the installed agent of a node was removed."""
         if node in self._nodes:
             self._nodes[node].installed = False
 
@@ -120,11 +120,11 @@ class Fleet:
             self._changed.add(node)
 
     def reasons_of(self, name: str) -> tuple[Reason, ...]:
-        """Why this node is not well, as of the last round of judging; judges nothing anew."""
+        """Why this node is not OK, as judged last; does not judge again."""
         return self._reasons.get(name, ())
 
     def set_acks(self, acks: Iterable[Ack]) -> None:
-        """All that is acknowledged from now on."""
+        """Replace the acknowledgements of all nodes."""
         by_node: dict[str, list[Ack]] = {}
         for ack in acks:
             by_node.setdefault(ack.node, []).append(ack)
@@ -139,7 +139,7 @@ class Fleet:
                 self._changed.add(name)
 
     def compare_peers(self) -> None:
-        """Find out in what nodes differ from each other."""
+        """Find nodes that differ from most others, in driver or firmware for example."""
         self._peers_changed = False
         told = tuple(
             Peer(name, state.hello.inventory) for name, state in self._nodes.items() if state.hello
@@ -149,13 +149,13 @@ class Fleet:
                 self._changed.add(name)
 
     def take_as_lasting(self) -> None:
-        """For whoever looks only twice: what was wrong both times counts as lasting."""
+        """Judge what was wrong at two looks as lasting; for commands that look only twice."""
         for name, state in self._nodes.items():
             state.take_as_lasting()
             self._changed.add(name)
 
     def take_changes(self, share: float = 1.0) -> frozenset[str]:
-        """Nodes that changed since the last call, those that fell silent included.
+        """Judge what changed and return the names of those nodes, including nodes that fell silent.
 
         Below 1, `share` is the part of all nodes that this call looks at; the next call takes the next part.
         """
@@ -164,7 +164,7 @@ class Fleet:
             self._begin_round(wall)
         end = self._turn + max(ceil(len(self._order) * share), 1)
         part = self._order[self._turn : end]
-        # Rules that must hold for a while are judged at every change, seen or not.
+        # Every change is judged, because some rules must hold for a while.
         changed = [state for state in part if self._has_changed(state)]
         for state in changed:
             self._write_down(state, wall)
@@ -177,7 +177,7 @@ class Fleet:
         return frozenset(state.name for state in changed)
 
     def _begin_round(self, wall: float) -> None:
-        """Decide what this round over all nodes does besides judging."""
+        """Begin a round over all nodes: decide whether to sweep, compare peers and take a picture."""
         now = self._clock()
         self._sweeping = now - self._swept >= SWEEP
         self._picture = Picture(wall) if self.past.due(wall) else None
@@ -192,10 +192,10 @@ class Fleet:
         self._picture = None
 
     def _has_changed(self, state: NodeState) -> bool:
-        """Whether there is news of a node; it counts as told."""
+        """Whether a node has changed since it was last reported; marks it as reported."""
         name = state.name
         stale = self._sweeping and state.drop_stale()
-        # Whoever asks for health judges: only this tells what was seen here.
+        # `silent` changes with time: compare with what was reported.
         turned = state.silent != (name in self._silent)
         if turned:
             self._silent ^= {name}
@@ -204,7 +204,7 @@ class Fleet:
         return stale or turned or told
 
     def _write_down(self, state: NodeState, wall: float) -> None:
-        """Judge, and note in the journal which reasons came and went."""
+        """Judge, and log which reasons came and went."""
         reasons, before = state.health.reasons, self._reasons.get(state.name, ())
         if reasons is before or (not reasons and not before) or not state.was_heard:
             return
@@ -222,18 +222,18 @@ COUNTERS = (
     "in-octets", "out-octets", "in-pkts", "out-pkts", "in-errors", "out-errors",
     "in-discards", "out-discards", "in-fcs-errors", "carrier-transitions",
 )  # fmt: skip
-"""Of openconfig-interfaces; `in` is what the switch takes in: what the node sends."""
+"""Counters of openconfig-interfaces; `in` is what the switch receives and the node sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """One port, and the RDMA port at the other end of its cable."""
+    """One switch port, and the RDMA port at the other end of its cable."""
 
     switch: str
     port: str
     node: str
     device: str
-    """As in rdma.*: mlx5_0/1."""
+    """RDMA device and port, as in the metrics rdma.*: mlx5_0/1."""
     up: bool | None = None
     values: Mapping[str, int] = field(default_factory=dict[str, int])
     rates: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -247,7 +247,7 @@ def _unheard(switch: str, port: str, serves: str) -> SwitchPort:
 
 
 class Switches:
-    """All ports that the cluster file names."""
+    """The state of all switch ports that the cluster file names."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self.troubles: dict[str, str] = {}
@@ -260,7 +260,7 @@ class Switches:
         }
 
     def ports(self) -> tuple[SwitchPort, ...]:
-        """Every port; one that was not heard for long has neither state nor numbers."""
+        """Every port; one without a recent report has neither state nor numbers."""
         return tuple(map(self._current, self._ports.values()))
 
     def of_node(self, node: str) -> tuple[SwitchPort, ...]:
@@ -272,7 +272,7 @@ class Switches:
         return SwitchPort(port.switch, port.port, port.node, port.device)
 
     def apply(self, switch: str, port: str, up: bool | None, values: Mapping[str, int]) -> None:
-        """Take in what a switch told of a port: its state, or counters, or both."""
+        """Apply a report of a switch about a port: its state, its counters, or both."""
         old = self._ports.get((switch, port))
         if old is None:
             return

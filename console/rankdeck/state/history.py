@@ -1,4 +1,4 @@
-"""Jobs of earlier sessions, in one SQLite file that survives a kill -9 at any time."""
+"""The history of jobs, in one SQLite file that all consoles of a user share and that survives kill -9."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ def read(make: type[T], raw: object) -> T:
 
 @cache
 def _reader(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
-    """What reads a value of this type hint."""
+    """A function that reads a value of this type hint."""
     if hint is Any:
         return lambda raw: raw
     origin = get_origin(hint)
@@ -164,15 +164,15 @@ _PUT = (
 _PLAN = "UPDATE job SET plan = ? WHERE id = ?"
 _COLUMNS = "job.id, job.plan, job.record, job.created"
 _APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
-"""In columns of their own, or true of one console at one moment only."""
+"""Fields of a job that are not in its JSON: they have columns, or hold only for one console now."""
 
 Complain = Callable[[str, str], None]
-"""Told which job cannot be read, and why."""
+"""Called with the id of a job that cannot be read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One row as it was written last. `job` None: removed, or of no use."""
+    """One row as last written. `job` is None if it was removed or is invalid."""
 
     number: int
     id: str
@@ -186,8 +186,8 @@ class Turn:
 
 
 def put(database: sqlite3.Connection, job: Job) -> None:
-    """Write the row of a job."""
-    # What a rank did a moment ago is of no use later.
+    """Write the row of a job, whole."""
+    # Activity is not saved: it is of no use later.
     table = asdict(replace(job, ranks=tuple(replace(r, activity=None) for r in job.ranks)))
     plan = json.dumps(table["plan"])
     record = json.dumps({k: v for k, v in table.items() if k not in _APART})
@@ -196,23 +196,23 @@ def put(database: sqlite3.Connection, job: Job) -> None:
 
 
 def put_plan(database: sqlite3.Connection, plan: Plan) -> None:
-    """Write the plan alone: a row is first written before it is carried out."""
+    """Write the plan alone, once the launch has filled in its port."""
     database.execute(_PLAN, (json.dumps(asdict(plan)), plan.job))
 
 
 def turn_of(database: sqlite3.Connection, job: str) -> int | None:
-    """When the row was written last, as a number that only grows; None where there is none."""
+    """The turn (an ever growing number) in which the row was last written; None if there is none."""
     found = database.execute("SELECT max(number) FROM turn WHERE job = ?", (job,))
     return found.fetchone()[0]
 
 
 def newest_turn(database: sqlite3.Connection) -> int:
-    """The number of the last write of all."""
+    """The turn of the newest write."""
     return database.execute("SELECT max(number) FROM turn").fetchone()[0] or 0
 
 
 def one(database: sqlite3.Connection, job: str, complain: Complain) -> Job | None:
-    """The job as it is kept; None where it is not, or makes no sense."""
+    """The job in its row; None if there is none or it is invalid."""
     query = f"SELECT {_COLUMNS} FROM job WHERE id = ?"
     row = database.execute(query, (job,)).fetchone()
     return _job(row, complain) if row else None
@@ -229,7 +229,7 @@ def newest(
 
 
 def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[Turn, ...]:
-    """Every row that was written after this turn, in the order of writing."""
+    """Every row written after this turn, in the order of writing."""
     query = (
         f"SELECT turn.number, turn.job, job.cluster, {_COLUMNS} FROM turn"
         " LEFT JOIN job ON job.id = turn.job WHERE turn.number > ? ORDER BY turn.number"
@@ -263,9 +263,9 @@ def _sane(job: Job) -> Job:
 
 
 def last_word(mine: Job, kept: Job) -> Job:
-    """What both know together; `kept` where they contradict each other and neither knows more.
+    """One job from what two consoles know; `kept` wins where neither knows more.
 
-    A job that has ended never runs again, and a failure that was explained stays explained.
+    A job that has ended never runs again, and an explained failure stays explained.
     """
     if mine is kept or mine == kept:
         return mine
@@ -286,7 +286,7 @@ def last_word(mine: Job, kept: Job) -> Job:
 
 
 def _weight(job: Job) -> tuple[bool, bool, bool, int]:
-    """How much is known of the end of a job."""
+    """A rank for how much is known of the end of a job."""
     failure = job.first_failure
     if failure is None:
         return job.state.final, False, False, len(job.explained)
@@ -316,9 +316,9 @@ def _rank(one: RankState, other: RankState | None) -> RankState:
 log = logging.getLogger(__name__)
 VERSION = 1
 KEEP = 500
-"""Jobs kept per cluster; running ones always."""
+"""Ended jobs kept per cluster; running jobs are always kept."""
 KEEP_HEALTH = 200
-"""Pictures of the health of its nodes that are kept of a job."""
+"""Records of the health of its nodes that are kept per job."""
 KEEP_EVENTS = 200_000
 """What supervisors recorded, of all jobs of a cluster: the oldest jobs lose theirs first."""
 _SCHEMA = f"""
@@ -353,7 +353,7 @@ _FINAL = frozenset(state.value for state in State if state.final)
 
 
 class History:
-    """The file of one user; several consoles may have it open at once."""
+    """The history file of one user; several consoles may have it open at once."""
 
     def __init__(self, path: Path) -> None:
         self._store = Store(path, _SCHEMA, VERSION)
@@ -363,7 +363,7 @@ class History:
         self._heard = newest_turn(self._store.database)
         self._version: object = None
         self._odd: set[str] = set()
-        """Jobs whose row makes no sense, as was said."""
+        """Jobs whose invalid row has been reported."""
 
     def __enter__(self) -> Self:
         return self
@@ -382,13 +382,13 @@ class History:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be kept now, as a sentence; "" where it can."""
+        """Why the file cannot be written now, one sentence; "" if it can."""
         return self._store.trouble
 
     def save(self, job: Job) -> None:
-        """Keep the job as it is now; where the disk refuses, say so and go on.
+        """Save the job as it is now; if the disk refuses, report it and go on.
 
-        What another console wrote of it meanwhile is not lost: see `rules.lastword`.
+        What another console wrote of it meanwhile is not lost: see `last_word`.
         """
         if self._saved.get(job.id) is job:
             return
@@ -396,8 +396,8 @@ class History:
             self._saved[job.id] = job
 
     def _put(self, database: sqlite3.Connection, job: Job) -> None:
-        """Write the row; where another console wrote it last, what both know."""
-        # Two consoles that follow one job must not write between our look and our word.
+        """Write the row; if another console wrote it last, joined with what that one knew."""
+        # No other console may write between our read and our write.
         database.execute("BEGIN IMMEDIATE")
         turn = turn_of(database, job.id)
         kept = None
@@ -411,15 +411,15 @@ class History:
             self._turns[job.id] = turn_of(database, job.id) or 0
 
     def plan(self, plan: Plan) -> None:
-        """Keep the plan of a job as it was carried out; where the disk refuses, say so and go on."""
+        """Save the plan as it was carried out; if the disk refuses, report it and go on."""
         self._store.write(lambda database: put_plan(database, plan))
 
     def knows(self, job: str) -> bool:
-        """Whether there is a row of this job, of any cluster."""
+        """Whether there is a row for this job id, in any cluster."""
         return bool(self._read("SELECT 1 FROM job WHERE id = ?", job))
 
     def add_events(self, events: Sequence[NodeEvent]) -> bool:
-        """Keep what supervisors recorded, each event once; False where the disk refuses."""
+        """Save events of supervisors, each once; False if the disk refuses."""
         rows = [
             (e.job, e.node, e.fields["seq"], e.at, e.kind, json.dumps(dict(e.fields)))
             for e in events
@@ -428,23 +428,35 @@ class History:
         return not rows or self._write(put, rows)
 
     def events(self, job: str) -> tuple[NodeEvent, ...]:
-        """What was kept of a job, by time."""
+        """The saved events of a job, by time."""
         query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
         rows = self._read(query, job)
         return tuple(
-            NodeEvent(job, node, kind, at, json.loads(fields)) for node, kind, at, fields in rows
+            NodeEvent(job, node, kind, at, table)
+            for node, kind, at, text in rows
+            if (table := self._table(job, text)) is not None
         )
 
     def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
-        """Keep how the nodes of a job were."""
+        """Save the health of a job's nodes."""
         rows = [(job, at, json.dumps(dict(body), default=str))]
         self._write("INSERT INTO health VALUES (?, ?, ?)", rows)
         self._write(_PRUNE_HEALTH, [(job, job, KEEP_HEALTH)])
 
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
-        """How its nodes were at each turn of a job: `{at, turn, nodes}`."""
+        """The health of its nodes at each change of the job's state: `{at, turn, nodes}`."""
         rows = self._read("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
-        return tuple({"at": at, **json.loads(body)} for at, body in rows)
+        read = ((at, self._table(job, text)) for at, text in rows)
+        return tuple({"at": at, **table} for at, table in read if table is not None)
+
+    def _table(self, job: str, text: str) -> dict[str, Any] | None:
+        """The JSON object in a column; None, said once of the job, where it is none."""
+        try:
+            found = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            self._complain(job, str(error))
+            return None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
         return self._store.write(lambda database: database.executemany(statement, rows))
@@ -457,7 +469,7 @@ class History:
             return []
 
     def prune(self, cluster: str) -> None:
-        """Forget jobs that ended long ago, with all that was kept of them."""
+        """Delete jobs that ended long ago, with all that was saved of them."""
         query = (
             "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
             " WHERE cluster = ? ORDER BY created DESC"
@@ -473,7 +485,7 @@ class History:
         self._write(FORGET_TURNS, [(KEEP_TURNS,)])
 
     def load(self, cluster: str) -> tuple[Job, ...]:
-        """The newest jobs of this cluster, newest first; rows that make no sense left out."""
+        """The newest jobs of this cluster, newest first, without invalid rows."""
         try:
             database = self._store.database
             found = tuple(newest(database, cluster, KEEP, self._complain))
@@ -485,7 +497,7 @@ class History:
     def news(self, cluster: str) -> tuple[Turn, ...]:
         """What other consoles wrote of this cluster's jobs since the last call, each job once.
 
-        Costs one question of some microseconds while nobody writes.
+        Costs one query of some microseconds while nobody writes.
         """
         try:
             database = self._store.database
@@ -505,12 +517,12 @@ class History:
         )
 
     def last_seen(self, job: str) -> dict[str, int]:
-        """Per node the number of the last event that is kept of a job."""
+        """Node -> number of the last saved event of a job."""
         rows = self._read("SELECT node, max(seq) FROM event WHERE job = ? GROUP BY node", job)
         return dict(rows)
 
     def _complain(self, job: str, why: str) -> None:
-        """Say once that a row is of no use."""
+        """Report once that a row is invalid."""
         if job not in self._odd:
             self._odd.add(job)
             log.warning("job %s in the history cannot be read: %s", job[:80], why)

@@ -1,4 +1,4 @@
-"""How each kind of event changes the record of a job. What makes no sense changes nothing."""
+"""How each kind of event changes the record of a job; invalid events change nothing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,12 +18,12 @@ SUPERVISOR = "supervisor"
 
 
 def speaks(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
-    """Whether the supervisor of this node tells of this rank."""
+    """Whether the supervisor of this node reports this rank."""
     return record.plan.keeper(state.node) == node.name
 
 
 def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
-    """The rank an event is about. MPI may place ranks otherwise than planned: who starts one has it."""
+    """The rank of an event. MPI may place ranks differently from the plan: the node that starts one has it."""
     rank = _integer(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
     if state is None:
@@ -46,7 +46,7 @@ def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
 
 
 def forget(record: JobRecord, node: NodeRecord) -> None:
-    """The node tells everything again: start its part of the job anew."""
+    """Reset the node's part of the job: it sends all its events again."""
     node.restored = node.closed = node.sending = False
     node.seen = -1
     record.settled = False
@@ -73,7 +73,7 @@ def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     pid = _integer(event.fields, "pid")
     host = _text(event.fields, "host", 64)
     if record.plan.keeper(host) != node.name:
-        host = ""  # only who runs ranks elsewhere says where: every other host is its own
+        host = ""  # only with a shared run folder (Slurm) does `host` name another machine
     record.told.pop(state.rank, None)
     record.looks.pop(state.rank, None)
     record.ranks[state.rank] = RankState(
@@ -104,7 +104,7 @@ def _texts(fields: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
 
 
 def _doing(value: object) -> str:
-    """What the last look saw, from [state, wchan, cores]; "" where that makes no sense."""
+    """What the rank did last, in words, from [state, wchan, cores]; "" if that is invalid."""
     row = cast("list[object]", value) if isinstance(value, list) else []
     state, wchan, cores = (*row, None, None, None)[:3]
     if not isinstance(state, str) or not isinstance(wchan, str):
@@ -143,7 +143,7 @@ def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> No
 
 
 def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
-    """What is known of a launcher's output where its node sends none with its end."""
+    """The launcher's last lines known here, if its node sends none with its end."""
     lines = last_lines(record.log(node.name, LAUNCHER))
     return tuple(strip_controls(line) for line in lines)
 
@@ -168,7 +168,7 @@ def _cancel_asked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None
 
 
 def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """The job is over on this node, only its output is not all here."""
+    """The job is over on this node, but not all its output has arrived."""
     # What is told again of an earlier session comes in one go, its end with it.
     if "seq" in event.fields or node.restored or node.closed:
         return
@@ -201,7 +201,7 @@ def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 
 def _unstarted(event: NodeEvent) -> str:
-    """Why the follower says that the node does not know the job; "" where the node speaks."""
+    """Why the follower says that the node does not know the job; "" for an event of the node itself."""
     return _text(event.fields, "unstarted") if "seq" not in event.fields else ""
 
 
@@ -221,7 +221,7 @@ def _clock(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
 
 def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if node.closed:
-        # It has told how the job ended: where it is now is no trouble of the job.
+        # It has reported how the job ended: losing it now is no trouble of the job.
         if node.sending:
             record.trouble(f"{node.name}: the rest of the output is on the node")
         return
@@ -245,4 +245,4 @@ HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
     "clock": _clock,
     "lost": _lost,
 }
-"""What a supervisor, or the follower itself, tells -> what it changes."""
+"""Kind of event, from a supervisor or the follower -> function that applies it."""

@@ -1,4 +1,4 @@
-"""What is written down of a job while it runs: its state, its events, how its nodes were."""
+"""Writes running jobs to the history: their state, their events, the health of their nodes."""
 
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +20,7 @@ _VALUES = (
 
 
 KEPT = 20_000
-"""Events that wait for a disk that takes nothing; what is older the nodes still have."""
+"""Events kept while the disk refuses writes; the nodes still have older ones."""
 
 
 class JobRecorder:
@@ -37,7 +37,7 @@ class JobRecorder:
             self._events.append(event)
 
     def save(self, job: Job, now: float) -> None:
-        """Write what is new; the health of the job's nodes at every turn it takes."""
+        """Write what is new, and the health of the job's nodes at each change of its state."""
         events, self._events = self._events, []
         if not self._history.add_events(events):
             self._events = events[-KEPT:]
@@ -54,12 +54,12 @@ class JobRecorder:
         return self._history.news(self._cluster)
 
     def last_seen(self, job_id: str) -> dict[str, int]:
-        """Per node the number of the last event that was written down."""
+        """Node -> number of the last event in the history."""
         return self._history.last_seen(job_id)
 
 
 def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """How each node of a job is now; without those that telemetry has not heard."""
+    """The health of each node of a job now, without nodes that have sent no telemetry."""
     found: dict[str, Any] = {}
     for name in job.nodes:
         if not fleet.knows(name) or fleet.node(name).heard_s() is None:

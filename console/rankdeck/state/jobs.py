@@ -1,4 +1,4 @@
-"""The one owner of what is known of jobs: events in, snapshots out."""
+"""The owner of the state of all jobs: events in, frozen snapshots out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, res
 from rankdeck_agent.wire import LAUNCHER
 
 MOST = 100_000
-"""Events that are held back of one node."""
+"""Most events of one node that are held back."""
 
 
 class Retold:
@@ -76,13 +76,13 @@ class Beside:
 
     def __init__(self) -> None:
         self._told: dict[str, Job] = {}
-        """Jobs that have ended, as the history has them."""
+        """Jobs that have ended according to the history."""
         self._notes: dict[str, tuple[NodeNote, ...]] = {}
         self._shown: dict[str, tuple[Job, Job]] = {}
-        """Job -> what its records alone made of it, and what is shown for that."""
+        """Job -> its snapshot from events alone, and the one that is shown for it."""
 
     def shown(self, job: Job) -> Job:
-        """The job of the records with all that is known besides; the same object for the same."""
+        """The snapshot with what the history and the nodes add; the same object if nothing changed."""
         if job.id not in self._told and job.id not in self._notes:
             return job
         known = self._shown.get(job.id)
@@ -97,7 +97,7 @@ class Beside:
         return with_reasons(replace(whole, node_notes=notes)) if notes else whole
 
     def tell(self, job: Job) -> bool:
-        """Take the word of the history; whether that is news."""
+        """Take what the history says of a job; returns whether that is new."""
         if not job.state.final or self._told.get(job.id) == job:
             return False
         self._told[job.id] = job
@@ -105,7 +105,7 @@ class Beside:
         return True
 
     def note(self, job_id: str, notes: tuple[NodeNote, ...]) -> bool:
-        """Keep what happened on the job's nodes; whether that is news."""
+        """Keep notes on the job's nodes; returns whether they are new."""
         if self._notes.get(job_id, ()) == notes:
             return False
         self._notes[job_id] = notes
@@ -113,12 +113,12 @@ class Beside:
         return True
 
     def doubt(self, job_id: str) -> None:
-        """The nodes say that the job runs: the history was wrong about its end."""
+        """Drop the end that the history has: the nodes say that the job runs."""
         if self._told.pop(job_id, None):
             self._shown.pop(job_id, None)
 
     def forget(self, job_id: str) -> None:
-        """Nothing is known of this job any more."""
+        """Drop all that is kept of this job."""
         for table in (self._told, self._notes, self._shown):
             table.pop(job_id, None)
 
@@ -213,7 +213,7 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
 
 
 def _explained(record: JobRecord) -> tuple[Explained, ...]:
-    """What launcher and nodes said about a job of which nothing failed first."""
+    """Explained lines of launcher and nodes, for a job without a first failure."""
     return explain((*launcher_lines(record), *record.troubles))
 
 
@@ -226,7 +226,7 @@ class Jobs:
         self._beside = Beside()
         self._retold = Retold()
 
-    # ---- who asks
+    # ---- reading and adding jobs
 
     def add(self, plan: Plan, created: float) -> Job:
         """A job that is about to be launched, or was."""
@@ -268,17 +268,17 @@ class Jobs:
         return self.job(job.id)
 
     def tell(self, job: Job) -> None:
-        """Take over what another console wrote of a job that is known here."""
+        """Take what another console wrote about a job that is known here."""
         if self._beside.tell(job):
             self._touch(job.id)
 
     def only_told(self, job_id: str) -> bool:
-        """Whether this job has ended by the word of another console alone."""
+        """Whether only another console says that this job has ended."""
         final = self.job(job_id).state.final
         return final and not snapshot(self._record(job_id)).state.final
 
     def forget(self, job_id: str) -> None:
-        """Leave out a job that was removed from the history."""
+        """Drop a job that was removed from the history."""
         self._records.pop(job_id, None)
         self._beside.forget(job_id)
         self._changed.add(job_id)
@@ -320,7 +320,7 @@ class Jobs:
         return {rank: tuple(looks) for rank, looks in kept}
 
     def told(self, job_id: str) -> dict[str, float]:
-        """Node -> the moment until which it has told everything; nodes never heard are left out."""
+        """Node -> epoch seconds up to which it has reported everything; without nodes never heard."""
         nodes = self._record(job_id).nodes.values()
         return {node.name: node.told for node in nodes if node.told is not None}
 
@@ -352,10 +352,10 @@ class Jobs:
                 offsets[rank] = {"out": 0, "err": 0}
         return offsets
 
-    # ---- who tells
+    # ---- changes
 
     def apply(self, event: Followed) -> None:
-        """Take in one thing that a follower gave; what makes no sense is left out."""
+        """Apply one item from a follower; invalid items are ignored."""
         record = self._records.get(event.job)
         node = record.nodes.get(event.node) if record else None
         if record is None or node is None:
@@ -384,18 +384,18 @@ class Jobs:
         self._touch(job_id)
 
     def output_over(self, job_id: str) -> None:
-        """Note that nobody reads the job's output here any more."""
+        """Note that no more output of the job will arrive here."""
         for node in self._record(job_id).nodes.values():
             node.sending = False
         self._touch(job_id)
 
     def set_clock(self, job_id: str, at: float) -> None:
-        """Show the moment of the past that a replay has come to."""
+        """Show the time that a replay has reached, in epoch seconds."""
         self._record(job_id).clock = at
         self._touch(job_id)
 
     def set_stalled(self, job_id: str, stalled: tuple[Stall, ...]) -> None:
-        """Show which ranks should be heard and are not."""
+        """Show which ranks are stalled."""
         record = self._record(job_id)
         if record.stalled != stalled:
             record.stalled = stalled
@@ -415,7 +415,7 @@ class Jobs:
             self._touch(job_id)
 
     def cancelled(self, job_id: str, report: CancelReport) -> None:
-        """Take in what a cancel proved."""
+        """Apply the result of a cancel."""
         record = self._record(job_id)
         for left in report.left:
             record.trouble(
@@ -475,7 +475,7 @@ class Jobs:
 
 
 def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:
-    """Whether this node may speak for this rank."""
+    """Whether this node may report this rank."""
     if rank == LAUNCHER:
         return True
     state = record.ranks.get(rank)

@@ -1,4 +1,4 @@
-"""Which jobs are being started now, by any console of this user: a lock that ends with its console."""
+"""A lock per job while it is being launched; all consoles of the user see it, and it ends with its console."""
 
 import fcntl
 import logging
@@ -18,7 +18,7 @@ def _place(job: str) -> Path:
 
 @contextmanager
 def launch_of(job: str) -> Generator[None]:
-    """Say to all consoles that this job is being started, until the block or the process ends."""
+    """Hold the lock of this job until the block or the process ends."""
     path = _place(job)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -37,7 +37,7 @@ def launch_of(job: str) -> Generator[None]:
 
 
 def is_launched(job: str) -> bool:
-    """Whether a console that lives is starting this job now."""
+    """Whether a running console is launching this job now."""
     try:
         seen = os.open(_place(job), os.O_RDWR | os.O_CLOEXEC)
     except OSError:

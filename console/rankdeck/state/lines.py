@@ -1,4 +1,4 @@
-"""Lines of one rank, put together from the bytes that arrive, each byte once."""
+"""The newest lines of one rank, made from the bytes that arrive; each byte is taken once."""
 
 import re
 from collections import deque
@@ -15,9 +15,9 @@ KEEP_BYTES = 4 << 20
 KEEP_ALL = 56 << 20
 """Bytes of memory for the newest lines: of one rank, and of all ranks of a job together."""
 _ENTRY = 168
-"""Bytes that Python needs for a line beside its text."""
+"""Bytes that Python needs for a line in addition to its text."""
 SHOWN = 10_000
-"""Characters of one line that are ever shown; the node keeps all of them."""
+"""Most characters of a line that are shown; the node keeps all of them."""
 _RAW = 4 * SHOWN
 _END = re.compile(rb"\r\n|\r|\n")
 Entry = tuple[float, str, int, bytes]
@@ -31,13 +31,13 @@ class Line:
     rank: int
     stream: str
     offset: int
-    """Of its first byte in the rank's file on the node."""
+    """Offset of its first byte in the rank's file on the node."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes that were not fetched; they are whole on the node."""
+    """Bytes that were not fetched; the node has them."""
 
     stream: str
     start: int
@@ -58,7 +58,7 @@ def line_of(rank: int, entry: Entry) -> Line:
 
 
 class Lines(Sequence[Line]):
-    """The kept lines, made into text only where somebody looks."""
+    """The kept lines, decoded only when read."""
 
     def __init__(self, rank: int, entries: "deque[Entry]") -> None:
         self._rank, self._entries = rank, entries
@@ -86,7 +86,7 @@ class Lines(Sequence[Line]):
 class _Stream:
     name: str
     start: int = 0
-    """Everything from here to `position` was taken in without a gap."""
+    """Everything from here to `position` has arrived without a gap."""
     position: int = 0
     rewinding: bool = False
     """Bytes asked for again have not come yet: what is still under way is dropped."""
@@ -162,7 +162,7 @@ class RankLog:
 
     @property
     def last(self) -> str:
-        """The newest text, whether it was read or only told by a tail."""
+        """The newest text, whether fetched or only reported in a tail."""
         partial = self.partial
         if self._last_told:
             return self._last_told
@@ -188,7 +188,7 @@ class RankLog:
         return {s.name: s.end for s in self._streams.values()}
 
     def add(self, chunk: Chunk) -> None:
-        """Take in bytes; what was seen before is dropped, what is missing is a gap."""
+        """Add bytes; those seen before are dropped, missing ones become a gap."""
         stream = self._streams.get(chunk.stream)
         if stream is None or not chunk.data or chunk.offset < 0:
             return
@@ -211,7 +211,7 @@ class RankLog:
         self._trim(self.total - total + kept // 4)
 
     def tell(self, tail: Tail) -> None:
-        """Remember what a node says about output that is not fetched."""
+        """Remember what a node reports about output that is not fetched."""
         stream = self._streams.get(tail.stream)
         if stream is None:
             return

@@ -1,4 +1,4 @@
-"""What Rankdeck itself has to say: the newest log records, for the messages screen."""
+"""The newest log records of Rankdeck itself, for the messages screen."""
 
 import logging
 from collections import deque

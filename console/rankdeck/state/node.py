@@ -1,4 +1,4 @@
-"""One node as the console knows it."""
+"""The state of one node: its newest numbers, events and health."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
 Number = int | float
 EVENTS = 100
 EPOCH = 1e9
-"""A node's stamp below this is no wall time: its clock is not judged."""
+"""Epoch seconds below which a node's stamp is no wall time, so that its clock is not judged."""
 
 CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
@@ -49,7 +49,7 @@ class NodeState:
     """Read by everyone; written by Fleet alone."""
 
     installed = False
-    """An installed agent said hello, and was not taken away since."""
+    """Whether an installed agent has said hello and was not removed since."""
     first_heard: float | None = None
     """When the first sample came in, epoch seconds on our clock."""
 
@@ -74,7 +74,7 @@ class NodeState:
         self.at = 0.0
         """Stamp of the newest sample, on the node's clock."""
         self.samples = 0
-        """Samples taken in, ever."""
+        """Number of samples received."""
         self.seen_up: frozenset[tuple[str, str]] = frozenset()
         """(metric, device) of links that were up while we looked."""
         self._judgement = Judgement(expected)
@@ -83,7 +83,7 @@ class NodeState:
         self._heard: float | None = None
         self._silent_from = -inf
         self._numbers = 0
-        """In all values together."""
+        """Numbers kept, of all metrics together."""
         self._readings: dict[str, MetricValues] = {}
         self._charts: dict[str, Chart] = {}
         self._holes: tuple[object, object] = (None, None)
@@ -95,7 +95,7 @@ class NodeState:
 
     @property
     def health(self) -> Health:
-        """Health as of now; silence counts from the moment it is noticed."""
+        """Health now."""
         if self._stale or self.silent != self._judged_silent or self.silent:
             self._judge()
         return self._judgement.health
@@ -106,7 +106,7 @@ class NodeState:
         return self._judgement.findings(self, self._clock())
 
     def held_s(self, reason: Reason) -> float | None:
-        """Seconds since a reason began; None where nobody knows."""
+        """Seconds since a reason began; None if that is not known."""
         if reason.since is None:
             return None
         return max(0.0, self._clock() - reason.since)
@@ -120,7 +120,7 @@ class NodeState:
 
     @property
     def simulated(self) -> tuple[str, ...]:
-        """Prefixes of metrics that are made up."""
+        """Prefixes of metrics that are simulated."""
         return self.hello.simulated if self.hello else ()
 
     @property
@@ -188,7 +188,7 @@ class NodeState:
     # ---- to write (Fleet)
 
     def take_hello(self, raw: Hello) -> Event | None:
-        """Keep who the node is; gives the event where it was booted since."""
+        """Take a hello; returns an event if the node was rebooted since the last one."""
         fresh, before = sanitize.hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
@@ -203,7 +203,7 @@ class NodeState:
         return None
 
     def take_event(self, raw: Event) -> Event:
-        """Keep what happened; gives it as it is kept."""
+        """Take an event; returns it cleaned, as it is kept."""
         event = sanitize.event(raw)
         self.events.append(event)
         self._judgement.hear(event)
@@ -217,7 +217,7 @@ class NodeState:
         drift: tuple[Reason, ...] | None = None,
         busy: bool | None = None,
     ) -> bool:
-        """What others know of this node; gives whether it is new."""
+        """Set what the fleet knows of this node; returns whether that is new."""
         known = self._judgement
         before = (known.acks, known.drift, known.busy)
         known.acks = known.acks if acks is None else acks
@@ -261,7 +261,7 @@ class NodeState:
         self.attach, self.failed_to_attach, self._stale = text, failed, True
 
     def drop_stale(self) -> bool:
-        """Forget metrics that stopped coming while the node goes on talking."""
+        """Drop metrics that are no longer sent while the node still sends others; returns whether any was."""
         late = [m for m, r in self._readings.items() if self.at - r.at > r.patience]
         for metric in late:
             self._forget(metric)
@@ -310,7 +310,7 @@ class NodeState:
     def _take_others(
         self, reading: MetricValues, metric: str, raw: Mapping[str, Number], at: float
     ) -> None:
-        """Numbers that are odd, or of other devices than before."""
+        """Take numbers that must be checked, or that are of other devices than before."""
         kept = self._bounded(metric, raw)
         if metric in _LINKS:
             self._note_links(metric, kept)
@@ -318,7 +318,7 @@ class NodeState:
         self.values[metric] = reading.numbers
 
     def _bounded(self, metric: str, raw: Mapping[str, Number]) -> dict[str, Number]:
-        """Clean numbers, fewer where the node has very many already."""
+        """Cleaned numbers; fewer if the node already has very many."""
         before = len(self.values.get(metric, ()))
         room = max(0, sanitize.NUMBERS - self._numbers + before)
         kept = dict(islice(sanitize.numbers(raw).items(), room))
@@ -340,7 +340,7 @@ class NodeState:
 
 
 WAITING = 100
-"""Events that wait to be judged; of more, the oldest are only listed."""
+"""Most events that wait to be judged; older ones are only listed."""
 
 
 class Judgement:
@@ -356,7 +356,7 @@ class Judgement:
         self._events: tuple[Event, ...] = ()
 
     def hear(self, event: Event) -> None:
-        """Judge this the next time."""
+        """Include this event in the next judgement."""
         self._events = (*self._events[-WAITING + 1 :], event)
 
     def judge(self, node: "NodeState", now: float, wall: float) -> Health:

@@ -1,4 +1,4 @@
-"""What happens on the nodes of jobs, from the history of nodes to the jobs: once a second."""
+"""Notes on each job what happened on its nodes, from the history of nodes, once a second."""
 
 from collections.abc import Iterable
 
@@ -19,13 +19,13 @@ from rankdeck.state.jobs import Jobs
 from rankdeck.state.node_history import SharedEventLog
 
 LATE = 5.0
-"""Seconds by which news of a node may come late."""
+"""Seconds by which events of a node may arrive late."""
 KEEP = 500
-"""Occurrences remembered for a job; of more, the oldest go."""
+"""Most events remembered per job."""
 
 
 class NodeNotes:
-    """Reads what all consoles wrote down of nodes; gives it to `Jobs`."""
+    """Reads what all consoles saved about nodes, and passes it to `Jobs`."""
 
     def __init__(self, jobs: Jobs, fleet: Fleet, log: SharedEventLog) -> None:
         self._jobs, self._fleet, self._log = jobs, fleet, log
@@ -35,7 +35,7 @@ class NodeNotes:
         """The last row that was read of the history of nodes."""
 
     def notice(self, now: float) -> list[Job]:
-        """Look once; gives the jobs of which something new was noted."""
+        """Look once; returns the jobs that got new notes."""
         watched = [job for job in self._jobs.all() if _is_watched(job, now)]
         self._told = {j.id: self._told[j.id] for j in watched if j.id in self._told}
         if not watched:
@@ -79,7 +79,7 @@ class NodeNotes:
         return self._jobs.job(job.id)
 
     def _standing(self, job: Job, now: float) -> list[NodeNote]:
-        """What is bad on its nodes now, as it was judged last."""
+        """What is bad on its nodes now, as judged last."""
         if job.ended is not None:
             return []
         return [
@@ -89,7 +89,7 @@ class NodeNotes:
                 level=reason.level,
                 check=reason.check,
                 device=reason.device,
-                text=clean(reason.text.split(" · ")[0], SENTENCE),
+                text=clean(reason.sentence.seen, SENTENCE),
                 before=True,
                 simulated=is_made_up(reason.check, self._fleet.node(name).simulated),
             )

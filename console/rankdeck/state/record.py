@@ -1,4 +1,4 @@
-"""What is kept of one job while it is followed: changed only by `Jobs`."""
+"""The mutable record of one job; only `Jobs` changes it."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from rankdeck_agent.wire import LAUNCHER
 
 LAST_LINES = 20
 LOST_SLACK = 2.0
-"""Seconds between two signs of life of a node: so well is the moment known when it went away."""
+"""Seconds between two frames of an idle node: how exactly the time of its loss is known."""
 STOP_SLACK = 0.05
 """Seconds by which the end of a rank may be recorded before the cancel that caused it."""
 _LOOK = 0.2
@@ -51,14 +51,14 @@ class NodeRecord:
     cancelled_at: float | None = None
     uncertainty: float = 0.005
     told: float | None = None
-    """Everything up to this moment has come; later silence may be that of the link."""
+    """Epoch seconds up to which everything has arrived; later silence may be due to the link."""
     restored: bool = False
-    """What is known is from an earlier session: told again from the beginning, forget it."""
+    """Known only from an earlier session: drop it when the node sends its events again."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTold:
-    """What a node told about the end of one rank."""
+    """What a node reported about the end of one rank."""
 
     said: tuple[str, ...] = ()
     """Its last lines, oldest first."""
@@ -88,19 +88,19 @@ class JobRecord:
     countdown: Countdown | None = None
     cancelled: bool = False
     aborted: bool = False
-    """Stopped because a part of it had failed."""
+    """Whether it was stopped because a part of it had failed."""
     asked_at: float | None = None
     """When this console was told to cancel it."""
     refused: bool = False
     """Nothing of it was ever started."""
     settled: bool = False
-    """Nothing more will come, though not every node has closed."""
+    """Whether nothing more will arrive, though not every node has closed."""
     latest: float = 0.0
     first_failure: FirstFailure | None = None
     """From an earlier session."""
     verdict: FirstFailure | None = None
     judged: bool = False
-    """Nothing has come since the verdict that may change it."""
+    """Whether nothing has arrived since the last judgement that could change it."""
     stalled: tuple[Stall, ...] = ()
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
@@ -159,7 +159,7 @@ class JobRecord:
 
 
 def listen(record: JobRecord, rank: int, at: float) -> None:
-    """Note the first words of a job, and read its newest ones for progress."""
+    """Note the first output of a job, and read its newest lines for progress."""
     if rank == LAUNCHER:
         return
     record.mark("output", at)
@@ -240,7 +240,7 @@ _SAME = 0.5
 
 
 def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
-    """Take in one look of a node at those of its ranks that run."""
+    """Add what the running ranks of a node did, from one `activity` frame."""
     looks: Mapping[int, Activity] = event.fields.get("looks", {})
     for rank, activity in looks.items():
         state = record.ranks.get(rank)

@@ -1,4 +1,4 @@
-"""What a node sends, cut to size and cleaned before it is kept."""
+"""Limits and cleans what a node sends before it is kept."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ METRICS = 256
 DEVICES = 1024
 NUMBERS = 4096
 ENTRIES = 256
-"""Of inventory, absent and failed metrics."""
+"""Most entries of the inventory, and of absent and failed metrics."""
 NAME = 64
 TEXT = 200
 LARGEST = 1 << 64
@@ -30,7 +30,7 @@ def number(raw: object, otherwise: float = 0.0) -> float:
 
 
 def number_in(text: str) -> float:
-    """The number that a text is; 0 where it is none."""
+    """The number in a text; 0 if it is none."""
     return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
 
 
@@ -74,7 +74,7 @@ def names(raw: object) -> frozenset[str]:
 
 
 def hello(raw: Hello, name: str) -> Hello:
-    """A Hello in which every field is what it says, for the node that the topic names."""
+    """A Hello with every field checked, for the node that the topic names."""
     period = min(max(number(raw.period, 1.0), PERIOD[0]), PERIOD[1])
     return Hello(
         node=name,
@@ -90,7 +90,7 @@ def hello(raw: Hello, name: str) -> Hello:
 
 
 def event(raw: Event) -> Event:
-    """An Event in which every field is what it says."""
+    """An Event with every field checked."""
     level = raw.level if raw.level in LEVELS else "warn"
     return Event(
         number(raw.at),

@@ -1,4 +1,4 @@
-"""The newest readings of a metric, and its recent past in little memory."""
+"""The newest numbers of a metric, and its recent past in a compact ring."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ SIZE = 64
 WIDEST = 16
 """Devices of a chart."""
 GAP = 15.0
-"""Seconds without a reading after which a rate is not worth giving; 3 intervals if longer."""
+"""Seconds between readings beyond which no rate is given; 3 intervals if that is longer."""
 FIRST = 100.0
 """The same, while a metric came only once: some come every half minute."""
 LONGEST = 600.0
@@ -69,7 +69,7 @@ class MetricValues:
         self.numbers = numbers
         self.at = at
         self.patience = FIRST
-        """Seconds without another after which this is old."""
+        """Seconds without new numbers after which these are old."""
         self._chart = chart
         self._counts = counts
         self._before = numbers

@@ -1,4 +1,4 @@
-"""Look for stalled ranks in the jobs that run, with what is known of their nodes and processes."""
+"""Judges which ranks of running jobs are stalled, with what is known of their nodes and processes."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _LAST_LINES = 20
 
 
 def notice_stalls(jobs: Jobs, fleet: Fleet, job_ids: Iterable[str], now: float) -> None:
-    """Judge these jobs anew; what was not known before goes to the messages too."""
+    """Judge these jobs; a new stall is also logged."""
     for job_id in job_ids:
         job = jobs.job(job_id)
         found = stalls(job, now, _known(jobs, fleet, job))

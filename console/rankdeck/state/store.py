@@ -1,4 +1,4 @@
-"""The SQLite file of a user: written where that can be, else read, and it says which."""
+"""The SQLite file of a user: written if possible, else only read, with the reason."""
 
 import logging
 import sqlite3
@@ -11,11 +11,11 @@ from rankdeck.model.text import clean
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
-"""Seconds between two tries to open a file for writing that could not be."""
+"""Seconds between two attempts to open the file for writing after a failure."""
 _BUSY_LIMIT = 5.0
 _MEMORY = Path(":memory:")
 _LEAST = "SELECT max(number) FROM turn"
-"""What a file must answer to be of use for reading."""
+"""Query that a file must answer to be usable for reading."""
 
 
 class Store:
@@ -24,14 +24,14 @@ class Store:
     def __init__(self, path: Path, schema: str, version: int) -> None:
         self._path, self._schema, self._version = path, schema, version
         self.trouble = ""
-        """Why nothing can be written now; "" where it can."""
+        """Why nothing can be written now, one sentence; "" if it can."""
         self._sealed = False
         """Opened for reading only."""
         self._tried = time.monotonic()
         self.database = self._open()
 
     def write(self, work: Callable[[sqlite3.Connection], object]) -> bool:
-        """Do this in one transaction; False where the disk refuses, and `trouble` says why."""
+        """Run `work` in one transaction; False if the disk refuses, and `trouble` says why."""
         if self._sealed and not self._opened_again():
             return False
         try:
@@ -77,7 +77,7 @@ class Store:
         return _connect(self._path, self._schema, self._version)
 
     def _readable(self, why: str) -> sqlite3.Connection:
-        """What is there, for reading; an empty database in memory where nothing is."""
+        """The existing file, for reading; an empty database in memory if there is none."""
         self._sealed, self.trouble = True, self._sentence(why)
         # Where not even the log beside the file can be made, `immutable` reads the file alone.
         for options in ("mode=ro", "mode=ro&immutable=1"):

@@ -1,4 +1,4 @@
-"""Telemetry of a cluster, from a private broker or the site's, into the fleet."""
+"""Receives the telemetry of a cluster, from the private or the site's broker, into the fleet."""
 
 import asyncio
 import contextlib
@@ -52,11 +52,11 @@ class Link(Protocol):
         ...
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """What the agent of this node is told. A tunnel puts in its own host and port."""
+        """The configuration of this node's agent; a tunnel replaces host and port. Raises BrokerError."""
         ...
 
     async def settled(self, limit: float) -> None:
-        """Wait until it is known what the agents had to say before, at most `limit` seconds."""
+        """Wait until retained messages of the agents have arrived, at most `limit` seconds."""
         ...
 
 
@@ -131,7 +131,7 @@ class PrivateLink:
         return True
 
     async def settled(self, limit: float) -> None:
-        """At once: nobody else publishes here."""
+        """Return at once: no agent publishes here before this console starts it."""
 
     def agent_config(self, node_name: str) -> dict[str, object]:
         username, password = self.broker.credential(node_name)
@@ -180,7 +180,7 @@ class SiteLink:
         return agent_config(self._cluster, self._broker, node_name)
 
     async def settled(self, limit: float) -> None:
-        """Wait until the broker has told what it keeps, or is in trouble."""
+        """Wait until the broker has sent its retained messages, or is in trouble."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._told.wait()
@@ -334,7 +334,7 @@ INSTALLED = "installed there; see `rankdeck agent status`"
 
 
 class Telemetry:
-    """How the agent of a node is told where to publish, and what became of it."""
+    """Configures the telemetry agents of nodes, and records what became of them."""
 
     def __init__(self, connections: Connections, link: Link, fleet: Fleet) -> None:
         self._connections, self._link, self._fleet = connections, link, fleet
@@ -357,7 +357,7 @@ class Telemetry:
         return config
 
     async def superseded(self, node: str) -> None:
-        """Return when an installed agent is heard: one that was still starting when we looked."""
+        """Return when an installed agent publishes: it was still starting when we looked."""
         if self._link.private:
             # Installed agents publish to a site's broker only.
             await asyncio.Event().wait()

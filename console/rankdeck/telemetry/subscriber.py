@@ -1,4 +1,4 @@
-"""A subscriber that reads its socket on a tick, not per message.
+"""An MQTT subscriber that reads its socket on a timer, not per message.
 
 Ten readings a second instead of one wake-up per message: a fraction of the CPU of a general
 client at a thousand messages a second, and screens are painted four times a second anyway.

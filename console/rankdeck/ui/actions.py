@@ -153,7 +153,7 @@ MOVES: tuple[tuple[str, str], ...] = (
         "click chooses, click again opens, wheel scrolls; shift-drag selects text",
     ),
 )
-"""Keys that move in lists, logs and the wall: `ui/moves`."""
+"""Keys that move in lists, logs and the wall, for the help screen."""
 
 FILTERS: tuple[tuple[str, str], ...] = (
     ("gpu-01", "names or words that contain it"),

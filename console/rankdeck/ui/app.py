@@ -38,7 +38,7 @@ class RankdeckApp(FrameDiff):
     """The console on one session."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
-    CSS_PATH = "deck.tcss"
+    CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     TITLE = "rankdeck"
@@ -218,13 +218,13 @@ class RankdeckApp(FrameDiff):
     # ---- saying
 
     @property
-    def deck_screen(self) -> BaseScreen | None:
+    def top_screen(self) -> BaseScreen | None:
         """The screen on top that is no question."""
         return next((s for s in reversed(self.screen_stack) if isinstance(s, BaseScreen)), None)
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the last line."""
-        if screen := self.deck_screen:
+        if screen := self.top_screen:
             screen.say(text, role)
 
     def copy(self, text: str, what: str) -> None:
@@ -289,13 +289,14 @@ class RankdeckApp(FrameDiff):
         return isinstance(self.screen, BaseScreen) and self.screen.screen_name == kind
 
     def action_inspect(self) -> None:
-        job_actions.inspect(self)
+        command_actions.inspect(self)
 
     def action_clone(self) -> None:
-        job_actions.clone(self)
+        command_actions.clone(self)
 
     def action_replay(self) -> None:
-        job_actions.replay(self)
+        if job_id := command_actions.shown(self):
+            job_actions.replay(self, job_id)
 
     def action_goto_fleet(self) -> None:
         self.goto("fleet")
@@ -313,7 +314,7 @@ class RankdeckApp(FrameDiff):
         self.goto("events")
 
     def action_help(self) -> None:
-        screen = self.deck_screen
+        screen = self.top_screen
         if not self._shows("help"):
             self._open("help", screen.screen_name if screen else "fleet")
 
@@ -346,7 +347,7 @@ class RankdeckApp(FrameDiff):
             screen.refresh(layout=True)
             for widget in screen.walk_children():
                 widget.refresh()
-        if screen := self.deck_screen:
+        if screen := self.top_screen:
             screen.refresh_now()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

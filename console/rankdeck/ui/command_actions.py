@@ -1,34 +1,45 @@
 """What each command after `:` does: one function per row of `commands.COMMANDS`."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.text import printable
+from rankdeck.ui.screens import base
+
+if TYPE_CHECKING:
+    from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.screens.inspect import InspectScreen
+    from rankdeck.ui.screens.job import JobScreen
+    from rankdeck.ui.screens.jobs import JobsScreen
+    from rankdeck.ui.screens.launch import LaunchScreen
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from rankdeck.ui import commands, fleet_views, job_actions
 from rankdeck.ui.fleet_views import FleetView
 
 if TYPE_CHECKING:
-    from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.console_protocol import Console
     from rankdeck.ui.screens.fleet import FleetScreen
 
 
-def run(deck: "RankdeckApp", text: str) -> None:
+def run(console: "Console", text: str) -> None:
     """Do what was typed; raises CommandError or what the session raises."""
     command, argument = commands.parse(text)
-    VERBS[command.name](deck, argument)
+    VERBS[command.name](console, argument)
 
 
-def choices(deck: "RankdeckApp", argument: str) -> list[str]:
+def choices(console: "Console", argument: str) -> list[str]:
     """What an argument of a command may be."""
-    session = deck.session
+    session = console.session
     if argument == "NODE":
         return [node.name for node in session.cluster.nodes]
     if argument == "THEME":
-        return sorted(deck.palettes)
+        return sorted(console.palettes)
     if argument == "VIEW":
-        return [*fleet_views.Views(deck.views_file).all(), "save", "delete"]
+        return [*fleet_views.Views(console.views_file).all(), "save", "delete"]
     if argument == "COLUMN":
         return fleet_views.names()
     if argument == "SORT":
@@ -40,43 +51,43 @@ def choices(deck: "RankdeckApp", argument: str) -> list[str]:
     return []
 
 
-def _node(deck: "RankdeckApp", name: str) -> None:
-    if name not in {node.name for node in deck.session.cluster.nodes}:
+def _node(console: "Console", name: str) -> None:
+    if name not in {node.name for node in console.session.cluster.nodes}:
         raise commands.CommandError(f"no node `{printable(name)}` in this cluster")
-    deck.open_node(name)
+    console.open_node(name)
 
 
-def _job(deck: "RankdeckApp", text: str) -> None:
-    deck.open_job(deck.session.jobs.find(text).id)
+def _job(console: "Console", text: str) -> None:
+    console.open_job(console.session.jobs.find(text).id)
 
 
-def _cancel(deck: "RankdeckApp", text: str) -> None:
-    screen = job_actions.job_screen(deck)
+def _cancel(console: "Console", text: str) -> None:
+    screen = job_screen(console)
     if not text and screen:
         text = screen.job_id
-    job_actions.ask_cancel(deck, deck.session.jobs.find(text).id)
+    job_actions.ask_cancel(console, console.session.jobs.find(text).id)
 
 
-def _rank(deck: "RankdeckApp", text: str) -> None:
-    screen = job_actions.job_screen(deck)
+def _rank(console: "Console", text: str) -> None:
+    screen = job_screen(console)
     if screen is None or not text.isdigit():
         raise commands.CommandError("open a job first, then :rank NUMBER")
     screen.zoom(int(text))
 
 
-def _launch(deck: "RankdeckApp", text: str) -> None:
-    screen = job_actions.launch_screen(deck)
+def _launch(console: "Console", text: str) -> None:
+    screen = launch_screen(console)
     if text:
-        deck.call_after_refresh(screen.select, Path(text).expanduser())
+        console.call_after_refresh(screen.select, Path(text).expanduser())
 
 
-def _fleet(deck: "RankdeckApp") -> "FleetScreen":
-    deck.goto("fleet")
-    return cast("FleetScreen", deck.home("fleet"))
+def _fleet(console: "Console") -> "FleetScreen":
+    console.goto("fleet")
+    return cast("FleetScreen", console.home("fleet"))
 
 
-def _view(deck: "RankdeckApp", text: str) -> None:
-    screen, views = _fleet(deck), fleet_views.Views(deck.views_file)
+def _view(console: "Console", text: str) -> None:
+    screen, views = _fleet(console), fleet_views.Views(console.views_file)
     word, _, name = text.partition(" ")
     if word == "save":
         views.save(name.strip() or screen.view_name, screen.view)
@@ -91,14 +102,14 @@ def _view(deck: "RankdeckApp", text: str) -> None:
         screen.look(views.find(text) if text else FleetView(), text)
 
 
-def _columns(deck: "RankdeckApp", text: str) -> None:
-    screen = _fleet(deck)
+def _columns(console: "Console", text: str) -> None:
+    screen = _fleet(console)
     titles = tuple(fleet_views.column(word).title for word in text.split())
     screen.look(replace(screen.view, columns=titles))
 
 
-def _sort(deck: "RankdeckApp", text: str) -> None:
-    screen = _fleet(deck)
+def _sort(console: "Console", text: str) -> None:
+    screen = _fleet(console)
     named = [fleet_views.SORTED.get(word.upper(), word) for word in text.split()]
     titles = tuple(
         word if word in fleet_views.SORTS else fleet_views.column(word).title for word in named
@@ -106,27 +117,27 @@ def _sort(deck: "RankdeckApp", text: str) -> None:
     screen.look(replace(screen.view, sort=titles or ("STATE",)))
 
 
-def _theme(deck: "RankdeckApp", name: str) -> None:
-    if name not in deck.palettes:
-        there = ", ".join(sorted(deck.palettes))
+def _theme(console: "Console", name: str) -> None:
+    if name not in console.palettes:
+        there = ", ".join(sorted(console.palettes))
         raise commands.CommandError(f"no theme `{printable(name)}`; there are {there}")
-    deck.choose_theme(name)
+    console.choose_theme(name)
 
 
-def _ascii(deck: "RankdeckApp", text: str) -> None:
+def _ascii(console: "Console", text: str) -> None:
     del text
-    deck.set_alphabet(ascii_only=not deck.ascii)
-    deck.paint_anew()
+    console.set_alphabet(ascii_only=not console.ascii)
+    console.paint_anew()
 
 
-VERBS: dict[str, Callable[["RankdeckApp", str], None]] = {
-    "fleet": lambda deck, _: deck.goto("fleet"),
+VERBS: dict[str, Callable[["Console", str], None]] = {
+    "fleet": lambda console, _: console.goto("fleet"),
     "node": _node,
-    "jobs": lambda deck, _: deck.goto("jobs"),
+    "jobs": lambda console, _: console.goto("jobs"),
     "job": _job,
     "launch": _launch,
-    "messages": lambda deck, _: deck.goto("messages"),
-    "events": lambda deck, _: deck.goto("events"),
+    "messages": lambda console, _: console.goto("messages"),
+    "events": lambda console, _: console.goto("events"),
     "cancel": _cancel,
     "rank": _rank,
     "view": _view,
@@ -134,6 +145,48 @@ VERBS: dict[str, Callable[["RankdeckApp", str], None]] = {
     "sort": _sort,
     "theme": _theme,
     "ascii": _ascii,
-    "help": lambda deck, _: deck.action_help(),
-    "q": lambda deck, _: deck.leave(),
+    "help": lambda console, _: console.action_help(),
+    "q": lambda console, _: console.leave(),
 }
+
+
+def shown(console: "Console") -> str:
+    """The id of the job on the screen, or under the cursor; "" where there is none."""
+    if job := job_screen(console):
+        return job.job_id
+    screen = _top(console)
+    jobs = screen is not None and screen.screen_name == "jobs"
+    return cast("JobsScreen", screen).table.cursor if jobs else ""
+
+
+def _top(console: "Console") -> base.BaseScreen | None:
+    return cast("base.BaseScreen | None", console.top_screen)
+
+
+def job_screen(console: "Console") -> "JobScreen | None":
+    """The job on top of everything else, if there is one."""
+    screen = _top(console)
+    job = screen is not None and screen.screen_name == "job"
+    return cast("JobScreen", screen) if job else None
+
+
+def launch_screen(console: "Console") -> "LaunchScreen":
+    """The form to start jobs from, brought up."""
+    console.goto("launch")
+    return cast("LaunchScreen", console.home("launch"))
+
+
+def inspect(console: "Console") -> None:
+    """Where its ranks are now; on that screen, look anew."""
+    screen = _top(console)
+    if screen is not None and screen.screen_name == "inspect":
+        cast("InspectScreen", screen).look()
+    elif job_id := shown(console):
+        console.push_screen(base.make("inspect", job_id))
+
+
+def clone(console: "Console") -> None:
+    """Its form and plan, to change and start once more."""
+    if job_id := shown(console):
+        job = console.session.jobs.job(job_id)
+        console.call_after_refresh(launch_screen(console).clone, job)

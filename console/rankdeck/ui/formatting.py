@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.ending import signal_name
-from rankdeck.model.health import Level
+from rankdeck.model.health import Level, Sentence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui.query import Subject
@@ -169,14 +169,14 @@ def why(node: NodeState) -> str:
 
     worst, *others = reasons
     more = f" (+{len(others)})" if others else ""
-    text = printable(worst.text).split(" · ")[0]
+    text = printable(worst.sentence.seen)
     return f"{text}{more}"
 
 
 def told(device: str, text: str) -> str:
     """What happened, with its device in front where the text does not name it."""
     device, text = printable(device), printable(text, 600)
-    return text if device in text.split(" · ")[0] else f"{device}: {text}"
+    return text if device in Sentence.of(text).seen else f"{device}: {text}"
 
 
 def seen(node: NodeState) -> str:

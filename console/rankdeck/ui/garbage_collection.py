@@ -1,4 +1,4 @@
-"""Keeps Python's collector of garbage from stopping the console while somebody types.
+"""Postpones full garbage collections while the user types.
 
 A full collection looks at every object there is: a tenth of a second with 1,000 nodes. It comes when no
 key came for a while, and what is there then is set aside: the collections in between look only at what is new.

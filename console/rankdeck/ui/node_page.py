@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rankdeck.model.health import Level, Reason
+from rankdeck.model.health import Level, Reason, Sentence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
@@ -27,21 +27,21 @@ def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
     mark = glyphs.level(reason.level)
     known = reason.acknowledged_until is not None
-    pieces = [piece.strip() for piece in printable(reason.text, 600).split(" · ")]
+    said = Sentence.of(printable(reason.text, 600))
     age = node.held_s(reason)
     since = f"  {formatting.age(age)}" if age is not None else ""
-    seen = cut(pieces[0], width - 12 - len(since), glyphs.more)
+    seen = cut(said.seen, width - 12 - len(since), glyphs.more)
     role = "dim" if known else mark.role
     lines: list[Runs] = [
         [(f" {mark.glyph} {reason.level.word:<8}", role), (seen, "dim" if known else "text"), (since, "dim")]
     ]  # fmt: skip
-    for label, piece in zip(("means", "do"), pieces[1:], strict=False):
+    for label, piece in (("means", said.means), ("do", said.action)):
         lines += [
             [
                 (f"           {label if not at else '':<6}", "dim"),
                 (line, "text" if label == "do" and not known else "dim"),
             ]
-            for at, line in enumerate(_wrapped(piece, width - 18))
+            for at, line in enumerate(_wrapped(piece, width - 18) if piece else ())
         ]
     if reason.acknowledged_until is not None:
         left = formatting.age(reason.acknowledged_until - time.time())
@@ -135,7 +135,7 @@ def _note(node: NodeState, device: str, kind: str) -> str:
     if node.value(f"{kind}.lost", device):
         return "lost"
     if reason := reason_for(node, device, kind):
-        return printable(reason.text).split(" · ")[0]
+        return printable(reason.sentence.seen)
     keys = (k for k in node.failed if k.startswith(f"{kind}."))
     why = next((node.failed[k] for k in keys if k.endswith(f"/{device}")), "")
     return printable(why)

@@ -1,4 +1,4 @@
-"""What the screens need from an open cluster, and what they show until `rankdeck.session` is loaded."""
+"""What the screens need from an open cluster, and the stand-in until `rankdeck.session` is loaded."""
 
 from __future__ import annotations
 
@@ -34,23 +34,30 @@ if TYPE_CHECKING:
 
 
 class OutputPort(Protocol):
-    """What one rank wrote, read and searched on its node; every failure is a NodeError."""
+    """The output of one rank, read and searched on its node; every failure is raised as NodeError."""
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        """Whole lines from about that offset on."""
+        """Whole lines that begin near `place`, at most about `size` bytes of them."""
         ...
 
     def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """The next line with `text`, or the one before: how far that is, until all is counted."""
+        """Search from `place` for the next line with `text`, or with `back` for the last one before it.
+
+        Yields the state of the search again and again until all matches are counted. Capitals in
+        `text` make the search exact.
+        """
         ...
 
     async def open(self) -> None:
-        """Make ready on the node, so that the first answer comes at once."""
+        """Start the agent that answers, so that the first answer comes at once."""
         ...
 
 
 class SessionPort(Protocol):
-    """One cluster: its state to read, and the few things a person can ask for."""
+    """One open cluster: its state to read, and what a screen may ask for.
+
+    All methods are called on the event loop; those that are not `async` return at once.
+    """
 
     @property
     def cluster(self) -> Cluster: ...
@@ -64,12 +71,12 @@ class SessionPort(Protocol):
     def messages(self) -> Messages: ...
     @property
     def pending_host_key(self) -> HostKeyError | None:
-        """A host key that only the operator can judge."""
+        """A host key that the operator must accept or refuse; None if there is none."""
         ...
 
     @property
     def history_trouble(self) -> str:
-        """Why nothing is written down now; "" where it is."""
+        """Why the history cannot be written now, one sentence; "" if it can."""
         ...
 
     def answer_host_key(self, accept: bool) -> None: ...
@@ -84,22 +91,25 @@ class SessionPort(Protocol):
 
     def render(self, plan: Plan) -> str: ...
     async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
-        """Give the id of the job; `tell` hears of its image's copy. Raises LaunchError."""
+        """Start the job and return its id; raises LaunchError.
+
+        `tell` is called with the progress while its image is copied.
+        """
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
     async def inspect(self, job_id: str) -> Inspection:
-        """Where every rank is now."""
+        """Ask all nodes of the job where every rank is now."""
         ...
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
-        """Show a job again; gives the id of the replay."""
+        """Play a job again, `speed` times as fast as it was; returns the id of the replay."""
         ...
 
     async def preflight(
         self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
     ) -> tuple[Finding, ...]:
-        """What would go wrong; each finding is told as it comes."""
+        """What would go wrong with this job; `tell` is called with each finding as it is made."""
         ...
 
     def acknowledge(self, ack: Ack) -> None:
@@ -111,11 +121,11 @@ class SessionPort(Protocol):
         ...
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
-        """From now on fetch the full text of these ranks, and so many bytes of what came before."""
+        """From now on fetch the full output of these ranks, and `backlog` bytes of earlier output."""
         ...
 
     def output(self, job_id: str, rank: int) -> OutputPort:
-        """What a rank wrote, by offset."""
+        """The output of one rank, by byte offset."""
         ...
 
 
@@ -123,7 +133,7 @@ OpenSession = Callable[[], AbstractAsyncContextManager[SessionPort]]
 
 
 class Opening:
-    """A session in which nothing can be done yet."""
+    """Stands in for the session while it is being opened; every request raises LaunchError."""
 
     pending_host_key: HostKeyError | None = None
 
@@ -134,7 +144,7 @@ class Opening:
         self._jobs: Jobs | None = None
         self._switches: Switches | None = None
 
-    # Read from disk only where a screen asks before the session is there.
+    # These modules are imported only if a screen asks before the session is there.
 
     @property
     def jobs(self) -> Jobs:
@@ -213,7 +223,7 @@ class Opening:
 
 @asynccontextmanager
 async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
-    """Open the cluster; what that needs is read only now, behind the first picture."""
+    """Open the cluster; `rankdeck.session` is imported only now, after the first picture."""
     real = await asyncio.to_thread(import_module, "rankdeck.session")
     async with real.open_session(cluster) as session:
         yield session

@@ -1,4 +1,4 @@
-"""The fleet or one node at one time: now, or as it was."""
+"""The fleet or one node at one time, now or in the past, as the fleet and node screens draw it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
-from rankdeck.state.node_history import SUMMARY, FleetPicture
+from rankdeck.state.fleet_history import SUMMARY, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
 from rankdeck.ui.glyphs import Glyphs
@@ -45,7 +45,7 @@ class Now:
 
 
 class Then:
-    """The nodes as they were in a picture, and what the journal had told by then."""
+    """The nodes as they were in a picture, and what the event log had by then."""
 
     def __init__(
         self, places: Mapping[str, int], frame: FleetPicture, told: Iterable[Occurrence]
@@ -67,7 +67,7 @@ class Then:
         if not wrong:
             return ""
         more = f" (+{len(wrong) - 1})" if len(wrong) > 1 else ""
-        return printable(wrong[0].text, 600).split(" · ")[0] + more
+        return printable(wrong[0].seen, 600) + more
 
     def subject(self, name: str) -> Subject:
         word = self.level(name).word
@@ -132,7 +132,7 @@ SAY = {column.metric: column.say for column in NUMBERS}
 
 
 def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
-    """The instant so many pictures further; None where that is now."""
+    """The time `frames` pictures later; None if that is now."""
     span = fleet.past.span()
     if span is None:
         return None
@@ -151,7 +151,7 @@ def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
 
 
 def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The lines of the node's page at an instant of the past."""
+    """The lines of the node's page at a time in the past."""
     frame = fleet.past.frame(moment)
     lines: list[Runs] = [banner(moment, fleet.wall(), glyphs), []]
     if frame is None:
@@ -202,7 +202,7 @@ def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Gl
         if one.node != node.name or one.at > moment or len(lines) > EVENTS:
             continue
         mark = glyphs.level(one.level)
-        text = cut(printable(one.text, 600).split(" · ")[0], width - 26, glyphs.more)
+        text = cut(printable(one.seen, 600), width - 26, glyphs.more)
         lines.append(
             [
                 (f"   {formatting.clock(one.at)}  ", "dim"),

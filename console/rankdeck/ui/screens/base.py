@@ -14,7 +14,7 @@ from rankdeck.ui.widgets.bars import KeyBar, TopBar
 from rankdeck.ui.widgets.input import Prompt
 
 if TYPE_CHECKING:
-    from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.console_protocol import Console
 
 
 PAINT = 0.25
@@ -38,8 +38,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.prompt = Prompt(self._complete)
 
     @property
-    def deck(self) -> "RankdeckApp":
-        return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
+    def console(self) -> "Console":
+        return cast("Console", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     @property
     def is_current(self) -> bool:
@@ -47,7 +47,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
         Textual means the screen under an opaque one as well, and paints all anew whenever that changes.
         """
-        return self.deck.deck_screen is self
+        return self.console.top_screen is self
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the two bars."""
@@ -94,7 +94,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     # ---- the prompt
 
     def _complete(self, text: str) -> list[str]:
-        found = commands.complete(text, self.deck.choices)
+        found = commands.complete(text, self.console.choices)
         if len(found) > 1:
             self.say("   ".join(found[:12]), "dim")
         return found
@@ -115,7 +115,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         if message.mode != ":":
             self.answered(message.text)
         elif message.text:
-            self.deck.run_command(message.text)
+            self.console.run_command(message.text)
 
     def typed(self, text: str) -> None:
         """A filter or a search is being typed."""
@@ -127,13 +127,13 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def action_pause(self) -> None:
         """Hold the picture, or come back to now."""
-        now = self.deck.session.fleet.wall()
-        self.deck.moment = now if self.deck.moment is None else None
+        now = self.console.session.fleet.wall()
+        self.console.moment = now if self.console.moment is None else None
         self.refresh_now()
 
     def action_step(self, frames: int) -> None:
         """So many pictures further; back where it is negative."""
-        self.deck.moment = step(self.deck.session.fleet, self.deck.moment, frames)
+        self.console.moment = step(self.console.session.fleet, self.console.moment, frames)
         self.refresh_now()
 
     # ---- everywhere
@@ -149,15 +149,15 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def action_leave(self) -> None:
         if not self._return():
-            self.deck.leave()
+            self.console.leave()
 
     def _return(self) -> bool:
         """To the screen before, and from the main screens to the fleet; False where there is none."""
-        if not self.deck.at_home:
-            self.deck.pop_screen()
+        if not self.console.at_home:
+            self.console.pop_screen()
             return True
         home = self.screen_name == "fleet"
-        self.deck.goto("fleet")
+        self.console.goto("fleet")
         return not home
 
 

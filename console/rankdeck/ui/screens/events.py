@@ -1,4 +1,4 @@
-"""What happened on all nodes, newest first: reasons that came and went, and what nodes told."""
+"""The events screen: what happened on all nodes, newest first."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -16,11 +16,11 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 NOTHING_YET = "nothing has happened on the nodes since this console was opened"
 NO_MATCH = "no event matches the filter; esc shows all"
 SHOWN = 2000
-"""Lines of the journal that the table has."""
+"""Lines of the event log in the table."""
 
 
 class EventsScreen(BaseScreen):
-    """The journal of the fleet as a table."""
+    """The event log of the fleet as a table."""
 
     screen_name: ClassVar[str] = "events"
 
@@ -51,16 +51,16 @@ class EventsScreen(BaseScreen):
     def _level(self, row: str) -> Runs:
         level = self._rows[row].level
         if level is Level.OK and self._rows[row].kind == "event":
-            return [(f"{self.deck.glyphs.dot} info", "dim")]
-        mark = self.deck.glyphs.level(level)
+            return [(f"{self.console.glyphs.dot} info", "dim")]
+        mark = self.console.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _what(self, row: str) -> Runs:
         one = self._rows[row]
-        return [(formatting.told(one.device, one.text).split(" · ")[0], "text")]
+        return [(formatting.told(one.device, one.seen), "text")]
 
     def tick(self) -> None:
-        journal = self.deck.session.fleet.journal
+        journal = self.console.session.fleet.journal
         seen = (journal, journal.total, self._filter)
         if seen == self._seen:
             return
@@ -83,8 +83,8 @@ class EventsScreen(BaseScreen):
     def _open(self, row: str) -> None:
         """The node as it was at that time."""
         if one := self._rows.get(row):
-            self.deck.moment = snapshots.step(self.deck.session.fleet, one.at, 0)
-            self.deck.open_node(one.node, one.at)
+            self.console.moment = snapshots.step(self.console.session.fleet, one.at, 0)
+            self.console.open_node(one.node, one.at)
 
     def action_acknowledge(self) -> None:
         modals.ask(self)

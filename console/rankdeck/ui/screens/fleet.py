@@ -135,11 +135,11 @@ class FleetScreen(BaseScreen):
     def _cell(self, column: fleet_views.NodeColumn, row: str, width: int) -> Runs:
         if isinstance(self._instant, Then):
             return fleet_views.paint_past(column, self._instant.number(column, row))
-        return fleet_views.paint(column, self._states[row], width, self.deck.glyphs)
+        return fleet_views.paint(column, self._states[row], width, self.console.glyphs)
 
     def _state(self, row: str) -> Runs:
         level = self._instant.level(row)
-        mark = self.deck.glyphs.level(level)
+        mark = self.console.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _seen(self, row: str) -> str:
@@ -161,8 +161,8 @@ class FleetScreen(BaseScreen):
         self.table.refresh()
 
     def tick(self) -> None:
-        fleet = self.deck.session.fleet
-        changed = self.deck.take_fresh()
+        fleet = self.console.session.fleet
+        changed = self.console.take_fresh()
         known = len(self._states)
         if self._fleet is not fleet:
             self._fleet = fleet
@@ -170,7 +170,7 @@ class FleetScreen(BaseScreen):
             self._places = {name: place for place, name in enumerate(self._states)}
             self._map_seen = ()
             self._simulated = ()
-            self._instant = Now(self._states, self.deck.levels)
+            self._instant = Now(self._states, self.console.levels)
             self._arrange()
         if len(self._states) != known:
             self.on_resize()
@@ -185,7 +185,7 @@ class FleetScreen(BaseScreen):
 
     def _look_back(self) -> bool:
         """Take up the picture of the moment that is shown; gives whether it is another one."""
-        fleet, moment = self.deck.session.fleet, self.deck.moment
+        fleet, moment = self.console.session.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
         shown = self._instant.frame if isinstance(self._instant, Then) else None
         if frame is shown:
@@ -193,7 +193,7 @@ class FleetScreen(BaseScreen):
         self._instant = (
             Then(self._places, frame, fleet.journal.newest)
             if frame
-            else Now(self._states, self.deck.levels)
+            else Now(self._states, self.console.levels)
         )
         self._map_seen = ()
         self.table.refresh()
@@ -231,14 +231,14 @@ class FleetScreen(BaseScreen):
     def _show_map(self) -> None:
         metric = self.view.map
         column = fleet_views.BY_TITLE.get(metric)
-        judged = self.deck.judged if column is None else self._ticks // SORT_EVERY
-        seen = (judged, metric, self.deck.glyphs is UNICODE)
+        judged = self.console.judged if column is None else self._ticks // SORT_EVERY
+        seen = (judged, metric, self.console.glyphs is UNICODE)
         chosen = self._places.get(self.table.cursor, -1)
         if seen == self._map_seen:
             self.map.choose(chosen)
             return
         self._map_seen = seen
-        levels = {level: self.deck.glyphs.level(level) for level in Level}
+        levels = {level: self.console.glyphs.level(level) for level in Level}
         marks = [levels[self._instant.level(name)] for name in self._states]
         if column is not None:
             heats = (fleet_views.heat(self._instant.number(column, name)) for name in self._states)
@@ -246,14 +246,14 @@ class FleetScreen(BaseScreen):
         self.map.show(marks, chosen)
 
     def _show_info(self) -> None:
-        if self.deck.moment is not None:
-            fleet = self.deck.session.fleet
-            self.info.show(snapshots.banner(self.deck.moment, fleet.wall(), self.deck.glyphs))
+        if self.console.moment is not None:
+            fleet = self.console.session.fleet
+            self.info.show(snapshots.banner(self.console.moment, fleet.wall(), self.console.glyphs))
             return
         view = self.view
         runs: list[Run] = []
-        if trouble := self.deck.session.fleet.trouble:
-            bad = self.deck.glyphs.level(Level.BAD).glyph
+        if trouble := self.console.session.fleet.trouble:
+            bad = self.console.glyphs.level(Level.BAD).glyph
             runs.append(
                 (
                     f" {bad} {printable(trouble)}; numbers stand still; trying again  ",
@@ -279,7 +279,7 @@ class FleetScreen(BaseScreen):
     # ---- actions
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
-        self.deck.open_node(message.row)
+        self.console.open_node(message.row)
 
     def on_vtable_moved(self) -> None:
         self._show_map()
@@ -291,7 +291,7 @@ class FleetScreen(BaseScreen):
 
     def action_open(self) -> None:
         if self.table.cursor:
-            self.deck.open_node(self.table.cursor)
+            self.console.open_node(self.table.cursor)
 
     def look(self, view: FleetView, name: str | None = None) -> None:
         """Show this view; `name` says under which name it is kept now."""
@@ -314,7 +314,7 @@ class FleetScreen(BaseScreen):
         self.look(replace(self.view, map=_next(fleet_views.MAPS, self.view.map)))
 
     def action_copy(self) -> None:
-        self.deck.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")
+        self.console.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")
 
     def action_filter(self) -> None:
         self.prompt.ask("/", self.view.filter, "words or gpu.temp>80 & state!=ok")

@@ -41,7 +41,7 @@ class HelpScreen(BaseScreen):
         return self.page
 
     def tick(self) -> None:
-        self.page.show(help_lines(self._about, self.deck.glyphs, self.size.width))
+        self.page.show(help_lines(self._about, self.console.glyphs, self.size.width))
 
 
 def help_lines(about: str, glyphs: Glyphs, width: int = 200) -> list[Runs]:

@@ -16,7 +16,7 @@ from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.text import TextPage
 
 MOST_ODD, MOST_LOOKS = 6, 2
-"""Ranks of a group that get a line of their own: of one that is elsewhere, of any other."""
+"""Ranks of a group that get a line of their own: of an odd group, of any other."""
 ANSWER = 9
 """Columns before the answer."""
 STATES = {
@@ -65,7 +65,7 @@ class InspectScreen(BaseScreen):
 
     async def _look(self) -> None:
         try:
-            found = await self.deck.session.inspect(self.job_id)
+            found = await self.console.session.inspect(self.job_id)
         except RankdeckError as error:
             self.say(printable(str(error)), "bad")
             return

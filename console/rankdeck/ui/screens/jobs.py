@@ -1,4 +1,4 @@
-"""All jobs, running and ended."""
+"""The jobs screen: all jobs, running and ended."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -127,7 +127,7 @@ class JobsScreen(BaseScreen):
 
     def _state(self, row: str) -> Runs:
         state = self._jobs[row].state
-        mark = self.deck.glyphs.state(state)
+        mark = self.console.glyphs.state(state)
         return [(f"{mark.glyph} {state}", mark.role)]
 
     def _outcome(self, row: str) -> Runs:
@@ -146,7 +146,7 @@ class JobsScreen(BaseScreen):
         return [*runs, (rank_counts(job), "dim")]
 
     def tick(self) -> None:
-        jobs = self.deck.session.jobs
+        jobs = self.console.session.jobs
         jobs.take_changes()
         known = self._jobs
         self._jobs = {job.id: job for job in jobs.all()}
@@ -173,15 +173,15 @@ class JobsScreen(BaseScreen):
     # ---- actions
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
-        self.deck.open_job(message.row)
+        self.console.open_job(message.row)
 
     def action_open(self) -> None:
         if self.table.cursor:
-            self.deck.open_job(self.table.cursor)
+            self.console.open_job(self.table.cursor)
 
     def action_cancel(self) -> None:
         if self.table.cursor:
-            job_actions.ask_cancel(self.deck, self.table.cursor)
+            job_actions.ask_cancel(self.console, self.table.cursor)
 
     def action_sort(self) -> None:
         self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]

@@ -1,4 +1,4 @@
-"""Start a job: choose a file, change what one likes, read exactly what will be done, press enter."""
+"""The launch screen: choose a job file, change values, read exactly what will be done, start it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -97,7 +97,7 @@ class LaunchScreen(BaseScreen):
         self.form.focus()
 
     def tick(self) -> None:
-        paths = list(self.deck.session.job_files())
+        paths = list(self.console.session.job_files())
         if self._extra is not None and self._extra not in paths:
             paths.append(self._extra)
         self._paths = {str(path): path for path in paths if self._filter in str(path)}
@@ -118,7 +118,7 @@ class LaunchScreen(BaseScreen):
         restart = self._read is None or self._read[0] != stamp[0]
         self._read = stamp
         try:
-            self._base = self.deck.session.read_job(path)
+            self._base = self.console.session.read_job(path)
         except RankdeckError as error:
             if isinstance(error, UntrustedError):
                 self._ask_to_trust(error)
@@ -138,7 +138,7 @@ class LaunchScreen(BaseScreen):
                 allow(error.problems)
                 self._read = None
 
-        self.deck.push_screen(TrustQuestion(error), answered)
+        self.console.push_screen(TrustQuestion(error), answered)
 
     def _nothing(self) -> list[Runs]:
         """Why there is no plan, and where files would be."""
@@ -159,7 +159,7 @@ class LaunchScreen(BaseScreen):
         self._spec = None
         if self._base is None:
             return []
-        session = self.deck.session
+        session = self.console.session
         try:
             spec = filled(self._base, self.form.values)
             plan = session.plan(spec)
@@ -188,12 +188,12 @@ class LaunchScreen(BaseScreen):
 
     def _node_lines(self, plan: Plan) -> list[Runs]:
         """How the nodes of the plan are: one line each for those that are not well."""
-        fleet = self.deck.session.fleet
+        fleet = self.console.session.fleet
         known = [fleet.node(n.node) for n in plan.nodes if fleet.knows(n.node)]
         ill = [node for node in known if node.health.level is not Level.OK]
         lines: list[Runs] = []
         for node in ill[:_MOST_WARNED]:
-            mark = self.deck.glyphs.level(node.health.level)
+            mark = self.console.glyphs.level(node.health.level)
             why = node.health.reasons[0].text if node.health.reasons else "not heard yet"
             lines.append(
                 [
@@ -210,7 +210,7 @@ class LaunchScreen(BaseScreen):
 
     def _difference(self, plan: Plan, text: str) -> list[Runs]:
         """The plan against that of the last run of the same name."""
-        session = self.deck.session
+        session = self.console.session
         before = next((job for job in session.jobs.all() if job.name == plan.name), None)
         if before is None:
             return [[("no earlier run of this name to compare with", "dim")]]
@@ -245,13 +245,13 @@ class LaunchScreen(BaseScreen):
     def action_launch(self) -> None:
         if self._spec is None:
             self.say(
-                "nothing to start: mend what is said on the right first"
+                "nothing to start: fix the errors on the right first"
                 if self._read or self._cloned
                 else "choose a job file",
                 "warn",
             )
             return
-        job_actions.launch(self.deck, self._spec)
+        job_actions.launch(self.console, self._spec)
 
     def action_diff(self) -> None:
         self._compares = not self._compares
@@ -271,7 +271,7 @@ class LaunchScreen(BaseScreen):
             self._show_plan()
 
         try:
-            await self.deck.session.preflight(spec, tell)
+            await self.console.session.preflight(spec, tell)
         except RankdeckError as error:
             self.say(printable(str(error)), "bad")
             return
@@ -287,7 +287,7 @@ class LaunchScreen(BaseScreen):
         ill = [one for one in self._findings if one.level is not Level.OK]
         lines: list[Runs] = []
         for one in sorted(ill, key=lambda one: -one.level):
-            mark = self.deck.glyphs.level(one.level)
+            mark = self.console.glyphs.level(one.level)
             where = f"{printable(one.node)}: " if one.node else ""
             head = (f"{mark.glyph} {printable(one.check)}  ", mark.role)
             lines.append([head, (f"{where}{printable(one.text)}", "text")])
@@ -295,7 +295,7 @@ class LaunchScreen(BaseScreen):
                 lines.append([("    try ", "dim"), (printable(one.fix), "accent")])
         well = dict.fromkeys(o.check for o in self._findings if o.level is Level.OK)
         if well:
-            mark = self.deck.glyphs.level(Level.OK)
+            mark = self.console.glyphs.level(Level.OK)
             lines.append(
                 [
                     (f"{mark.glyph} well  ", mark.role),

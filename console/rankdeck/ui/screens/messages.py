@@ -1,4 +1,4 @@
-"""What Rankdeck itself has to say, newest last."""
+"""The messages screen: log records of Rankdeck itself, newest last."""
 
 import textwrap
 from collections.abc import Iterable
@@ -44,19 +44,19 @@ class MessagesScreen(BaseScreen):
         return self.page
 
     def tick(self) -> None:
-        messages = self.deck.session.messages
+        messages = self.console.session.messages
         seen = (
             messages,
             messages.total,
             self._filter,
-            self.deck.glyphs,
+            self.console.glyphs,
             self.size.width,
         )
         if seen == self._seen:
             return
         self._seen = seen
         at_end = self.page.top >= self.page.last_top
-        signs = PLAIN if self.deck.ascii else SIGNS
+        signs = PLAIN if self.console.ascii else SIGNS
         lines: list[Runs] = []
         for record in messages.records:
             text = printable(f"{record.source}  {record.text}")
@@ -67,7 +67,7 @@ class MessagesScreen(BaseScreen):
                 (f" {formatting.clock(record.at)}  ", "dim"),
                 (sign, role),
                 (
-                    f"  {fit(printable(record.source), 14, self.deck.glyphs.more)}  ",
+                    f"  {fit(printable(record.source), 14, self.console.glyphs.more)}  ",
                     "accent",
                 ),
             ]

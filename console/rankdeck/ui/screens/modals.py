@@ -1,4 +1,4 @@
-"""Questions that need an answer before anything happens, and what came of it."""
+"""Dialogs: questions before something is done, and reports of what was done."""
 
 import getpass
 import time
@@ -22,7 +22,7 @@ from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.text import TextPage
 
 if TYPE_CHECKING:
-    from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.console_protocol import Console
 
 
 MOST_LINES = 16
@@ -42,8 +42,8 @@ class Question(ModalScreen[bool], inherit_bindings=False):
         self.page = TextPage()
 
     @property
-    def deck(self) -> "RankdeckApp":
-        return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
+    def console(self) -> "Console":
+        return cast("Console", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     def compose(self) -> ComposeResult:
         with Vertical(id="question") as box:
@@ -161,7 +161,7 @@ class HostKeyQuestion(Question):
             lines.append(
                 [
                     (
-                        "This is not the key that is known: somebody may be in between.",
+                        "Not the known key: possible man-in-the-middle attack.",
                         "bad",
                     )
                 ]
@@ -196,7 +196,7 @@ def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]
     except ValueError as error:
         screen.say(str(error), "warn")
         return
-    session = screen.deck.session
+    session = screen.console.session
     for node, check, device in reasons:
         found = [
             r.level

@@ -1,4 +1,4 @@
-"""One node: why it is in its state, every device, what happened, what it is made of."""
+"""The node screen: why it is in its state, every device, events, inventory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -45,38 +45,38 @@ class NodeScreen(BaseScreen):
 
     def tick(self) -> None:
         node = next(
-            (n for n in self.deck.session.fleet.nodes() if n.name == self.node_name),
+            (n for n in self.console.session.fleet.nodes() if n.name == self.node_name),
             None,
         )
         if node is None:
             self.page.show([[(f" no node {printable(self.node_name)} in this cluster", "warn")]])
-        elif self.deck.moment is not None:
+        elif self.console.moment is not None:
             width = self.size.width - 2
             self.page.show(
                 snapshots.page(
-                    self.deck.session.fleet,
+                    self.console.session.fleet,
                     node,
-                    self.deck.moment,
+                    self.console.moment,
                     width,
-                    self.deck.glyphs,
+                    self.console.glyphs,
                 )
             )
         else:
-            glyphs = self.deck.glyphs
-            ports = self.deck.session.switches.of_node(node.name)
+            glyphs = self.console.glyphs
+            ports = self.console.session.switches.of_node(node.name)
             lines = page(node, self.size.width - 2, glyphs, ports)
             led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
 
     def _moment(self, at: float) -> list[Runs]:
         """What happened here around the time of a log line, live or long ago."""
-        journal, name = self.deck.session.fleet.journal, self.node_name
+        journal, name = self.console.session.fleet.journal, self.node_name
         near = sorted(
             journal.between((name,), at - NEAR, at + NEAR),
             key=lambda one: abs(one.at - at),
         )[:EVENTS]
         head: list[Run] = [
-            (f" {self.deck.glyphs.cursor} ", "key"),
+            (f" {self.console.glyphs.cursor} ", "key"),
             (f"the log line was read at {formatting.clock(at, millis=True)}", "title"),
         ]
         if not near:
@@ -102,7 +102,7 @@ class NodeScreen(BaseScreen):
         """Reasons that nobody has acknowledged."""
         return [
             (self.node_name, reason.check, reason.device)
-            for reason in self.deck.session.fleet.node(self.node_name).health.reasons
+            for reason in self.console.session.fleet.node(self.node_name).health.reasons
             if reason.acknowledged_until is None
         ]
 

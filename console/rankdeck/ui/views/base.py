@@ -20,7 +20,7 @@ from rankdeck.ui.widgets.canvas import Run
 from rankdeck.ui.widgets.foldlist import FoldList
 
 if TYPE_CHECKING:
-    from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.console_protocol import Console
 
 
 class RankChoice:
@@ -124,7 +124,7 @@ EDGES: dict[Standing, str] = {
 class Scene:
     """What a view needs from the screen it is on."""
 
-    deck: "RankdeckApp"
+    console: "Console"
     job_id: str
     choice: RankChoice = field(default_factory=RankChoice)
     stamps: str = "off"
@@ -133,11 +133,11 @@ class Scene:
 
     @property
     def jobs(self) -> Jobs:
-        return self.deck.session.jobs
+        return self.console.session.jobs
 
     @property
     def glyphs(self) -> Glyphs:
-        return self.deck.glyphs
+        return self.console.glyphs
 
     def log(self, rank: int) -> RankLog:
         """Output of a rank; raises UnknownJobError."""
@@ -161,7 +161,7 @@ class Scene:
         if wanted != self._watched:
             self._watched = wanted
             backlog = min(BACKLOG, ALL_BACKLOG // max(len(wanted), 1))
-            self.deck.session.watch(self.job_id, wanted, backlog)
+            self.console.session.watch(self.job_id, wanted, backlog)
 
     def forget_watch(self) -> None:
         """Ask again, whatever is asked for next."""
@@ -217,7 +217,7 @@ class Scene:
 
     def now(self, job: Job) -> float:
         """The moment that is shown: now, or that of a replay."""
-        return self.deck.session.fleet.wall() if job.clock is None else job.clock
+        return self.console.session.fleet.wall() if job.clock is None else job.clock
 
 
 def _doing(one: RankState) -> list[Run]:

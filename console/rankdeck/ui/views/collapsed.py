@@ -1,4 +1,4 @@
-"""Answers about many ranks: equal lines folded, and who leaves the majority where."""
+"""The collapsed view: equal lines of many ranks folded, and ranks that differ."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Answers about where ranks part: all against the majority, or two beside each other."""
+"""The diff view: where ranks differ from the majority, or two ranks side by side."""
 
 import time
 

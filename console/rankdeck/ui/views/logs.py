@@ -1,4 +1,4 @@
-"""Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
+"""The log views: one rank's or the launcher's log, and many ranks merged by time."""
 
 import math
 import time
@@ -154,7 +154,7 @@ class OneView:
         self.view.put(last=back and not far)
 
     def _output(self, rank: int) -> OutputPort:
-        return self._scene.deck.session.output(self._scene.job_id, rank)
+        return self._scene.console.session.output(self._scene.job_id, rank)
 
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
         self.deep = await fetch(self._output(place.rank), place, size)
@@ -307,7 +307,7 @@ class LauncherLog:
         self._found: frozenset[Occurrence] = frozenset()
 
     def __call__(self) -> frozenset[Occurrence]:
-        journal = self._scene.deck.session.fleet.journal
+        journal = self._scene.console.session.fleet.journal
         seen = (journal.total, self._until())
         if self._nodes and seen != self._seen:
             self._seen = seen

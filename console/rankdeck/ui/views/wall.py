@@ -1,4 +1,4 @@
-"""The wall: pages of tiles with the newest lines of each rank."""
+"""The wall view: pages of tiles with the newest lines of each rank."""
 
 from textual.widget import Widget
 

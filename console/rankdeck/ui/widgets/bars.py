@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from rich.cells import cell_len
 from textual import events
@@ -10,6 +11,9 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+
+if TYPE_CHECKING:
+    from rankdeck.ui.console_protocol import Console
 
 TABS = (
     ("fleet", "1 Fleet"),
@@ -53,11 +57,15 @@ class TopBar(Canvas):
         self._tab = TAB_OF.get(screen_name, screen_name)
         self._shown: tuple[object, ...] = ()
 
+    @property
+    def console(self) -> "Console":
+        return cast("Console", self.app)  # pyright: ignore[reportUnknownMemberType]
+
     def tick(self) -> None:
         """Look at the cluster; repaint if a number changed."""
-        broken = self.deck.session.fleet.trouble
-        kept = self.deck.session.history_trouble
-        seen = (self.deck.summary, self.deck.opened, self.deck.trouble, broken, kept)
+        broken = self.console.session.fleet.trouble
+        kept = self.console.session.history_trouble
+        seen = (self.console.summary, self.console.opened, self.console.trouble, broken, kept)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -65,7 +73,7 @@ class TopBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         """Everything at both ends, in the first shape that fits."""
         del y
-        name = printable(self.deck.session.cluster.name)
+        name = printable(self.console.session.cluster.name)
         parts = (self._parts(shape, width) for shape in SHAPES)
         fits = (one for one in parts if one.room >= min(cell_len(name), LEAST_NAME))
         chosen = next(fits, None) or self._parts(SHAPES[-1], width)
@@ -89,22 +97,22 @@ class TopBar(Canvas):
 
     def _counts(self, shape: Shape) -> list[Run]:
         own, titles, said, summed = shape
-        if self.deck.trouble:
+        if self.console.trouble:
             bad = self.glyphs.level(Level.BAD).glyph
             room = 50 if own else 24 if titles else 12
-            return [(f"{bad} {cut(self.deck.trouble, room)} ", "bad@bar")]
-        if not self.deck.opened:
+            return [(f"{bad} {cut(self.console.trouble, room)} ", "bad@bar")]
+        if not self.console.opened:
             return [("opening… ", "dim@bar")]
-        everything = formatting.many(sum(self.deck.summary.values()), "node")
+        everything = formatting.many(sum(self.console.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
-        if self.deck.session.fleet.trouble:
+        if self.console.session.fleet.trouble:
             bad = self.glyphs.level(Level.BAD).glyph
             runs.insert(0, (f"{bad} no broker  ", "bad@bar"))
-        if self.deck.session.history_trouble:
+        if self.console.session.history_trouble:
             bad = self.glyphs.level(Level.BAD).glyph
             runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
         for level in sorted(Level, reverse=True):
-            if number := self.deck.summary.get(level, 0):
+            if number := self.console.summary.get(level, 0):
                 mark = self.glyphs.level(level)
                 text = f"{mark.glyph} {number} {level.word}  " if said else f"{mark.glyph}{number} "
                 runs.append((text, f"{mark.role}@bar"))
@@ -116,7 +124,7 @@ class TopBar(Canvas):
             for key, title in TABS:
                 tab = text in (f" {title} ", f" {title[0]} ")
                 if tab and at <= event.x < at + len(text):
-                    self.deck.goto(key)
+                    self.console.goto(key)
             at += len(text)
 
 

@@ -12,7 +12,7 @@ from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.themes import Palette
 
 if TYPE_CHECKING:
-    from rankdeck.ui.app import RankdeckApp
+    from rankdeck.ui.console_protocol import Theme
 
 
 Run = tuple[str, str]
@@ -33,16 +33,17 @@ class Canvas(Widget, inherit_bindings=False):
     surface = "background"
 
     @property
-    def deck(self) -> "RankdeckApp":
-        return cast("RankdeckApp", self.app)  # pyright: ignore[reportUnknownMemberType]
+    def theme(self) -> "Theme":
+        """How to draw."""
+        return cast("Theme", self.app)  # pyright: ignore[reportUnknownMemberType]
 
     @property
     def palette(self) -> Palette:
-        return self.deck.palette
+        return self.theme.palette
 
     @property
     def glyphs(self) -> Glyphs:
-        return self.deck.glyphs
+        return self.theme.glyphs
 
     def line(self, y: int, width: int) -> Runs:
         """What line `y` shows."""
@@ -56,7 +57,7 @@ class Canvas(Widget, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         runs = self.line(y, width)
-        if self.deck.ascii:
+        if self.theme.ascii:
             runs = [(in_ascii(text), role) for text, role in runs]
         return strip(runs, width, self.palette, self.surface_of(y))
 

@@ -1,0 +1,222 @@
+"""What happened on all nodes since the console was opened, and pictures of them over the last hours."""
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import TYPE_CHECKING
+
+from rankdeck.model.health import Level, Occurrence, Reason
+from rankdeck.state.node import NodeState
+from rankdeck_agent.wire import Event
+
+if TYPE_CHECKING:
+    pass
+
+MOST = 5000
+
+
+BURST = 500
+"""Most events that wait for the disk; older ones stay in memory only."""
+
+
+LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
+
+
+UNTOLD = frozenset({"node.coverage"})
+
+
+Key = tuple[str, str, str]
+
+
+class EventLog:
+    """Written by Fleet; front ends read `newest`, the session takes what is to be kept."""
+
+    def __init__(self) -> None:
+        self.newest: deque[Occurrence] = deque(maxlen=MOST)
+        self.total = 0
+        """Changes exactly when there is something new."""
+        self._waiting: deque[Occurrence] = deque(maxlen=BURST)
+        self._open: dict[Key, Level] = {}
+        self._told: dict[tuple[str, str, str, int], None] = {}
+
+    def restore(self, occurrences: Iterable[Occurrence]) -> None:
+        """What an earlier console saw: it is not told twice."""
+        for one in occurrences:
+            self.newest.append(one)
+            self.total += 1
+            key = (one.node, one.check, one.device)
+            if one.kind == "event":
+                self._told[*key, round(one.at)] = None
+            elif one.kind == "began":
+                self._open[key] = one.level
+            else:
+                self._open.pop(key, None)
+
+    def event(self, node: str, event: Event, at: float) -> None:
+        """Add an event of a node; events that it sends again are left out."""
+        key = (node, event.check, event.device, round(at))
+        if key in self._told:
+            return
+        self._told[key] = None
+        while len(self._told) > MOST:
+            del self._told[next(iter(self._told))]
+        level = LEVELS.get(event.level, Level.WARN)
+        self._add(Occurrence(at, node, "event", level, event.check, event.device, event.text))
+
+    def judged(
+        self, node: str, before: Sequence[Reason], after: Sequence[Reason], at: float
+    ) -> None:
+        """Add the reasons that began, ended or changed their level."""
+        gone = {(r.check, r.device): r for r in before}
+        for reason in after:
+            gone.pop((reason.check, reason.device), None)
+            key = (node, reason.check, reason.device)
+            if reason.check in UNTOLD or self._open.get(key) == reason.level:
+                continue
+            self._open[key] = reason.level
+            self._add(_line(at, node, "began", reason.level, reason))
+        for reason in gone.values():
+            if self._open.pop((node, reason.check, reason.device), None) is not None:
+                self._add(_line(at, node, "ended", Level.OK, reason))
+
+    def between(self, nodes: Collection[str], since: float, until: float) -> tuple[Occurrence, ...]:
+        """What these nodes told in that time, and which warnings began there."""
+        return tuple(
+            one
+            for one in self.newest
+            if since <= one.at <= until
+            and one.node in nodes
+            and (one.kind == "event" or (one.kind == "began" and one.level > Level.OK))
+        )
+
+    def take(self) -> tuple[Occurrence, ...]:
+        """What is to be written down since the last call."""
+        taken = tuple(self._waiting)
+        self._waiting.clear()
+        return taken
+
+    def _add(self, one: Occurrence) -> None:
+        self.newest.append(one)
+        self._waiting.append(one)
+        self.total += 1
+
+
+def _line(at: float, node: str, kind: str, level: Level, reason: Reason) -> Occurrence:
+    return Occurrence(at, node, kind, level, reason.check, reason.device, reason.text)
+
+
+SPAN = 3 * 3600.0
+"""Seconds of the past that are kept."""
+
+
+SHORTEST = 10.0
+
+
+LIMIT = 24 << 20
+"""Bytes of all pictures together."""
+
+
+LEAST_FRAMES = 60
+
+
+def _both(node: NodeState, first: str, second: str) -> float | None:
+    known = [n for n in (node.total(first), node.total(second)) if n is not None]
+    return sum(known) if known else None
+
+
+def _share(node: NodeState) -> float | None:
+    used, there = node.total("gpu.mem_used"), node.total("gpu.mem_total")
+    return used / there * 100 if used is not None and there else None
+
+
+def _hottest(node: NodeState) -> float | None:
+    gpu = node.worst("gpu.temp")
+    return node.worst("cpu.temp") if gpu is None else gpu
+
+
+SUMMARY: Mapping[str, Callable[[NodeState], float | None]] = {
+    "cpu.used": lambda node: node.worst("cpu.used"),
+    "mem.used": lambda node: node.worst("mem.used"),
+    "gpu.used": lambda node: node.mean("gpu.used"),
+    "gpu.mem_used": _share,
+    "gpu.temp": _hottest,
+    "rdma.rx": lambda node: node.total("rdma.rx"),
+    "rdma.tx": lambda node: node.total("rdma.tx"),
+    "net.rx": lambda node: _both(node, "net.rx", "net.tx"),
+    "cpu.load1": lambda node: node.worst("cpu.load1"),
+}
+"""One number for a node and metric: what lists show, and what is remembered."""
+
+
+_PLACES = {metric: place for place, metric in enumerate(SUMMARY)}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPicture:
+    """All nodes at one time of the console's wall clock."""
+
+    at: float
+    levels: bytes
+    numbers: "array[float]"
+
+    def level(self, place: int) -> Level:
+        """The level of the node at this place of the cluster file."""
+        return Level(self.levels[place])
+
+    def number(self, place: int, metric: str) -> float | None:
+        found = self.numbers[place * len(SUMMARY) + _PLACES[metric]]
+        return None if isnan(found) else found
+
+
+class Picture:
+    """A picture that is being taken, node after node in the order of the cluster file."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+        self._levels = bytearray()
+        self._numbers = array("f")
+
+    def add(self, node: NodeState) -> None:
+        self._levels.append(node.health.level)
+        for number in SUMMARY.values():
+            value = number(node)
+            self._numbers.append(nan if value is None else value)
+
+    def frame(self) -> FleetPicture:
+        return FleetPicture(self._at, bytes(self._levels), self._numbers)
+
+
+class Past:
+    """Pictures of the fleet, oldest first; written by Fleet."""
+
+    def __init__(self, nodes: int) -> None:
+        size = max(nodes, 1) * (4 * len(SUMMARY) + 1)
+        frames = max(min(int(SPAN / SHORTEST), LIMIT // size), LEAST_FRAMES)
+        self.period = SPAN / frames
+        self._frames: deque[FleetPicture] = deque(maxlen=frames)
+
+    def due(self, at: float) -> bool:
+        """Whether it is time for another picture."""
+        return not self._frames or not 0 <= at - self._frames[-1].at < self.period
+
+    def keep(self, picture: "Picture") -> None:
+        """Remember a picture that has all nodes."""
+        self._frames.append(picture.frame())
+
+    def span(self) -> tuple[float, float] | None:
+        """Times of the first and last picture, epoch seconds; None if there is none."""
+        return (self._frames[0].at, self._frames[-1].at) if self._frames else None
+
+    def frame(self, at: float) -> FleetPicture | None:
+        """The newest picture that is not younger than `at`; the oldest where all are."""
+        if not self._frames:
+            return None
+        place = bisect_right(self._frames, at, key=lambda frame: frame.at)
+        return self._frames[max(place - 1, 0)]
+
+    def series(self, place: int, metric: str, until: float) -> list[float | None]:
+        """The numbers of one node in the pictures up to a time, oldest first."""
+        return [f.number(place, metric) for f in self._frames if f.at <= until]

@@ -1,0 +1,122 @@
+"""What screens and widgets may use of the app: `rankdeck.ui.app.RankdeckApp` is the real one."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from textual.screen import Screen
+
+from rankdeck.model.health import Level
+from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.session_protocol import SessionPort
+from rankdeck.ui.themes import Palette
+
+
+class Theme(Protocol):
+    """How things are drawn: all that a widget needs to know of the app."""
+
+    palette: Palette
+    glyphs: Glyphs
+    ascii: bool
+    """Draw with ASCII only."""
+
+
+class Console(Theme, Protocol):
+    """The app as the screens know it."""
+
+    session: SessionPort
+    opened: bool
+    """Whether the session is the real one, not the picture shown until it is there."""
+    trouble: str
+    palettes: dict[str, Palette]
+    summary: Counter[Level]
+    """How many nodes are at each level."""
+    levels: dict[str, Level]
+    """Node -> level."""
+    judged: int
+    """Changes whenever a level has changed."""
+    moment: float | None
+    """Epoch seconds that Fleet and Node show; None: now."""
+    views_file: Path
+    first_job: str
+    first_replay: float
+
+    @property
+    def top_screen(self) -> Screen[None] | None:
+        """The screen on top that is no question."""
+        ...
+
+    @property
+    def at_home(self) -> bool:
+        """Whether a main screen is shown, with nothing on top of it."""
+        ...
+
+    def say(self, text: str, role: str = "text") -> None:
+        """Show a sentence in the last line, in the colour of `role`."""
+        ...
+
+    def copy(self, text: str, what: str) -> None:
+        """Copy `text` to the clipboard and say that `what` was copied."""
+        ...
+
+    def goto(self, name: str) -> None:
+        """Show the main screen of that name, with nothing on top of it."""
+        ...
+
+    def home(self, name: str) -> Screen[None]:
+        """The main screen of that name; made when first wanted."""
+        ...
+
+    def open_node(self, name: str, at: float | None = None) -> None:
+        """Show a node; `at` (epoch seconds) marks what happened there around that time."""
+        ...
+
+    def open_job(self, job_id: str) -> None: ...
+
+    def run_command(self, text: str) -> None:
+        """Do what was typed after `:`."""
+        ...
+
+    def choices(self, argument: str) -> list[str]:
+        """What an argument of a command may be."""
+        ...
+
+    def choose_theme(self, name: str) -> None: ...
+
+    def set_alphabet(self, *, ascii_only: bool) -> None: ...
+
+    def paint_anew(self) -> None: ...
+
+    def use_mouse(self, *, on: bool) -> None:
+        """Take the mouse, or leave it to the terminal so that one can select text."""
+        ...
+
+    def take_fresh(self) -> frozenset[str]:
+        """Nodes that changed since the last call."""
+        ...
+
+    def action_help(self) -> None: ...
+
+    def leave(self) -> None:
+        """End the console."""
+        ...
+
+    # ---- of textual.app.App
+
+    def push_screen(
+        self, screen: Screen[Any], callback: Callable[[Any], None] | None = None
+    ) -> object: ...
+
+    def pop_screen(self) -> object: ...
+
+    def run_worker(
+        self,
+        work: Awaitable[None],
+        name: str = "",
+        group: str = "default",
+        *,
+        exclusive: bool = False,
+    ) -> object: ...
+
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any) -> bool: ...  # noqa: ANN401 - as Textual's

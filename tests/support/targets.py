@@ -1,0 +1,690 @@
+"""Every reader of what others write, as a function of bytes: for the corpus and for fuzzing.
+
+A target takes any bytes. What comes out is nothing or one of its `own` errors; all else is a bug.
+"""
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from hypothesis import strategies as st
+
+from rankdeck.backends.inspect import _concluded, _rows
+from rankdeck.backends.node_stream import FrameError, NodeStream
+from rankdeck.backends.plans import plan_job
+from rankdeck.backends.ssh import _left
+from rankdeck.config import trust
+from rankdeck.config.files import look_at
+from rankdeck.errors import AgentError, ConfigError, LaunchError
+from rankdeck.images.locate import lying_rows
+from rankdeck.model.border import DEEPEST, last_table, table
+from rankdeck.model.cluster import Cluster, Node, Switch
+from rankdeck.model.job import JobSpec, Plan
+from rankdeck.model.nodeset import expand, expand_ranks
+from rankdeck.model.pattern import BadPatternError, compiled
+from rankdeck.model.rankset import choose
+from rankdeck.model.text import clean, printable, strip_controls
+from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.trial_run import MARK, _told_by_ranks
+from rankdeck.prometheus.exporter import Families
+from rankdeck.prometheus.names import of_counter
+from rankdeck.prometheus.server import HttpServer, _read
+from rankdeck.remote.shell import Result
+from rankdeck.rules.find_jobs import found_jobs
+from rankdeck.rules.progress import ProgressReader
+from rankdeck.state.fleet import Fleet, Switches
+from rankdeck.state.history import History
+from rankdeck.state.jobs import Jobs
+from rankdeck.telemetry import gnmi
+from rankdeck.telemetry.broker import packets
+from rankdeck.telemetry.link import Intake
+from rankdeck.ui.query import QueryError, Subject, parse
+from rankdeck.ui.sgr import painted
+from rankdeck_agent import config as agent_config
+from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.nvidia import Nvidia
+from rankdeck_agent.collectors.nvidia_reader import Board, Reader
+from rankdeck_agent.job.journal import plain, shown
+from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
+from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
+from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
+from tests.support import hostile
+
+CORPUS = Path(__file__).resolve().parents[1] / "corpus"
+Take = Callable[[bytes], object]
+PLAN = Plan(
+    job="j", name="t", cluster="c", backend="ssh",
+    nodes=(NodePlan("j", "n1", (0, 1)), NodePlan("j", "n2", (2, 3))), grace=1.0,
+)  # fmt: skip
+CLUSTER = Cluster(name="c", nodes=(Node(name="n1", slots=2), Node(name="n2", slots=2)))
+STEERING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader, and bytes that it may meet."""
+
+    name: str
+    begin: Callable[[], Take]
+    """Makes a fresh reader: what it is given, a thousand inputs one after the other, may add up."""
+    own: tuple[type[Exception], ...]
+    """The errors that it may raise."""
+    made: st.SearchStrategy[bytes]
+    """What its sender could write."""
+    words: tuple[bytes, ...]
+    """Words that mean something to it."""
+
+    def seeds(self) -> dict[str, bytes]:
+        """The corpus by file name: small files that we wrote, and every input that once broke it."""
+        return {path.name: path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())}
+
+
+TARGETS: dict[str, Target] = {}
+ANY = st.binary(max_size=300)
+TEXTS = st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))
+
+
+def target(name: str, *own: type[Exception], made=TEXTS, words: bytes = b""):
+    """Add the decorated function, which makes the reader, to the table."""
+
+    def add(begin: Callable[[], Take]) -> Callable[[], Take]:
+        TARGETS[name] = Target(name, begin, own, made, tuple(words.split(b" ")))
+        return begin
+
+    return add
+
+
+def text_of(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def lines_of(strategy):
+    """JSON values, one a line."""
+    return st.lists(strategy.map(hostile.line), min_size=1, max_size=4).map(b"".join)
+
+
+JSON = rb'{ } [ ] , : " null true NaN -1 1e999 1e308 18446744073709551616 "\ud800" {"a":[]} \u0000 '
+
+# ---- what nodes, brokers and switches send
+
+
+@target(
+    "mqtt",
+    packets.MalformedError,
+    made=ANY,
+    words=b"\x00\x04MQTT \x04 \x00\x00 \xff\xff\xff\x7f \x30 \x82 rankdeck/1/c/n/sample # +",
+)
+def mqtt() -> Take:
+    readers = {
+        packets.Kind.CONNECT: packets.read_connect,
+        packets.Kind.PUBLISH: packets.read_publish,
+        packets.Kind.SUBSCRIBE: lambda f, b: packets.read_filters(f, b, with_qos=True),
+        packets.Kind.UNSUBSCRIBE: lambda f, b: packets.read_filters(f, b, with_qos=False),
+        packets.Kind.PUBACK: lambda _, b: packets.packet_id(b),
+    }
+
+    def take(raw: bytes) -> None:
+        whole = list(packets.Framer(1 << 10).feed(raw))
+        framer, half = packets.Framer(1 << 10), len(raw) // 2
+        assert [*framer.feed(raw[:half]), *framer.feed(raw[half:])] == whole
+        for _ in packets.Framer(16, lambda message, size: None).feed(raw):
+            pass
+        for first, body in whole:
+            if reader := readers.get(first >> 4):
+                reader(first, body)
+
+    return take
+
+
+@target(
+    "frames",
+    FrameError,
+    made=lines_of(hostile.frames),
+    words=JSON + b"kind seq at rank r s o n data tail exited host n1 code now from watch",
+)
+def frames() -> Take:
+    def take(raw: bytes) -> None:
+        jobs, stream = Jobs(), NodeStream(PLAN.nodes[0], -1)
+        jobs.add(PLAN, 1000.0)
+        for event in stream.feed(raw):
+            jobs.apply(event)
+        assert {rank.node for rank in jobs.job("j").ranks[2:]} == {"n2"}
+
+    return take
+
+
+def message_of(kind: str, body: object) -> bytes:
+    return f"{kind} ".encode() + hostile.line(body)
+
+
+MESSAGES = st.one_of(
+    st.builds(message_of, st.just("sample"), hostile.samples),
+    st.builds(message_of, st.just("hello"), hostile.hellos),
+    st.builds(message_of, st.just("event"), hostile.events),
+)
+TELEMETRY = JSON + b"sample hello event values absent failed gpu.temp up at period inventory level"
+
+
+@target("telemetry", made=MESSAGES, words=TELEMETRY)
+def telemetry() -> Take:
+    now = 1000.0
+    fleet = Fleet(
+        Cluster(name="c", nodes=(Node(name="n"),), expect={"gpu_model": "H100", "gpu_count": 8}),
+        clock=lambda: now,
+        wall=lambda: 1.7e9 + now,
+    )
+    intake = Intake("c", fleet)
+
+    def take(raw: bytes) -> None:
+        nonlocal now
+        kind, _, body = raw.partition(b" ")
+        intake.take(f"rankdeck/1/c/n/{text_of(kind)}", body)
+        now += 1.3
+        fleet.take_changes()
+        for reason in fleet.node("n").health.reasons:
+            assert not STEERING.search(reason.text + reason.device), reason
+
+    return take
+
+
+@target("wire", WireError, made=MESSAGES, words=TELEMETRY)
+def wire() -> Take:
+    def take(raw: bytes) -> None:
+        kind, _, body = raw.partition(b" ")
+        decode(text_of(kind), body)
+
+    return take
+
+
+def depth(value: object) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(depth, inner), default=0)
+
+
+@target("border", made=lines_of(hostile.anything), words=JSON)
+def border() -> Take:
+    def take(raw: bytes) -> None:
+        found = table(raw)
+        assert found is None or depth(found) <= DEEPEST
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+
+    return take
+
+
+@target(
+    "answers",
+    AgentError,
+    made=lines_of(hostile.answers),
+    words=JSON + b"left ranks rows pid command ok error size rank state stacks",
+)
+def answers() -> Take:
+    jobs = Jobs()
+    jobs.add(PLAN, 1000.0)
+
+    def take(raw: bytes) -> None:
+        found = last_table(raw)
+        lying_rows(found.get("rows"))
+        if isinstance(found.get("ranks"), list):
+            _concluded(jobs.job("j"), {"n1": found}, {})
+        _left("n1", Result(0, raw, b""))
+
+    return take
+
+
+@target(
+    "facts",
+    made=lines_of(hostile.facts),
+    words=JSON + b"base programs gpus interfaces images ports own mtu listen rank",
+)
+def facts() -> Take:
+    def take(raw: bytes) -> None:
+        assert node_facts(table(raw) or {}, 1.0, 2.0).listen >= 0
+        _told_by_ranks(MARK + text_of(raw))
+
+    return take
+
+
+ROWS_OF_LIST = hostile.table_with(
+    job=st.just("t-1122-101010-abcd"),
+    node=st.just("n1"),
+    closed=st.just(False),
+    alive=st.just(True),
+    created=hostile.numbers,
+    plan=hostile.table_with(
+        "processes", "grace", "elsewhere", ranks=st.lists(st.integers(-1, 9), max_size=4)
+    ),
+)
+
+
+@target(
+    "found",
+    made=lines_of(ROWS_OF_LIST),
+    words=JSON + b"job node closed alive plan created ranks processes argv grace rank",
+)
+def found() -> Take:
+    def take(raw: bytes) -> None:
+        for plan, at in found_jobs("c", {"n1": _rows(raw)}, 1e9).values():
+            Jobs().add(plan, at)
+
+    return take
+
+
+@target(
+    "kernel",
+    words=b"NVRM: Xid (PCI:0000:3b:00.0): 79, 0000:3b:00.0 fallen off the bus 6,1,2,-; kernel: "
+    b"EDAC MC0: UE CE process Killed oom-kill:constraint= I/O error, dev sda nvme0n1 nfs: server "
+    b"not responding mlx5_core link down AER: severity=Corrected blocked for more than CPU#3 \x1b[",
+)
+def kernel() -> Take:
+    lines = KernelLines()
+
+    def take(raw: bytes) -> None:
+        _, event = lines.take(text_of(raw))
+        if event is not None:
+            assert event.level in ("ok", "info", "warn", "bad")
+            assert len(event.text) <= TEXT_LIMIT
+            assert not STEERING.search(event.text + event.device)
+
+    return take
+
+
+@target(
+    "daemons",
+    words=b"prted orted PATH= LD_LIBRARY_PATH=/a:$LD_LIBRARY_PATH ; export $( ` && | > \" ' \\ \n "
+    b"--prtemca plm_ssh_agent hydra_pmi_proxy ${PATH:-} /usr/bin/ *",
+)
+def daemons() -> Take:
+    outside = re.compile(r"[`\\\n]|\$\(|&&|\|\|")
+
+    def take(raw: bytes) -> None:
+        command = text_of(raw)
+        if daemon_of(command) is not None:
+            bare = re.sub(r'"[^"$`\\]*"', "", in_place(command))
+            assert not outside.search(bare), command
+
+    return take
+
+
+@target(
+    "screen",
+    words=b"\x1b[ \x1b]0; \x07 \x1bP \x1b\\ \xc2\x9b m 38;5;1 48;2;1;2;3 \xe2\x80\xae \t \r \n ;;;; "
+    b"\xe2\x81\xa6 \x1b[999999999999m 31",
+)
+def screen() -> Take:
+    makers = (
+        clean,
+        printable,
+        strip_controls,
+        plain,
+        lambda text: shown(text, 200),
+        lambda text: "".join(piece for piece, _ in painted(text, "text")),
+    )
+
+    def take(raw: bytes) -> None:
+        text = text_of(raw)
+        for make in makers:
+            assert not STEERING.search(make(text)), make
+
+    return take
+
+
+@target(
+    "progress",
+    words=b"loss: 0.5 step 12/100 10%|## | 3/30 iteration 5/ 1e999 1,2,3 tokens/s MFLOPS -.5e-3 it/s",
+)
+def progress() -> Take:
+    reader, at = ProgressReader({}, None), 0.0
+
+    def take(raw: bytes) -> None:
+        nonlocal at
+        at += 1
+        reader.take(text_of(raw), 0, at)
+        assert reader.now is None or len(reader.now.values) <= 12
+
+    return take
+
+
+@target(
+    "gnmi",
+    made=ANY,
+    words=b"interface name state oper-status counters in-octets UP eth0 \x1a \x0a \x12 { } [ "
+    b"18446744073709551616 NaN",
+)
+def gnmi_answers() -> Take:
+    switch = Switch(name="s", ports={"eth0": "n1:mlx5_0/1"})
+    cluster = Cluster(name="c", nodes=(Node(name="n1"),), switches=(switch,))
+    switches, stream = Switches(cluster), gnmi.SwitchStream(switch)
+
+    def take(raw: bytes) -> None:
+        # The protocol's own library reads it first and refuses what is no message.
+        with suppress(DecodeError):
+            answer = stream._gnmi.SubscribeResponse.FromString(raw)
+            for port, leaf, value in stream._read(answer):
+                gnmi.take(switches, "s", port, leaf, value)
+
+    return take
+
+
+class Driver:
+    """NVML as pynvml offers it, with whatever answers the bytes hold: errors, huge numbers, odd text."""
+
+    class NVMLError(Exception):
+        """An error of NVML: its number is `value`."""
+
+        def __init__(self, value: int) -> None:
+            super().__init__(f"error {value}")
+            self.value = value
+
+    def __init__(self, raw: bytes) -> None:
+        self._rest = iter(raw)
+
+    def byref(self, thing: object) -> object:
+        return thing
+
+    def __getattr__(self, name: str):
+        return self._number if name.startswith("c_") else lambda *_: self._answer(name)
+
+    def _answer(self, name: str) -> object:
+        if (number := next(self._rest, 0)) >= 224:
+            raise self.NVMLError(number - 224)
+        if name.endswith(("Name", "UUID", "Version", "Serial")):
+            return bytes(next(self._rest, 65) for _ in range(number % 24))
+        if name.endswith("Rows"):
+            return [self._number() for _ in range(4)]
+        if name.endswith(("Processes", "Processes_v2", "Pages", "Values", "MigMode")):
+            return [self._number() for _ in range(2 + number % 3)]
+        return number if name.endswith(("Count", "State")) else self._number()
+
+    def _number(self) -> "Answer":
+        size = next(self._rest, 0) % 9
+        return Answer.from_bytes(bytes(next(self._rest, 0) for _ in range(size)), "big")
+
+
+class Answer(int):
+    """A number, or a structure of numbers, as NVML's are."""
+
+    def __getattr__(self, name: str) -> object:
+        if name == "busId":
+            return str(int(self)).encode()
+        if name in ("nvmlReturn", "valueType"):
+            return int(self) % 9
+        return self
+
+
+@target("nvml", Driver.NVMLError, made=ANY)
+def nvml() -> Take:
+    with tempfile.TemporaryFile() as page:
+        board = Board(os.dup(page.fileno()))
+
+    def take(raw: bytes) -> None:
+        reader = Reader(Driver(raw), board, {})
+        for now in (0.0, 60.0):
+            json.dumps(reader.round(now).values)
+
+    return take
+
+
+@target(
+    "nvml-lines",
+    made=lines_of(hostile.table_with("values", "failed", "pending", "inventory")),
+    words=JSON + b"values failed pending inventory gpu.used gpu.0.uuid",
+)
+def lines_of_nvml() -> Take:
+    def take(raw: bytes) -> None:
+        driver = Nvidia()
+        for line in raw.splitlines():
+            driver._take(Reading(), line)
+
+    return take
+
+
+# ---- what people write
+
+
+@cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for files that are read back; gone with this process."""
+    return tempfile.TemporaryDirectory(prefix="targets.")
+
+
+SPOILT = (
+    "1",
+    "[a]",
+    "{a: 1}",
+    "~",
+    "*x",
+    "&x [*x]",
+    "'a'",
+    "|\n  x",
+    "-1",
+    "1e9",
+    "yes",
+    "é",
+    "!!a b",
+)
+
+
+def documents(*lines: str):
+    """YAML made of these lines, some of them spoilt."""
+    known = st.sampled_from(lines)
+    wrong = st.builds(
+        lambda one, new: f"{one.partition(':')[0]}: {new}", known, st.sampled_from(SPOILT)
+    )
+    return st.lists(known | wrong, max_size=12).map(lambda many: "\n".join(many).encode())
+
+
+def read_file(raw: bytes) -> object:
+    path = Path(folder().name) / "f.yaml"
+    path.write_bytes(raw)
+    return look_at(path)[0]
+
+
+YAML = (
+    b"- : {} [] & * ! | > ' \" # ~ %YAML --- ... &a *a <<: ? \t 0x1 1e3 2020-01-01 \xef\xbb\xbf \xff\xfe "
+    b"n[1-9] ${RANKDECK_RUN} ../x /dev/zero "
+)
+
+
+@target(
+    "job",
+    ConfigError,
+    LaunchError,
+    made=documents(
+        *("job: x", "launch: mpi", "launch: torchrun", "launch: plain", "launch: tensorflow"),
+        *("nodes: 2", "ranks_per_node: 2", "command: [a, 'b c', '$(x)']", "on: n[1-2]"),
+        *(
+            "env: {A: b}",
+            "files: {a: text}",
+            "grace: 5",
+            "abort: {enabled: false}",
+            "workdir: /tmp",
+        ),
+        *("container: {image: i, runtime: docker, mounts: ['/a:/b:ro']}", "torch: {port: 29500}"),
+        *("progress: {loss: 'loss ([0-9.]+)'}", "mpi: {flavour: mpich, args: [-v]}"),
+    ),
+    words=YAML + b"job launch command env files from mounts on progress",
+)
+def job() -> Take:
+    def take(raw: bytes) -> None:
+        spec = read_file(raw)
+        if isinstance(spec, JobSpec):
+            plan_job(CLUSTER, spec, "t-1")
+
+    return take
+
+
+@target(
+    "cluster",
+    ConfigError,
+    made=documents(
+        *("cluster: c", "nodes: [n1, 'n[2-4]']", "backend: slurm", "network: 10.0.0.0/8"),
+        "nodes: [{name: 'n[1-4]', address: '10.0.0.[1-4]', slots: 2, gpus: 8, rdma: 8}]",
+        "ssh: {user: u, config: none, python: python3, identity: id}",
+        "broker: {url: 'mqtts://h:8883', username: u, password_env: RANKDECK_P}",
+        *("expect: {gpu_model: A100}", "environment: {A: b}", "simulate: [gpu]"),
+        "switches: [{name: s, ports: {e: 'n1:mlx5_0/1'}}]",
+    ),
+    words=YAML + b"cluster nodes name address @all n[0-999999999] broker url",
+)
+def cluster() -> Take:
+    return lambda raw: read_file(raw)
+
+
+@target(
+    "agent-config",
+    agent_config.ConfigError,
+    words=JSON + b"cluster = c host node port 1883 simulate gpu:hot,rdma tls yes [agent] % \n ;",
+)
+def agent_configuration() -> Take:
+    path = Path(folder().name) / "agent.conf"
+
+    def take(raw: bytes) -> None:
+        path.write_bytes(raw)
+        agent_config.from_file(str(path))
+
+    return take
+
+
+@target(
+    "plan",
+    WireError,
+    made=lines_of(
+        hostile.table_with("job", "node", "ranks", "processes", "files", "env", "tty", "grace")
+    ),
+    words=JSON + b"job node ranks processes argv files path text env",
+)
+def plan() -> Take:
+    def take(raw: bytes) -> None:
+        if (read := table(raw)) is not None:
+            node_plan(read)
+
+    return take
+
+
+@target("trust", words=b"0123456789abcdef \xff \x00 \n \r")
+def trusted() -> Take:
+    store = Path(folder().name) / "trusted"
+
+    def take(raw: bytes) -> None:
+        store.write_bytes(raw)
+        before, trust._store = trust._store, lambda: store
+        try:
+            assert all(trust._known())
+        finally:
+            trust._store = before
+
+    return take
+
+
+@target(
+    "history",
+    made=lines_of(hostile.anything),
+    words=JSON + b"id plan record nodes ranks state done name cluster job processes events at \n",
+)
+def history() -> Take:
+    kept = History(Path(":memory:"))
+    database = kept._store.database
+
+    def take(raw: bytes) -> None:
+        plan_text, _, record = map(text_of, raw.partition(b"\n"))
+        for table_name, *row in (
+            ("job", "j", "c", 1.0, "done", plan_text, record),
+            ("event", "j", "n1", 1, 1.0, "ready", plan_text),
+            ("health", "j", 1.0, record),
+        ):
+            places = ", ".join("?" * len(row))
+            database.execute(f"INSERT OR REPLACE INTO {table_name} VALUES ({places})", row)
+        for one in kept.load("c"):
+            Jobs().add(one.plan, one.created)
+        kept.events("j")
+        kept.health("j")
+        database.execute("DELETE FROM health")
+
+    return take
+
+
+EXPOSITION = re.compile(
+    r'# (?:HELP|TYPE) \w+ .*|# EOF|\w+(?:\{\w+="(?:[^"\\\n]|\\[\\n"])*"\})? \S+|', re.DOTALL
+)
+
+
+@target(
+    "prometheus",
+    words=b'rdma.hw_counters. rdma.counters. port_xmit_wait lifespan " \\ \n { } VL15_dropped',
+)
+def prometheus() -> Take:
+    def take(raw: bytes) -> None:
+        series, families = of_counter(clean(text_of(raw), 64)), Families()
+        if series is None:
+            return
+        labels = {"device": text_of(raw)}
+        families.put((series.name, series.kind, series.help), labels, series.convert(7))
+        for text in (families.text(), families.openmetrics()):
+            assert all(EXPOSITION.fullmatch(row) for row in text.split("\n")), text
+
+    return take
+
+
+@target(
+    "http",
+    asyncio.IncompleteReadError,
+    words=b"GET /metrics HTTP/1.1 \r\n\r\n \r\n Accept: application/openmetrics-text ? POST / \x00",
+)
+def http() -> Take:
+    loop, server = asyncio.new_event_loop(), HttpServer(Families)
+
+    async def ask(raw: bytes) -> None:
+        reader = asyncio.StreamReader(limit=1 << 13)
+        reader.feed_data(raw)
+        reader.feed_eof()
+        server.answer(await _read(reader))
+
+    return lambda raw: loop.run_until_complete(ask(raw))
+
+
+@target(
+    "patterns",
+    BadPatternError,
+    words=rb"( ) (?: (?P<n> * + ? {1,9} {1000} [ ] \d \w \1 (?= | ^ $ . (a+)+$ [[:alpha:]] \pL (?i)",
+)
+def patterns() -> Take:
+    line = "loss 0.5 " + "a" * 500
+
+    return lambda raw: compiled(text_of(raw)).first_group(line)
+
+
+@target(
+    "node-sets",
+    words=b"n [ 1-9 ] , ! & ^ - / @all @* 00-99 999999999 %s node= state=failed 0-7 * .. [1-4]",
+)
+def node_sets() -> Take:
+    jobs = Jobs()
+    jobs.add(PLAN, 1000.0)
+    ranks = jobs.job("j").ranks
+    readers = (expand, expand_ranks, lambda text: choose(text, ranks))
+
+    def take(raw: bytes) -> None:
+        for read in readers:
+            with suppress(ValueError):
+                read(text_of(raw))
+
+    return take
+
+
+@target(
+    "filters", QueryError, words=b"! ( ) & | < > = != state= node= n[1-9] gpu.temp>80 check=gpu"
+)
+def filters() -> Take:
+    subject = Subject("n1 gpu", "ok", lambda _: 1.0, "n1")
+
+    return lambda raw: parse(text_of(raw))(subject)
