@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 from typing import Optional
 
@@ -141,6 +142,11 @@ WIDER = 0o077
 def keep_private() -> None:
     """From now on every file and folder that this process makes is its owner's alone."""
     os.umask(WIDER)
+
+
+def leave_no_core() -> None:
+    """From now on this process and what it starts leave no core: their memory has passwords."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def private_folder(path: Path) -> None:

@@ -14,7 +14,7 @@ from rankdeck_agent import __version__
 from rankdeck_agent.collectors import Collector, collectors
 from rankdeck_agent.collectors.simulated import chosen
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
-from rankdeck_agent.files import Tree, clean, reason
+from rankdeck_agent.files import Tree, clean, leave_no_core, reason
 from rankdeck_agent.machine import machine
 from rankdeck_agent.sampler import LATE_SHARE, Beats
 from rankdeck_agent.wire import Hello
@@ -52,6 +52,7 @@ def _ring(handle: int) -> None:
 
 def telemetry() -> int:
     """Publish as the line on standard input says, until standard input ends."""
+    leave_no_core()
     try:
         config = from_line(_line(0))
     except ConfigError as error:
@@ -61,6 +62,7 @@ def telemetry() -> int:
 
 def headless(path: str) -> int:
     """Publish as the file says, until a signal."""
+    leave_no_core()
     try:
         config = from_file(path)
     except ConfigError as error:

@@ -1,6 +1,19 @@
 """All rows, in the order of the table."""
 
-from benchmarks.matrix import consoles, files, freezes, fuzzing, processes, telemetry, upgrades
+from benchmarks.matrix import (
+    consoles,
+    files,
+    freezes,
+    fuzzing,
+    nodes,
+    processes,
+    space,
+    steered,
+    telemetry,
+    upgrades,
+    users,
+    wires,
+)
 from benchmarks.matrix.model import Row
 
 ROWS: tuple[Row, ...] = (
@@ -9,6 +22,11 @@ ROWS: tuple[Row, ...] = (
     *freezes.ROWS,
     *consoles.ROWS,
     *upgrades.ROWS,
+    *wires.ROWS,
+    *space.ROWS,
+    *nodes.ROWS,
+    *steered.ROWS,
+    *users.ROWS,
     *files.ROWS,
     *fuzzing.ROWS,
 )

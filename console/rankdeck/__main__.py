@@ -1,6 +1,7 @@
 """The command: a verb of the command line, or the console when there is none."""
 
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +12,9 @@ from rankdeck.config.safe_files import keep_private
 
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
+
+MOST_FILES = 1 << 16
+"""Descriptors that are ever asked for; a broker with all of its clients has half of them."""
 
 
 def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int:
@@ -36,11 +40,19 @@ def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> i
     )
 
 
+def take_descriptors() -> None:
+    """Allow as many open files as the system lets us: each node and each client needs some."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit code."""
     given = sys.argv[1:] if argv is None else argv
     if given[:1] != ["agent"]:  # other users may have to read an agent installed here
         keep_private()
+        take_descriptors()
     return run(given, open_console)
 
 

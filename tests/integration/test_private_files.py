@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import resource
 import stat
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -16,6 +18,12 @@ from rankdeck.config.safe_files import private_file, private_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SCRIPT = 'echo out; echo err >&2; echo "$TMPDIR" >"$HOME/of-the-job"; exit 3'
+LIMITS = """
+from resource import RLIMIT_CORE, RLIMIT_NOFILE, getrlimit
+from rankdeck.__main__ import main
+main(["--version"])
+print(getrlimit(RLIMIT_NOFILE), getrlimit(RLIMIT_CORE)[0])
+"""
 OF_THE_JOB = "of-the-job"
 """What a job itself makes follows the umask of a login, not ours."""
 
@@ -124,3 +132,18 @@ def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
     private_file(folder / "history.db")
 
     assert open_to_others(folder) == []
+
+
+def test_the_console_takes_as_many_descriptors_as_it_may_and_leaves_no_core() -> None:
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    core = "unlimited" if most == resource.RLIM_INFINITY else str(most)
+    told = subprocess.run(
+        ["prlimit", "--nofile=256:4096", f"--core={core}", sys.executable, "-c", LIMITS],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+
+    assert told.stdout.splitlines()[-1] == "(4096, 4096) 0"

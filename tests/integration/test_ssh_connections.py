@@ -241,3 +241,20 @@ async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeyp
         task.cancel()
 
     assert any(not ok and "again" in sentence for _, sentence, ok in said)
+
+
+async def test_an_ssh_config_that_changes_while_it_is_used_is_not_followed(tmp_path):
+    config, proof = tmp_path / "ssh_config", tmp_path / "proof"
+    config.write_text("Compression no\n")
+    async with nodes(tmp_path, ["n1"]) as found:
+        agreed = with_access(found.cluster, config=str(config), config_text=config.read_text())
+        async with Connections(agreed) as c:
+            await c.run("n1", ("true",))
+            config.write_text(f"ProxyCommand sh -c 'touch {proof}; nc %h %p'\n")
+            found.sshd["n1"].cut()
+            await until(lambda: not c.connected("n1"))
+
+            again = await c.run("n1", ("echo", "here"))
+
+    assert again.out == b"here\n"
+    assert not proof.exists()

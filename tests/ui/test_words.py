@@ -9,7 +9,7 @@ from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.search import Search
 from rankdeck.model.activity import Activity
 from rankdeck.model.job import Chunk
-from rankdeck.model.text import printable
+from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import command_actions, commands, formatting, query
 from rankdeck.ui.glyphs import ASCII, UNICODE
@@ -67,6 +67,12 @@ def test_no_control_character_survives_cleaning(text: str) -> None:
 )
 def test_escapes_are_taken_out_and_other_controls_shown(raw: str, shown: str) -> None:
     assert printable(raw) == shown
+
+
+@pytest.mark.parametrize("mark", "\u061c\u200e\u200f\u2028\u202e\u2067")
+def test_marks_of_direction_are_taken_out(mark: str) -> None:
+    assert strip_controls(f"a{mark}b", colour=True) == "ab"
+    assert clean(f"a{mark}b") == "a·b"
 
 
 def test_the_start_of_a_command_is_enough() -> None:

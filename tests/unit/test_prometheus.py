@@ -5,14 +5,14 @@ import gzip
 import json
 import math
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import Exporter, Families
-from rankdeck.prometheus.server import HEAD_LIMIT, ListenError, serve
+from rankdeck.prometheus.server import AT_ONCE, HEAD_LIMIT, ListenError, serve
 from rankdeck.state.fleet import COUNTERS, Fleet, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
 
@@ -339,6 +339,17 @@ async def test_other_requests_get_a_plain_refusal(request_line, status) -> None:
 
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert bool(body) != request_line.startswith(b"HEAD")
+
+
+async def test_requests_that_never_end_keep_nobody_out() -> None:
+    async with served() as port, AsyncExitStack() as stack:
+        for _ in range(3 * AT_ONCE):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(b"GET /metrics HTTP/1.1\r\nX")
+        head, _ = await asyncio.wait_for(ask(port, b"GET / HTTP/1.1\r\n\r\n"), 5)
+
+    assert head.startswith("HTTP/1.1 200 ")
 
 
 async def test_an_address_in_use_is_one_sentence() -> None:

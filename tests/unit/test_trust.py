@@ -96,6 +96,7 @@ def test_an_ssh_config_that_changed_is_asked_about_again(folder: Path) -> None:
     file = wrote(folder, cluster(f"ssh: {{config: {folder}/ssh}}"))
     trust.allow(look_at(file)[1])
     assert asked(file) == []
+    assert look_at(file)[0].access.config_text == SSH
 
     (folder / "ssh").write_text(SSH + "Include other\n")
 

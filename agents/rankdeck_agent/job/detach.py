@@ -17,6 +17,7 @@ from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE = 4
 _READY_LIMIT = 30.0
 _LONGEST_PLAN = 64 << 20
 
@@ -127,7 +128,10 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    system = ctypes.CDLL(None, use_errno=True)
+    system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Our memory has the variables of the job. The ranks keep the limit that their login has.
+    system.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _close_quietly(fd: int) -> None:

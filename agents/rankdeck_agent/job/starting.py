@@ -256,8 +256,7 @@ def _write(path: Path, text: str, *, program: bool = False) -> None:
 def _make_links(folder: RunFolder) -> None:
     links = folder.links
     links.mkdir(mode=0o700, exist_ok=True)
-    seen = links.lstat()
-    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
+    if not _is_private(links):
         raise FolderError(f"{links} is not a private folder of this user")
     for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
         fresh = links / f".{name}.{os.getpid()}"
@@ -269,16 +268,27 @@ def _make_links(folder: RunFolder) -> None:
         fresh.replace(links / name)
 
 
+def _is_private(path: Path) -> bool:
+    """Whether it is a folder of this user alone: another one may have been there before us."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
+
+
 def _link_names(folder: RunFolder) -> tuple[str, ...]:
     """Host name and node name: virtual nodes of one machine share the first."""
     return tuple(dict.fromkeys((socket.gethostname(), folder.node)))
 
 
 def unlink_links(folder: RunFolder) -> None:
-    """Remove this node's links, and their folder with the last one."""
+    """Remove this node's links, and their folder with the last one; only where it is ours."""
+    if not _is_private(folder.links):
+        return
     for name in _link_names(folder):
         link = folder.links / name
         if link.is_symlink() and link.resolve() == folder.path.resolve():
             link.unlink()
-    if folder.links.is_dir() and not any(p.is_symlink() for p in folder.links.iterdir()):
+    if not any(p.is_symlink() for p in folder.links.iterdir()):
         shutil.rmtree(folder.links, ignore_errors=True)

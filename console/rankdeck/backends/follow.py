@@ -5,10 +5,11 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
-from rankdeck.errors import NodeError
+from rankdeck.errors import NodeError, UnreachableError
 from rankdeck.model.border import last_table
 from rankdeck.model.job import Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
@@ -63,6 +64,8 @@ class Spawns:
 
 
 LOST_AFTER = 15.0
+SILENT_AFTER = 15
+"""Looks, a second apart, in which nothing came of a node that tells something every two seconds."""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
 MOST_WAITING = 8 << 20
 """Bytes of output that may wait for the caller before the channels are paused."""
@@ -98,6 +101,9 @@ class SshFollower:
         self._given_up: set[str] = set()
         self._lost: set[str] = set()
         self._linked: set[str] = set()
+        """Nodes that have told something since we connected."""
+        self._nonsense: set[str] = set()
+        """Nodes whose last stream was of no use: a few frames do not make the next one better."""
         self._heard_at: dict[str, float] = {}
         """When each node last sent anything, in seconds of the monotonic clock."""
         self._awaited: set[str] = set()
@@ -215,7 +221,7 @@ class SshFollower:
         try:
             channel = await self._connect(stream, broken)
             try:
-                code = await channel.wait()
+                code = await self._ended(stream, channel, broken)
             finally:
                 del self._channels[stream.node]
                 await channel.close()
@@ -227,6 +233,20 @@ class SshFollower:
         if code != 0 and not stream.closed and NOT_THERE in why:
             self._not_there(stream, why)
         return why
+
+    async def _ended(self, stream: NodeStream, channel: Channel, broken: list[str]) -> int:
+        """Its exit code, -1 where what it sends is of no use; raises UnreachableError."""
+        quiet = 0
+        while quiet < SILENT_AFTER:
+            before = stream.frames
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    return await channel.wait()
+            if broken:
+                return -1
+            # Looks are counted, not time: this program may have been stopped meanwhile.
+            quiet = 0 if self._paused or stream.frames != before else quiet + 1
+        raise UnreachableError(stream.node, f"the agent has said nothing for {quiet} s")
 
     def _not_there(self, stream: NodeStream, why: str) -> None:
         """Note that the node does not know the job; believed only if no console is starting it there."""
@@ -254,11 +274,18 @@ class SshFollower:
         self._channels[stream.node] = channel
         self._awaited.discard(stream.node)
         channel.write(stream.watch_line())
-        self._linked.add(stream.node)
-        self._heard_at[stream.node] = time.monotonic()
-        self._lost.discard(stream.node)
-        self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
         return channel
+
+    def _link(self, stream: NodeStream) -> None:
+        """The node has told something: it is there."""
+        node = stream.node
+        if node in self._linked or (node in self._nonsense and not stream.caught_up):
+            return
+        self._linked.add(node)
+        self._nonsense.discard(node)
+        self._lost.discard(node)
+        clock = stream.clock
+        self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
 
     def _feed(self, stream: NodeStream, data: bytes, broken: list[str]) -> None:
         if broken:
@@ -267,10 +294,14 @@ class SshFollower:
             found = stream.feed(data)
         except FrameError as error:
             broken.append(str(error))
-            if channel := self._channels.get(stream.node):
-                channel.end()
+            self._nonsense.add(stream.node)
+            self._linked.discard(stream.node)
+            self._waiting.extend(stream.nonsense(str(error)))
+            self._news.set()
             return
-        stream.heard, self._heard_at[stream.node] = time.time(), time.monotonic()
+        if stream.frames:
+            self._link(stream)
+            stream.heard, self._heard_at[stream.node] = time.time(), time.monotonic()
         self._waiting.extend(found)
         self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
         if self._bytes > MOST_WAITING and not self._paused:

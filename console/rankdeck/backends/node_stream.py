@@ -43,6 +43,10 @@ class FrameParser:
         self._buffer = bytearray()
         self._head: Mapping[str, Any] | None = None
         self._wanted = 0
+        self.count = 0
+        """Frames that came so far."""
+        self.strange = False
+        """After the first frame there was a line that is none."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete now; raises FrameError."""
@@ -57,6 +61,7 @@ class FrameParser:
         del self._buffer[:begin]
         if self._head is None and len(self._buffer) > LONGEST_HEAD:
             raise FrameError("a line without an end")
+        self.count += len(frames)
         return frames
 
     def _take(self, begin: int, frames: list[Frame]) -> int:
@@ -77,7 +82,9 @@ class FrameParser:
     def _begin(self, line: bytes, frames: list[Frame]) -> None:
         head = table(line, LONGEST_HEAD)
         if head is None or not _KIND(head.get("kind")):
-            return  # start-up files of the login may print before the agent does
+            # Start-up files of the login may print before the agent does.
+            self.strange = self.strange or bool(self.count or frames)
+            return
         if head.get("kind") != "data":
             frames.append((head, b""))
             return
@@ -297,6 +304,11 @@ class NodeStream:
         """Seconds by which the node's clock is ahead of the console's."""
         return self._clock.offset
 
+    @property
+    def clock(self) -> Clockwatch:
+        """How the node's clock differs from ours, as far as known."""
+        return self._clock
+
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
         self._clock = Clockwatch(offset, uncertainty)
@@ -311,7 +323,19 @@ class NodeStream:
             item = self._read(frame)
             if item is not None:
                 found.append(item)
+        if self._parser.strange and (told := self._doubt("a line that is no frame")):
+            found.append(told)
         return found
+
+    @property
+    def frames(self) -> int:
+        """How many have come since we connected."""
+        return self._parser.count
+
+    def nonsense(self, why: str) -> list[Followed]:
+        """What to tell where the stream is of no more use."""
+        told = self._doubt(why)
+        return [told] if told else []
 
     def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
         """The events to report if this `now` frame shows that the node's clock was set."""
@@ -377,11 +401,11 @@ class NodeStream:
         if self._positions.get((rank, stream), 0) < 0:
             self._positions[rank, stream] = offset
 
-    def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Chunk | None:
+    def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Followed | None:
         """The part that continues where we are; the rest belongs to a watch that was replaced."""
         key = self._key(head)
         if key is None:
-            return None
+            return self._doubt("output of no rank that it has")
         rank, stream, offset = key
         wanted = self._positions.get((rank, stream))
         if wanted is None or wanted < 0 or offset > wanted:
@@ -393,11 +417,11 @@ class NodeStream:
         self._saw(rank, stream, offset + len(data))
         return Chunk(self.plan.job, self.node, rank, stream, offset, at, data)
 
-    def _tail(self, head: Mapping[str, Any], at: float) -> Tail | None:
+    def _tail(self, head: Mapping[str, Any], at: float) -> Followed | None:
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
         if key is None or not integer(lines) or not isinstance(last, str):
-            return None
+            return self._doubt("an end of a log that cannot be")
         rank, stream, end = key
         self._saw(rank, stream, end)
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)

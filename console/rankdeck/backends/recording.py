@@ -98,7 +98,7 @@ async def _consume(
     limit: float,
     more: float,
 ) -> None:
-    """Take what the follower gives until it ends, it is enough, or nothing came for `limit` s.
+    """Take what the follower gives until it ends, it is enough, or no output came for `limit` s.
 
     `more` seconds are waited after it is enough, for what comes with it.
     """
@@ -107,7 +107,8 @@ async def _consume(
     async def read() -> None:
         nonlocal heard
         async for item in follower:
-            heard = time.monotonic()
+            if isinstance(item, Chunk):  # events may come for ever of a node that tells no end
+                heard = time.monotonic()
             take(item)
 
     async with asyncio.TaskGroup() as tasks:

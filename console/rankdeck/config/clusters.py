@@ -156,14 +156,14 @@ def _access(entry: Entry) -> Access:
     table = entry.section(SSH_KEYS, refused=_secrets(instead))
     limit = table["connect_limit"].number(10, least=1, most=600) if "connect_limit" in table else 10
     config = take(table, "config")
-    if config not in ("", "none"):
-        trust.runs(table["config"], config)
+    text = None if config in ("", "none") else trust.runs(table["config"], config)
     _asks_for_files(table, ("identity", "known_hosts"))
     return Access(
         user=names.user(table["user"]) if "user" in table else "",
         identity=take(table, "identity"),
         known_hosts=take(table, "known_hosts"),
         config=config,
+        config_text=text,
         python=take(table, "python", "python3") or "python3",
         connect_limit=limit,
     )

@@ -1,6 +1,7 @@
 """Writes files that only their owner can read; reads files of others without ever blocking."""
 
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -9,8 +10,12 @@ WIDER = 0o077
 
 
 def keep_private() -> None:
-    """From now on every file and folder that this process makes is its owner's alone."""
+    """From now on every file and folder that this process makes is its owner's alone.
+
+    It leaves no core either: its memory has keys and passwords.
+    """
     os.umask(WIDER)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def private_folder(path: Path) -> None:

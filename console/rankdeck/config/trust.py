@@ -59,17 +59,18 @@ def reads(entry: Entry, named: str, base: Path, more: str = "") -> bool:
     return may(entry, f"reads {path}{more}")
 
 
-def runs(entry: Entry, named: str) -> bool:
-    """Whether the ssh_config `named` may be used: for its words run commands, wherever it lies."""
+def runs(entry: Entry, named: str) -> str:
+    """The text of the ssh_config `named`, noted as a use: its words run commands, wherever it lies."""
     path = Path(named).expanduser().absolute()
     try:
         content = read_regular(path)
     except (OSError, ValueError) as error:
         entry.report(f"{named}: {getattr(error, 'strerror', '') or error}")
-        return False
+        return ""
     told = _directives(content)
     more = ("; it has " + "; ".join(told)) if told else ""
-    return may(entry, f"follows {path}, which may run commands here{more}", content)
+    may(entry, f"follows {path}, which may run commands here{more}", content)
+    return content.decode("utf-8", "replace")
 
 
 def is_own(file: Path) -> bool:

@@ -32,6 +32,8 @@ class Access:
     known_hosts: str = ""
     config: str = ""
     """An ssh_config file to read instead of ~/.ssh/config; "none" reads none."""
+    config_text: str | None = None
+    """What stood in it when it was agreed to: that is followed, whatever it says later."""
     python: str = "python3"
     """The interpreter on the nodes, 3.9 or newer."""
     connect_limit: float = 10.0

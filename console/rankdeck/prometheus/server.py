@@ -14,6 +14,7 @@ HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
 """Seconds for a request to come in, and for its answer to go out."""
 AT_ONCE = 16
+"""Connections; when more come the oldest is cut: nobody can hold all of them."""
 PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
 
 Gather = Callable[[], Families]
@@ -40,15 +41,20 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """Answers requests; counts those that are open."""
+    """Answers requests, and bounds how many connections are open."""
 
     def __init__(self, gather: Gather) -> None:
         self._gather = gather
-        self._open = 0
+        self._open: dict[asyncio.StreamWriter, None] = {}
+        """The oldest first."""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from the request to the end of the answer."""
-        self._open += 1
+        self._open[writer] = None
+        if len(self._open) > AT_ONCE:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
         try:
             async with asyncio.timeout(LIMIT):
                 request = await _read(reader)
@@ -59,15 +65,13 @@ class HttpServer:
             # Nobody is there any more, or nobody reads.
             writer.transport.abort()
         finally:
-            self._open -= 1
+            self._open.pop(writer, None)
             writer.close()
 
     def answer(self, request: Request | None) -> Answer:
         """What a request gets; None is one that cannot be read."""
         if request is None:
             return Answer(HTTPStatus.BAD_REQUEST, b"not a request of HTTP\n")
-        if self._open > AT_ONCE:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many at once\n")
         if request.method not in ("GET", "HEAD"):
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
         if request.path == "/":

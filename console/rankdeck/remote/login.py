@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import asyncssh
 
@@ -130,10 +131,22 @@ class Logins:
 
     def __init__(self, cluster: Cluster, confirm: Confirm | None) -> None:
         self._access = cluster.access
+        text = cluster.access.config_text
+        self._agreed = None if text is None else _text_file(text)
         self._confirm = confirm
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
         self._identity: list[asyncssh.SSHKey] | None = None
         self._refused: set[str] = set()
+
+    @property
+    def _config(self) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
+        """Which ssh_config to read, as asyncssh wants it: what was agreed to, not what is there now."""
+        if self._agreed is not None:
+            return [f"/proc/self/fd/{self._agreed.fileno()}"]
+        named = self._access.config
+        if named == "none":
+            return None
+        return [str(Path(named).expanduser())] if named else ()
 
     async def connect(self, node: Node) -> asyncssh.SSHClientConnection:
         """A connection; asks about an unknown host key once. Raises UnreachableError."""
@@ -177,7 +190,7 @@ class Logins:
     def _options(self, node: Node) -> dict[str, Any]:
         access = self._access
         options: dict[str, Any] = {
-            "config": _config(access.config),
+            "config": self._config,
             "keepalive_interval": KEEPALIVE,
             "keepalive_count_max": KEEPALIVE_MISSES,
             "encoding": None,
@@ -207,7 +220,7 @@ class Logins:
             return [self._access.known_hosts]
         probe = asyncssh.SSHClientConnectionOptions(
             host=node.host,
-            config=_config(self._access.config),
+            config=self._config,
             client_keys=None,
             agent_path=None,
         )
@@ -218,10 +231,12 @@ class Logins:
         return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
 
 
-def _config(named: str) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
-    if named == "none":
-        return None
-    return [str(Path(named).expanduser())] if named else ()
+def _text_file(text: str) -> BinaryIO:
+    """A file in memory: nobody can change it while it is used."""
+    file = os.fdopen(os.memfd_create("ssh_config", os.MFD_CLOEXEC), "w+b")
+    file.write(text.encode())
+    file.flush()
+    return file
 
 
 def explain(error: BaseException, node: Node) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from tests.integration.job.conftest import Node, mpi_daemon, until
 
 pytestmark = pytest.mark.slow
 
+CORES = Path("/proc/sys/kernel/core_pattern").read_text().strip()
 BYTES = "import os\nfor i in range(256): os.write(1, bytes([i])); os.write(2, bytes([255 - i]))\nos.write(1, b'no newline')"
 
 
@@ -87,6 +90,45 @@ def test_a_plan_file_outside_the_run_folder_is_refused_and_nothing_stays(node, j
     said = node.run(job, [0], [], files=[{"path": "../../x", "text": ""}])
     assert "outside" in said["error"]
     assert not node.folder(job).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_a_folder_that_another_user_made_under_tmp_is_refused_and_stays(node, job, mode):
+    place = Path(f"/tmp/rankdeck.{job}")
+    place.mkdir()
+    (place / "theirs").write_text("x")
+    place.chmod(mode)
+    os.chown(place, 65534, 65534)
+    try:
+        said = node.run(job, [0], [{"name": "r", "argv": ["true"], "rank": 0}])
+
+        assert f"{place} is not a private folder of this user" in said["error"]
+        assert [path.name for path in place.iterdir()] == ["theirs"]
+        assert not node.folder(job).exists()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.skipif(CORES.startswith(("|", "/")), reason="cores do not go to the process's folder")
+def test_a_supervisor_leaves_no_core_and_its_ranks_may(node, job):
+    before = {*Path("/").glob("core*")}
+    limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (limit[1], limit[1]))
+    try:
+        supervisor = node.run(job, [0], [_rank("ulimit -c; exec sleep 60")])["pid"]
+        said = until(lambda: node.log(job, 0).strip())
+        os.kill(supervisor, signal.SIGABRT)
+        until(lambda: _state(supervisor) in ("", "Z"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limit)
+        node.cancel(job, 0)
+    cores = {*Path("/").glob("core*")} - before
+    for core in cores:
+        core.unlink()
+
+    assert not cores
+    assert said == (b"unlimited" if limit[1] == -1 else str(limit[1] // 512).encode())
 
 
 def test_a_missing_program_ends_with_127_and_a_sentence(node, job):
