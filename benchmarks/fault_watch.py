@@ -21,7 +21,7 @@ PERIOD = 0.05
 GRACE = 0.5
 FIND_LIMIT = 30.0
 """Seconds in which a job that was launched is in the history."""
-SHOWN = ("state", "first_failure", "stalled", "troubles")
+SHOWN = ("state", "ranks", "first_failure", "stalled", "troubles")
 """What of a job counts as a change."""
 
 
