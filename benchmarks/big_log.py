@@ -14,10 +14,10 @@ from textual.pilot import Pilot
 from benchmarks.log_ssh import demo
 from benchmarks.result import MissingError, Result
 from rankdeck.config.jobs import read_job
+from rankdeck.config.settings import UiSettings
 from rankdeck.model.cluster import Cluster
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.settings import UiSettings
 
 SIZE = 1 << 30
 NEEDLE = "the needle is here"

@@ -14,7 +14,7 @@ from tests.support.lab.rootless import Lab, missing
 from benchmarks.measure import ROOT
 from benchmarks.result import MissingError
 from rankdeck.demo import cluster as demo
-from rankdeck.demo.layout import NODES, Layout
+from rankdeck.demo.layout import NODES, DemoFolders
 from rankdeck.demo.processes import read_record
 
 IMPORTS = f"{ROOT}/console:{ROOT}/agents:{ROOT}"
@@ -26,7 +26,7 @@ _COMPILE_LIMIT = 60.0
 class DemoSite:
     """The embedded cluster; see `fault_model.Site`."""
 
-    layout: Layout
+    layout: DemoFolders
     cluster: str
     variables: Mapping[str, str]
     """The environment of its consoles."""
@@ -127,7 +127,7 @@ def demo_site() -> Generator[DemoSite]:
             file = demo.up()
             variables = {**os.environ, "PYTHONPATH": IMPORTS}
             variables.pop("RANKDECK_STATE", None)
-            yield DemoSite(Layout(file.parent), str(file), variables)
+            yield DemoSite(DemoFolders(file.parent), str(file), variables)
         finally:
             demo.down()
             _restore(before)

@@ -17,10 +17,10 @@ from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
 import rankdeck.session
+from rankdeck.config.settings import UiSettings
 from rankdeck.state.fleet import Fleet
-from rankdeck.ui import columns, readings
+from rankdeck.ui import fleet_views, formatting
 from rankdeck.ui.app import run
-from rankdeck.ui.settings import UiSettings
 from rankdeck_agent.wire import Sample
 
 assert rankdeck.session, "held in memory as in the real console"
@@ -98,10 +98,10 @@ class Table(App[None]):
         yield self.table
 
     def on_mount(self) -> None:
-        for title in ("NODE", "STATE", *columns.BY_TITLE, "SEEN", "WHY"):
+        for title in ("NODE", "STATE", *fleet_views.BY_TITLE, "SEEN", "WHY"):
             self.table.add_column(title, key=title, width=9)
         for node in self.stage.fleet.nodes():
-            self.table.add_row(node.name, *[""] * (len(columns.BY_TITLE) + 3), key=node.name)
+            self.table.add_row(node.name, *[""] * (len(fleet_views.BY_TITLE) + 3), key=node.name)
         self.set_interval(PAINT, self.paint)
         self.run_worker(self.feed.run())
 
@@ -109,10 +109,10 @@ class Table(App[None]):
         for name in self.stage.fleet.take_changes():
             node = self.stage.fleet.node(name)
             self.table.update_cell(name, "STATE", node.health.level.word)
-            for title, column in columns.BY_TITLE.items():
+            for title, column in fleet_views.BY_TITLE.items():
                 self.table.update_cell(name, title, column.say(column.number(node)))
-            self.table.update_cell(name, "SEEN", readings.seen(node))
-            self.table.update_cell(name, "WHY", readings.why(node))
+            self.table.update_cell(name, "SEEN", formatting.seen(node))
+            self.table.update_cell(name, "WHY", formatting.why(node))
 
 
 def deck(feed: Feed) -> None:

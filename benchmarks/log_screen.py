@@ -17,10 +17,10 @@ from textual.app import App, ComposeResult
 from textual.containers import Grid
 from textual.widgets import RichLog
 
-from rankdeck.backends.stream import NodeStream
+from rankdeck.backends.node_stream import NodeStream
+from rankdeck.config.settings import UiSettings
 from rankdeck.model.job import Chunk, Followed
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.settings import UiSettings
 
 JOB = "fanin-1"
 RANKS, RATE, BEAT = 16, 100_000, 0.05

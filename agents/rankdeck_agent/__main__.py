@@ -72,7 +72,7 @@ def _on_a_tree(given: list[str], verb: str) -> int:
         else:
             return _wrong(f"{verb}: unknown argument {word[:40]!r}")
     if verb == "health":
-        from rankdeck_agent.health import health
+        from rankdeck_agent.sample import health
 
         return health(root, as_json=as_json)
     from rankdeck_agent.sample import sample
@@ -92,22 +92,22 @@ def _kernel_log(given: list[str]) -> int:
 def _job(given: list[str]) -> int:
     if given[1:2] in (["follow"], ["browse"]):
         # Somebody waits to see a log: nothing is loaded that only starts or ends jobs.
-        from rankdeck_agent.job.looking import main as look
+        from rankdeck_agent.job.read_cli import main as look
 
         return look(given[1:])
-    from rankdeck_agent.job.commands import main as job
+    from rankdeck_agent.job.control_cli import main as job
 
     return job(given[1:])
 
 
 def _image(given: list[str]) -> int:
-    from rankdeck_agent.image.commands import main as image
+    from rankdeck_agent.image import main as image
 
     return image(given[1:])
 
 
 def _preflight(given: list[str]) -> int:
-    from rankdeck_agent.preflight.dialogue import main as preflight
+    from rankdeck_agent.preflight import main as preflight
 
     return preflight()
 
@@ -121,13 +121,13 @@ def _nvml(given: list[str]) -> int:
 def _gpu_processes(given: list[str]) -> int:
     if given[1:]:
         return _wrong("gpu-processes takes no arguments")
-    from rankdeck_agent.collectors.gpu_processes import main as gpu_processes
+    from rankdeck_agent.collectors.gpu import main as gpu_processes
 
     return gpu_processes()
 
 
 def _service(given: list[str]) -> int:
-    from rankdeck_agent.install.service import main as service
+    from rankdeck_agent.service import main as service
 
     return service(given[1:])
 

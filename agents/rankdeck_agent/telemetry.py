@@ -11,12 +11,12 @@ from collections.abc import Generator
 from types import SimpleNamespace
 
 from rankdeck_agent import __version__
-from rankdeck_agent.beat import LATE_SHARE, Beats
 from rankdeck_agent.collectors import Collector, collectors
 from rankdeck_agent.collectors.simulated import chosen
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine
+from rankdeck_agent.sampler import LATE_SHARE, Beats
 from rankdeck_agent.wire import Hello
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

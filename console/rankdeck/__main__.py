@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run
-from rankdeck.config.private import keep_private
+from rankdeck.config.safe_files import keep_private
 
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 
 def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int:
     """Show the console, on this job if one is named, until it is closed."""
-    from rankdeck.cli import terminal
-    from rankdeck.ui.quiet import hold_off
+    from rankdeck.cli import demo
+    from rankdeck.ui.garbage_collection import hold_off
 
-    terminal.require(os.environ)
+    demo.require(os.environ)
     hold_off()  # Reading the modules below would bring three full collections.
-    from rankdeck.config.settings import read_settings
+    from rankdeck.config.settings import UiSettings, lacks_unicode, read_settings
     from rankdeck.ui.app import run as show
-    from rankdeck.ui.opening import open_session
-    from rankdeck.ui.settings import UiSettings, lacks_unicode
+    from rankdeck.ui.session_protocol import open_session
 
     chosen = read_settings()
     plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii

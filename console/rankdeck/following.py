@@ -11,9 +11,9 @@ from rankdeck.backends.base import Backend, Follower
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, State
 from rankdeck.rules.abort import countdown_for, reason
-from rankdeck.state.chronicle import Chronicle
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.jobrows import Turn
+from rankdeck.state.history import Turn
+from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.stalls import notice_stalls
 
@@ -48,7 +48,7 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
 class Following:
     """The owner of all followers; `start` runs a task as long as the session is open."""
 
-    def __init__(self, jobs: Jobs, fleet: Fleet, chronicle: Chronicle, start: Start) -> None:
+    def __init__(self, jobs: Jobs, fleet: Fleet, chronicle: JobRecorder, start: Start) -> None:
         self.jobs = jobs
         self._fleet = fleet
         self._chronicle = chronicle

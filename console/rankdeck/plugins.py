@@ -14,12 +14,12 @@ BACKENDS = {
     "kubernetes": "rankdeck.backends.kubernetes:KubernetesBackend",
 }
 RUNTIMES = {
-    "none": "rankdeck.runtimes.none:Bare",
-    "apptainer": "rankdeck.runtimes.apptainer:Apptainer",
-    "singularity": "rankdeck.runtimes.apptainer:Singularity",
-    "podman": "rankdeck.runtimes.podman:Podman",
-    "docker": "rankdeck.runtimes.docker:Docker",
-    "enroot": "rankdeck.runtimes.enroot:Enroot",
+    "none": "rankdeck.runtimes:Bare",
+    "apptainer": "rankdeck.runtimes:Apptainer",
+    "singularity": "rankdeck.runtimes:Singularity",
+    "podman": "rankdeck.runtimes:Podman",
+    "docker": "rankdeck.runtimes:Docker",
+    "enroot": "rankdeck.runtimes:Enroot",
 }
 _TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES}
 

@@ -20,40 +20,35 @@ from typing import Any
 from rankdeck import plugins
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
-from rankdeck.backends.found import ask_what_runs
-from rankdeck.backends.inspect import inspect_job
+from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.ranges import Ranges, Reading
-from rankdeck.backends.recording import Recording
-from rankdeck.backends.replay import play, read_replay
-from rankdeck.backends.report import TAIL, Source, write_report
+from rankdeck.backends.recording import Recording, play, read_replay
+from rankdeck.backends.remote_log import LogReader, Ranges
+from rankdeck.backends.report import TAIL, ReportSource, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import BrokerError, HostKeyError, RankdeckError
 from rankdeck.following import BACKLOG, Following, until
-from rankdeck.images.bring import Carrier
+from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
-from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
-from rankdeck.preflight.run import Means, preflight
-from rankdeck.remote.attach import Agents
-from rankdeck.remote.install import Installer
-from rankdeck.remote.questions import Questions
+from rankdeck.preflight.run import Tools, preflight
+from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.login import Questions
 from rankdeck.remote.ssh import Connections
-from rankdeck.rules.lens import Inspection
-from rankdeck.state.chronicle import Chronicle, node_health
-from rankdeck.state.fleet import Fleet
+from rankdeck.rules.inspect import Inspection
+from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
+from rankdeck.state.job_recorder import JobRecorder, node_health
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.launching import is_launched, launch_of
+from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
-from rankdeck.state.nodenotes import NodeNotes
-from rankdeck.state.switches import Switches
+from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
-from rankdeck.telemetry.link import Link, open_link
-from rankdeck.telemetry.setup import Telemetry
+from rankdeck.telemetry.link import Link, Telemetry, open_link
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -79,15 +74,15 @@ class Session:
         self.messages = Messages()
         self.questions = Questions()
         self._history = history
-        self._chronicle = Chronicle(history, self.fleet, cluster.name)
+        self._chronicle = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
         self._tasks = tasks
         self._backend: Backend
         self._connections: Connections
         self._agents: Agents
-        self._reading: Reading
-        self.images: Carrier
+        self._reading: LogReader
+        self.images: ImageDistributor
         self.following = Following(self.jobs, self.fleet, self._chronicle, self._start)
         self._background: list[asyncio.Task[None]] = []
         self._listens = False
@@ -121,7 +116,7 @@ class Session:
         health = {
             node.name: node.health for node in self.fleet.nodes() if node.heard_s() is not None
         }
-        means = Means(
+        means = Tools(
             cluster=self.cluster,
             shell=self._connections,
             agents=self._agents,
@@ -218,7 +213,7 @@ class Session:
         health = [*self._history.health(job_id)]
         health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
         events = self._history.events(job_id)
-        source = Source(job, events, health, self.cluster.environment)
+        source = ReportSource(job, events, health, self.cluster.environment)
         return await write_report(self._backend, source, path, None if full else TAIL)
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
@@ -270,8 +265,8 @@ class Session:
         """Take up the jobs of earlier sessions, and the telemetry of every node."""
         agents = Agents(connections, self.cluster.access.python)
         self._connections, self._agents = connections, agents
-        self._reading = Reading(connections, agents)
-        self.images = Carrier(connections, agents)
+        self._reading = LogReader(connections, agents)
+        self.images = ImageDistributor(connections, agents)
         make = plugins.find("backends", self.cluster.backend)
         self._backend = make(connections, agents)
         self.following.begin(self._backend, self.cancel)

@@ -8,7 +8,7 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.model.job import GPUS, Container, Launch
-from rankdeck.runtimes.base import Runtime
+from rankdeck.runtimes import Runtime
 
 NAMES = plugins.names("runtimes")
 REAL = [name for name in NAMES if name != "none"]

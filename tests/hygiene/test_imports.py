@@ -65,8 +65,8 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 
 FIRST_PICTURE = """
 import json, sys
-import rankdeck.__main__, rankdeck.cli.choose, rankdeck.config.settings
-import rankdeck.ui.app, rankdeck.ui.opening, rankdeck.ui.screens.fleet
+import rankdeck.__main__, rankdeck.cli.opening, rankdeck.config.settings
+import rankdeck.ui.app, rankdeck.ui.session_protocol, rankdeck.ui.screens.fleet
 print(json.dumps(sorted(sys.modules)))
 """
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from rankdeck.remote.bundle import bundle
+from rankdeck.remote.agent import bundle
 from rankdeck_agent import wire
 
 pytestmark = pytest.mark.slow

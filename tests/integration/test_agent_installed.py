@@ -17,12 +17,12 @@ from tests.support.mosquitto import Mosquitto
 from tests.support.polling import until
 from tests.support.sshd import nodes
 
-from rankdeck.cli import choose, installed
-from rankdeck.cli.codes import UsageError
+from rankdeck.cli import agent, choose
+from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Broker
 from rankdeck.session import open_session
-from rankdeck.telemetry.setup import INSTALLED
-from rankdeck_agent.install.layout import place, unit
+from rankdeck.telemetry.link import INSTALLED
+from rankdeck_agent.service import place, unit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 FAKE = Path(__file__).resolve().parents[1] / "support/systemctl.py"
@@ -82,7 +82,7 @@ async def verb(site, monkeypatch, capsys, name, given="", **options):
     monkeypatch.setattr(choose, "cluster", lambda _: site.cluster)
     values = {"system": False, "dry_run": False, "json": True, **options}
     namespace = argparse.Namespace(cluster="", nodes=given, **values)
-    code = await asyncio.to_thread(getattr(installed, name), namespace, None)
+    code = await asyncio.to_thread(getattr(agent, name), namespace, None)
     printed = capsys.readouterr()
     answer = json.loads(printed.out) if values["json"] else printed.out
     return code, answer, printed.err

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.support.lab import Lab
 
-from rankdeck.rules.alone import believes_alone, lone_line
+from rankdeck.rules.messages import believes_alone, lone_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 MPIRUN = Path(sys.executable).parent / "mpirun"

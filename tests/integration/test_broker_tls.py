@@ -12,7 +12,7 @@ from tests.support.mosquitto import Mosquitto, until
 from tests.support.polling import until as eventually
 
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.bundle import bundle
+from rankdeck.remote.agent import bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import open_link
 

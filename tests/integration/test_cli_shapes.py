@@ -5,20 +5,20 @@ import json
 import pytest
 
 from rankdeck.cli import shapes
-from rankdeck.cli.jobwords import proof, summary
+from rankdeck.cli.jobs import proof, summary
 from rankdeck.cli.output import clean
-from rankdeck.cli.verdict import of_job
+from rankdeck.cli.status import of_job
 from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import (
     CancelReport,
     FirstFailure,
     Job,
-    Left,
     Plan,
     RankState,
+    RemainingProcess,
     State,
 )
-from rankdeck.state.outcome import exit_code
+from rankdeck.state.jobs import exit_code
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 PLAN = Plan(
@@ -62,7 +62,9 @@ def test_a_job_has_the_documented_shape() -> None:
 
 
 def test_a_report_has_the_documented_shape() -> None:
-    report = CancelReport("himeno-1", State.CANCELLED, (Left("n1", 7, "bmt"),), {"n2": "no answer"})
+    report = CancelReport(
+        "himeno-1", State.CANCELLED, (RemainingProcess("n1", 7, "bmt"),), {"n2": "no answer"}
+    )
     shape = json.loads(json.dumps(shapes.report_shape(report)))
 
     assert shape == {

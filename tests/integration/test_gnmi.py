@@ -17,8 +17,7 @@ from rankdeck.cli.status import switch_shapes
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import Exporter
-from rankdeck.state.fleet import Fleet
-from rankdeck.state.switches import PATIENCE, Switches
+from rankdeck.state.fleet import PATIENCE, Fleet, Switches
 from rankdeck.telemetry import gnmi
 from rankdeck.telemetry.gnmi import NO_EXTRA, collect
 from rankdeck_agent.wire import Hello, Sample

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job import inspection
+from rankdeck_agent.job import inspect
 from rankdeck_agent.job.folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def asleep(folder: RunFolder) -> dict:
     """The row of rank 0 once it sleeps."""
     deadline = time.monotonic() + 20
     while True:
-        answer = inspection.inspect(folder)
+        answer = inspect.inspect(folder)
         (row,) = answer["ranks"]
         if row["state"] == "S" and "sleep" in row["wchan"] + str(row["stacks"]) + "sleep" * (
             row["cpu"] == 0
@@ -77,9 +77,9 @@ def test_py_spy_names_the_function_it_sleeps_in(folder, monkeypatch) -> None:
 
 
 def test_without_py_spy_it_is_said(folder, monkeypatch) -> None:
-    monkeypatch.setattr(inspection, "_find_spy", lambda pids: "")
+    monkeypatch.setattr(inspect, "_find_spy", lambda pids: "")
 
-    assert "py-spy is not on the PATH" in inspection.inspect(folder)["spy"]
+    assert "py-spy is not on the PATH" in inspect.inspect(folder)["spy"]
 
 
 class Ras(socketserver.StreamRequestHandler):
@@ -94,14 +94,14 @@ class Ras(socketserver.StreamRequestHandler):
 def test_nccl_ras_is_asked_where_it_listens(monkeypatch) -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(inspection, "_RAS", server.server_address)
-        said = inspection._ras([])
+        monkeypatch.setattr(inspect, "_RAS", server.server_address)
+        said = inspect._ras([])
         server.shutdown()
 
     assert said["lines"][-1] == "Missing: rank 2 [2J"
 
 
 def test_where_there_is_no_ras_it_is_said(monkeypatch) -> None:
-    monkeypatch.setattr(inspection, "_RAS", ("127.0.0.1", 1))
+    monkeypatch.setattr(inspect, "_RAS", ("127.0.0.1", 1))
 
-    assert "no NCCL RAS" in inspection._ras([])["why"]
+    assert "no NCCL RAS" in inspect._ras([])["why"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support.sshd import nodes
 
-from rankdeck.config.private import private_file, private_folder
+from rankdeck.config.safe_files import private_file, private_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SCRIPT = 'echo out; echo err >&2; echo "$TMPDIR" >"$HOME/of-the-job"; exit 3'

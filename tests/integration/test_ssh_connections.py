@@ -10,8 +10,7 @@ from tests.support.polling import until
 from tests.support.sshd import nodes
 
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
-from rankdeck.remote.attach import Agents
-from rankdeck.remote.bundle import bundle
+from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.ssh import Connections
 
 
@@ -195,7 +194,7 @@ async def test_a_missing_or_old_python_is_named(tmp_path):
 
 
 async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeypatch):
-    monkeypatch.setattr("rankdeck.remote.attach.BACKOFF", (0.1,))
+    monkeypatch.setattr("rankdeck.remote.agent.BACKOFF", (0.1,))
     said = []
 
     class Wanted:

@@ -5,7 +5,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.model.job import Chunk, JobSpec, Launch
-from rankdeck.remote.attach import Agents
+from rankdeck.remote.agent import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.state.jobs import Jobs
 from tests.support.sshd import nodes

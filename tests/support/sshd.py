@@ -7,11 +7,11 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.demo.command import Command
+from rankdeck.demo.server import RemoteCommand
 from rankdeck.model.cluster import Access, Cluster, Node
 
 
-class _Command(Command):
+class _Command(RemoteCommand):
     def _hold(self, *, full):
         """Take in everything at once: what is sent to a command in a test is small."""
 

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from rankdeck.config.clusters import read_cluster
+from rankdeck.config.settings import UiSettings
 from rankdeck.demo.cluster import status
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.opening import Opening
 from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.settings import UiSettings
+from rankdeck.ui.session_protocol import Opening
 
 LIMIT = 40.0
 

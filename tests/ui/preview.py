@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 
+from rankdeck.config.settings import UiSettings
 from rankdeck.ui.app import run
-from rankdeck.ui.settings import UiSettings
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 

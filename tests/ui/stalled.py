@@ -7,8 +7,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from rankdeck.config.settings import UiSettings
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.settings import UiSettings
 from tests.ui.support import sample
 
 LINES = 50

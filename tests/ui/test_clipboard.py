@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.ui import clipboard
+from rankdeck.ui import terminal
 
 
 def program(folder: Path, text: str) -> dict[str, str]:
@@ -20,18 +20,18 @@ async def test_the_whole_text_reaches_tmux(tmp_path: Path) -> None:
     environment = program(tmp_path, f'echo "$*" > {tmp_path}/argv; cat > {tmp_path}/in')
     text = "line\n" * 50_000
 
-    assert await clipboard.through_tmux(text, environment)
+    assert await terminal.through_tmux(text, environment)
     assert (tmp_path / "argv").read_text() == "load-buffer -w -\n"
     assert (tmp_path / "in").read_text() == text
 
 
 async def test_a_tmux_that_refuses_or_hangs_is_told_and_ended(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(clipboard, "WAIT", 0.3)
+    monkeypatch.setattr(terminal, "WAIT", 0.3)
     refuses = program(tmp_path, "exit 1")
 
-    assert not await clipboard.through_tmux("x", refuses)
+    assert not await terminal.through_tmux("x", refuses)
     hangs = program(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    assert not await clipboard.through_tmux("x", hangs)
+    assert not await terminal.through_tmux("x", hangs)
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -41,5 +41,5 @@ async def test_outside_of_tmux_nothing_is_started(tmp_path: Path) -> None:
     environment = program(tmp_path, f"touch {tmp_path}/ran")
     del environment["TMUX"]
 
-    assert not await clipboard.through_tmux("x", environment)
+    assert not await terminal.through_tmux("x", environment)
     assert not (tmp_path / "ran").exists()

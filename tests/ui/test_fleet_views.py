@@ -8,11 +8,10 @@ from typing import Self
 import pytest
 from textual.geometry import Region
 
-from rankdeck.model.health import Level
-from rankdeck.model.notice import Occurrence
-from rankdeck.ui.fleetviews import FleetView, ViewError, Views, checked
+from rankdeck.model.health import Level, Occurrence
+from rankdeck.ui.fleet_views import FleetView, ViewError, Views, checked
 from rankdeck.ui.glyphs import Mark
-from rankdeck.ui.instants import wrong_then
+from rankdeck.ui.snapshots import wrong_then
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.health import Level
+from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.job import Chunk
-from rankdeck.model.notice import Occurrence
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage

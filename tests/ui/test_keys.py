@@ -2,9 +2,9 @@
 
 import pytest
 
-from rankdeck.ui import actions, glyphs, moves
+from rankdeck.ui import actions, glyphs
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.screens import catalog
+from rankdeck.ui.screens import base
 from rankdeck.ui.screens.help import help_lines
 from tests.ui.support import scenes
 from tests.ui.test_screens import console, shows, until
@@ -21,9 +21,9 @@ NAMED = [
 
 def is_move(key: str) -> bool:
     return (
-        moves.steps(key, PAGE) is not None
-        or moves.aside(key, CELLS) is not None
-        or moves.beside(key) is not None
+        actions.steps(key, PAGE) is not None
+        or actions.aside(key, CELLS) is not None
+        or actions.beside(key) is not None
     )
 
 
@@ -67,7 +67,7 @@ def test_help_has_every_key_that_moves() -> None:
 def test_every_action_can_be_done_on_its_screens(screen: str) -> None:
     for action in actions.for_screen(screen):
         of_the_app = action.id in actions.OF_THE_APP
-        place = RankdeckApp if of_the_app else catalog.kind(screen)
+        place = RankdeckApp if of_the_app else base.kind(screen)
         assert hasattr(place, f"action_{action.id.partition('(')[0]}"), action
 
 
@@ -99,7 +99,7 @@ async def test_every_key_of_the_job_screen_can_be_pressed_in_every_view(
             if app.screen.prompt.display:
                 await pilot.press("escape")
             await pilot.pause()
-            assert app.screen.deck_name == "job", action
+            assert app.screen.screen_name == "job", action
 
         await pilot.press("w")
         await shows(app, pilot, "✗ 5 node02 exit 1")

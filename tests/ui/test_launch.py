@@ -9,16 +9,15 @@ import pytest
 from rankdeck.config.changes import filled, form_of
 from rankdeck.config.files import look_at
 from rankdeck.config.jobs import read_job
-from rankdeck.images.copy import Progress
+from rankdeck.config.settings import UiSettings
+from rankdeck.images.copy import CopyState
 from rankdeck.model.health import Level
-from rankdeck.model.insight import Stall
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job import JobSpec, Launch, Stall
 from rankdeck.preflight.findings import Finding
-from rankdeck.rules.lens import Look
+from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.opening import Opening
 from rankdeck.ui.screens.job import JobScreen
-from rankdeck.ui.settings import UiSettings
+from rankdeck.ui.session_protocol import Opening
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of
 from tests.ui.test_screens import JOB, console, shows, text_of, type_in
@@ -66,7 +65,7 @@ async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_copy_of_an_image_is_seen_until_the_job_is(stage: Stage, size) -> None:
     half = {"n1": 3 << 30, "n2": 4 << 30}
-    stage.copies = [Progress(half, total=6 << 30, sent=7 << 30, seconds=70.0)]
+    stage.copies = [CopyState(half, total=6 << 30, sent=7 << 30, seconds=70.0)]
     async with console(stage, size) as (app, pilot):
         await pilot.press("3")
         await shows(app, pilot, "mpirun")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from rankdeck.config.settings import UiSettings
 from rankdeck.errors import HostKeyError
-from rankdeck.model.job import CancelReport, Countdown, Left, State
+from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.opening import Opening
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.node import NodeScreen
-from rankdeck.ui.settings import UiSettings
+from rankdeck.ui.session_protocol import Opening
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 
@@ -372,7 +372,7 @@ async def test_cancel_asks_first_and_then_says_what_is_left(stage: Stage) -> Non
     stage.report = CancelReport(
         JOB,
         State.CANCELLED,
-        (Left("node01", 4711, "python train.py"),),
+        (RemainingProcess("node01", 4711, "python train.py"),),
         {"node02": "no answer"},
     )
     async with console(stage) as (app, pilot):
@@ -538,7 +538,7 @@ async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> 
     painted: list[str] = []
     async with console(stage) as (app, pilot):
         for screen in (app.home("fleet"), app.home("jobs")):
-            name, tick = screen.deck_name, screen.tick
+            name, tick = screen.screen_name, screen.tick
             screen.tick = lambda name=name, tick=tick: (painted.append(name), tick())
         await until(pilot, lambda: "fleet" in painted, "the fleet is not painted")
         await pilot.press("2")

@@ -1,9 +1,9 @@
 """Switch ports on the Node screen."""
 
 from rankdeck.model.cluster import Cluster, Node, Switch
-from rankdeck.state.switches import Switches
+from rankdeck.state.fleet import Switches
 from rankdeck.ui.glyphs import UNICODE as GLYPHS
-from rankdeck.ui.switchports import switch_lines
+from rankdeck.ui.node_page import switch_lines
 
 
 def lines(tell=()):

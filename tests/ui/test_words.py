@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankdeck.config.settings import lacks_unicode
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.search import Search
 from rankdeck.model.activity import Activity
 from rankdeck.model.job import Chunk
 from rankdeck.model.text import printable
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import commands, panes, query, verbs, words
+from rankdeck.ui import command_actions, commands, formatting, query
 from rankdeck.ui.glyphs import ASCII, UNICODE
-from rankdeck.ui.settings import lacks_unicode
-from rankdeck.ui.widgets.canvas import fit, in_ascii
-from rankdeck.ui.widgets.gauges import bar, sparkline
+from rankdeck.ui.widgets import logwall
+from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline
 
 
 def subject(text: str = "node01", state: str = "ok", **numbers: float) -> query.Subject:
@@ -88,7 +88,7 @@ def test_completion_gives_names_and_then_values() -> None:
 def test_panes_cover_the_wall_and_never_overlap(count: int, width: int, height: int) -> None:
     cells = [
         (x, y)
-        for box in panes.boxes(count, width, height)
+        for box in logwall.boxes(count, width, height)
         for x in range(box.x, box.x + box.width)
         for y in range(box.y, box.y + box.height)
     ]
@@ -165,12 +165,12 @@ def test_a_sparkline_leaves_gaps_where_nothing_was_read() -> None:
     ],
 )
 def test_sizes_have_three_digits_at_most(value: float | None, text: str) -> None:
-    assert words.size(value) == text
+    assert formatting.size(value) == text
 
 
 def test_a_signal_behind_a_shell_is_named() -> None:
-    assert words.ending(137, None) == "exit 137 (SIGKILL)"
-    assert words.ending(None, 9) == "SIGKILL"
+    assert formatting.ending(137, None) == "exit 137 (SIGKILL)"
+    assert formatting.ending(None, 9) == "SIGKILL"
 
 
 @given(st.text(max_size=30), st.integers(1, 20))
@@ -186,7 +186,7 @@ def test_ascii_mode_sends_ascii(text: str) -> None:
 
 
 def test_every_command_in_the_table_does_something() -> None:
-    assert set(verbs.VERBS) == set(commands.NAMES)
+    assert set(command_actions.VERBS) == set(commands.NAMES)
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_only_a_utf_8_locale_draws_more_than_ascii(environment, lacks):
 
 def test_what_a_rank_does_is_said_shortly() -> None:
     def doing(state: str, wchan: str, cores: float) -> str:
-        return words.doing(Activity(state, wchan, cores, None, 1.0))
+        return formatting.doing(Activity(state, wchan, cores, None, 1.0))
 
-    assert words.doing(None) == ""
+    assert formatting.doing(None) == ""
     assert doing("S", "ep_poll", 0.0) == "in ep_poll"
     assert doing("S", "", 0.0) == "in state S"
     assert doing("R", "", 0.98) == "computes 0.98 cores"

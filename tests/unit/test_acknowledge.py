@@ -3,11 +3,10 @@
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Health, Level, Reason
-from rankdeck.model.notice import Ack, Occurrence, seconds_of
-from rankdeck.rules.mute import mute
+from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, seconds_of
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
+from rankdeck.state.node import mute
 from rankdeck_agent.wire import Event, Hello, Sample
 
 FULL = Reason("disk.full", Level.BAD, "/ is 99% full · a · b", "/")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.rules.alone import believes_alone, lone_line
+from rankdeck.rules.messages import believes_alone, lone_line
 
 WORDS = (
     "Hello from rank 0 of 1",

@@ -8,23 +8,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.backends.frames import FrameError
 from rankdeck.backends.inspect import _concluded
-from rankdeck.backends.ranges import _found
+from rankdeck.backends.node_stream import FrameError, NodeStream
+from rankdeck.backends.remote_log import _found
 from rankdeck.backends.ssh import _left, _port
-from rankdeck.backends.stream import NodeStream
 from rankdeck.errors import AgentError
-from rankdeck.images.atlas import lying_rows
+from rankdeck.images.locate import lying_rows
 from rankdeck.model.border import DEEPEST, last_table, table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
 from rankdeck.preflight.facts import node_facts
-from rankdeck.preflight.probe import MARK, _said
-from rankdeck.remote.attach import Agents, _parse
+from rankdeck.preflight.trial_run import MARK, _told_by_ranks
+from rankdeck.remote.agent import Agents, _parse
 from rankdeck.remote.shell import Result
-from rankdeck.state.chronicle import Chronicle
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
+from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 from tests.support import hostile
@@ -42,7 +41,7 @@ def heard(*lines):
     jobs, stream = Jobs(), NodeStream(PLAN.nodes[0], -1)
     jobs.add(PLAN, 1000.0)
     with History(Path(":memory:")) as history:
-        chronicle = Chronicle(history, Fleet(CLUSTER), "c")
+        chronicle = JobRecorder(history, Fleet(CLUSTER), "c")
         chronicle.save(jobs.job("j"), 1000.0)
         for line in lines:
             try:
@@ -173,7 +172,7 @@ def test_whatever_preflight_hears_of_a_node_is_facts(facts):
 @LAX
 @given(hostile.anything)
 def test_whatever_a_probe_prints_is_a_row_or_none(value):
-    rows = _said(MARK + hostile.line(value).decode())
+    rows = _told_by_ranks(MARK + hostile.line(value).decode())
 
     assert all(abs(row.rank) < 1 << 53 for row in rows)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rankdeck.telemetry.broker import packets
 from rankdeck.telemetry.broker.packets import Framer, MalformedError, Publish
-from rankdeck.telemetry.broker.topics import matches, valid_filter, valid_topic
+from rankdeck.telemetry.broker.session import matches, valid_filter, valid_topic
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.job import Chunk, NodeEvent
-from rankdeck.state.chronicle import Chronicle
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
+from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.stalls import notice_stalls
 from rankdeck_agent.wire import Hello, Sample
@@ -99,7 +99,7 @@ def test_events_and_the_health_at_every_turn_are_written(tmp_path: Path) -> None
         {"seq": 9, "rank": 0, "code": 3, "signal": None},
     )
     with History(tmp_path / "h.db") as history:
-        chronicle = Chronicle(history, fleet(50.0), "c")
+        chronicle = JobRecorder(history, fleet(50.0), "c")
         chronicle.save(jobs.job(job_id), 1.0)
         chronicle.save(jobs.job(job_id), 2.0)
         jobs.apply(event)

@@ -6,8 +6,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.clockwatch import Clockwatch
-from rankdeck.backends.stream import NodeStream
+from rankdeck.backends.node_stream import Clockwatch, NodeStream
 from rankdeck.model.job import Plan
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan

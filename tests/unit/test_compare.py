@@ -1,6 +1,6 @@
 """Plans beside one another, and with their files cut short."""
 
-from rankdeck.rules.compare import plan_difference, without_files
+from rankdeck.backends.plans import plan_difference, without_files
 
 PLAN = """# job a-1
 cat > run.py <<'EOF'

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from rankdeck.rules.decode import explain, kinds_of
-from rankdeck.rules.messages import MESSAGES, STATUSES
+from rankdeck.rules.messages import MESSAGES, STATUSES, explain, kinds_of
 
 PRINTED = {
     # Open MPI 5.0.11, 4.1.4, MPICH 4.0.2

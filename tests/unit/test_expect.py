@@ -4,11 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.config.clusters import read_cluster
-from rankdeck.config.expectblock import block, with_block, write_block
+from rankdeck.config.clusters import block, read_cluster, with_block, write_block
 from rankdeck.errors import ConfigError
-from rankdeck.rules.drift import Peer, drift
-from rankdeck.rules.expectations import Seen, learn
+from rankdeck.rules.expectations import Peer, Seen, drift, learn
 
 
 def seen(

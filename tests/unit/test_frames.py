@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.frames import LONGEST_DATA, LONGEST_HEAD, FrameError, FrameParser
-from rankdeck.backends.stream import NodeStream
+from rankdeck.backends.node_stream import (
+    LONGEST_DATA,
+    LONGEST_HEAD,
+    FrameError,
+    FrameParser,
+    NodeStream,
+)
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.health import Level
-from rankdeck.model.insight import Explained, Progress
+from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.job import (
     Abort,
     Container,
+    Explained,
     FirstFailure,
     Job,
     JobSpec,
@@ -22,10 +22,10 @@ from rankdeck.model.job import (
     MpiOptions,
     NodeEvent,
     Plan,
+    Progress,
     RankState,
     State,
 )
-from rankdeck.model.notice import Occurrence
 from rankdeck.state.history import History
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
@@ -243,7 +243,7 @@ def test_pictures_of_health_are_bounded_the_newest_stay(tmp_path, monkeypatch):
 
 
 def test_what_happened_on_nodes_is_bounded_by_age_and_count(tmp_path, monkeypatch):
-    monkeypatch.setattr("rankdeck.state.eventlog.KEEP", 10)
+    monkeypatch.setattr("rankdeck.state.node_history.KEEP", 10)
     now = time.time()
     with History(tmp_path / "h") as history:
         log = history.nodes_of("c")

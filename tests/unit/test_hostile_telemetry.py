@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.state import intake, journal
+from rankdeck.state import node_history, sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry.link import Intake
@@ -113,8 +113,8 @@ def assert_sane(fleet: Fleet) -> None:
     shown = list(words(fleet, node))
     assert not [word for word in shown if STEERING.search(word)]
     assert max(map(len, shown), default=0) < 3000
-    assert len(node.values) <= intake.METRICS
-    assert sum(map(len, node.values.values())) <= intake.NUMBERS
+    assert len(node.values) <= sanitize.METRICS
+    assert sum(map(len, node.values.values())) <= sanitize.NUMBERS
     assert all(math.isfinite(n) for d in node.values.values() for n in d.values())
     assert node.health.evaluated <= node.health.checks <= len(CHECKS)
 
@@ -161,11 +161,11 @@ def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
     node, fleet = console.fleet.node("n"), console.fleet
 
     assert_sane(fleet)
-    assert len(node.failed) <= 2 * intake.ENTRIES
+    assert len(node.failed) <= 2 * sanitize.ENTRIES
     assert len(node.health.reasons) <= 64
-    assert len(fleet.journal.newest) <= journal.MOST
+    assert len(fleet.journal.newest) <= node_history.MOST
     assert len(fleet.journal._open) <= 4096
-    assert len(fleet.journal._told) <= journal.MOST
+    assert len(fleet.journal._told) <= node_history.MOST
 
 
 @pytest.mark.parametrize("at", [0, 9e15, -5, 1.7e9 + 1e9])

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.backends.ranges import Reading
+from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Abort, LogPlace, Plan
-from rankdeck.remote.attach import Agents
-from rankdeck.state.chronicle import Chronicle
+from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
+from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.layout import make, unlink_links
+from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.wire import NodePlan
 from tests.support.local import local_shell
 
@@ -42,9 +42,9 @@ class Console:
         fleet, agents = Fleet(CLUSTER), Agents(shell)
         self.jobs, self.plan, self.shell = Jobs(), plan, shell
         self.jobs.add(plan, 1.0)
-        self.following = Following(self.jobs, fleet, Chronicle(history, fleet, "c"), start)
+        self.following = Following(self.jobs, fleet, JobRecorder(history, fleet, "c"), start)
         self.following.begin(SshBackend(shell, agents), self._cancel)
-        self.reading = Reading(shell, agents)
+        self.reading = LogReader(shell, agents)
 
     async def _cancel(self, job_id: str) -> None:
         raise AssertionError(f"{job_id} was to be cancelled")

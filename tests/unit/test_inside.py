@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.job import Container, Launch, Plan
-from rankdeck.preflight.inside import inside_spec, judge_inside
-from rankdeck.preflight.trial import Heard
+from rankdeck.preflight.trial_run import TrialOutput, inside_spec, judge_inside
 from rankdeck_agent.wire import NodePlan
 from tests.unit.test_preflight import GOOD, SPEC, case
 
@@ -28,7 +27,7 @@ def heard(*texts, **more):
     nodes = tuple(NodePlan(job="p", node=f"n{r + 1}", ranks=(r,)) for r in range(3))
     plan = Plan(job="p", name="p", cluster="c", backend="ssh", nodes=nodes)
     said = {(rank, "out"): text for rank, text in enumerate(texts)}
-    return Heard(plan, said, **more)
+    return TrialOutput(plan, said, **more)
 
 
 def told(spec, what):

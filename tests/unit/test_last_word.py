@@ -4,10 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.model.health import Level
-from rankdeck.model.insight import Explained, NodeNote
-from rankdeck.model.job import CancelReport, Job, NodeEvent, State
-from rankdeck.rules.lastword import last_word
-from rankdeck.state.history import History
+from rankdeck.model.job import CancelReport, Explained, Job, NodeEvent, NodeNote, State
+from rankdeck.state.history import History, last_word
 from tests.unit.test_history import JOB, PLAN
 from tests.unit.test_jobs_state import Feed
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.rules.lens import Look, conclude, group, look_of
+from rankdeck.rules.inspect import Look, conclude, group, look_of
 
 REDUCE = (
     (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.looks import looks_of
+from rankdeck.backends.node_stream import looks_of
 from rankdeck.model.activity import Activity
 from rankdeck.model.job import NodeEvent
 from tests.unit.test_frames import head, stream

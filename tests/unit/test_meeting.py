@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from rankdeck.backends.layout import lay_out
+from rankdeck.backends.placement import lay_out
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
-from rankdeck.preflight import checks, jobfile
-from rankdeck.preflight.case import Case
+from rankdeck.preflight import check_job, checks
+from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
+from rankdeck.preflight.context import Context
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.findings import Change, Finding
-from rankdeck.preflight.meeting import foreign_host, listens_on, meeting
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))
 CLUSTER = Cluster(name="c", nodes=NODES)
@@ -32,7 +32,7 @@ def variables(**env: str) -> JobSpec:
 def judged(spec: JobSpec, cluster: Cluster = CLUSTER, **told: Any) -> list[Finding]:
     """What is found about port and meeting; `n2={...}` is what a node told."""
     facts = {n.name: node_facts(told.get(n.name, {}), 0.0, 1.0) for n in cluster.nodes}
-    case = Case(layout=lay_out(cluster, spec, "j"), facts=facts, health={})
+    case = Context(layout=lay_out(cluster, spec, "j"), facts=facts, health={})
     found = [f for f in checks.judge(case) if f.check in ("port", "meeting")]
     return [f for f in found if f.level is not Level.OK]
 
@@ -133,7 +133,7 @@ def test_only_names_are_asked_for() -> None:
 
 
 def test_variables_that_torchrun_sets_itself_are_told() -> None:
-    findings = jobfile.judge(replace(TORCH, env={"MASTER_PORT": "29500"}))
+    findings = check_job.judge(replace(TORCH, env={"MASTER_PORT": "29500"}))
 
     assert [(f.level, f.check) for f in findings] == [(Level.WARN, "environment")]
     assert findings[0].patch == (Change("env.MASTER_PORT", None),)

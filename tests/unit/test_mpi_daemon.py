@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.spawns import Spawns
+from rankdeck.backends.follow import Spawns
 from rankdeck_agent.rules.mpi_daemon import LONGEST, daemon_of, daemons_of, in_place
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.rules.named import named_peers, named_ranks
+from rankdeck.rules.messages import named_peers, named_ranks
 
 RANKS = {
     # printed by MPICH 4.0.2

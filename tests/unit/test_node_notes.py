@@ -8,20 +8,18 @@ from textual.geometry import Size
 
 from rankdeck.backends import report
 from rankdeck.backends.recording import Recording
-from rankdeck.cli.jobwords import summary
+from rankdeck.cli.jobs import summary
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
-from rankdeck.model.insight import NodeNote
-from rankdeck.model.job import FirstFailure, RankState, State
-from rankdeck.model.notice import Ack, Occurrence
-from rankdeck.rules.nodenotes import MOST, Heard, node_notes, told, when, with_reasons
+from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
+from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, told, when, with_reasons
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.nodenotes import NodeNotes
+from rankdeck.state.node_notes import NodeNotes
 from rankdeck.ui.glyphs import Mark
-from rankdeck.ui.screens.jobhead import head_lines
+from rankdeck.ui.screens.job_head import head_lines
 from rankdeck_agent.wire import Event, Sample
 from tests.unit.test_history import JOB, NODE, PLAN
 
@@ -60,7 +58,7 @@ def began(
 
 
 def noted(*occurrences, job=RAN, **heard):
-    return node_notes(job, Heard(told=occurrences, **heard))
+    return node_notes(job, NodeHistory(told=occurrences, **heard))
 
 
 def test_an_xid_shortly_before_the_failure_is_told_with_its_distance():
@@ -303,7 +301,7 @@ def test_a_reason_that_is_there_at_the_first_look_is_known_as_such(
 
 def test_a_report_has_them_with_their_level_as_a_word():
     job = replace(RAN, node_notes=noted(event(FAILED - 3)))
-    source = report.Source(job, (), (), {})
+    source = report.ReportSource(job, (), (), {})
     texts = report._texts(source, Recording((), {}), report.secrets_of(source))
 
     (note,) = json.loads(texts["job.json"])["node_notes"]

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankdeck import preflight
-from rankdeck.backends.layout import lay_out
-from rankdeck.images import advice, atlas, bring
-from rankdeck.images.atlas import Lying, difference, lying_rows
+from rankdeck.backends.placement import lay_out
+from rankdeck.images import bring, locate
+from rankdeck.images.locate import ImageAt, difference, lying_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
-from rankdeck.preflight import checks, jobfile, network
-from rankdeck.preflight.case import Case, programs_of
+from rankdeck.preflight import check_job, check_network, checks
+from rankdeck.preflight.check_job import flavour_of
+from rankdeck.preflight.context import Context, programs_of
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.findings import Change
 from rankdeck.preflight.patch import changed
-from rankdeck.preflight.probe import Outcome, Said, judge_probe
-from rankdeck.preflight.programs import flavour_of
+from rankdeck.preflight.trial_run import Outcome, Said, judge_probe
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))
 CLUSTER = Cluster(name="c", nodes=NODES)
@@ -56,7 +56,7 @@ def case(spec=SPEC, cluster=CLUSTER, health=None, **changes):
         node.name: node_facts({**GOOD, **changes.get(node.name, {})}, 99.9, 100.1)
         for node in cluster.nodes
     }
-    return Case(layout=lay_out(cluster, spec, "j"), facts=facts, health=health or {})
+    return Context(layout=lay_out(cluster, spec, "j"), facts=facts, health=health or {})
 
 
 def found(judged):
@@ -71,10 +71,10 @@ def test_good_facts_have_nothing_against_them():
 @given(st.dictionaries(KEYS, ANYTHING, max_size=6))
 def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     looked = case(n2=raw)
-    findings = [*checks.judge(looked), *network.interfaces(looked)]
+    findings = [*checks.judge(looked), *check_network.interfaces(looked)]
 
     assert all(f.text.isprintable() for f in findings)
-    assert network.targets(looked)["n1"]
+    assert check_network.targets(looked)["n1"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_mpi_is_known_by_its_first_line(line, flavour):
 
 def test_the_arguments_that_place_ranks_again_are_taken_out():
     spec = replace(MPI, mpi=MpiOptions(args=("-np", "4", "--mca", "pml", "ob1", "-host", "a,b")))
-    (finding,) = jobfile.judge(spec)
+    (finding,) = check_job.judge(spec)
 
     assert finding.level is Level.BAD
     assert finding.patch == (Change("mpi.args", ["--mca", "pml", "ob1"]),)
@@ -136,17 +136,17 @@ def test_the_arguments_that_place_ranks_again_are_taken_out():
 
 def test_a_clean_environment_is_refused_under_mpi():
     box = Container(image="a.sif", args=("--cleanenv", "--nv"))
-    (finding,) = jobfile.judge(replace(MPI, container=box))
+    (finding,) = check_job.judge(replace(MPI, container=box))
 
     assert "rank 0 of 1" in finding.text
     assert finding.patch == (Change("container.args", ["--nv"]),)
-    assert jobfile.judge(replace(SPEC, container=box)) == []
+    assert check_job.judge(replace(SPEC, container=box)) == []
 
 
 def test_words_of_an_older_mpi_and_debugging_left_on_are_told():
     args = ("--mca", "btl_vader_single_copy_mechanism", "none", "-v")
     spec = replace(MPI, mpi=MpiOptions(args=args), env={"NCCL_DEBUG": "TRACE"})
-    vader, noise = jobfile.judge(spec)
+    vader, noise = check_job.judge(spec)
 
     assert vader.patch == (Change("mpi.args", ["--mca", "smsc", "^cma", "-v"]),)
     assert noise.patch == (Change("env.NCCL_DEBUG", "WARN"),)
@@ -186,8 +186,8 @@ def test_versions_that_differ_are_told_although_they_work():
 
 def test_everybody_tries_everybody_up_to_a_limit_and_evenly_beyond():
     nodes = tuple(Node(name=f"m{i}", address=f"10.0.{i // 200}.{i % 200}") for i in range(200))
-    few = network.targets(case())
-    many = network.targets(case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes)))
+    few = check_network.targets(case())
+    many = check_network.targets(case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes)))
 
     assert {a: {t[0] for t in row} for a, row in few.items()}["n1"] == {"n2", "n3"}
     assert {len({t[0] for t in row} - {a}) for a, row in many.items()} == {64}
@@ -204,7 +204,7 @@ def test_everybody_tries_everybody_up_to_a_limit_and_evenly_beyond():
 )
 def test_two_versions_of_an_image_are_one_sentence(rows, expected):
     found_rows = {
-        f"n{i}": Lying(kind="missing" if d is None else "file", digest=d or "", size=7)
+        f"n{i}": ImageAt(kind="missing" if d is None else "file", digest=d or "", size=7)
         for i, d in enumerate(rows, 1)
     }
 
@@ -292,7 +292,7 @@ def test_torchrun_is_looked_for_outside_only_where_there_is_no_image():
 TEMPLATES = re.compile(r"\b(?:FILE|NODES?|NODESET|JOB|IMAGE|FOLDER|INTERFACE|NAME)\b|…")
 SPOKEN = [
     *Path(preflight.__file__).parent.glob("*.py"),
-    *(Path(m.__file__) for m in (advice, atlas, bring)),
+    *(Path(m.__file__) for m in (locate, bring)),
 ]
 
 
@@ -351,7 +351,9 @@ def test_an_interface_that_is_down_or_differs_is_named_in_the_command():
         "n2": {"interfaces": [row("ib0", 1500, up=False)]},
         "n3": {"interfaces": [row("eth1", 9000)]},
     }
-    fixes = [f.fix for f in network.interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))]
+    fixes = [
+        f.fix for f in check_network.interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))
+    ]
 
     assert fixes[0].startswith("`ip link set ib0 up` there")
     assert "`ip link set dev ib0 mtu 1500` on n1, `ip link set dev eth1 mtu 1500` on n3" in fixes[1]

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node, Switch
-from rankdeck.prometheus.exporter import Exporter
-from rankdeck.prometheus.families import Families
+from rankdeck.prometheus.exporter import Exporter, Families
 from rankdeck.prometheus.server import HEAD_LIMIT, ListenError, serve
-from rankdeck.state.fleet import Fleet
-from rankdeck.state.switches import COUNTERS, Switches
+from rankdeck.state.fleet import COUNTERS, Fleet, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
 
 parser = pytest.importorskip(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankdeck.ui import quiet
-from rankdeck.ui.quiet import Quiet
+from rankdeck.ui import garbage_collection
+from rankdeck.ui.garbage_collection import Quiet
 
 
 class Times:
@@ -47,13 +47,13 @@ def test_not_while_somebody_types_but_at_the_first_quiet_moment() -> None:
     times.wait(90, typing=True)
     assert not times.collected
     times.wait(10, typing=False)
-    assert [at - 1000 for at in times.collected] == [90 + quiet.QUIET]
+    assert [at - 1000 for at in times.collected] == [90 + garbage_collection.QUIET]
 
 
 def test_somebody_who_never_rests_cannot_put_it_off_for_ever() -> None:
     times = Times()
-    times.wait(quiet.LONGEST + 30, typing=True)
-    assert [at - 1000 for at in times.collected] == [quiet.LONGEST]
+    times.wait(garbage_collection.LONGEST + 30, typing=True)
+    assert [at - 1000 for at in times.collected] == [garbage_collection.LONGEST]
 
 
 def test_what_was_set_aside_is_freed_by_the_next_one(collector: None) -> None:
@@ -62,15 +62,15 @@ def test_what_was_set_aside_is_freed_by_the_next_one(collector: None) -> None:
 
     knot = Knot()
     knot.me, seen = knot, weakref.ref(knot)
-    quiet.collect_and_set_aside()
+    garbage_collection.collect_and_set_aside()
     assert gc.get_freeze_count() > 0
     del knot
-    quiet.collect_and_set_aside()
+    garbage_collection.collect_and_set_aside()
     assert seen() is None
 
 
 def test_no_full_collection_comes_on_its_own(collector: None) -> None:
-    quiet.hold_off()
+    garbage_collection.hold_off()
     before = gc.get_stats()[2]["collections"]
     kept = [[[]] for _ in range(300_000)]
     assert gc.get_stats()[2]["collections"] == before

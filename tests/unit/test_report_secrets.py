@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankdeck.backends.recording import Recording
-from rankdeck.backends.report import Logs, Source, pack
+from rankdeck.backends.report import Logs, ReportSource, pack
 from rankdeck.model.health import Level
-from rankdeck.model.insight import NodeNote
-from rankdeck.model.job import Chunk, JobSpec, Launch, NodeEvent
+from rankdeck.model.job import Chunk, JobSpec, Launch, NodeEvent, NodeNote
 from rankdeck.rules.secrets import Secrets
 from rankdeck_agent.wire import NodeFile, ProcessPlan
 from tests.unit.test_history import JOB, NODE
@@ -40,7 +39,7 @@ SECRETS = st.text(
 ).map(lambda text: f"S3cr{text}")
 
 
-def planted(text: str, value: str) -> tuple[Source, Recording, list[Chunk]]:
+def planted(text: str, value: str) -> tuple[ReportSource, Recording, list[Chunk]]:
     """A job with the text in its fields and output; `value` is that of a variable with a telling name."""
     said = NodeEvent("j-1", "n1", "trouble", 1.0, {"seq": 1, "text": text, "kind": "x"})
     argv = ("sh", "-c", f"run {text}", text)
@@ -68,7 +67,7 @@ def planted(text: str, value: str) -> tuple[Source, Recording, list[Chunk]]:
         troubles=(text,),
         node_notes=(note,),
     )
-    source = Source(job, (said,), [{"at": 1.0, "nodes": {"n1": {"why": text}}}], {"B": text})
+    source = ReportSource(job, (said,), [{"at": 1.0, "nodes": {"n1": {"why": text}}}], {"B": text})
     recording = Recording((said,), {"n2": f"not heard: {text}"})
     output = f"before\n{text}\nafter\n".encode()
     chunks = [Chunk("j-1", "n1", 0, stream, 0, 1.0, output) for stream in ("out", "err")]

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent.names import LOG_CLOSED
-from rankdeck_agent.rules.coverage import cover
 from rankdeck_agent.rules.derive import derive
-from rankdeck_agent.rules.explain import coverage_words, explain
+from rankdeck_agent.rules.explain import cover, coverage_words, explain
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
 from rankdeck_agent.rules.judge import assess, judge
 from rankdeck_agent.rules.levels import Level, Reason

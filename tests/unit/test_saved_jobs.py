@@ -10,8 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.model.insight import Explained, Progress
-from rankdeck.model.job import Countdown, Job, JobSpec, Launch, Plan, RankState, State
+from rankdeck.model.job import (
+    Countdown,
+    Explained,
+    Job,
+    JobSpec,
+    Launch,
+    Plan,
+    Progress,
+    RankState,
+    State,
+)
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.demo.files import EXPECTED
+from rankdeck.demo.cluster import EXPECTED
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet

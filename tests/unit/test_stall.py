@@ -3,9 +3,9 @@
 import pytest
 
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
-from rankdeck.rules.phases import last_run, phases
+from rankdeck.rules.progress import last_run, phases
+from rankdeck.rules.rank_activity import QUIET, Known
 from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls
-from rankdeck.rules.voices import QUIET, Known
 from rankdeck_agent.wire import NodePlan
 
 PER_NODE = 8

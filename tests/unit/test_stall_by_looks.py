@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.activity import Activity
+from rankdeck.rules.rank_activity import QUIET, Known
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, stalls
-from rankdeck.rules.voices import QUIET, Known
 from tests.unit.test_stall import job, rank
 
 NOW = 1000.0

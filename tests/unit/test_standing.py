@@ -1,8 +1,8 @@
 """Who wants to be looked at, and in which order ranks come."""
 
 from rankdeck.logs.order import ordered
-from rankdeck.model.insight import Stall
-from rankdeck.rules.standing import Standing, standings
+from rankdeck.model.job import Stall
+from rankdeck.rules.rank_status import Standing, standings
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.activity import Activity
+from rankdeck.rules.rank_activity import Known
 from rankdeck.rules.stall import stalls
-from rankdeck.rules.voices import Known
 from tests.unit.test_stall import job, rank
 from tests.unit.test_stall_by_looks import NOW, looks
 

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from rankdeck.model.insight import Stall
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
     Job,
     Plan,
     RankState,
+    Stall,
     State,
 )
-from rankdeck.rules.tidings import tidings
+from rankdeck.rules.job_news import tidings
 from rankdeck_agent.wire import NodePlan
 
 PLAN = Plan(

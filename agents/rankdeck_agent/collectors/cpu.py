@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from rankdeck_agent.collectors.base import Reading, whole
-from rankdeck_agent.files import Tree
+from rankdeck_agent.files import MISSING, Tree
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")
@@ -188,3 +188,65 @@ def _model(tree: Tree) -> str:
         re.MULTILINE,
     )
     return found.group(1).strip() if found else ""
+
+
+_LONG = 240.0
+"""Seconds; with a look a minute this is five looks."""
+_TASKS = 16384
+_KINDS = ("nvidia", "other")
+
+Task = tuple[str, bytes]
+"""Process id, and when it started: ids come back."""
+
+
+class TaskCollector:
+    """How many processes are long in state D, those of NVIDIA's driver apart."""
+
+    name = "tasks"
+    lane = "slow"
+    period = 60.0
+    metrics: tuple[str, ...] = ("kernel.dstate",)
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._since: dict[Task, float] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        reading.attempt(self.metrics, lambda: self._count(reading, now))
+        return reading
+
+    def _count(self, reading: Reading, now: float) -> None:
+        counts = dict.fromkeys(_KINDS, 0)
+        waiting: dict[Task, float] = {}
+        pids = [n for n in self._tree.names("proc", _TASKS) if _number(n)]
+        for pid in pids:
+            stat = self._stat(pid)
+            if stat is None or stat[1] != b"D":
+                continue
+            task = (pid, stat[2])
+            waiting[task] = self._since.get(task, now)
+            if now - waiting[task] >= _LONG:
+                counts["nvidia" if stat[0].startswith(b"nvidia") else "other"] += 1
+        self._since = waiting
+        if pids:
+            for kind, count in counts.items():
+                reading.put("kernel.dstate", count, kind)
+
+    def _stat(self, pid: str) -> "tuple[bytes, bytes, bytes] | None":
+        """Name, state and start of a process; None where it has ended meanwhile."""
+        try:
+            data = self._tree.once(f"proc/{pid}/stat")
+        except OSError as error:
+            if error.errno in MISSING or isinstance(error, ProcessLookupError):
+                return None
+            raise
+        # The name may hold anything, also ") D ".
+        name, _, rest = data.partition(b"(")[2].rpartition(b")")
+        fields = rest.split()
+        return (name, fields[0], fields[19]) if len(fields) > 19 else None
+
+
+def _number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= 10

@@ -8,7 +8,7 @@ from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.files import Tree
-from rankdeck_agent.kernel_lines import Found, Lines
+from rankdeck_agent.kernel_log import Found, KernelLines
 from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.wire import Event
 
@@ -117,7 +117,7 @@ class KernelLogCollector:
         self._tried = -_TRY_AGAIN
         self._refused: Optional[Exception] = None
         self._told_closed = False
-        self._lines = Lines()
+        self._lines = KernelLines()
         self._folding = Folding()
         self._total = 0
         self._began = 0.0

@@ -2,8 +2,8 @@
 
 import re
 
-from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.files import Tree
+from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.files import Tree, clean
 
 _SIZE = re.compile(
     rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree|HardwareCorrupted):\s+(\d{1,15}) kB",
@@ -57,3 +57,63 @@ class MemoryCollector:
         found = _KILLS.search(self._tree.read("proc/vmstat"))
         if found:
             reading.put("mem.oom_kills", int(found.group(1)))
+
+
+_BASE = "sys/devices/system/edac/mc"
+_CONTROLLER = re.compile(r"mc\d{1,4}")
+_DIMM = re.compile(r"(?:dimm|rank)\d{1,4}")
+_DIMMS = 256
+_LOOK_AGAIN = 300.0
+_COUNTS = ("edac.ce", "edac.ue")
+
+
+class EdacCollector:
+    """Corrected and uncorrected errors since the driver was loaded."""
+
+    name = "edac"
+    lane = "slow"
+    period = 10.0
+    metrics: tuple[str, ...] = _COUNTS
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._looked = -_LOOK_AGAIN
+        self._files: dict[str, tuple[str, str]] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        if now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            reading.attempt(_COUNTS, self._look)
+        for device, files in self._files.items():
+            for metric, file in zip(_COUNTS, files):
+                reading.attempt(
+                    (metric,),
+                    lambda m=metric, f=file, d=device: reading.put(m, whole(self._tree.read(f)), d),
+                    device,
+                )
+        return reading
+
+    def _look(self) -> None:
+        files: dict[str, tuple[str, str]] = {}
+        for name in filter(_CONTROLLER.fullmatch, self._tree.names(_BASE)):
+            files.update(_controller(self._tree, name, set(files)))
+        self._files = files
+
+
+def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, tuple[str, str]]:
+    base = f"{_BASE}/{name}"
+    dimms = [n for n in tree.names(base) if _DIMM.fullmatch(n)][:_DIMMS]
+    # With DIMMs the controller stands for what it cannot lay at the door of one.
+    kind = "noinfo_count" if dimms else "count"
+    files = {name: (f"{base}/ce_{kind}", f"{base}/ue_{kind}")}
+    for dimm in dimms:
+        label = clean(tree.maybe(f"{base}/{dimm}/dimm_label") or "")
+        free = label and label not in taken and label not in files
+        device = label if free else f"{name}/{dimm}"
+        files[device] = (
+            f"{base}/{dimm}/dimm_ce_count",
+            f"{base}/{dimm}/dimm_ue_count",
+        )
+    return files

@@ -20,7 +20,7 @@ SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
 
 
 @dataclass(frozen=True)
-class Space:
+class MountSpace:
     """What statvfs says of a file system."""
 
     blocks: int
@@ -57,7 +57,7 @@ class Probe:
         finally:
             os.close(writing)
 
-    def answer(self) -> Union[Space, ValueError, None]:
+    def answer(self) -> Union[MountSpace, ValueError, None]:
         """What the mount said, or why it refused; None while it says nothing."""
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid == 0:
@@ -67,7 +67,7 @@ class Probe:
         if status:
             return ValueError(_last_words(said))
         try:
-            return Space(*map(whole, said.split()))
+            return MountSpace(*map(whole, said.split()))
         except (ValueError, TypeError) as error:
             return ValueError(reason(error))
 
@@ -94,7 +94,7 @@ class NetworkMounts:
         self._command = command
         self._probes: dict[str, Probe] = {}
         self._asked: dict[str, float] = {}
-        self._answers: dict[str, Union[Space, ValueError]] = {}
+        self._answers: dict[str, Union[MountSpace, ValueError]] = {}
 
     def put(self, reading: Reading, paths: Sequence[str], now: float) -> None:
         """Store what is known of the mounts, and ask those whose turn it is."""

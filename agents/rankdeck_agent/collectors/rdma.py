@@ -1,14 +1,251 @@
 """InfiniBand and RoCE ports: every counter the kernel offers, under the kernel's own name."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import Callable
+from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Reading, whole
-from rankdeck_agent.collectors.rdma_names import BYTES, SUMS
-from rankdeck_agent.collectors.rdma_ports import Counter, Port, find_ports, inventory
 from rankdeck_agent.files import Tree, clean, reason
+
+WORDS = 4
+"""The kernel counts the data of a port in words of four bytes."""
+
+# Kernel name -> factor; of several rows the first whose names exist is used.
+BYTES: tuple[tuple[str, tuple[Mapping[str, int], ...]], ...] = (
+    ("rdma.rx", (
+        {"port_rcv_data": WORDS},  # all with port counters: mlx4, mlx5, hfi1, qib
+        {"rx_bytes": 1},  # bnxt_re, efa
+        {"ip4InOctets": 1, "ip6InOctets": 1},  # irdma
+    )),
+    ("rdma.tx", (
+        {"port_xmit_data": WORDS},
+        {"tx_bytes": 1},
+        {"ip4OutOctets": 1, "ip6OutOctets": 1},
+    )),
+)  # fmt: skip
+
+
+def _names(text: str, *with_spaces: str) -> tuple[str, ...]:
+    return (*text.split(), *with_spaces)
+
+
+SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # Without *_cqe_error: they count what every ordinary end of a program flushes.
+    ("rdma.errors", _names(
+        "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
+        "port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors "
+        "local_link_integrity_errors excessive_buffer_overrun_errors "
+        "req_transport_retries_exceeded req_rnr_retries_exceeded rx_icrc_encapsulated "
+        "max_retry_exceeded unrecoverable_err local_qp_op_err remote_access_err rx_roce_errors "
+        "retry_exceeded_err retry_rnr_exceeded_err send_err "
+        "tcpInProtoErrors tcpInOptErrors InOptErrors InProtoErrors rxVlanErrors ip4InDiscards ip6InDiscards "
+        "rdma_read_wr_err rdma_write_wr_err retrans_timeout_events unresponsive_remote_events",
+        "CRC errors",
+    )),
+    ("rdma.phys_errors", _names(
+        "symbol_error local_link_integrity_errors excessive_buffer_overrun_errors port_rcv_errors "
+        "port_rcv_remote_physical_errors rx_icrc_encapsulated",
+        "CRC errors",
+    )),
+    ("rdma.link_downs", _names("link_downed")),
+    ("rdma.link_recoveries", _names("link_error_recovery")),
+    ("rdma.retries_exhausted", _names(
+        "req_transport_retries_exceeded req_rnr_retries_exceeded max_retry_exceeded "
+        "retry_exceeded_err retry_rnr_exceeded_err unresponsive_remote_events impaired_remote_conn_events"
+    )),
+    ("rdma.retx", _names(
+        "local_ack_timeout_err packet_seq_err out_of_sequence implied_nak_seq_err duplicate_request "
+        "roce_adp_retrans to_retransmits seq_err_naks_rcvd oos_drop_count dup_req retrans_pkts "
+        "tcpRetransSegs RetransSegs RTO completer_retry_err out_of_seq_request rcvd_seq_err",
+        "Nak Sequence Error", "Nak Sequence Error Implied", "Rcvd Out of order packets",
+    )),
+    ("rdma.timeouts", _names("local_ack_timeout_err to_retransmits RTO retrans_timeout_events")),
+    ("rdma.not_ready", _names(
+        "out_of_buffer rnr_nak_retry_err rnr_naks_rcvd rx_out_of_buffer send_rnr_err rcvd_rnr_err",
+        "RNR sent", "RNR received",
+    )),
+    ("rdma.congestion", _names(
+        "np_ecn_marked_roce_packets rp_cnp_handled RxECNMrkd cnpHandled rx_ecn_marked rx_cnp"
+    )),
+    ("rdma.discards", _names(
+        "port_xmit_discards rx_roce_discards rx_drops ip4InDiscards ip6InDiscards"
+    )),
+    ("rdma.xmit_wait", _names("port_xmit_wait")),
+)  # fmt: skip
+"""Metric -> the counters that are added up, of whichever driver."""
+
+_WIDTHS: Mapping[int, str] = {
+    4: "local_link_integrity_errors excessive_buffer_overrun_errors",
+    8: "link_error_recovery link_downed port_xmit_constraint_errors port_rcv_constraint_errors",
+    16: "symbol_error port_rcv_errors port_rcv_remote_physical_errors port_rcv_switch_relay_errors "
+        "port_xmit_discards VL15_dropped",
+    32: "port_xmit_wait port_rcv_data port_xmit_data port_rcv_packets port_xmit_packets",
+}  # fmt: skip
+TOPS: Mapping[str, int] = {
+    name: (1 << bits) - 1 for bits, names in _WIDTHS.items() for name in names.split()
+}
+"""Where the counters of a port's `counters/` stick (linux drivers/infiniband/core/sysfs.c)."""
+
+WRAPS = frozenset(
+    _names(
+        "rx_write_requests rx_read_requests rx_atomic_requests rx_dct_connect out_of_buffer out_of_sequence "
+        "duplicate_request rnr_nak_retry_err packet_seq_err implied_nak_seq_err local_ack_timeout_err "
+        "resp_local_length_error resp_cqe_error req_cqe_error req_remote_invalid_request "
+        "req_remote_access_errors resp_remote_access_errors resp_cqe_flush_error req_cqe_flush_error "
+        "req_transport_retries_exceeded req_rnr_retries_exceeded roce_adp_retrans roce_adp_retrans_to "
+        "roce_slow_restart roce_slow_restart_cnps roce_slow_restart_trans"
+    )
+)
+"""Counters of mlx5 queues: 32 bits, and they begin again (linux mlx5/counters.c)."""
+
+
+BASE = "sys/class/infiniband"
+_PORT_LIMIT = 64
+_COUNTER_LIMIT = 256
+_GID_LIMIT = 8
+_MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})")
+
+
+@dataclass
+class RdmaCounter:
+    """One file: how it answered so far."""
+
+    path: str
+    metric: str
+    kernel_name: str
+    top: int = 0
+    """The number at which it sticks; 0: none."""
+    wraps: bool = False
+    value: Optional[int] = None
+    raw: int = 0
+    laps: int = 0
+    failures: int = 0
+    asked: float = 0.0
+    error: str = ""
+    ever: bool = False
+
+
+Sum = tuple[str, list[tuple[RdmaCounter, int]]]
+"""A common metric and the counters, each with its factor, that add up to it."""
+
+
+@dataclass
+class Port:
+    """One port, or a whole device where the driver counts per device (`number` "")."""
+
+    device: str
+    number: str
+    counters: list[RdmaCounter] = field(default_factory=list[RdmaCounter])
+    bytes: list[Sum] = field(default_factory=list[Sum])
+    sums: list[Sum] = field(default_factory=list[Sum])
+
+    @property
+    def key(self) -> str:
+        return f"{self.device}/{self.number}" if self.number else self.device
+
+    @property
+    def path(self) -> str:
+        base = f"{BASE}/{self.device}"
+        return f"{base}/ports/{self.number}" if self.number else base
+
+
+def find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
+    """The ports of this machine, each with its counters not yet read."""
+    found: list[Port] = []
+    for device in tree.names(BASE):
+        if clean(device) != device or excluded(device, exclude):
+            continue
+        numbers = [n for n in tree.names(f"{BASE}/{device}/ports") if n.isdecimal()]
+        for number in ("", *numbers):
+            port = Port(device, number)
+            port.counters = _counters(tree, port)
+            if number or port.counters:
+                found.append(port)
+    return found[:_PORT_LIMIT]
+
+
+def excluded(device: str, patterns: Sequence[str]) -> bool:
+    """Whether the configuration says to leave a device alone."""
+    return any(fnmatchcase(device, pattern) for pattern in patterns)
+
+
+def _counters(tree: Tree, port: Port) -> list[RdmaCounter]:
+    found: list[RdmaCounter] = []
+    taken: set[str] = set()
+    for folder in ("counters", "hw_counters"):
+        for name in tree.names(f"{port.path}/{folder}"):
+            metric = f"rdma.{folder}.{clean(name).replace('/', '?')}"
+            if metric in taken:
+                continue
+            taken.add(metric)
+            top = TOPS.get(name, 0) if folder == "counters" else 0
+            wraps = folder == "hw_counters" and name in WRAPS
+            path = f"{port.path}/{folder}/{name}"
+            found.append(RdmaCounter(path, metric, name, top, wraps))
+    return found[:_COUNTER_LIMIT]
+
+
+def inventory(root: str, ports: Iterable[Port], exclude: Sequence[str]) -> dict[str, str]:
+    """Firmware, type, GIDs and network device of each port."""
+    # A tree of its own: what is read once need not stay open.
+    tree = Tree(root)
+    found: dict[str, str] = {}
+    for device in tree.names(BASE):
+        if excluded(device, exclude):
+            found[f"rdma.{clean(device)}.excluded"] = "by the agent's configuration"
+    for port in ports:
+        found.update(_identity(tree, port) if port.number else {})
+    tree.close()
+    return found
+
+
+def _identity(tree: Tree, port: Port) -> dict[str, str]:
+    rows = (
+        ("fw", f"{BASE}/{port.device}/fw_ver"),
+        ("type", f"{BASE}/{port.device}/hca_type"),
+        ("board", f"{BASE}/{port.device}/board_id"),
+        ("link", f"{port.path}/link_layer"),
+        ("netdev", f"{port.path}/gid_attrs/ndevs/0"),
+    )
+    texts = {what: tree.maybe(path) for what, path in rows}
+    found = {f"rdma.{port.key}.{what}": clean(t) for what, t in texts.items() if t}
+    for index, gid in _gids(tree, port):
+        found[f"rdma.{port.key}.gid.{index}"] = gid
+    return found
+
+
+def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
+    """`(index, "RoCE v2 192.168.0.4 eth0")`: what an engineer picks NCCL_IB_GID_INDEX from."""
+    found: list[tuple[str, str]] = []
+    indexes = (n for n in tree.names(f"{port.path}/gids") if n.isdecimal())
+    for index in sorted(indexes, key=int):
+        gid = tree.maybe(f"{port.path}/gids/{index}") or ""
+        if not gid.strip("0:") or len(found) >= _GID_LIMIT:
+            continue
+        kind = tree.maybe(f"{port.path}/gid_attrs/types/{index}") or ""
+        # Version 1 does not cross a router: nobody wants it where there is version 2.
+        if kind.endswith("RoCE v1") and _ethernet(tree, port):
+            continue
+        device = tree.maybe(f"{port.path}/gid_attrs/ndevs/{index}") or ""
+        found.append((index, clean(" ".join(filter(None, (kind, address(gid), device))))))
+    return found
+
+
+def _ethernet(tree: Tree, port: Port) -> bool:
+    return tree.maybe(f"{port.path}/link_layer") == "Ethernet"
+
+
+def address(gid: str) -> str:
+    """A GID as it is usually written: an IPv4 address where it stands for one."""
+    found = _MAPPED.fullmatch(gid)
+    if found is None:
+        return gid
+    number = int(found.group(1) + found.group(2), 16)
+    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+
 
 _LOOK_AGAIN = 10.0
 _WHO_AGAIN = 300.0
@@ -144,7 +381,7 @@ class RdmaCollector:
                 self._ask(counter, now)
             _put_sum(reading, port.key, metric, parts)
 
-    def _ask(self, counter: Counter, now: float) -> None:
+    def _ask(self, counter: RdmaCounter, now: float) -> None:
         # Some firmware writes to the kernel log at each refused reading: ask it seldom.
         if counter.failures >= _TRIES and now - counter.asked < _REST:
             return
@@ -163,7 +400,7 @@ class RdmaCollector:
         _store(counter, number)
 
 
-def _store(counter: Counter, number: int) -> None:
+def _store(counter: RdmaCounter, number: int) -> None:
     if counter.top and number in (counter.top, _TOP_64):
         counter.value = None
         counter.error = f"saturated at {number}: it counts no more; clear it with perfquery -R"
@@ -195,8 +432,8 @@ def _arrange(port: Port) -> None:
 
 
 def _first_row(
-    by_name: Mapping[str, Counter], rows: Sequence[Mapping[str, int]]
-) -> list[tuple[Counter, int]]:
+    by_name: Mapping[str, RdmaCounter], rows: Sequence[Mapping[str, int]]
+) -> list[tuple[RdmaCounter, int]]:
     for row in rows:
         parts = [(by_name[name], factor) for name, factor in row.items() if name in by_name]
         if parts:
@@ -204,7 +441,9 @@ def _first_row(
     return []
 
 
-def _put_sum(reading: Reading, key: str, metric: str, parts: Sequence[tuple[Counter, int]]) -> None:
+def _put_sum(
+    reading: Reading, key: str, metric: str, parts: Sequence[tuple[RdmaCounter, int]]
+) -> None:
     total = 0
     for counter, factor in parts:
         if counter.value is None:

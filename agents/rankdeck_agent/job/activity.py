@@ -10,8 +10,8 @@ from typing import Any, Optional
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import table
 from rankdeck_agent.job.processes import Process
-from rankdeck_agent.job.text import table
 
 PERIOD = 5.0
 """Seconds between two looks."""
@@ -32,7 +32,7 @@ Row = list[Any]
 """rank, state, wchan, cores, share of system time or None: as on the wire."""
 
 
-class Activity:
+class ActivityWatch:
     """Looks at running ranks and writes down what they do; one writer, the supervisor."""
 
     def __init__(self, folder: RunFolder) -> None:

@@ -1,19 +1,122 @@
 """`job cancel`: ask, wait, force, look again, and say what is left."""
 
+import fcntl
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from rankdeck_agent.job import cgroup, containers, processes, queue
-from rankdeck_agent.job.control import tell
+from rankdeck_agent.job import cgroup, processes
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import all_events, is_closed
-from rankdeck_agent.job.layout import unlink_links
+from rankdeck_agent.job.journal import all_events, is_closed, plain
+from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.job.processes import Process
-from rankdeck_agent.job.remains import close_for, supervisor_pid
+from rankdeck_agent.job.starting import unlink_links
+from rankdeck_agent.job.supervisor_state import close_for, supervisor_pid
+
+
+def ask(
+    argv: tuple[str, ...], limit: float, env: Optional[Mapping[str, str]] = None
+) -> tuple[str, str]:
+    """Why the command failed, or "", and what it wrote, also then."""
+    try:
+        done = subprocess.run(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return plain(str(error), 200), ""
+    wrote = done.stdout.decode("utf-8", "replace").strip()
+    said = plain(done.stderr.decode("utf-8", "replace").strip(), 200)
+    return (said or f"exit {done.returncode}") if done.returncode else "", wrote
+
+
+_LIMIT = 20.0
+"""Seconds in all: Podman alone waits 5 for a container whose conmon was killed."""
+_PAUSE = 0.2
+_REMOVE = {
+    "podman": ("rm", "--force", "--ignore", "--time", "0"),
+    "docker": ("rm", "--force"),
+}
+
+
+def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
+    """Remove every container that the job made here; what could not be removed, as `left` has it.
+
+    A rank that starts a container leaves the file `container.<runtime>` in the run folder, and
+    the folder's path is the container's label. A file with the container's id would not do:
+    Podman deletes it first when it removes a container, and may be ended before the rest.
+    """
+    used = [name for name in _REMOVE if (folder / f"container.{name}").exists()]
+    kept = [(name, why) for name in used if (why := _clear(name, folder))]
+    return [{"pid": 0, "command": f"{name} containers: {why}"} for name, why in kept]
+
+
+def _clear(runtime: str, folder: RunFolder) -> str:
+    """Why containers are left, or ""; one at a time, for two `podman rm` hinder each other.
+
+    Podman's first answer about a container whose conmon was killed is an error; then it knows.
+    """
+    deadline = time.monotonic() + _LIMIT
+    look = ("ps", "--all", "--quiet", "--filter", f"label=rankdeck.run={folder.path}")
+    with (folder / f"container.{runtime}").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            why, ids = _run((runtime, *look), deadline)
+            if not why and not ids:
+                return ""
+            if ids:
+                why, _ = _run((runtime, *_REMOVE[runtime], *ids), deadline)
+            if time.monotonic() >= deadline:
+                return why or " ".join(ids)
+            time.sleep(_PAUSE)
+
+
+def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
+    """Why the command failed, or "", and the words it wrote where it did not."""
+    why, said = ask(argv, max(1.0, deadline - time.monotonic()))
+    return why, [] if why else said.split()
+
+
+_SLURM_PAUSE = 0.5
+_OVER = "Invalid job id"
+
+
+def cancel_slurm_job(folder: RunFolder) -> list[dict[str, Any]]:
+    """Take the job out of Slurm, by force; what would not go, as `left` of a cancel has it.
+
+    `slurm.id` has the id and the PATH on which Slurm's commands were found.
+    """
+    try:
+        number, path = (folder / "slurm.id").read_text().splitlines()
+    except (OSError, ValueError):
+        return []
+    deadline = time.monotonic() + _LIMIT
+    while state := _state(number, path):
+        if time.monotonic() >= deadline:
+            return [{"pid": 0, "command": f"Slurm job {number}: {state}"}]
+        _slurm(path, "scancel", "--signal=KILL", number)
+        _slurm(path, "scancel", number)
+        time.sleep(_SLURM_PAUSE)
+    return []
+
+
+def _state(number: str, path: str) -> str:
+    """What squeue says of the job; "" once it is no longer there."""
+    error, said = _slurm(path, "squeue", "--noheader", "--job", number, "--format=%T")
+    return plain(said, 200) or ("" if not error or _OVER in error else error)
+
+
+def _slurm(path: str, *argv: str) -> tuple[str, str]:
+    return ask(argv, _LIMIT, {**os.environ, "PATH": path})
+
 
 ASKERS = ("user", "abort", "system")
 """Who asks for an end: a person, the console because a part of the job has failed, or neither."""
@@ -70,7 +173,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     if found:
         _force(hunt, launchers, ranks)
     left = hunt.wait(_PROOF, lambda rows: _signal(rows, rows, signal.SIGKILL)) if found else {}
-    kept = [*containers.remove(folder), *queue.remove(folder)]
+    kept = [*remove_containers(folder), *cancel_slurm_job(folder)]
     _see_off(hunt, bool(left))
     return {
         "left": [*(_named(row) for row in left.values()), *kept],

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import End, Journal, failed
-from rankdeck_agent.job.starting import Command, StartError, environment, start
-from rankdeck_agent.job.tally import Tally
-from rankdeck_agent.job.text import plain, table
+from rankdeck_agent.job.journal import End, Journal, failed, plain, table
+from rankdeck_agent.job.ranks import RankTable
+from rankdeck_agent.job.starting import StartCommand, StartError, environment, start
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
 from rankdeck_agent.wire import NodePlan
 
@@ -33,7 +32,7 @@ class Daemons:
         plan: NodePlan,
         folder: RunFolder,
         journal: Journal,
-        tally: Tally,
+        tally: RankTable,
         ended: Callable[[str, End], None],
     ) -> None:
         self._plan, self._folder = plan, folder
@@ -97,7 +96,7 @@ class Daemons:
         command = ("sh", "-c", in_place(line))
         env = environment(self._plan, self._folder, {})
         try:
-            child = start(Command(command, env, str(Path.home())), outputs, group)
+            child = start(StartCommand(command, env, str(Path.home())), outputs, group)
         except StartError as error:
             self._say(request, str(error))
             return

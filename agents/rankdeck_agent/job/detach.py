@@ -11,10 +11,9 @@ from typing import Any
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, RunFolder
-from rankdeck_agent.job.journal import post_mortem
-from rankdeck_agent.job.layout import make, unlink_links
+from rankdeck_agent.job.journal import post_mortem, table
+from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.text import table
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -7,11 +7,10 @@ from typing import Any, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.folder import STREAMS, RunFolder
-from rankdeck_agent.job.journal import EventReader, all_events
+from rankdeck_agent.job.journal import EventReader, all_events, table
 from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
 from rankdeck_agent.job.pipes import Input, send
-from rankdeck_agent.job.remains import close_for, gone, supervisor_pid
-from rankdeck_agent.job.text import table
+from rankdeck_agent.job.supervisor_state import close_for, gone, supervisor_pid
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -26,7 +25,7 @@ _COUNT_ROUND = 8 << 20
 Key = tuple[int, str]
 
 
-class Follower:
+class NodeFollower:
     """One look at one job."""
 
     def __init__(self, folder: RunFolder, after: int) -> None:
@@ -204,7 +203,7 @@ def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
 
 def follow(folder: RunFolder, after: int) -> int:
     """Stream to stdout until the job has closed here, or stdin ends."""
-    follower = Follower(folder, after)
+    follower = NodeFollower(folder, after)
     source = Input(0)
     # What is looked at comes first: who asks has done so already.
     for line in source.lines(_FLUSH):

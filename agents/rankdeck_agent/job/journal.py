@@ -4,12 +4,49 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
-from rankdeck_agent.job.text import table
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
+)
+"""Commands to a terminal."""
+
+
+def plain(text: str, limit: int = 400) -> str:
+    """One line of `text` without control characters, at most `limit` long."""
+    line = "".join(c if c.isprintable() else " " for c in text[: limit * 2])
+    return line.strip()[:limit]
+
+
+def table(text: str) -> Optional[dict[str, Any]]:
+    """The JSON object in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def array(text: str) -> Optional[list[Any]]:
+    """The JSON array in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def shown(text: str, limit: int) -> str:
+    """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
+    if not text.isprintable():
+        text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text[:limit].rstrip()
+
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 UNKNOWN = -1

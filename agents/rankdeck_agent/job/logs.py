@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, Optional
 
-from rankdeck_agent.job.text import plain
+from rankdeck_agent.job.journal import plain
 
 CHUNK = 1 << 16
 _TAIL = 4096

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from rankdeck_agent.job.text import plain
+from rankdeck_agent.job.journal import plain
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 
 _PROC = Path("/proc")

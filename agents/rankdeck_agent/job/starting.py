@@ -1,19 +1,24 @@
 """How a process of a job is started: its environment, its folder, and why it cannot be."""
 
+import json
 import os
 import shutil
+import socket
+import stat
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
 
+from rankdeck_agent.files import private_folder, write_private
 from rankdeck_agent.job import cgroup
-from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.folder import FolderError, RunFolder, run_folder
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
     RUN_VARIABLE,
+    NodeFile,
     NodePlan,
     ProcessPlan,
 )
@@ -32,7 +37,7 @@ class StartError(Exception):
 
 
 @dataclass(frozen=True)
-class Command:
+class StartCommand:
     """All that is needed to start a process."""
 
     argv: tuple[str, ...]
@@ -56,7 +61,7 @@ def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> 
     return env
 
 
-def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> Command:
+def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
     """What to start for one process of the plan; raises StartError where it cannot be."""
     env = environment(plan, folder, process.env)
     argv = tuple(folder.plan_text(argument) for argument in process.argv)
@@ -72,9 +77,9 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> Command:
         f"{process.name} cannot start: no program {argv[0]} on {plan.node}",
     )
     if process.rank is None:
-        return Command(argv, env, cwd)
+        return StartCommand(argv, env, cwd)
     env[RANK_VARIABLE] = str(process.rank)
-    return Command((str(folder / "rank-shim"), *argv), env, cwd)
+    return StartCommand((str(folder / "rank-shim"), *argv), env, cwd)
 
 
 def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> None:
@@ -90,7 +95,7 @@ def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> Non
 
 
 def start(
-    command: Command, outputs: tuple[int, int], group: Optional[Path]
+    command: StartCommand, outputs: tuple[int, int], group: Optional[Path]
 ) -> "subprocess.Popen[bytes]":
     """A running process in a session of its own; raises StartError."""
     try:
@@ -107,3 +112,173 @@ def start(
         )
     except (OSError, ValueError) as error:
         raise StartError(f"{command.argv[0]} cannot start: {error}") from error
+
+
+RANK_SHIM = r"""#!/bin/sh
+# rank-shim PROGRAM ARGS...: run one rank with its own terminal, files and exit record.
+#
+# The program is a foreground child in the shim's own process group, so a launcher that
+# signals the group (mpirun, torchrun, srun, our supervisor) reaches it, and Ctrl-C keeps
+# its meaning. A signal to the shim's pid alone is swallowed until the program ends: to
+# forward it the program would have to run in the background, where POSIX makes a shell
+# ignore INT and QUIT for it. No descriptor is kept open: PMI_FD may be any number.
+rank=${RANKDECK_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-$SLURM_PROCID}}}}}
+here=${0%/*}
+run=
+for folder in "$RANKDECK_RUN" "$here" "/tmp/rankdeck.$RANKDECK_JOB"/* "$here"/*; do
+    if [ -n "$rank" ] && [ -d "$folder/rank.$rank" ] && [ -r "$folder/self" ]; then
+        run=$folder
+        break
+    fi
+done
+if [ -z "$run" ]; then
+    echo "rankdeck: no place for the output of rank '$rank'; it stays with the launcher" >&2
+    exec "$@"
+fi
+# A launcher may have passed on the first node's folder and name: put our own.
+{ read -r RANKDECK_RUN; read -r RANKDECK_JOB; read -r RANKDECK_NODE; } <"$run/self"
+export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
+control=$RANKDECK_RUN/control
+place=$RANKDECK_RUN/rank.$rank
+out=$place/tty err=$place/fifo
+read -r supervisor rest <"$RANKDECK_RUN/supervisor.pid" 2>/dev/null
+if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
+    out=$place/out err=$place/err
+fi
+trap : TERM INT USR1 USR2 HUP
+# What we write is the user's alone; what the program makes is as its launcher has it.
+mask=$(umask)
+umask 077
+(
+    umask "$mask"
+    # In the child, so that a session leader does not make the tty its controlling one.
+    read -r pid rest </proc/self/stat
+    if [ -p "$err" ]; then
+        [ ! -p "$control" ] || printf 'started %s %s %s\n' "$rank" "$pid" "$$" 1<>"$control"
+    else
+        printf '%s\n' "${SLURMD_NODENAME:-$(uname -n)}" >"$place/started"
+    fi
+    exec "$@"
+) >>"$out" 2>>"$err"
+status=$?
+printf '%s\n' "$status" >"$place/exit"
+[ ! -p "$control" ] || printf 'exited %s %s\n' "$rank" "$status" 1<>"$control"
+exit "$status"
+"""
+
+LAUNCH_AGENT = r"""#!/bin/sh
+# launch-agent [SSH OPTIONS] HOST COMMAND...: have Rankdeck start an MPI daemon on HOST.
+# mpirun takes our exit status 0 for "the daemon runs". The supervisor keeps the time.
+run=${RANKDECK_RUN:-${0%/*}}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --) shift; break ;;
+    -[BbcDEeFIiJLlmOopQRSWw]) shift; [ $# -eq 0 ] || shift ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+if [ $# -lt 2 ]; then
+    echo "rankdeck: launch-agent needs a host and a command" >&2
+    exit 1
+fi
+host=${1##*@}
+shift
+read -r supervisor rest <"$run/supervisor.pid"
+if ! kill -0 "$supervisor" 2>/dev/null; then
+    echo "rankdeck: $host: no daemon started, the supervisor of this node is gone" >&2
+    exit 1
+fi
+try=0 id=$$
+until mkfifo -m 600 "$run/spawn/$id.reply" 2>/dev/null; do
+    try=$((try + 1)) id=$$-$try
+    if [ "$try" -gt 99 ]; then
+        echo "rankdeck: $host: cannot write in $run/spawn" >&2
+        exit 1
+    fi
+done
+exec 4<>"$run/spawn/$id.reply"
+printf '%s\n%s' "$host" "$*" >"$run/spawn/$id.ask" || exit 1
+printf 'spawn %s\n' "$id" 1<>"$run/control"
+read -r answer <&4
+rm -f "$run/spawn/$id.reply" "$run/spawn/$id.ask"
+[ "$answer" != ok ] || exit 0
+echo "rankdeck: $host: $answer" >&2
+exit 1
+"""
+
+
+def make(plan: NodePlan) -> RunFolder:
+    """Lay out the run folder with all its files; raises FolderError and leaves nothing then."""
+    folder = run_folder(plan.job, plan.node)
+    private_folder(folder.path.parent.parent)
+    private_folder(folder.path.parent)
+    try:
+        folder.path.mkdir(mode=0o700)
+    except FileExistsError:
+        raise FolderError(f"job {plan.job} has been started on node {plan.node} before") from None
+    try:
+        _fill(folder, plan)
+    except (OSError, FolderError) as error:
+        unlink_links(folder)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise FolderError(f"the run folder of {plan.job} could not be written: {error}") from error
+    return folder
+
+
+def _fill(folder: RunFolder, plan: NodePlan) -> None:
+    _write(folder / "plan.json", json.dumps(asdict(plan), indent=1))
+    _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n")
+    _write(folder / "rank-shim", RANK_SHIM, program=True)
+    for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
+        (folder / name).mkdir(mode=0o700)
+    for file in plan.files:
+        path = _inside(folder, file)
+        private_folder(path.parent)
+        program = bool(file.mode & stat.S_IXUSR)
+        _write(path, folder.plan_text(file.text), program=program)
+    os.mkfifo(folder / "control", 0o600)
+    _make_links(folder)
+    _write(folder / "events", "")
+
+
+def _inside(folder: RunFolder, file: NodeFile) -> Path:
+    path = Path(os.path.normpath(folder.path / file.path))
+    if folder.path not in path.parents:
+        raise FolderError(f"file {file.path!r} is outside the run folder")
+    return path
+
+
+def _write(path: Path, text: str, *, program: bool = False) -> None:
+    write_private(path, text.encode(), program=program)
+
+
+def _make_links(folder: RunFolder) -> None:
+    links = folder.links
+    links.mkdir(mode=0o700, exist_ok=True)
+    seen = links.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
+        raise FolderError(f"{links} is not a private folder of this user")
+    for name, script in (("rank", RANK_SHIM), ("launch-agent", LAUNCH_AGENT)):
+        fresh = links / f".{name}.{os.getpid()}"
+        _write(fresh, script, program=True)
+        fresh.replace(links / name)
+    for name in _link_names(folder):
+        fresh = links / f".{name}.{os.getpid()}"
+        fresh.symlink_to(folder.path)
+        fresh.replace(links / name)
+
+
+def _link_names(folder: RunFolder) -> tuple[str, ...]:
+    """Host name and node name: virtual nodes of one machine share the first."""
+    return tuple(dict.fromkeys((socket.gethostname(), folder.node)))
+
+
+def unlink_links(folder: RunFolder) -> None:
+    """Take this node's links away, and their folder with the last one."""
+    for name in _link_names(folder):
+        link = folder.links / name
+        if link.is_symlink() and link.resolve() == folder.path.resolve():
+            link.unlink()
+    if folder.links.is_dir() and not any(p.is_symlink() for p in folder.links.iterdir()):
+        shutil.rmtree(folder.links, ignore_errors=True)

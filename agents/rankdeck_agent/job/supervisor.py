@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent.addresses import local_addresses
-from rankdeck_agent.job import cgroup, containers, processes
-from rankdeck_agent.job.activity import Activity
-from rankdeck_agent.job.cancel import ASKERS, cancel
-from rankdeck_agent.job.control import Control
+from rankdeck_agent.job import cgroup, processes
+from rankdeck_agent.job.activity import ActivityWatch
+from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
 from rankdeck_agent.job.daemons import Daemons
-from rankdeck_agent.job.elsewhere import Elsewhere, Report
-from rankdeck_agent.job.evidence import Witness
+from rankdeck_agent.job.evidence import KernelLog, Kills, Witness, counters, own_ring
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import (
     UNKNOWN,
@@ -26,15 +23,13 @@ from rankdeck_agent.job.journal import (
     outcome,
     shell_status,
 )
-from rankdeck_agent.job.kernel import KernelLog, own_ring
-from rankdeck_agent.job.layout import unlink_links
-from rankdeck_agent.job.memory import Kills, counters
-from rankdeck_agent.job.orphans import Orphans, not_known
+from rankdeck_agent.job.pipes import Control
 from rankdeck_agent.job.processes import Process
-from rankdeck_agent.job.space import Space
-from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start
-from rankdeck_agent.job.streams import DiskFullError, Stream, pipe_stream, rank_streams
-from rankdeck_agent.job.tally import Tally
+from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
+from rankdeck_agent.job.shared_run_folder import Report, SharedRunFolder
+from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start, unlink_links
+from rankdeck_agent.job.streams import DiskFullError, Space, Stream, pipe_stream, rank_streams
+from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 
 _TICK = 0.25
@@ -50,8 +45,8 @@ class Supervisor:
         self._plan, self._folder = plan, folder
         self._journal = Journal(folder / "events")
         self._selector = selectors.DefaultSelector()
-        self._tally = Tally(plan.ranks)
-        self._activity = Activity(folder)
+        self._tally = RankTable(plan.ranks)
+        self._activity = ActivityWatch(folder)
         self._streams: dict[int, tuple[Stream, ...]] = {}
         self._space = Space(folder.path, self._journal, self._selector)
         self._orphans = Orphans(self._tally)
@@ -61,7 +56,7 @@ class Supervisor:
         self._looked = self._retried = 0.0
         self._others = 0
         self._canceller = self._reaping = 0
-        self._elsewhere = Elsewhere(folder, plan.ranks if plan.elsewhere else ())
+        self._elsewhere = SharedRunFolder(folder, plan.ranks if plan.elsewhere else ())
         self._launched = 0.0
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -354,7 +349,7 @@ class Supervisor:
         self._journal.add("closed")
         while not self._journal.flush():
             time.sleep(_RETRY)
-        containers.remove(self._folder)
+        remove_containers(self._folder)
         cgroup.remove(self._folder)
         unlink_links(self._folder)
 

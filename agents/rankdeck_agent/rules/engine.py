@@ -6,7 +6,7 @@ from functools import partial
 from typing import Callable, Optional
 
 from rankdeck_agent.rules.derive import Derived
-from rankdeck_agent.rules.facts import Facts, Growth, Key, Mark, Memory, Number, Table
+from rankdeck_agent.rules.facts import Facts, Growth, Key, Memory, Number, RuleMark, Table
 from rankdeck_agent.rules.levels import Reason
 from rankdeck_agent.rules.table import BY_METRIC, Rule
 
@@ -56,7 +56,7 @@ class Stepped:
     """What the rules say of a node, and what they remember of it."""
 
     reasons: Sequence[Reason]
-    marks: Mapping[Key, Mark]
+    marks: Mapping[Key, RuleMark]
     last: Table
     grown: Mapping[Key, Growth]
     calm: Table
@@ -73,9 +73,9 @@ def step(facts: Facts, derived: Derived, memory: Memory) -> Stepped:
     return Stepped(reasons, marks, last, grown, calm)
 
 
-def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, Mark], Table]:
+def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, RuleMark], Table]:
     """Marks of the rules that compare a number itself; the metrics of which no row can hold."""
-    marks: dict[Key, Mark] = {}
+    marks: dict[Key, RuleMark] = {}
     calm: dict[str, Mapping[str, Number]] = {}
     before = memory.marks
     marked = {RULE_OF[row].metric for row, _ in before}
@@ -103,8 +103,8 @@ def _marked(
     numbers: Mapping[str, Number],
     facts: Facts,
     derived: Derived,
-    before: Mapping[Key, Mark],
-) -> Iterator[tuple[Key, Mark]]:
+    before: Mapping[Key, RuleMark],
+) -> Iterator[tuple[Key, RuleMark]]:
     """Marks of the rows of one metric."""
     for row, rule in gauge.rows:
         for device, number in numbers.items():
@@ -139,10 +139,10 @@ def _excluded(only: tuple[str, float, float], facts: Facts) -> bool:
 
 
 def _counted(
-    totals: Mapping[Key, Number], before: Mapping[Key, Mark], now: float
-) -> dict[Key, Mark]:
+    totals: Mapping[Key, Number], before: Mapping[Key, RuleMark], now: float
+) -> dict[Key, RuleMark]:
     """Marks of the rules that count growth in a window."""
-    marks: dict[Key, Mark] = {}
+    marks: dict[Key, RuleMark] = {}
     for key in (
         *totals,
         *(k for k in before if RULE_OF[k[0]].window and k not in totals),
@@ -156,7 +156,7 @@ def _counted(
 
 
 def _among(
-    gauge: _Gauge, numbers: Mapping[str, Number], before: Mapping[Key, Mark]
+    gauge: _Gauge, numbers: Mapping[str, Number], before: Mapping[Key, RuleMark]
 ) -> Mapping[str, Number]:
     """The devices for which some row is marked."""
     rows = {row for row, _ in gauge.rows}
@@ -167,11 +167,11 @@ def _among(
 def _lingering(
     facts: Facts,
     derived: Derived,
-    before: Mapping[Key, Mark],
-    marks: Mapping[Key, Mark],
-) -> dict[Key, Mark]:
+    before: Mapping[Key, RuleMark],
+    marks: Mapping[Key, RuleMark],
+) -> dict[Key, RuleMark]:
     """Marks of devices that are no longer named: a derived number that is gone has ended."""
-    kept: dict[Key, Mark] = {}
+    kept: dict[Key, RuleMark] = {}
     for (row, device), mark in before.items():
         rule = RULE_OF[row]
         if rule.window or not mark.fired or (row, device) in marks:
@@ -185,7 +185,7 @@ def _lingering(
 RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}
 
 
-def _reason(key: Key, mark: Mark) -> Reason:
+def _reason(key: Key, mark: RuleMark) -> Reason:
     rule = RULE_OF[key[0]]
     return Reason(rule.check, rule.level, mark.text, key[1], mark.began)
 
@@ -219,15 +219,15 @@ def _next(
     rule: Rule,
     number: Optional[float],
     tell: Callable[[Number], str],
-    mark: Optional[Mark],
+    mark: Optional[RuleMark],
     now: float,
-) -> Optional[Mark]:
+) -> Optional[RuleMark]:
     """The mark of one rule and device after this reading."""
     before = mark is not None and mark.fired
     if number is not None and rule.holds(number, before):
         began = mark.began if mark else now
         on = before or now - began >= rule.hold
-        return Mark(began, now, on, tell(number) if on else "")
+        return RuleMark(began, now, on, tell(number) if on else "")
     if mark and before and now - mark.held < rule.linger:
         return mark
     return None

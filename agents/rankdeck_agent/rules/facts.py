@@ -61,7 +61,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Mark:
+class RuleMark:
     """Where one rule stands for one device."""
 
     began: float
@@ -72,7 +72,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Happening:
+class ActiveEvent:
     """An event that still counts."""
 
     reason: Reason
@@ -93,12 +93,12 @@ class Memory:
     """What the next judgement needs of the ones before; nothing of it is ever changed in place."""
 
     boot: str = ""
-    marks: Mapping[Key, Mark] = field(default_factory=dict[Key, Mark])
+    marks: Mapping[Key, RuleMark] = field(default_factory=dict[Key, RuleMark])
     last: Table = field(default_factory=_nothing)
     """The newest readings of counters."""
     grown: Mapping[Key, Growth] = field(default_factory=dict[Key, Growth])
-    happened: Mapping[tuple[str, str], Happening] = field(
-        default_factory=dict[tuple[str, str], Happening]
+    happened: Mapping[tuple[str, str], ActiveEvent] = field(
+        default_factory=dict[tuple[str, str], ActiveEvent]
     )
     calm: Table = field(default_factory=_nothing)
     """Readings of which no rule could hold: not looked at again while they are the same tables."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from rankdeck_agent.rules.coverage import cover, limits
+from rankdeck_agent.rules.active_events import remember
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.engine import step
+from rankdeck_agent.rules.explain import cover, limits
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
-from rankdeck_agent.rules.happenings import remember
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.rules.units import duration

@@ -15,7 +15,7 @@ BOOT_GRACE = 30 * MINUTE
 
 
 @dataclass(frozen=True)
-class Check:
+class HealthCheck:
     """One of the 25. It can be judged where one of `needs` was read; else, where all are absent, it does not apply."""
 
     number: int
@@ -81,36 +81,36 @@ class Rule:
         )
 
 
-CHECKS: tuple[Check, ...] = (
-    Check(1, "driver", "Agent and driver answer", ("agent.lag", "gpu.answer")),
-    Check(2, "gpu.present", "Every GPU is there", ("gpu.mem_total", "gpu.used")),
-    Check(3, "gpu.recovery", "GPU asks for recovery", ("gpu.recovery",)),
-    Check(4, "gpu.xid", "Xid and SXid in the kernel log", ("gpu.mem_total", "gpu.used")),
-    Check(5, "gpu.ecc", "Uncorrectable GPU memory errors", ("gpu.ecc_uncorrected", "gpu.ecc_threshold")),
-    Check(6, "gpu.remap", "GPU row remapping, page retirement",
+CHECKS: tuple[HealthCheck, ...] = (
+    HealthCheck(1, "driver", "Agent and driver answer", ("agent.lag", "gpu.answer")),
+    HealthCheck(2, "gpu.present", "Every GPU is there", ("gpu.mem_total", "gpu.used")),
+    HealthCheck(3, "gpu.recovery", "GPU asks for recovery", ("gpu.recovery",)),
+    HealthCheck(4, "gpu.xid", "Xid and SXid in the kernel log", ("gpu.mem_total", "gpu.used")),
+    HealthCheck(5, "gpu.ecc", "Uncorrectable GPU memory errors", ("gpu.ecc_uncorrected", "gpu.ecc_threshold")),
+    HealthCheck(6, "gpu.remap", "GPU row remapping, page retirement",
           ("gpu.remap_failed", "gpu.remap_pending", "gpu.remap_uncorrected", "gpu.retired", "gpu.retired_pending")),
-    Check(7, "link", "Ports up, at full rate", ("rdma.up", "net.up")),
-    Check(8, "link.flap", "Links do not flap", ("rdma.up", "net.carrier_changes")),
-    Check(9, "storage", "Storage answers, is mounted and writable",
+    HealthCheck(7, "link", "Ports up, at full rate", ("rdma.up", "net.up")),
+    HealthCheck(8, "link.flap", "Links do not flap", ("rdma.up", "net.carrier_changes")),
+    HealthCheck(9, "storage", "Storage answers, is mounted and writable",
           ("disk.readonly", "disk.mounted", "disk.stuck", "disk.used")),
-    Check(10, "gpu.nvlink", "NVLink and fabric", ("gpu.nvlinks_active", "gpu.fabric")),
-    Check(11, "link.errors", "Physical link errors", ("rdma.phys_errors", "rdma.errors", "net.errors")),
-    Check(12, "rdma.retries", "RDMA retries exhausted", ("rdma.retries_exhausted",)),
-    Check(13, "rdma.retx", "RDMA retransmissions", ("rdma.retx",)),
-    Check(14, "gpu.slowdown", "GPU slowed down by heat or power", ("gpu.throttle_thermal", "gpu.throttle_brake")),
-    Check(15, "gpu.pcie", "PCIe width, generation, replays", ("gpu.pcie_width", "gpu.pcie_gen", "gpu.pcie_replays")),
-    Check(16, "mem.faults", "Host memory faults", ("edac.ue", "edac.ce", "mem.corrupted")),
-    Check(17, "mem", "Memory suffices", ("mem.used", "psi.mem", "mem.oom_kills")),
-    Check(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live")),
-    Check(19, "heat", "Temperature and supply", ("cpu.temp", "gpu.temp", "gpu.margin", "pi.undervolt")),
-    Check(20, "node.clock", "Clock right, no unexpected reboot", ("node.skew",)),
-    Check(21, "kernel", "Kernel not stuck", ("kernel.dstate",)),
-    Check(22, "gpu.ecc_rate", "Correctable GPU memory errors", ("gpu.ecc_corrected",)),
-    Check(23, "fabric", "Congestion on the fabric", ("rdma.congestion", "net.drops")),
-    Check(24, "leftovers", "No leftovers, no shared cores", ("cpu.load1", "cpu.steal", "gpu.processes")),
-    Check(25, "drift", "Like the cluster file and its peers", ("node.like",)),
+    HealthCheck(10, "gpu.nvlink", "NVLink and fabric", ("gpu.nvlinks_active", "gpu.fabric")),
+    HealthCheck(11, "link.errors", "Physical link errors", ("rdma.phys_errors", "rdma.errors", "net.errors")),
+    HealthCheck(12, "rdma.retries", "RDMA retries exhausted", ("rdma.retries_exhausted",)),
+    HealthCheck(13, "rdma.retx", "RDMA retransmissions", ("rdma.retx",)),
+    HealthCheck(14, "gpu.slowdown", "GPU slowed down by heat or power", ("gpu.throttle_thermal", "gpu.throttle_brake")),
+    HealthCheck(15, "gpu.pcie", "PCIe width, generation, replays", ("gpu.pcie_width", "gpu.pcie_gen", "gpu.pcie_replays")),
+    HealthCheck(16, "mem.faults", "Host memory faults", ("edac.ue", "edac.ce", "mem.corrupted")),
+    HealthCheck(17, "mem", "Memory suffices", ("mem.used", "psi.mem", "mem.oom_kills")),
+    HealthCheck(18, "disk", "Disks have room and work", ("disk.used", "disk.inodes_used", "nvme.live")),
+    HealthCheck(19, "heat", "Temperature and supply", ("cpu.temp", "gpu.temp", "gpu.margin", "pi.undervolt")),
+    HealthCheck(20, "node.clock", "Clock right, no unexpected reboot", ("node.skew",)),
+    HealthCheck(21, "kernel", "Kernel not stuck", ("kernel.dstate",)),
+    HealthCheck(22, "gpu.ecc_rate", "Correctable GPU memory errors", ("gpu.ecc_corrected",)),
+    HealthCheck(23, "fabric", "Congestion on the fabric", ("rdma.congestion", "net.drops")),
+    HealthCheck(24, "leftovers", "No leftovers, no shared cores", ("cpu.load1", "cpu.steal", "gpu.processes")),
+    HealthCheck(25, "drift", "Like the cluster file and its peers", ("node.like",)),
 )  # fmt: skip
-BY_NUMBER: Mapping[int, Check] = {check.number: check for check in CHECKS}
+BY_NUMBER: Mapping[int, HealthCheck] = {check.number: check for check in CHECKS}
 
 
 def _rows(

@@ -1,18 +1,20 @@
 """Look at every rank of a job, on all its nodes at once."""
 
 import asyncio
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from rankdeck.errors import AgentError, NodeError
+from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.border import last_table
 from rankdeck.model.job import Job
 from rankdeck.model.text import clean
-from rankdeck.remote.attach import Agents
-from rankdeck.remote.shell import Shell
-from rankdeck.rules.lens import Inspection, Look, conclude, look_of
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import Shell, on_each
+from rankdeck.rules.find_jobs import Found, found_jobs
+from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 
 LIMIT = 45.0
 _TOGETHER = 32
@@ -72,3 +74,42 @@ def _concluded(
             ras = [clean(line, 200) for line in told[:400]]
     found = conclude(job.id, now, looks, missing)
     return replace(found, notes=tuple(notes), ras=tuple(ras))
+
+
+_MOST_LINES = 1000
+
+
+async def ask_what_runs(
+    shell: Shell, agents: Agents, cluster: str, nodes: Iterable[str], limit: float
+) -> tuple[Found, dict[str, str]]:
+    """The jobs that run on these nodes; and node -> why it told nothing within `limit` seconds."""
+
+    async def ask(node: str) -> list[Mapping[str, Any]]:
+        try:
+            async with asyncio.timeout(limit):
+                agent = await agents.agent_path(node)
+                argv = (*agent, "job", "list", "--plans")
+                result = await shell.run(node, argv, limit=limit)
+        except TimeoutError as error:
+            raise UnreachableError(node, f"no answer within {limit:g} s") from error
+        if result.code != 0:
+            raise AgentError(node, f"`job list` ended with exit code {result.code}")
+        return _rows(result.out)
+
+    answers = await on_each(nodes, ask)
+    silent = {n: a.why for n, a in answers.items() if isinstance(a, NodeError)}
+    told = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
+    return found_jobs(cluster, told, time.time()), silent
+
+
+def _rows(out: bytes) -> list[Mapping[str, Any]]:
+    """The lines that are JSON objects: start-up files of the login may print others."""
+    rows: list[Mapping[str, Any]] = []
+    for line in out.splitlines()[-_MOST_LINES:]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            rows.append(cast("dict[str, Any]", row))
+    return rows

@@ -7,12 +7,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rankdeck.backends.base import Follower
-from rankdeck.backends.submitted import (
-    document_plan,
-    gpus_per_node,
-    options,
-    ranks_per_node,
-)
+from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.tokens import shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rankdeck.backends.layout import Layout, interface_env, with_files
+from rankdeck.backends.placement import Placement, interface_env, with_files
 from rankdeck.backends.tokens import at_run_time, folder_word, shell_line
 from rankdeck.errors import LaunchError
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
@@ -122,7 +122,7 @@ QUIET_ENV = {"HWLOC_COMPONENTS": "-gl"}
 """Without it hwloc looks for an X server and complains on every node."""
 
 
-def plan_mpi(layout: Layout) -> tuple[NodePlan, ...]:
+def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
     """The launcher and its hostfile on the first node; ranks, and no process, on the others."""
     options = layout.spec.mpi
     if options.flavour not in FLAVOURS:
@@ -143,7 +143,7 @@ def plan_mpi(layout: Layout) -> tuple[NodePlan, ...]:
     return (replace(first, processes=(launcher,)), *nodes[1:])
 
 
-def hostfile(layout: Layout) -> str:
+def hostfile(layout: Placement) -> str:
     """A line per node: Rankdeck's names, or addresses where mpirun itself uses ssh."""
     line = FLAVOURS[layout.spec.mpi.flavour].host
     by_address = layout.spec.mpi.launcher == "ssh"
@@ -153,7 +153,7 @@ def hostfile(layout: Layout) -> str:
     )
 
 
-def launcher_argv(layout: Layout) -> tuple[str, ...]:
+def launcher_argv(layout: Placement) -> tuple[str, ...]:
     """The whole mpirun command."""
     spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
     each = len(layout.places[0].ranks)
@@ -182,7 +182,7 @@ def _unless_said(words: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for three in triples if three[1] not in said for word in three)
 
 
-def rank_argv(layout: Layout) -> tuple[str, ...]:
+def rank_argv(layout: Placement) -> tuple[str, ...]:
     """What mpirun starts everywhere: the shim at its common path, then the rank's command.
 
     The run folder is left for sh to fill in, because it differs from node to node.
@@ -199,7 +199,7 @@ def _fill(words: Sequence[str], **values: str) -> tuple[str, ...]:
     return tuple(word.format(**values) for word in words)
 
 
-def _agent(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
+def _agent(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
     if layout.spec.mpi.launcher != "ssh":
         return _fill(flavour.agent, agent=AGENT.format(job=layout.job))
     user, port = layout.cluster.access.user, layout.places[0].node.port
@@ -209,7 +209,7 @@ def _agent(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
     return _fill(flavour.ssh, agent=" ".join(words))
 
 
-def _network(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
+def _network(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
     """The job network; else the interface, where it has one name on all nodes."""
     interfaces = {place.node.interface for place in layout.places}
     shared = interfaces.pop() if len(interfaces) == 1 else ""
@@ -224,7 +224,7 @@ def _is_loopback(network: str) -> bool:
     return network == "lo" or network.startswith(("127.", "::1/"))
 
 
-def _forwarded(layout: Layout) -> tuple[str, ...]:
+def _forwarded(layout: Placement) -> tuple[str, ...]:
     """Variables for remote ranks; what names the run folder stays each node's own."""
     env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
     names = [
@@ -236,7 +236,7 @@ def _forwarded(layout: Layout) -> tuple[str, ...]:
     return tuple(word for name in names for word in ("-x", name))
 
 
-def _workdir(layout: Layout, flavour: Flavour) -> tuple[str, ...]:
+def _workdir(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
     workdir = layout.spec.workdir
     if not workdir or _moves(workdir):
         return ()
@@ -248,7 +248,7 @@ def _moves(workdir: str) -> bool:
     return RUN_TOKEN in workdir or workdir.startswith("~")
 
 
-def _check_addresses(layout: Layout) -> None:
+def _check_addresses(layout: Placement) -> None:
     """Mpirun's own ssh takes one port for all, and tells nodes apart by address."""
     ports = {place.node.port for place in layout.places}
     if len(ports) > 1:

@@ -1,13 +1,14 @@
 """Plans of the ssh backend, and any plan as text."""
 
+import difflib
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from secrets import token_hex
 
-from rankdeck.backends.layout import Layout, lay_out
+from rankdeck.backends.launchers import plan_plain, plan_tensorflow, plan_torch
 from rankdeck.backends.mpi import plan_mpi
-from rankdeck.backends.plain import plan_plain
-from rankdeck.backends.tensorflow import plan_tensorflow
+from rankdeck.backends.placement import Placement, lay_out
 from rankdeck.backends.tokens import (
     file_lines,
     needs_port,
@@ -15,7 +16,6 @@ from rankdeck.backends.tokens import (
     shell_line,
     with_port,
 )
-from rankdeck.backends.torch import plan_torch
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -28,7 +28,7 @@ from rankdeck_agent.wire import (
 
 __all__ = ["plan_job", "render", "with_port"]
 
-_PLANNERS: Mapping[Launch, Callable[[Layout], tuple[NodePlan, ...]]] = {
+_PLANNERS: Mapping[Launch, Callable[[Placement], tuple[NodePlan, ...]]] = {
     Launch.MPI: plan_mpi,
     Launch.TORCHRUN: plan_torch,
     Launch.TENSORFLOW: plan_tensorflow,
@@ -81,3 +81,33 @@ def _node_text(node: NodePlan) -> str:
 def new_job_id(name: str) -> str:
     """`himeno-1121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
     return f"{name}-{datetime.now():%m%d-%H%M%S}-{token_hex(2)}"
+
+
+_FILE = re.compile(r" > \S+ <<'(EOF_*)'$")
+
+
+def plan_difference(old: str, old_job: str, new: str, new_job: str) -> tuple[str, ...]:
+    """Lines as `diff -U2` gives them; empty where only the job's id differs."""
+    before = old.replace(old_job, "JOB").splitlines()
+    after = new.replace(new_job, "JOB").splitlines()
+    lines = difflib.unified_diff(before, after, n=2, lineterm="")
+    return tuple(line for line in lines if not line.startswith(("---", "+++")))
+
+
+def without_files(text: str, most: int = 4) -> list[str]:
+    """A plan's lines with the text of its files cut short, so that the commands stand out."""
+    lines: list[str] = []
+    inside: list[str] = []
+    end = ""
+    for line in text.splitlines():
+        if not end:
+            lines.append(line)
+            end = match[1] if (match := _FILE.search(line)) else ""
+        elif line != end:
+            inside.append(line)
+        else:
+            more = len(inside) - most
+            kept = inside if more <= 1 else [*inside[:most], f"# … {more} more lines"]
+            lines += [*kept, line]
+            inside, end = [], ""
+    return [*lines, *inside]

@@ -17,7 +17,7 @@ from rankdeck.backends.plans import render
 from rankdeck.backends.recording import Recording, record
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
-from rankdeck.rules.phases import phases
+from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck_agent.wire import LAUNCHER
 
@@ -37,7 +37,7 @@ logs/        the end of what each rank and launcher wrote{missing}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReportSource:
     """What is known of the job besides its logs."""
 
     job: Job
@@ -49,7 +49,7 @@ class Source:
 
 
 async def write_report(
-    backend: Backend, source: Source, path: Path, backlog: int | None = TAIL
+    backend: Backend, source: ReportSource, path: Path, backlog: int | None = TAIL
 ) -> Recording:
     """Write the archive (.tar.gz, readable by its owner only); raises RankdeckError."""
     try:
@@ -98,7 +98,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield key
 
 
-def secrets_of(source: Source) -> Secrets:
+def secrets_of(source: ReportSource) -> Secrets:
     """All that is secret in the plan, the job file and the cluster file."""
     plan = source.job.plan
     tables = [source.environment, *(node.env for node in plan.nodes)]
@@ -110,7 +110,7 @@ def secrets_of(source: Source) -> Secrets:
     return Secrets(tables, texts)
 
 
-def pack(source: Source, recording: Recording, logs: Logs, path: Path) -> None:
+def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> None:
     """Write what was read into the archive, masked; raises OSError."""
     secrets = secrets_of(source)
     files = logs.mask(secrets)
@@ -128,7 +128,7 @@ def pack(source: Source, recording: Recording, logs: Logs, path: Path) -> None:
     part.replace(path)
 
 
-def _texts(source: Source, recording: Recording, secrets: Secrets) -> dict[str, str]:
+def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict[str, str]:
     job = source.job
     lacks = [f"\nnot here: {n}: {why}" for n, why in recording.missing.items()]
     when = time.strftime("%Y-%m-%d %H:%M:%S %z")
@@ -153,7 +153,7 @@ def _texts(source: Source, recording: Recording, secrets: Secrets) -> dict[str, 
     }
 
 
-def _events(source: Source, recording: Recording) -> list[NodeEvent]:
+def _events(source: ReportSource, recording: Recording) -> list[NodeEvent]:
     """What the nodes say now; of those that say nothing what was kept."""
     told = {event.node for event in recording.events}
     kept = [event for event in source.events if event.node not in told]

@@ -8,16 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from rankdeck.backends.layout import find_runtime
+from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
+from rankdeck.backends.launchers import script_command
+from rankdeck.backends.placement import find_runtime
 from rankdeck.backends.ssh import SshBackend
-from rankdeck.backends.submitted import (
-    document_plan,
-    gpus_per_node,
-    options,
-    ranks_per_node,
-)
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
-from rankdeck.backends.torch import script_command
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan

@@ -14,11 +14,10 @@ from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.border import integer, last_table
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Left, Plan, State
+from rankdeck.model.job import CancelReport, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.text import clean
-from rankdeck.remote.attach import Agents
-from rankdeck.remote.each import on_each
-from rankdeck.remote.shell import Result, Shell
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import Result, Shell, on_each
 from rankdeck_agent.wire import NodePlan
 
 START_LIMIT = 30.0
@@ -97,7 +96,7 @@ class SshBackend:
         """Ask, wait, force, then look on every node for what is left."""
         names = [node.node for node in plan.nodes]
         answers = await on_each(names, lambda name: self._cancel_node(plan.job, name, grace, by))
-        left: list[Left] = []
+        left: list[RemainingProcess] = []
         unverified: dict[str, str] = {}
         for name, answer in answers.items():
             if isinstance(answer, NodeError):
@@ -109,7 +108,9 @@ class SshBackend:
             follower.give_up_lost()
         return CancelReport(plan.job, state, tuple(left), unverified)
 
-    async def _cancel_node(self, job: str, node: str, grace: float, by: str) -> list[Left]:
+    async def _cancel_node(
+        self, job: str, node: str, grace: float, by: str
+    ) -> list[RemainingProcess]:
         """Cancel on one node, again and again while the link is down, as long as it may take."""
         argv = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
@@ -146,7 +147,7 @@ def _port(out: bytes) -> int:
     return int(word)
 
 
-def _left(node: str, result: Result) -> list[Left]:
+def _left(node: str, result: Result) -> list[RemainingProcess]:
     """What the node says is left; a job that never began there left nothing."""
     answer = last_table(result.out)
     rows = answer.get("left")
@@ -162,11 +163,11 @@ def _left(node: str, result: Result) -> list[Left]:
     ]
 
 
-def _left_one(node: str, row: Mapping[str, Any]) -> Left:
+def _left_one(node: str, row: Mapping[str, Any]) -> RemainingProcess:
     """A process that is left; what the node does not say well is 0 or "", never nothing left."""
     pid = row.get("pid")
     pid = pid if integer(pid) and 0 < pid < 1 << 31 else 0
-    return Left(node, pid, clean(row.get("command"), 500))
+    return RemainingProcess(node, pid, clean(row.get("command"), 500))
 
 
 def _complaint(result: Result) -> str:

@@ -1,12 +1,12 @@
-"""`rankdeck check`: everything that is wrong with files."""
+"""`rankdeck check` and `trust`: everything that is wrong with files, and what they may run."""
 
 import argparse
 from pathlib import Path
 
-from rankdeck.cli import codes, output
+from rankdeck.cli import output
 from rankdeck.cli.shapes import file_shape
 from rankdeck.config.files import look_at
-from rankdeck.config.trust import Use
+from rankdeck.config.trust import Use, allow
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
 
@@ -23,7 +23,7 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
                 agreed = "agreed" if use.allowed else "not agreed to: `rankdeck trust`"
                 output.say(f"{use} ({agreed})")
     wrong = any(problems for _, _, problems, _ in results)
-    return codes.BAD_INPUT if wrong else codes.OK
+    return output.BAD_INPUT if wrong else output.OK
 
 
 def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
@@ -33,3 +33,14 @@ def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
     except ConfigError as error:
         return "", error.problems, ()
     return ("cluster" if isinstance(document, Cluster) else "job"), (), uses
+
+
+def trust(options: argparse.Namespace, _open_console: object) -> int:
+    """Agree to all that these files would run and read, and say what that is."""
+    for name in options.files:
+        _, uses = look_at(Path(name))
+        for use in uses:
+            output.say(str(use))
+        allow(uses)
+        output.say(f"{name}: {len(uses) or 'nothing'} to agree to")
+    return output.OK

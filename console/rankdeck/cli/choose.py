@@ -1,18 +1,44 @@
-"""Which cluster is meant."""
+"""Which cluster and nodes are meant, and the question before a file of others is used."""
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rankdeck.cli.codes import UsageError
-from rankdeck.cli.consent import agreed
+from rankdeck.cli import output
+from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.paths import config_folder, find_cluster
+from rankdeck.config.trust import allow
+from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand, fold
 
 if TYPE_CHECKING:
     from rankdeck.demo.cluster import DemoStatus
+
+Read = TypeVar("Read")
+
+
+def agreed(read: Callable[[], Read]) -> Read:
+    """What `read` gives; where consent is missing it is asked for, if there is a terminal."""
+    try:
+        return read()
+    except UntrustedError as error:
+        if not _yes(error):
+            raise
+        allow(error.problems)
+    return read()
+
+
+def _yes(error: UntrustedError) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    told = "\n".join(str(problem) for problem in error.problems)
+    output.progress(f"{told}\nAgree to this and remember it? [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
 
 VARIABLE = "RANKDECK_CLUSTER"
 

@@ -2,15 +2,37 @@
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 
-from rankdeck.cli import codes, output, terminal
-from rankdeck.cli.codes import UsageError
+from rankdeck.cli import output
+from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import SIMULATED, read_cluster
 from rankdeck.config.document import suggest
 from rankdeck.demo import cluster as embedded
 from rankdeck.demo.layout import NODES
 from rankdeck.model.cluster import Cluster
+
+BARE = frozenset({"dumb", "unknown"})
+"""Terminals that only print line after line."""
+
+
+def require(environment: Mapping[str, str]) -> None:
+    """Refuse where the console would be a mess of escapes; says what works instead."""
+    kind = environment.get("TERM", "")
+    if kind in BARE:
+        raise UsageError(
+            f"the console needs a terminal that can move its cursor, and TERM is `{kind}`; try TERM=xterm-256color, or `rankdeck status`"
+        )
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+        raise UsageError(
+            "the console needs a terminal, and this is none; for scripts there is `rankdeck status --json`"
+        )
+
+
+def _is_terminal(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return isatty is not None and isatty()
 
 
 def demo(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
@@ -18,11 +40,11 @@ def demo(options: argparse.Namespace, open_console: Callable[[Cluster, str], int
     if options.action == "down":
         output.progress("demo: ended" if embedded.down() else "demo: nothing was running")
         if not options.json:
-            return codes.OK
+            return output.OK
     elif options.action != "status":
         _check(options.fault)
         if options.action is None and not options.json:
-            terminal.require(os.environ)
+            require(os.environ)
         output.progress("demo: starting three virtual nodes …")
         file = embedded.up(options.fault)
         if options.action is None and not options.json:
@@ -45,7 +67,7 @@ def _check(faults: Sequence[str]) -> None:
 def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:
     if as_json:
         output.say_object(status_shape(status))
-        return codes.OK
+        return output.OK
     nodes = ((n.name, str(n.port), str(n.pid), "yes" if n.isolated else "no") for n in status.nodes)
     if status.nodes:
         output.say_table(("NODE", "PORT", "PID", "ISOLATED"), nodes)
@@ -54,7 +76,7 @@ def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:
         output.say("the demo cluster does not run; start it with `rankdeck demo up`")
     if status.note:
         output.say(status.note)
-    return codes.OK
+    return output.OK
 
 
 def status_shape(status: embedded.DemoStatus) -> dict[str, object]:

@@ -3,10 +3,9 @@
 import argparse
 import asyncio
 
-from rankdeck.cli import choose, codes, output
-from rankdeck.cli.codes import UsageError
-from rankdeck.cli.interrupts import Interrupts
-from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli import choose, output
+from rankdeck.cli.opening import Interrupts, opened, until_done
+from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Cluster
 from rankdeck.prometheus.exporter import Exporter
 from rankdeck.prometheus.server import serve
@@ -35,7 +34,7 @@ async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) ->
                     "put a proxy with TLS and a password before it"
                 )
             await _watch(exporter)
-    return codes.OK
+    return output.OK
 
 
 async def _watch(exporter: Exporter) -> None:

@@ -4,22 +4,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rankdeck.cli import choose, codes, output
+from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.shapes import Shape, lying_shape
 from rankdeck.errors import ConfigError, NodeError
-from rankdeck.images.atlas import (
-    STORES,
-    Lying,
-    Wanted,
-    difference,
-    short,
-    wanted_by,
-)
-from rankdeck.images.copy import Progress, progress_words
+from rankdeck.images.copy import CopyState, progress_words
+from rankdeck.images.locate import STORES, ImageAt, WantedImage, difference, short, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
-from rankdeck.model.units import size
+from rankdeck.model.text import size
 from rankdeck.session import Session
 
 
@@ -29,15 +22,15 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
     words: list[str] = options.words
     if words[:1] == ["push"]:
         if len(words) != 3:
-            raise codes.UsageError("write `rankdeck images push FILE NODESET`")
+            raise output.UsageError("write `rankdeck images push FILE NODESET`")
         file, nodes = Path(words[1]), choose.nodes(cluster, words[2])
         if not file.is_file():
-            raise codes.UsageError(f"no file {file}")
+            raise output.UsageError(f"no file {file}")
         if options.runtime in STORES:
             return until_done(_load(cluster, file, nodes, options))
         return until_done(_push(cluster, file, nodes, options))
     if len(words) > 1:
-        raise codes.UsageError("write `rankdeck images [NODESET]`")
+        raise output.UsageError("write `rankdeck images [NODESET]`")
     return until_done(_show(cluster, choose.nodes(cluster, "".join(words)), options))
 
 
@@ -55,7 +48,7 @@ async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namesp
         for one in wanted:
             output.progress(f"{one.image}: asking {len(nodes)} nodes …")
             found = await session.images.look(nodes, one)
-            told = {n: row for n, row in found.items() if isinstance(row, Lying)}
+            told = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
             differs = difference(told)
             well = well and not differs and len(told) == len(found)
             shapes.append(_shape(one, found, differs))
@@ -64,14 +57,14 @@ async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namesp
         output.say_object({"cluster": cluster.name, "images": shapes})
     elif rows:
         output.say_table(("IMAGE", "RUNTIME", "DIGEST", "SIZE", "NODES"), rows)
-    return codes.OK if well else codes.TROUBLE
+    return output.OK if well else output.TROUBLE
 
 
-def _wanted(session: Session, named: str, runtime: str) -> tuple[Wanted, ...]:
+def _wanted(session: Session, named: str, runtime: str) -> tuple[WantedImage, ...]:
     """The image asked for, else those of all job files that can be read."""
     if named:
-        return (Wanted(runtime or "apptainer", named),)
-    found: dict[Wanted, None] = {}
+        return (WantedImage(runtime or "apptainer", named),)
+    found: dict[WantedImage, None] = {}
     for path in session.job_files():
         try:
             wanted = wanted_by(session.read_job(path))
@@ -82,7 +75,7 @@ def _wanted(session: Session, named: str, runtime: str) -> tuple[Wanted, ...]:
     return tuple(found)
 
 
-def _shape(wanted: Wanted, found: dict[str, Lying | NodeError], differs: str) -> Shape:
+def _shape(wanted: WantedImage, found: dict[str, ImageAt | NodeError], differs: str) -> Shape:
     return {
         "image": wanted.image,
         "runtime": wanted.runtime,
@@ -92,7 +85,7 @@ def _shape(wanted: Wanted, found: dict[str, Lying | NodeError], differs: str) ->
 
 
 def _rows(
-    wanted: Wanted, found: dict[str, Lying | NodeError], differs: str
+    wanted: WantedImage, found: dict[str, ImageAt | NodeError], differs: str
 ) -> list[tuple[str, ...]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for node, row in found.items():
@@ -101,7 +94,7 @@ def _rows(
     return [(name, wanted.runtime, *cells, fold(nodes)) for cells, nodes in groups.items()]
 
 
-def _cells(row: Lying | NodeError) -> tuple[str, str]:
+def _cells(row: ImageAt | NodeError) -> tuple[str, str]:
     if isinstance(row, NodeError):
         return row.why, "–"
     if not row.there:
@@ -117,7 +110,7 @@ async def _push(
 ) -> int:
     async with opened(cluster) as session:
         output.progress(f"{file}: reading its digest …")
-        printer = Printer(file.name)
+        printer = CopyProgress(file.name)
         place, failed = await session.images.push(
             file, options.to, nodes, printer, overwrite=options.replace
         )
@@ -131,7 +124,7 @@ async def _load(
     """Into the stores: it is they that know the image's digest."""
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
     async with opened(cluster) as session:
-        failed = await session.images.load(file, options.runtime, nodes, Printer(file.name))
+        failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
     return _told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
 
 
@@ -152,16 +145,16 @@ def _told(
         )
     elif there:
         output.say(f"{well} on {fold(there)}")
-    return codes.TROUBLE if failed else codes.OK
+    return output.TROUBLE if failed else output.OK
 
 
-class Printer:
+class CopyProgress:
     """Says on stderr how far a copy is, not more often than every second."""
 
     def __init__(self, name: str) -> None:
         self._name, self._next, self._complete = name, 0.0, False
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: CopyState) -> None:
         complete = bool(progress.done) and all(
             done >= progress.total for done in progress.done.values()
         )

@@ -1,16 +1,68 @@
-"""`rankdeck jobs` and `rankdeck cancel`."""
+"""`rankdeck jobs`, `cancel`, `inspect` and `report`."""
 
 import argparse
 import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
 
-from rankdeck.cli import choose, codes, output
-from rankdeck.cli.jobwords import clean_report, proof
+from rankdeck.cli import choose, output
 from rankdeck.cli.opening import job_of, opened, until_done
 from rankdeck.cli.shapes import job_shape, report_shape
-from rankdeck.model.blame import failure
+from rankdeck.model.blame import failure, who
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job
-from rankdeck.model.nodeset import fold
+from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.rules.inspect import Inspection, Look, StackGroup
+from rankdeck.rules.job_news import told, when
+
+COMING = "output still coming"
+
+
+def sentence(job: Job) -> str:
+    """What a job is now, in one line."""
+    counts = {state: sum(1 for rank in job.ranks if rank.state is state) for state in State}
+    parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    coming = f"; {COMING}" if job.output_coming and job.state.final else ""
+    return f"{job.id}: {job.state}{coming} on {fold(job.nodes)}; ranks: {parts or 'none yet'}"
+
+
+def summary(job: Job) -> str:
+    """How a job ended: its state, the first failure with its last lines, what was odd."""
+    lines = [sentence(job), *job.troubles]
+    if job.first_failure is not None:
+        lines += _failure_lines(job.first_failure)
+    lines += _meaning(job.explained)
+    lines += [f"on its nodes: {told(one)} · {when(one, job)}" for one in job.node_notes]
+    return "\n".join(lines)
+
+
+def _failure_lines(first: FirstFailure) -> list[str]:
+    return [
+        f"first failure: {failure(first)}",
+        *(f"  because: {sentence}" for sentence in first.evidence),
+        *(f"  | {line}" for line in first.lines),
+        *_meaning(first.explained),
+        *(f"  also: {who(other)}: {other.why}" for other in first.others),
+    ]
+
+
+def _meaning(explained: Iterable[Explained]) -> list[str]:
+    return [f"  means: {one.means}\n    try: {one.remedy}" for one in explained]
+
+
+def proof(report: CancelReport) -> str:
+    """What cancel found when it looked again."""
+    left = [f"  left on {one.node}: {one.pid} {one.command}" for one in report.left]
+    unknown = [f"  {node} could not be asked: {why}" for node, why in report.unverified.items()]
+    verdict = "some of it is left or not known" if left or unknown else "nothing of it is left"
+    return "\n".join((f"{report.job}: {report.state}; {verdict}", *left, *unknown))
+
+
+def clean_report(report: CancelReport) -> bool:
+    """Whether it is proven that nothing is left."""
+    return not report.left and not report.unverified
+
 
 DAY = 86400.0
 
@@ -42,7 +94,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         )
     else:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
-    return codes.OK
+    return output.OK
 
 
 def _row(job: Job) -> tuple[str, ...]:
@@ -68,7 +120,7 @@ def _why(job: Job) -> str:
 def cancel(options: argparse.Namespace, _open_console: object) -> int:
     """End a job; the code says whether it is proven that nothing is left."""
     if options.grace is not None and not 0 <= options.grace <= DAY:
-        raise codes.UsageError("--grace: seconds, at most a day")
+        raise output.UsageError("--grace: seconds, at most a day")
     return until_done(_cancel(choose.cluster(options.cluster), options))
 
 
@@ -81,4 +133,107 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
         output.say_object(report_shape(report))
     else:
         output.say(proof(report))
-    return codes.OK if clean_report(report) else codes.TROUBLE
+    return output.OK if clean_report(report) else output.TROUBLE
+
+
+def inspect(options: argparse.Namespace, _open_console: object) -> int:
+    """Look at every rank now; trouble where a node could not be looked at."""
+    return until_done(_inspect(choose.cluster(options.cluster), options))
+
+
+async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        await session.following.caught_up()
+        job = session.jobs.find(options.job)
+        if job.state.final and not options.json:
+            output.say(
+                f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
+            )
+            return output.OK
+        output.progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
+        found = await session.inspect(job.id)
+    if options.json:
+        output.say_object(shape(found))
+    else:
+        output.say(text(found))
+    return output.TROUBLE if found.missing else output.OK
+
+
+def shape(found: Inspection) -> dict[str, object]:
+    """`inspect --json`."""
+    return {
+        "job": found.job,
+        "at": found.at,
+        "answer": found.answer,
+        "odd": list(found.odd),
+        "groups": [_group_shape(one) for one in found.groups],
+        "missing": dict(found.missing),
+        "notes": list(found.notes),
+        "ras": list(found.ras),
+    }
+
+
+def _group_shape(one: StackGroup) -> dict[str, object]:
+    return {
+        "place": one.place,
+        "waiting": one.waiting,
+        "ranks": list(one.ranks),
+        "stack": [list(frame) for frame in one.stack],
+        "looks": [asdict(look) for look in one.looks],
+    }
+
+
+def text(found: Inspection) -> str:
+    """The answer, then each place with its ranks and stack."""
+    lines = [found.answer, ""]
+    for one in found.groups:
+        mark = "! " if set(one.ranks) <= set(found.odd) else "  "
+        lines.append(f"{mark}{one.place}: ranks {fold_ranks(one.ranks)}")
+        lines += [f"      {name}  {file}:{line}" for name, file, line in one.stack[:12]]
+        lines += [f"      {_line(look)}" for look in one.looks[:6]]
+    lines += [f"{node}: not looked at: {why}" for node, why in found.missing.items()]
+    return "\n".join([*lines, *found.notes, *found.ras])
+
+
+def _line(look: Look) -> str:
+    silent = "" if look.silent is None else f", silent {look.silent:.0f} s"
+    waits = f" in {look.wchan}" if look.wchan not in ("", "0") else ""
+    cpu = "" if look.cpu is None else f", CPU {look.cpu:.0%}"
+    return (
+        f"rank {look.rank} {look.node} pid {look.pid} {look.state}{waits}{cpu}{silent}  {look.last}"
+    )
+
+
+HEAR_LIMIT = 4.0
+"""Seconds that nodes get to say how they are now."""
+
+
+def report(options: argparse.Namespace, _open_console: object) -> int:
+    """Write the archive; trouble where a node could not be asked."""
+    return until_done(_report(choose.cluster(options.cluster), options))
+
+
+async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with opened(cluster, telemetry=True) as session:
+        await session.following.caught_up()
+        job = session.jobs.find(options.job)
+        path = _archive(options.output or f"{job.id}.tar.gz")
+        output.progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
+        await session.settle(HEAR_LIMIT)
+        made = await session.report(job.id, path, full=options.full)
+    size = path.stat().st_size
+    missing = dict(made.missing)
+    if options.json:
+        output.say_object({"job": job.id, "file": str(path), "bytes": size, "missing": missing})
+    else:
+        output.say(f"{path} ({size:,} bytes)")
+    for node, why in missing.items():
+        output.progress(f"{node}: not in it: {why}")
+    return output.TROUBLE if missing else output.OK
+
+
+def _archive(name: str) -> Path:
+    path = Path(name).expanduser().absolute()
+    if not path.parent.is_dir():
+        raise output.UsageError(f"{path}: cannot be written: there is no such folder")
+    return path

@@ -1,14 +1,211 @@
 """`rankdeck logs`: what the ranks of a job wrote."""
 
 import argparse
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import itemgetter
 
-from rankdeck.cli import choose, codes, folded, stream
+from rankdeck.cli import choose, output, stream
 from rankdeck.cli.opening import job_of, opened, until_done
+from rankdeck.logs.collapse import Collapse, Folded, folded
+from rankdeck.logs.diff import (
+    Branch,
+    Comparison,
+    Difference,
+    Divergence,
+    answer,
+    branches,
+    compare,
+)
+from rankdeck.logs.merge import MergedLog
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
+from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rankset import choose as choose_ranks
+from rankdeck.model.text import printable, strip_controls
+from rankdeck.session import Session
+from rankdeck.state.lines import Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
+
+MOST = 1_000_000
+"""Lines that are merged; of more, the newest."""
+Shape = dict[str, object]
+
+
+class Reader:
+    """Everything some ranks wrote, each line handed on once, whatever a log can hold."""
+
+    def __init__(self, session: Session, job: Job, ranks: Sequence[int], only: str) -> None:
+        self._session, self._job, self._ranks, self._only = session, job, ranks, only
+        self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
+
+    async def read(self, show: stream.Print) -> None:
+        """All there is now; of a job that has ended, all there will ever be."""
+        session, job = self._session, self._job
+        session.watch(job.id, self._ranks, None)
+        printer = stream.Printer(session, job, self._ranks, show, self._only)
+        if job.state.final:
+            await stream.print_until_finished(session, job.id, printer)
+        else:
+            await stream.print_what_there_is(session, job.id, printer)
+
+
+async def print_collapsed(reader: Reader, *, as_json: bool) -> None:
+    """Equal lines once, with the ranks that wrote them; what few ranks wrote comes first."""
+    collapse = Collapse(reader.logs)
+    await reader.read(
+        lambda _, line: collapse.add(
+            line.rank, line.at, line.stream, line.text.encode("utf-8", "replace")
+        )
+    )
+    if silent := collapse.silent():
+        output.progress(f"nothing was written by {fold_ranks(silent)}")
+    for row in folded(collapse):
+        if as_json:
+            output.say_object(folded_shape(row))
+        else:
+            _say_row(row)
+
+
+def _say_row(row: Folded) -> None:
+    ranks = "all" if len(row.group.counts) == row.of else fold_ranks(row.group.counts)
+    times = row.group.lines // len(row.group.counts)
+    often = f" x{times}" if times > 1 else ""
+    output.say_line(f"[{ranks}]{often} ", _text(row))
+    if row.missing:
+        output.say(f"    missing: {fold_ranks(row.missing)}")
+    for one in row.outliers[:5]:
+        output.say(f"    rank {one.rank}: {one.value:g}, median {one.median:g}")
+
+
+def _text(row: Folded) -> str:
+    return printable(row.group.text().decode("utf-8", "replace"))
+
+
+def folded_shape(row: Folded) -> Shape:
+    """`logs --collapse --json`."""
+    return {
+        "ranks": fold_ranks(row.group.counts),
+        "missing": fold_ranks(row.missing),
+        "lines": row.group.lines,
+        "stream": row.group.stream,
+        "at": row.group.at,
+        "text": _text(row),
+        "outliers": [{"rank": o.rank, "value": o.value, "median": o.median} for o in row.outliers],
+    }
+
+
+async def print_merged(reader: Reader, *, as_json: bool) -> None:
+    """All lines in the order of time; those that several ranks wrote at one time once."""
+    kept: deque[Line] = deque(maxlen=MOST)
+    await reader.read(lambda _, line: kept.append(line))
+    if len(kept) == MOST:
+        output.progress(f"only the newest {MOST:,} lines are merged")
+    merged = MergedLog({}, keep=MOST)
+    merged.add(_in_time(kept))
+    for number, line in enumerate(merged.lines, merged.first):
+        ranks = fold_ranks(merged.counts(number) or (line.rank,))
+        if as_json:
+            text = strip_controls(line.text)
+            output.say_object({"ranks": ranks, "at": line.at, "stream": line.stream, "text": text})
+        else:
+            output.say_line(f"[{ranks}] ", line.text)
+
+
+def _in_time(lines: Sequence[Line]) -> list[Line]:
+    latest: dict[int, float] = {}
+    keyed: list[tuple[float, Line]] = []
+    for line in lines:
+        latest[line.rank] = max(latest.get(line.rank, 0.0), line.at)
+        keyed.append((latest[line.rank], line))
+    keyed.sort(key=itemgetter(0))
+    return [line for _, line in keyed]
+
+
+async def print_difference(reader: Reader, job: Job, which: str, *, as_json: bool) -> None:
+    """Two ranks beside each other, or all ranks by where they leave the majority."""
+    comparison = Comparison(tuple(reader.logs))
+    await reader.read(
+        lambda _, line: comparison.add(
+            line.rank,
+            (line.at, line.stream, line.offset, line.text.encode("utf-8", "replace")),
+        )
+    )
+    if comparison.full:
+        output.progress(f"only the first {comparison.most:,} lines of each are compared")
+    if not which:
+        _, found = answer(branches(comparison.sides))
+        for branch in found:
+            output.say_object(branch_shape(branch)) if as_json else _say_branch(branch)
+        return
+    try:
+        left, right = choose_ranks(which, job.ranks)
+    except ValueError as error:
+        raise output.UsageError(f"--diff {which}: two ranks, such as 3,17: {error}") from error
+    difference = answer(compare(comparison.sides[left], comparison.sides[right]))
+    if as_json:
+        output.say_object(difference_shape(difference))
+    else:
+        _say_difference(difference)
+
+
+def _say_branch(branch: Branch) -> None:
+    ranks = fold_ranks(branch.ranks)
+    if branch.first is None:
+        output.say(f"[{ranks}] like the majority")
+        return
+    first = branch.first
+    output.say(f"[{ranks}] differ after {first.place} lines of {first.stream}")
+    _say_sides(first, "these", "most")
+
+
+def _say_sides(first: Divergence, left: str, right: str) -> None:
+    width = max(len(left), len(right))
+    for name, line in ((left, first.left), (right, first.right)):
+        output.say_line(f"    {name:<{width}} | ", "(nothing more)" if line is None else line.text)
+
+
+def _say_difference(found: Difference) -> None:
+    left, right = f"rank {found.left}", f"rank {found.right}"
+    if found.first is None:
+        output.say(f"{left} and {right} wrote the same, but for numbers")
+    else:
+        output.say(f"the same for {found.first.place} lines of {found.first.stream}, then:")
+        _say_sides(found.first, left, right)
+    for name, lines in ((left, found.only_left), (right, found.only_right)):
+        for line in lines:
+            output.say_line(f"only {name} | ", line.text)
+
+
+def branch_shape(branch: Branch) -> Shape:
+    """`logs --diff --json`."""
+    return {"ranks": fold_ranks(branch.ranks), "first": _first_shape(branch.first)}
+
+
+def difference_shape(found: Difference) -> Shape:
+    """`logs --diff A,B --json`."""
+    return {
+        "left": found.left,
+        "right": found.right,
+        "first": _first_shape(found.first),
+        "only_left": [strip_controls(line.text) for line in found.only_left],
+        "only_right": [strip_controls(line.text) for line in found.only_right],
+    }
+
+
+def _first_shape(first: Divergence | None) -> Shape | None:
+    if first is None:
+        return None
+    sides = (
+        None if line is None else strip_controls(line.text) for line in (first.left, first.right)
+    )
+    left, right = sides
+    return {
+        "stream": first.stream,
+        "same_lines": first.place,
+        "left": left,
+        "right": right,
+    }
 
 
 def logs(options: argparse.Namespace, _open_console: object) -> int:
@@ -23,9 +220,9 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
         job = await job_of(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         if view:
-            reader = folded.Reader(session, job, ranks, options.stream)
+            reader = Reader(session, job, ranks, options.stream)
             await _VIEWS[view](reader, job, options)
-            return codes.OK
+            return output.OK
         session.watch(job.id, ranks, None)
         show = stream.show_object if options.json else stream.show_text
         printer = stream.Printer(session, job, ranks, show, options.stream)
@@ -33,26 +230,26 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
             await stream.print_until_finished(session, job.id, printer)
         else:
             await stream.print_what_there_is(session, job.id, printer)
-    return codes.OK
+    return output.OK
 
 
 def _view(options: argparse.Namespace) -> str:
     """Which way of folding was asked for; "" for none. They exclude each other and --follow."""
     asked = [name for name in _VIEWS if getattr(options, name) not in (False, None)]
     if options.launcher and (asked or options.rank):
-        raise codes.UsageError("--launcher goes with --follow and --stream only")
+        raise output.UsageError("--launcher goes with --follow and --stream only")
     if len(asked) > 1 or (asked and options.follow):
         names = " and ".join(
             f"--{name}" for name in [*asked, *(["follow"] if options.follow else [])]
         )
-        raise codes.UsageError(f"{names} do not go together")
+        raise output.UsageError(f"{names} do not go together")
     return asked[0] if asked else ""
 
 
-_VIEWS: Mapping[str, Callable[[folded.Reader, Job, argparse.Namespace], Awaitable[None]]] = {
-    "collapse": lambda reader, _, o: folded.print_collapsed(reader, as_json=o.json),
-    "merge": lambda reader, _, o: folded.print_merged(reader, as_json=o.json),
-    "diff": lambda reader, job, o: folded.print_difference(reader, job, o.diff, as_json=o.json),
+_VIEWS: Mapping[str, Callable[[Reader, Job, argparse.Namespace], Awaitable[None]]] = {
+    "collapse": lambda reader, _, o: print_collapsed(reader, as_json=o.json),
+    "merge": lambda reader, _, o: print_merged(reader, as_json=o.json),
+    "diff": lambda reader, job, o: print_difference(reader, job, o.diff, as_json=o.json),
 }
 
 
@@ -61,4 +258,4 @@ def _ranks(job: Job, text: str) -> Sequence[int]:
     try:
         return choose_ranks(text, job.ranks)
     except ValueError as error:
-        raise codes.UsageError(f"--rank {text}: {error}") from error
+        raise output.UsageError(f"--rank {text}: {error}") from error

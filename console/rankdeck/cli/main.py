@@ -1,18 +1,19 @@
 """Read the command line, do the verb, turn every trouble into a sentence and an exit code."""
 
 import argparse
+import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import rankdeck_agent
 from rankdeck.cli import output
-from rankdeck.cli.codes import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
-from rankdeck.cli.parser import make_parser
-from rankdeck.cli.verbs import AGENT_VERBS
+from rankdeck.cli.output import BAD_INPUT, INTERRUPTED, NOBODY_READS, TROUBLE, UsageError
+from rankdeck.cli.verbs import AGENT_HELP, AGENT_MORE, AGENT_VERBS, VERBS, Verb
 from rankdeck.errors import (
     ConfigError,
     RankdeckError,
@@ -24,6 +25,86 @@ from rankdeck.errors import (
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
+
+EXIT_CODES = """exit codes:
+  0    all is well
+  1    trouble: a node, a network, a broker, processes that cancel could not end
+  2    bad input: a wrong option, file or name
+  run  that of the first rank that failed; 128 + N if signal N ended it; 130 after Ctrl-C
+  health  0 ok, 1 warn, 2 bad, 3 unknown or trouble: as monitoring plug-ins have them
+  status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one sentence, like everything else here."""
+
+    def parse_known_args(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - argparse hides its type
+        """As always, but a verb refuses itself what it does not know: its own help has it."""
+        known, unknown = super().parse_known_args(*args, **named)
+        if unknown:
+            options = self._option_string_actions
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1, 0.75)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            self.error(f"no option or word `{unknown[0][:60]}` here{hint}")
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
+        hint = _meant(wrong[1]) if wrong else ""
+        if wrong:
+            message = f"no verb `{wrong[1][:60]}`"
+        raise UsageError(message + (hint or f"; see `{self.prog} --help`"))
+
+
+def _meant(word: str) -> str:
+    names = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
+    close = difflib.get_close_matches(word, [*names, "agent"], n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; raises UsageError."""
+    parser = _Parser(
+        prog="rankdeck",
+        description="The console of a GPU or HPC cluster. Without a verb: open it.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="say which version this is")
+    _add_common(parser, default=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    _add_verbs(verbs, VERBS)
+    agent = verbs.add_parser(
+        "agent", help=AGENT_HELP, description=AGENT_HELP, epilog=AGENT_MORE,
+        allow_abbrev=False,
+    )  # fmt: skip
+    _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS)
+    return parser
+
+
+def _add_verbs(verbs: Any, table: tuple[Verb, ...]) -> None:  # noqa: ANN401 - argparse hides its type
+    for verb in table:
+        sub = verbs.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
+        _add_common(sub, default=False)
+        for name, options in verb.arguments.items():
+            sub.add_argument(name, **options)
+        sub.set_defaults(target=verb.target)
+
+
+def _add_common(parser: argparse.ArgumentParser, *, default: bool) -> None:
+    """-c and --json are understood before the verb and after it."""
+    hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
+    parser.add_argument(
+        "-c",
+        "--cluster",
+        metavar="CLUSTER",
+        help="a cluster file, the name of one in ~/.config/rankdeck/clusters, or `demo`",
+        **(hidden or {"default": ""}),
+    )
+    parser.add_argument("--json", action="store_true", help="JSON on stdout", **hidden)
+
+
 _BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError)
 
 
@@ -33,7 +114,7 @@ class OpenConsole(Protocol):
     def __call__(self, cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int: ...
 
 
-Verb = Callable[[argparse.Namespace, OpenConsole], int]
+VerbFunction = Callable[[argparse.Namespace, OpenConsole], int]
 
 
 def run(argv: Sequence[str], open_console: OpenConsole) -> int:
@@ -59,7 +140,7 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
         choose = import_module("rankdeck.cli.choose")
         return open_console(choose.cluster(options.cluster), "")
     module, name = options.target.split(":")
-    verb: Verb = getattr(import_module(module), name)
+    verb: VerbFunction = getattr(import_module(module), name)
     return verb(options, open_console)
 
 

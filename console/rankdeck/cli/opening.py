@@ -1,16 +1,23 @@
-"""Open the session of a command, and ask the questions it may have."""
+"""The session of a verb: opened with its questions, the job that is meant, Ctrl-C while it runs."""
 
 import asyncio
+import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from rankdeck.cli import output
+from rankdeck.cli.output import UsageError
+from rankdeck.config.changes import changed, on_nodes
 from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job
+from rankdeck.model.job import Job, JobSpec
 from rankdeck.session import Session, open_session
+
+if TYPE_CHECKING:
+    pass
 
 
 def opened(cluster: Cluster, *, telemetry: bool = False) -> AbstractAsyncContextManager[Session]:
@@ -62,3 +69,51 @@ def _read_line() -> str:
         return sys.stdin.readline()
     except OSError:
         return ""
+
+
+def override(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
+    """The job with what the command line says instead; raises UsageError."""
+    if on:
+        try:
+            spec = on_nodes(spec, on)
+        except ValueError as error:
+            raise UsageError(f"--on {on}: {error}") from error
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UsageError(f"--set {change}: write KEY=VALUE")
+        try:
+            spec = changed(spec, key, value)
+        except ValueError as error:
+            raise UsageError(f"--set {change}: {error}") from error
+    return spec
+
+
+class Interrupts:
+    """While entered, SIGINT ends nothing: it is counted and waited for.
+
+    `terminate` also takes SIGTERM that way, for what runs under a supervisor.
+    """
+
+    def __init__(self, *, terminate: bool = False) -> None:
+        self._signals = (signal.SIGINT, signal.SIGTERM)[: 1 + terminate]
+        self._waiting: asyncio.Queue[None] = asyncio.Queue()
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in self._signals:
+            loop.add_signal_handler(number, self._waiting.put_nowait, None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    async def next(self) -> None:
+        """Wait for the next one."""
+        await self._waiting.get()

@@ -9,8 +9,25 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from rankdeck.cli.codes import OutputError
+from rankdeck.errors import RankdeckError
 from rankdeck.model.text import strip_controls
+
+OK = 0
+TROUBLE = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+"""128 + SIGINT."""
+NOBODY_READS = 141
+"""128 + SIGPIPE, as the shell reports it of other programs."""
+
+
+class UsageError(RankdeckError):
+    """An option or name on the command line that cannot be meant."""
+
+
+class OutputError(RankdeckError):
+    """What was asked for cannot be written."""
+
 
 _RESET = "\x1b[0m"
 

@@ -4,10 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankdeck.cli import choose, codes, output
-from rankdeck.cli.consent import agreed
-from rankdeck.cli.opening import opened, until_done
-from rankdeck.cli.overrides import override
+from rankdeck.cli import choose, output
+from rankdeck.cli.choose import agreed
+from rankdeck.cli.opening import opened, override, until_done
 from rankdeck.cli.shapes import finding_shape
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import find_job
@@ -43,7 +42,7 @@ async def _preflight(
         output.say_object({"job": spec.name, "ready": ready, "findings": shapes})
     elif options.fix:
         output.say(patched(file, findings).rstrip("\n"))
-    return codes.OK if ready else codes.BAD_INPUT
+    return output.OK if ready else output.BAD_INPUT
 
 
 def _tell_nobody(_: Finding) -> None:

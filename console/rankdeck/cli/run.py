@@ -1,25 +1,26 @@
-"""`rankdeck run`: launch a job, show what its ranks write, give its exit code."""
+"""`rankdeck run`, `attach` and `replay`: show what the ranks of a job write, give its exit code."""
 
 import argparse
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
-from rankdeck.cli import choose, codes, output, stream
-from rankdeck.cli.consent import agreed
-from rankdeck.cli.images import Printer
-from rankdeck.cli.interrupts import Interrupts
-from rankdeck.cli.jobwords import proof, sentence, summary
-from rankdeck.cli.opening import opened, until_done
-from rankdeck.cli.overrides import override
+from rankdeck.cli import choose, output, stream
+from rankdeck.cli.choose import agreed
+from rankdeck.cli.images import CopyProgress
+from rankdeck.cli.jobs import proof, sentence, summary
+from rankdeck.cli.main import OpenConsole
+from rankdeck.cli.opening import Interrupts, job_of, opened, override, until_done
 from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.shapes import job_shape, plan_shape
-from rankdeck.cli.tidings import Tidings
-from rankdeck.cli.verdict import of_job
+from rankdeck.cli.status import of_job
+from rankdeck.cli.stream import Tidings
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import find_job
-from rankdeck.config.private import write_private
+from rankdeck.config.safe_files import write_private
+from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job import Job, JobSpec
 from rankdeck.session import Session
 
 SECOND_THOUGHTS = 2.0
@@ -44,7 +45,7 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
             output.say_object(plan_shape(plan))
         else:
             output.say(session.render(plan).rstrip("\n"))
-    return codes.OK
+    return output.OK
 
 
 def export_script(options: argparse.Namespace, _open_console: object) -> int:
@@ -60,10 +61,10 @@ async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
         text = session.export(spec)
     if file in ("", "-"):
         output.say(text.rstrip("\n"))
-        return codes.OK
+        return output.OK
     _write_script(file, text)
     output.progress(f"{file}: written; start it with `sh {file}`")
-    return codes.OK
+    return output.OK
 
 
 def _write_script(name: str, text: str) -> None:
@@ -71,20 +72,20 @@ def _write_script(name: str, text: str) -> None:
     try:
         write_private(path, text, program=True)
     except OSError as error:
-        raise codes.UsageError(f"{path}: cannot be written: {error.strerror}") from error
+        raise output.UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         if not options.no_preflight and not passes(await looked(session, spec)):
             output.progress(f"{spec.name}: not started; --no-preflight starts it")
-            return codes.BAD_INPUT
+            return output.BAD_INPUT
         output.progress(f"{spec.name}: starting on {cluster.name} …")
-        job_id = await session.launch(spec, Printer(_image_name(spec)))
+        job_id = await session.launch(spec, CopyProgress(_image_name(spec)))
         output.progress(sentence(session.jobs.job(job_id)))
         if options.detach:
             await session.following.started(job_id)
-            code = codes.OK
+            code = output.OK
         else:
             code = await attend(session, job_id, as_json=options.json)
         if options.json:
@@ -139,6 +140,60 @@ async def _interrupted(
         except TimeoutError:
             report = await session.cancel(job_id)
             output.progress(proof(report))
-            return codes.INTERRUPTED
+            return output.INTERRUPTED
     output.progress(f"{job_id} goes on; see it with `rankdeck attach {job_id}`")
-    return codes.INTERRUPTED
+    return output.INTERRUPTED
+
+
+def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
+    """The console, on that job if one is named; where nobody looks its output until it ends."""
+    cluster = choose.cluster(options.cluster)
+    if output.is_terminal() and not options.json:
+        return open_console(cluster, options.job)
+    return until_done(_follow(cluster, options))
+
+
+async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        job = await _meant(session, options.job)
+        code = await attend(session, job.id, as_json=options.json, may_cancel=False)
+        if options.json:
+            output.say_object(job_shape(session.jobs.job(job.id)))
+        return code
+
+
+async def _meant(session: Session, given: str) -> Job:
+    """The job of that name, else the newest that runs."""
+    if given:
+        return await job_of(session, given)
+    running = [job for job in session.jobs.all() if not job.state.final]
+    if not running:
+        raise UnknownJobError("no job runs on this cluster; see `rankdeck jobs`")
+    return running[0]
+
+
+FASTEST = 1e6
+
+
+def replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
+    """The console on the replay; where nobody looks, its output at that pace."""
+    if not 0 < options.speed <= FASTEST:
+        raise output.UsageError(f"--speed: more than 0, at most {FASTEST:g}")
+    cluster = choose.cluster(options.cluster)
+    if output.is_terminal() and not options.json:
+        return open_console(cluster, options.job, replay=options.speed)
+    return until_done(_replay(cluster, options))
+
+
+async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        await session.following.caught_up()
+        job_id = await session.replay(session.jobs.find(options.job).id, options.speed)
+        job = session.jobs.job(job_id)
+        show = stream.show_nothing if options.json else stream.show_text
+        printer = stream.Printer(session, job, [r.rank for r in job.ranks], show)
+        job = await stream.print_until_finished(session, job_id, printer)
+    if options.json:
+        output.say_object(job_shape(job))
+    output.progress(summary(job))
+    return output.OK

@@ -6,13 +6,22 @@ from typing import Any
 
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
-from rankdeck.images.atlas import Lying
+from rankdeck.images.locate import ImageAt
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
-from rankdeck.model.insight import Explained, NodeNote, Progress, Stall
-from rankdeck.model.job import CancelReport, FirstFailure, Job, Plan, RankState
+from rankdeck.model.job import (
+    CancelReport,
+    Explained,
+    FirstFailure,
+    Job,
+    NodeNote,
+    Plan,
+    Progress,
+    RankState,
+    Stall,
+)
 from rankdeck.preflight.findings import Finding
-from rankdeck.rules.phases import phases
+from rankdeck.rules.progress import phases
 
 Shape = dict[str, Any]
 
@@ -162,7 +171,7 @@ def finding_shape(finding: Finding) -> Shape:
     }
 
 
-def lying_shape(row: Lying | NodeError) -> Shape:
+def lying_shape(row: ImageAt | NodeError) -> Shape:
     """How an image lies on one node; `error` says why that is not known."""
     if isinstance(row, NodeError):
         return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}

@@ -1,22 +1,42 @@
-"""`rankdeck status` and `rankdeck nodes`."""
+"""`rankdeck status`, `nodes` and `health`."""
 
 import argparse
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from rankdeck.cli import choose, codes, output
+from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE
 from rankdeck.cli.shapes import Shape, health_shape, node_shape
-from rankdeck.cli.verdict import of_level
+from rankdeck.errors import RankdeckError, leaves
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
+from rankdeck.model.health import Level, Reason
+from rankdeck.model.job import Job, State
 from rankdeck.session import Session
-from rankdeck.state.fleet import Fleet
+from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.node import NodeState
-from rankdeck.state.switches import Switches
+from rankdeck_agent.rules.explain import coverage_words
 from rankdeck_agent.wire import METRICS
+
+_STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
+
+
+def of_level(level: Level) -> int:
+    """The exit code of `status` where this is the worst level."""
+    return _STATUS[level]
+
+
+def of_job(job: Job) -> int:
+    """The exit code of `run`: that of what failed first."""
+    if job.state is State.DONE:
+        return OK
+    if job.state is State.CANCELLED:
+        return INTERRUPTED
+    return job.exit_code or TROUBLE
+
 
 WAIT_LIMIT = 600.0
 SECOND_SAMPLE = 4.0
@@ -149,7 +169,7 @@ def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
 def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace) -> int:
     if options.json:
         output.say_object({"cluster": cluster.name, "nodes": list(shapes)})
-        return codes.OK
+        return output.OK
     keys = ("name", "address", "port", "slots", "gpus", "rdma")
     rows = ([str(shape[key]) for key in keys] for shape in shapes)
     output.say_table([key.upper() for key in keys], rows)
@@ -157,18 +177,99 @@ def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace
         inventory: dict[str, str] = shape["inventory"] or {}
         for key, value in sorted(inventory.items()):
             output.say(f"{shape['name']}: {key} = {value}")
-    return codes.OK
+    return output.OK
 
 
 def wait_of(options: argparse.Namespace) -> float:
     """The seconds after `--wait`; raises UsageError."""
     if not 0 <= options.wait <= WAIT_LIMIT:
-        raise codes.UsageError(f"--wait: seconds, at most {WAIT_LIMIT:.0f}")
+        raise output.UsageError(f"--wait: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.wait)
 
 
 def watch_of(options: argparse.Namespace) -> float:
     """The seconds after `--watch`; raises UsageError."""
     if not 0 <= options.watch <= WAIT_LIMIT:
-        raise codes.UsageError(f"--watch: seconds, at most {WAIT_LIMIT:.0f}")
+        raise output.UsageError(f"--watch: seconds, at most {WAIT_LIMIT:.0f}")
     return float(options.watch)
+
+
+NAGIOS = {
+    Level.OK: (0, "OK"),
+    Level.WARN: (1, "WARNING"),
+    Level.BAD: (2, "CRITICAL"),
+    Level.UNKNOWN: (3, "UNKNOWN"),
+}
+"""Level -> exit code and word, as monitoring plug-ins give them."""
+
+
+def health(options: argparse.Namespace, _open_console: object) -> int:
+    """Judge the nodes; the code is 0 ok, 1 warn, 2 bad, 3 unknown or trouble of our own."""
+    try:
+        cluster = choose.cluster(options.cluster)
+        names = choose.nodes(cluster, options.nodes)
+        return until_done(_health(cluster, names, options))
+    except* RankdeckError as group:
+        for error in leaves(group):
+            output.progress(f"rankdeck: {error}")
+    return NAGIOS[Level.UNKNOWN][0]
+
+
+async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
+    wait, watch = wait_of(options), watch_of(options)
+    async with heard(cluster, wait) as session:
+        fleet = session.fleet
+        states = [fleet.node(name) for name in names]
+        await judged(fleet, watch)
+        level = max((state.health.level for state in states), default=Level.OK)
+        if options.json:
+            shapes = [_shape(state) for state in states]
+            word = {
+                "cluster": cluster.name,
+                "level": level.word,
+                "code": NAGIOS[level][0],
+            }
+            output.say_object({**word, "nodes": shapes})
+        else:
+            _say(cluster, states, level)
+    return NAGIOS[level][0]
+
+
+def _shape(state: NodeState) -> Shape:
+    silent = state.heard_s()
+    findings = [
+        {"number": one.number, "name": one.name, "title": one.title, "state": one.state, "evidence": one.evidence}
+        for one in state.findings()
+    ]  # fmt: skip
+    return {
+        "name": state.name,
+        **health_shape(state.health),
+        "findings": findings,
+        "heard_s": None if silent is None else round(silent, 3),
+        "simulated": list(state.simulated),
+    }
+
+
+def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
+    """One line as monitoring wants it, then every reason."""
+    counted = Counter(state.health.level for state in states)
+    parts = [f"{number} {one.word}" for one, number in sorted(counted.items(), reverse=True)]
+    output.say(
+        f"RANKDECK {NAGIOS[level][1]}: {cluster.name}: {', '.join(parts)} of {len(states)} nodes"
+    )
+    for state in sorted(states, key=lambda one: (-one.health.level, one.name)):
+        health = state.health
+        made_up = f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
+        covered = coverage_words(health)
+        output.say(f"{state.name}: {health.level.word}; {covered}{made_up}")
+        for reason in health.reasons:
+            output.say(f"  {_line(reason)}")
+
+
+def _line(reason: Reason) -> str:
+    device = f" {reason.device}" if reason.device else ""
+    said = f"{reason.level.word:<7} {reason.check}{device}: {reason.text}"
+    if reason.acknowledged_until is None:
+        return said
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(reason.acknowledged_until))
+    return f"{said} [acknowledged until {until} by {reason.acknowledged_by}]"

@@ -63,7 +63,7 @@ VERBS = (
     Verb(
         "trust",
         "agree to what cluster and job files would run and read here",
-        "rankdeck.cli.trust:trust",
+        "rankdeck.cli.check:trust",
         {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
     ),
     Verb(
@@ -75,7 +75,7 @@ VERBS = (
     Verb(
         "health",
         "judge nodes; exit codes as monitoring plug-ins have them",
-        "rankdeck.cli.health:health",
+        "rankdeck.cli.status:health",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
             "--wait": _WAIT,
@@ -85,7 +85,7 @@ VERBS = (
     Verb(
         "ack",
         "list a reason of nodes without counting it, until it gets worse or the time is over",
-        "rankdeck.cli.acks:ack",
+        "rankdeck.cli.acknowledge:ack",
         {
             "nodes": _NODESET,
             "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
@@ -96,13 +96,13 @@ VERBS = (
     Verb(
         "silence",
         "count no reason of these nodes for a while: maintenance",
-        "rankdeck.cli.acks:silence",
+        "rankdeck.cli.acknowledge:silence",
         {"nodes": _NODESET, **_FOR},
     ),
     Verb(
         "expect",
         "learn from the nodes what the cluster file should expect of them",
-        "rankdeck.cli.expect:expect",
+        "rankdeck.cli.acknowledge:expect",
         {
             "--write": _option(
                 "put it into the cluster file, or into FILE",
@@ -231,13 +231,13 @@ VERBS = (
     Verb(
         "inspect",
         "say where every rank of a job is now, and who is elsewhere",
-        "rankdeck.cli.inspect:inspect",
+        "rankdeck.cli.jobs:inspect",
         {"job": _JOB},
     ),
     Verb(
         "report",
         "write all about a job into one archive, to attach to a ticket",
-        "rankdeck.cli.report:report",
+        "rankdeck.cli.jobs:report",
         {
             "job": _JOB,
             "--output": _option(
@@ -249,7 +249,7 @@ VERBS = (
     Verb(
         "replay",
         "show a job again as it happened",
-        "rankdeck.cli.replay:replay",
+        "rankdeck.cli.run:replay",
         {
             "job": _JOB,
             "--speed": _option(
@@ -263,7 +263,7 @@ VERBS = (
     Verb(
         "attach",
         "open the console, on JOB if one is named; not on a terminal: show what it writes until it ends",
-        "rankdeck.cli.attach:attach",
+        "rankdeck.cli.run:attach",
         {"job": {**_JOB, "nargs": "?", "default": ""}},
     ),
     Verb(
@@ -313,25 +313,25 @@ AGENT_VERBS = (
     Verb(
         "install",
         "put the agent on nodes as a systemd service that publishes to the site's broker",
-        "rankdeck.cli.installed:install",
+        "rankdeck.cli.agent:install",
         {"nodes": _NODES, **_SCOPE, **_DRY},
     ),
     Verb(
         "uninstall",
         "stop the service and take away all of it",
-        "rankdeck.cli.installed:uninstall",
+        "rankdeck.cli.agent:uninstall",
         {"nodes": _NODES, **_SCOPE, **_DRY},
     ),
     Verb(
         "trust",
         "agree to what cluster and job files would run and read here",
-        "rankdeck.cli.trust:trust",
+        "rankdeck.cli.check:trust",
         {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
     ),
     Verb(
         "status",
         "whether the service runs, which version, and when it was heard last",
-        "rankdeck.cli.installed:status",
+        "rankdeck.cli.agent:status",
         {"nodes": _NODES, **_SCOPE},
     ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from secrets import token_urlsafe
 
-from rankdeck.config.regular import read_regular
+from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import BrokerError
 
 SIZE_LIMIT = 4 << 20

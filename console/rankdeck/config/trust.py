@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rankdeck.config.document import MOST_PROBLEMS, Entry, printable
 from rankdeck.config.paths import config_folder, shipped, state_folder
-from rankdeck.config.regular import read_regular
+from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
 
 _DIRECTIVES = (

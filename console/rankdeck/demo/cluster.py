@@ -4,17 +4,110 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from rankdeck.config.paths import state_folder
-from rankdeck.config.private import private_folder
-from rankdeck.demo import files
-from rankdeck.demo.layout import MARKER, NODES, Layout
-from rankdeck.demo.processes import Record, end_all, read_record
+from rankdeck.config.safe_files import private_folder, write_private
+from rankdeck.demo.layout import MARKER, NODES, SLOTS, DemoFolders, search_path, user
+from rankdeck.demo.processes import ProcessRecord, end_all, read_record
 from rankdeck.errors import RankdeckError
+
+_ADDRESS = "127.0.0.1"
+EXPECTED: Mapping[str, object] = {
+    "gpu_count": 4,
+    "gpu_model": "Simulated",
+    "rdma_count": 2,
+    "rdma_rate_gbps": 400,
+}
+"""What the simulated devices of a node are: one that is missing or down is noticed."""
+_KEYS_LIMIT = 60.0
+
+
+def lay(layout: DemoFolders) -> None:
+    """Make the folders, and the keys that are not there yet."""
+    for name in NODES:
+        for part in ("home", "state", "run"):
+            private_folder(layout.node(name) / part)
+    wanted = {layout.host_key(name): f"rankdeck demo {name}" for name in NODES}
+    wanted[layout.identity] = "rankdeck demo"
+    _make_keys({file: note for file, note in wanted.items() if not _has_key(file)})
+
+
+def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequence[str]) -> None:
+    """Write known_hosts and the cluster file for nodes on these ports."""
+    known = [_known_host(layout, name, port) for name, port in ports.items()]
+    _write(layout.known_hosts, "".join(known))
+    interface = _interface()
+    nodes = [
+        {
+            "name": name,
+            "address": _ADDRESS,
+            "port": port,
+            "slots": SLOTS,
+            "interface": interface,
+        }
+        for name, port in ports.items()
+    ]
+    content = {
+        "cluster": "demo",
+        "nodes": nodes,
+        "ssh": {
+            "user": user(),
+            "identity": str(layout.identity),
+            "known_hosts": str(layout.known_hosts),
+            "config": "none",
+            "python": sys.executable,
+        },
+        "simulate": ["gpu", "rdma", *faults],
+        "expect": EXPECTED,
+        "environment": {"PATH": search_path()},
+    }
+    _write(layout.cluster_file, yaml.safe_dump(content, sort_keys=False))
+
+
+def _interface() -> str:
+    """The interface of the default route: Open MPI 5 takes loopback only where there is no other."""
+    for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+        name, destination, *_ = line.split()
+        if destination == "00000000":
+            return name
+    return "lo"
+
+
+def _known_host(layout: DemoFolders, name: str, port: int) -> str:
+    key = public_part(layout.host_key(name)).read_text().strip()
+    return f"[{_ADDRESS}]:{port} {key}\n"
+
+
+def public_part(key: Path) -> Path:
+    """Where the public half of a key is."""
+    return key.with_name(f"{key.name}.pub")
+
+
+def _has_key(key: Path) -> bool:
+    return key.exists() and public_part(key).exists()
+
+
+def _make_keys(wanted: Mapping[Path, str]) -> None:
+    """In a process of its own: who only looks at the demo need not wait for an SSH library."""
+    if wanted:
+        words = [str(word) for pair in wanted.items() for word in pair]
+        argv = [sys.executable, "-m", "rankdeck.demo.keys", *words]
+        imports = os.pathsep.join(entry for entry in sys.path if entry)
+        env = {**os.environ, "PYTHONPATH": imports}
+        subprocess.run(argv, check=True, timeout=_KEYS_LIMIT, env=env)
+
+
+def _write(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    write_private(fresh, text)
+    fresh.rename(path)
+
 
 _START_LIMIT = 30.0
 _END_LIMIT = 10.0
@@ -55,10 +148,10 @@ def up(faults: Sequence[str] = ()) -> Path:
     """
     layout = _layout()
     with _alone(layout):
-        files.lay(layout)
+        lay(layout)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
         ports = {node.name: node.port for node in status().nodes}
-        files.write_cluster(layout, ports, faults)
+        write_cluster(layout, ports, faults)
     return layout.cluster_file
 
 
@@ -97,17 +190,17 @@ def status() -> DemoStatus:
     )
 
 
-def _layout() -> Layout:
-    return Layout(state_folder().absolute() / "demo")
+def _layout() -> DemoFolders:
+    return DemoFolders(state_folder().absolute() / "demo")
 
 
-def _alive(layout: Layout, name: str) -> Record | None:
+def _alive(layout: DemoFolders, name: str) -> ProcessRecord | None:
     record = read_record(layout.record(name))
     return record if record and record.alive else None
 
 
 @contextmanager
-def _alone(layout: Layout) -> Generator[None]:
+def _alone(layout: DemoFolders) -> Generator[None]:
     """Hold off every other `up` and `down` of this user."""
     private_folder(layout.root)
     with layout.lock.open("w") as lock:
@@ -115,7 +208,7 @@ def _alone(layout: Layout) -> Generator[None]:
         yield
 
 
-def _start(layout: Layout, names: list[str]) -> None:
+def _start(layout: DemoFolders, names: list[str]) -> None:
     """Start these nodes at once and wait until each accepts."""
     starting = [(name, _spawn(layout, name)) for name in names]
     for name, process in starting:
@@ -129,7 +222,7 @@ def _start(layout: Layout, names: list[str]) -> None:
             raise DemoError(f"demo node {name} does not start: {''.join(end) or 'no answer'}")
 
 
-def _spawn(layout: Layout, name: str) -> subprocess.Popen[bytes]:
+def _spawn(layout: DemoFolders, name: str) -> subprocess.Popen[bytes]:
     last = read_record(layout.record(name))
     argv = [sys.executable, "-m", "rankdeck.demo.node", str(layout.root), name]
     imports = os.pathsep.join(entry for entry in sys.path if entry)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.config.private import write_private
-from rankdeck.demo.files import public_part
+from rankdeck.config.safe_files import write_private
+from rankdeck.demo.cluster import public_part
 
 _ALGORITHM = "ssh-ed25519"
 

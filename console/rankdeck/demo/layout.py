@@ -13,7 +13,7 @@ MARKER = "RANKDECK_DEMO"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DemoFolders:
     """The files of one embedded cluster."""
 
     root: Path
@@ -66,7 +66,7 @@ def user() -> str:
         return str(os.getuid())
 
 
-def environment(layout: Layout, name: str) -> dict[str, str]:
+def environment(layout: DemoFolders, name: str) -> dict[str, str]:
     """All that a command on the node inherits: nothing of this machine's own session."""
     folder = layout.node(name)
     return {

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import rankdeck
 from rankdeck.demo import namespaces
-from rankdeck.demo.layout import Layout
-from rankdeck.demo.processes import Record, start_time
+from rankdeck.demo.layout import DemoFolders
+from rankdeck.demo.processes import ProcessRecord, start_time
 
 ISOLATED = ("root", "user")
 """Ways to separate a node, the better one first; only root has both."""
@@ -22,13 +22,13 @@ ISOLATED = ("root", "user")
 
 def main() -> int:
     """Try to start the node, with less separation each time."""
-    layout, name, port = Layout(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+    layout, name, port = DemoFolders(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
     ways = ISOLATED if os.getuid() == 0 else ISOLATED[1:]
     why = ""
     for way in (*ways, ""):
         pid, answer = _attempt(layout, name, port, way)
         if pid and "port" in answer:
-            record = Record(pid, start_time(pid) or 0, int(answer["port"]), way, why)
+            record = ProcessRecord(pid, start_time(pid) or 0, int(answer["port"]), way, why)
             record.write(layout.record(name))
             return 0
         if "error" not in answer:
@@ -37,7 +37,7 @@ def main() -> int:
     return 1
 
 
-def _attempt(layout: Layout, name: str, port: str, way: str) -> tuple[int, dict[str, str]]:
+def _attempt(layout: DemoFolders, name: str, port: str, way: str) -> tuple[int, dict[str, str]]:
     """Process 1 of the node as seen from here, and what it or its server said first."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -54,7 +54,7 @@ def _attempt(layout: Layout, name: str, port: str, way: str) -> tuple[int, dict[
     return int(answer.get("pid", 0)), answer
 
 
-def _separate(layout: Layout, name: str, port: str, way: str, writing: int) -> None:
+def _separate(layout: DemoFolders, name: str, port: str, way: str, writing: int) -> None:
     """Leave the machine's namespaces, start process 1 inside, end. Does not return."""
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -74,14 +74,14 @@ def _separate(layout: Layout, name: str, port: str, way: str, writing: int) -> N
     os._exit(_first_process(layout, name, port, writing))
 
 
-def _needed(layout: Layout) -> list[Path]:
+def _needed(layout: DemoFolders) -> list[Path]:
     """What the nodes must see even where it lies under /tmp: our files and this Python."""
     source = Path(rankdeck.__file__).parents[2]
     imported = [Path(entry) for entry in sys.path if entry]
     return [layout.root, Path(sys.prefix), Path(sys.base_prefix), source, *imported]
 
 
-def _first_process(layout: Layout, name: str, port: str, writing: int) -> int:
+def _first_process(layout: DemoFolders, name: str, port: str, writing: int) -> int:
     """Run the server, bury what is left behind, and end with the server."""
     argv = [sys.executable, "-m", "rankdeck.demo.server", str(layout.root), name, port]
     server = subprocess.Popen([*argv, str(writing)], pass_fds=[writing], cwd="/")

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rankdeck.config.private import write_private
+from rankdeck.config.safe_files import write_private
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProcessRecord:
     """What a running node left on disk."""
 
     pid: int
@@ -35,10 +35,10 @@ class Record:
         return self.start == start_time(self.pid)
 
 
-def read_record(path: Path) -> Record | None:
+def read_record(path: Path) -> ProcessRecord | None:
     """The record of the last start, or None where there is none to be read."""
     try:
-        return Record(**json.loads(path.read_text()))
+        return ProcessRecord(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -66,7 +66,7 @@ def marked(variable: str, value: str) -> Iterator[int]:
             yield int(entry.name)
 
 
-def end_all(records: Sequence[Record], mark: tuple[str, str], limit: float) -> bool:
+def end_all(records: Sequence[ProcessRecord], mark: tuple[str, str], limit: float) -> bool:
     """Kill the recorded and the marked until there is none; False where some outlive the limit."""
     deadline = time.monotonic() + limit
     while left := [*(one.pid for one in records if one.alive), *marked(*mark)]:

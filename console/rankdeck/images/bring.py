@@ -1,48 +1,69 @@
 """Bring an image to the nodes that lack it, and refuse where two versions of it lie around."""
 
 import logging
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rankdeck.errors import LaunchError, NodeError
-from rankdeck.images.advice import push_command
-from rankdeck.images.atlas import (
-    Lying,
-    Wanted,
+from rankdeck.images.copy import Tell, copy
+from rankdeck.images.endpoints import (
+    ImageSource,
+    LocalFile,
+    NodeFile,
+    NodeOutput,
+    NodeStore,
+    Place,
+    sha256_of,
+)
+from rankdeck.images.locate import (
+    STORES,
+    ImageAt,
+    WantedImage,
     difference,
     enroot_create,
     local_image,
     look,
     wanted_by,
 )
-from rankdeck.images.copy import Tell, copy
-from rankdeck.images.ends import (
-    LocalFile,
-    NodeFile,
-    NodeOutput,
-    NodeStore,
-    Place,
-    Source,
-    sha256_of,
-)
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
-from rankdeck.remote.attach import Agents
+from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Shell
 
+
+def push_command(
+    runtime: str, image: str, nodes: Iterable[str], rows: Iterable[ImageAt] = (), *, replace: bool = False,
+) -> str:  # fmt: skip
+    """The `rankdeck images push` for these nodes, in backquotes; `rows` tell the image's path there."""
+    where = fold(nodes)
+    if runtime in STORES:
+        name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
+        save = shlex.join([runtime, "save", "-o", f"{name}.tar", image])
+        push = ["rankdeck", "images", "push", "--runtime", runtime, f"{name}.tar", where]
+        return f"`{save}`, then `{shlex.join(push)}`"
+    paths = {row.path for row in rows if row.path.startswith("/")}
+    flag = ["--replace"] if replace else []
+    place = ["--to", *paths] if len(paths) == 1 else []
+    words = ["rankdeck", "images", "push", *flag, image, where, *place]
+    return f"`{shlex.join(words)}`"
+
+
 log = logging.getLogger(__name__)
-Found = Mapping[str, Lying]
+Found = Mapping[str, ImageAt]
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class ImageDistributor:
     """What copies images of one cluster."""
 
     shell: Shell
     agents: Agents
 
-    async def look(self, nodes: Iterable[str], wanted: Wanted) -> dict[str, Lying | NodeError]:
+    async def look(
+        self, nodes: Iterable[str], wanted: WantedImage
+    ) -> dict[str, ImageAt | NodeError]:
         """How an image lies on each of the nodes, or why that one could not say."""
         return await look(self.shell, self.agents, nodes, wanted)
 
@@ -82,24 +103,24 @@ class Carrier:
         """Copy a file of this machine to a path on the nodes; gives where, and who failed."""
         source = LocalFile(file)
         place = Place(to or file.name, "", source.size, await sha256_of(file), overwrite)
-        wanted = Wanted("none", place.path)
+        wanted = WantedImage("none", place.path)
         found = await self.look(nodes, wanted)
-        receiving = _receiving(nodes, {n: r for n, r in found.items() if isinstance(r, Lying)})
+        receiving = _receiving(nodes, {n: r for n, r in found.items() if isinstance(r, ImageAt)})
         return place, await self._copy(source, place, wanted, receiving, tell)
 
     async def load(
         self, archive: Path, runtime: str, nodes: Sequence[str], tell: Tell
     ) -> dict[str, NodeError]:
         """Load what `podman save` or `docker save` wrote here into the nodes' stores; gives who failed."""
-        wanted = Wanted(runtime, archive.name)
+        wanted = WantedImage(runtime, archive.name)
         place = Place(archive.name, "", 0, "")
         return await self._copy(LocalFile(archive), place, wanted, nodes, tell)
 
     async def _copy(
         self,
-        source: Source,
+        source: ImageSource,
         place: Place,
-        wanted: Wanted,
+        wanted: WantedImage,
         nodes: Sequence[str],
         tell: Tell,
     ) -> dict[str, NodeError]:
@@ -109,7 +130,9 @@ class Carrier:
             targets = [NodeStore(self.shell, node, wanted.runtime) for node in nodes]
         return await copy(source, targets, tell)
 
-    async def _source(self, spec: JobSpec, wanted: Wanted, found: Found) -> tuple[Source, Place]:
+    async def _source(
+        self, spec: JobSpec, wanted: WantedImage, found: Found
+    ) -> tuple[ImageSource, Place]:
         """A node that has it, else this machine; raises LaunchError."""
         place = Place(wanted.image, wanted.base, 0, "")
         for node, row in found.items():
@@ -128,10 +151,10 @@ class Carrier:
         return source, replace(place, size=source.size, sha256=await sha256_of(file))
 
 
-def _complete(found: Mapping[str, Lying | NodeError], wanted: Wanted) -> Found:
+def _complete(found: Mapping[str, ImageAt | NodeError], wanted: WantedImage) -> Found:
     """What every node said; raises LaunchError where one could not."""
     _check({n: e for n, e in found.items() if isinstance(e, NodeError)}, "look at")
-    rows = {n: row for n, row in found.items() if isinstance(row, Lying)}
+    rows = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
     for node, row in rows.items():
         if row.kind == "failed":
             raise LaunchError(
@@ -147,7 +170,7 @@ def _check(failed: Mapping[str, NodeError], what: str) -> None:
         raise LaunchError("prepare", f"could not {what} {first}{more}") from first
 
 
-def _refuse(found: Found, wanted: Wanted) -> None:
+def _refuse(found: Found, wanted: WantedImage) -> None:
     if text := difference(found):
         raise LaunchError(
             "prepare",
@@ -168,7 +191,7 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
     return chosen
 
 
-def _nowhere(wanted: Wanted, found: Found) -> str:
+def _nowhere(wanted: WantedImage, found: Found) -> str:
     lacking = fold(node for node, row in found.items() if row.kind == "missing")
     if wanted.runtime == "enroot" and "/" not in wanted.image:
         return f"no container `{wanted.image}` on {lacking}: {enroot_create(wanted.image)}"

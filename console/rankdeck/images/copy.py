@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from rankdeck.errors import NodeError
-from rankdeck.images.ends import Source, Target
+from rankdeck.images.endpoints import ImageSource, Target
 from rankdeck.model.nodeset import fold
-from rankdeck.model.units import duration, size, speed
+from rankdeck.model.text import duration, size, speed
 
 AT_ONCE = 32
 """Nodes served side by side; more take turns."""
@@ -19,7 +19,7 @@ _AHEAD = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CopyState:
     """How far a copy is."""
 
     done: Mapping[str, int]
@@ -42,10 +42,10 @@ class Progress:
         return missing / self.rate if self.rate > 0 else None
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[CopyState], None]
 
 
-def progress_words(progress: Progress) -> str:
+def progress_words(progress: CopyState) -> str:
     """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
     least = min(progress.done.values())
     left = progress.left_s
@@ -55,7 +55,7 @@ def progress_words(progress: Progress) -> str:
     return words + (f", {duration(left)} left" if left and left >= 1 else "")
 
 
-async def copy(source: Source, targets: Sequence[Target], tell: Tell) -> dict[str, NodeError]:
+async def copy(source: ImageSource, targets: Sequence[Target], tell: Tell) -> dict[str, NodeError]:
     """Copy to all; gives the nodes that failed. Raises NodeError or OSError of the source."""
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):
@@ -67,7 +67,7 @@ async def copy(source: Source, targets: Sequence[Target], tell: Tell) -> dict[st
 class _Turn:
     """The nodes that are served at the same time."""
 
-    def __init__(self, source: Source, targets: Sequence[Target], tell: Tell) -> None:
+    def __init__(self, source: ImageSource, targets: Sequence[Target], tell: Tell) -> None:
         self._source, self._targets, self._tell = source, targets, tell
         self._failed: dict[str, NodeError] = {}
         self._done: dict[str, int] = {}
@@ -148,4 +148,4 @@ class _Turn:
 
     def _report(self) -> None:
         seconds = time.monotonic() - self._began
-        self._tell(Progress(dict(self._done), self._source.size, self._sent, seconds))
+        self._tell(CopyState(dict(self._done), self._source.size, self._sent, seconds))

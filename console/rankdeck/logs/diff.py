@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rankdeck.logs.masks import mask
+from rankdeck.logs.collapse import mask
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
 MOST_ALL = 200_000

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from operator import itemgetter
 
-from rankdeck.model.notice import Occurrence
+from rankdeck.model.health import Occurrence
 from rankdeck.state.lines import Gap, Line, RankLog
 
 KEEP = 20_000

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from rankdeck.logs.filter import TROUBLE
+from rankdeck.logs.search import TROUBLE
 from rankdeck.model.job import RankState, State
-from rankdeck.rules.standing import WORST, Standing
+from rankdeck.rules.rank_status import WORST, Standing
 
 ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0

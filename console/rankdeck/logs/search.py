@@ -1,17 +1,131 @@
-"""Which lines of a log that grows one looks for: found in slices, kept up to date."""
+"""Lines one looks for in a log that grows, and a log with only the lines one wants."""
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from rankdeck.logs.filter import TROUBLE
-from rankdeck.logs.masks import mask
+from rankdeck.logs.collapse import mask
 from rankdeck.logs.source import Source, Words
 from rankdeck.model.text import printable
-from rankdeck.state.lines import Line
+from rankdeck.state.lines import Gap, Line
+
+TROUBLE = re.compile(
+    r"error|exception|traceback|fatal|critical|\bfail|abort|segfault|segmentation fault|panic"
+    r"|out of memory|killed|not ok|\bxid\b",
+    re.IGNORECASE,
+)
+
 
 SLICE = 1_000
 """Lines looked at in one go: some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Lines with every text of `within`, without any of `without`, and `around` lines about each."""
+
+    within: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    around: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.within or self.without)
+
+    def __str__(self) -> str:
+        words = [
+            *(f"&{text}" for text in self.within),
+            *(f"!{text}" for text in self.without),
+        ]
+        return " ".join([*words, *([f"±{self.around}"] if self.around else [])])
+
+
+class Filtered:
+    """What is left of another log, with numbers of its own."""
+
+    gaps: tuple[Gap, ...] = ()
+
+    def __init__(self, source: Source, wanted: Wanted) -> None:
+        self.source, self.wanted = source, wanted
+        self._within = [Words(text) for text in wanted.within]
+        self._without = [Words(text) for text in wanted.without]
+        self._restart()
+
+    def _restart(self) -> None:
+        self._scanned = self.source.first
+        self._after = 0
+        """Lines still to be kept after the last match."""
+        self._last = self._scanned - 1
+        """The number, in the source, of the last line kept."""
+        self._numbers: list[int] = []
+        self.lines: list[Line] = []
+        self.total = 0
+
+    @property
+    def first(self) -> int:
+        return self.total - len(self.lines)
+
+    @property
+    def partial(self) -> Line | None:
+        partial = self.source.partial
+        return partial if partial is not None and self.fits(partial) else None
+
+    def fits(self, line: Line) -> bool:
+        """Whether the line is wanted for itself."""
+        shown = printable(line.text)
+        if any(words.within(shown) for words in self._without):
+            return False
+        return all(words.within(shown) for words in self._within)
+
+    def number(self, at: int) -> int:
+        """The number, in the source, of this line."""
+        return self._numbers[at - self.first]
+
+    def place(self, number: int) -> int:
+        """The number, here, of the first line from that one of the source on."""
+        return self.first + bisect_left(self._numbers, number)
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are lines that were not looked at yet."""
+        return self._scanned != self.source.total
+
+    def update(self, most: int = SLICE) -> None:
+        """Look at so many of the lines that are new."""
+        source = self.source
+        if source.total < self._scanned:
+            self._restart()
+        start = max(self._scanned, source.first)
+        lines = source.lines
+        begin = start - source.first
+        for number, line in enumerate(lines[begin : begin + most], start):
+            if self.fits(line):
+                self._keep_before(number, lines)
+                self._keep(number, line)
+                self._after = self.wanted.around
+            elif self._after:
+                self._after -= 1
+                self._keep(number, line)
+        self._scanned = min(start + most, source.total)
+        self._drop(source.first)
+
+    def _keep_before(self, number: int, lines: Sequence[Line]) -> None:
+        first = self.source.first
+        begin = max(number - self.wanted.around, self._last + 1, first)
+        for before in range(begin, number):
+            self._keep(before, lines[before - first])
+
+    def _keep(self, number: int, line: Line) -> None:
+        self._numbers.append(number)
+        self.lines.append(line)
+        self._last = number
+        self.total += 1
+
+    def _drop(self, first: int) -> None:
+        gone = bisect_left(self._numbers, first)
+        del self._numbers[:gone], self.lines[:gone]
+
+
 Fits = Callable[[Line], bool]
 
 

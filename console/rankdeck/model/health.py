@@ -1,5 +1,60 @@
 """Health of a node, in the words that console and agent share."""
 
+import re
+from dataclasses import dataclass
+
 from rankdeck_agent.rules.levels import Health, Level, Reason, worst_of
 
 __all__ = ["Health", "Level", "Reason", "worst_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One line of the history of nodes. `at` is epoch seconds on the console's clock."""
+
+    at: float
+    node: str
+    kind: str
+    """"event": the node told it; "began", "ended": a reason came or went."""
+    level: Level
+    check: str
+    device: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A reason that somebody knows of. `check` "": the whole node is silenced."""
+
+    node: str
+    check: str
+    until: float
+    """Epoch seconds."""
+    who: str
+    why: str = ""
+    device: str = ""
+    """"" stands for every device."""
+    level: Level = Level.BAD
+    """Anything worse than this breaks the acknowledgement."""
+
+    def covers(self, check: str, device: str, level: Level, now: float) -> bool:
+        """Whether a reason is acknowledged by this."""
+        named = not self.check or (self.check == check and self.device in ("", device))
+        return named and level <= self.level and now < self.until
+
+    @property
+    def words(self) -> str:
+        """Who said it and why, one sentence."""
+        return f"{self.who}: {self.why}" if self.why else self.who
+
+
+_SPAN = re.compile(r"(\d{1,4})\s*(s|m|min|h|d|w)")
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def seconds_of(text: str) -> float:
+    """The seconds in `90s`, `30m`, `4h`, `2d` or `1w`; raises ValueError."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise ValueError(f"`{text[:20]}` is no span of time; write 30m, 4h or 2d")
+    return int(found[1]) * _UNITS[found[2]]

@@ -2,6 +2,19 @@
 
 import re
 
+from rankdeck_agent.rules.units import (
+    MISSING,
+    bits,
+    celsius,
+    count,
+    duration,
+    hertz,
+    percent,
+    size,
+    speed,
+    written,
+)
+
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
@@ -56,3 +69,17 @@ def printable(text: str, limit: int = LIMIT) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+__all__ = [
+    "MISSING",
+    "bits",
+    "celsius",
+    "count",
+    "duration",
+    "hertz",
+    "percent",
+    "size",
+    "speed",
+    "written",
+]

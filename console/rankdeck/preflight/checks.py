@@ -5,23 +5,21 @@ from typing import NamedTuple
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import Launch
-from rankdeck.preflight.case import (
-    Case,
-    needs_names,
-)
-from rankdeck.preflight.containers import image, runtime
-from rankdeck.preflight.findings import Finding, found
-from rankdeck.preflight.machine import (
+from rankdeck.preflight.check_job import image, mpi, programs, runtime, same_program
+from rankdeck.preflight.check_network import host, meeting, port
+from rankdeck.preflight.check_nodes import (
     clock,
     folder,
+    gpus,
+    health,
     memlock,
+    names,
     shared_memory,
     slots,
     space,
 )
-from rankdeck.preflight.meeting import host, meeting, port
-from rankdeck.preflight.nodes import gpus, health, names
-from rankdeck.preflight.programs import mpi, programs, same_program
+from rankdeck.preflight.context import Context, needs_names
+from rankdeck.preflight.findings import Finding, found
 
 
 class Check(NamedTuple):
@@ -29,7 +27,7 @@ class Check(NamedTuple):
 
     name: str
     well: str
-    judge: Callable[[Case], Iterable[Finding]]
+    judge: Callable[[Context], Iterable[Finding]]
 
 
 CHECKS = (
@@ -52,7 +50,7 @@ CHECKS = (
 )
 
 
-def concerns(case: Case) -> Mapping[str, bool]:
+def concerns(case: Context) -> Mapping[str, bool]:
     """Which checks have anything to look at for this job; those not named always have."""
     spec = case.spec
     nodes = [place.node for place in case.layout.places]
@@ -69,7 +67,7 @@ def concerns(case: Case) -> Mapping[str, bool]:
     }
 
 
-def judge(case: Case) -> list[Finding]:
+def judge(case: Context) -> list[Finding]:
     """What every check that concerns this job found, or that all is well."""
     concerned = concerns(case)
     findings: list[Finding] = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any, cast
 
-from rankdeck.images.atlas import Lying, lying_rows
+from rankdeck.images.locate import ImageAt, lying_rows
 from rankdeck.model.text import clean
 
 Raw = Mapping[str, Any]
@@ -32,7 +32,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class DiskSpace:
     """A file system as this user has it; bytes. `free` None: could not be read."""
 
     path: str
@@ -68,7 +68,7 @@ class NodeFacts:
     base_there: bool
     programs: Mapping[str, Program]
     versions: Mapping[str, str]
-    image: Lying | None
+    image: ImageAt | None
     names: Mapping[str, Name]
     own: Name
     own_name: str
@@ -78,7 +78,7 @@ class NodeFacts:
     memlock: int | None
     """None: unlimited."""
     interfaces: tuple[Interface, ...]
-    spaces: Mapping[str, Space]
+    spaces: Mapping[str, DiskSpace]
     userns: bool
     fuse: bool
     port_trouble: str
@@ -147,10 +147,10 @@ def _name(raw: Raw) -> Name:
     return Name(tuple(clean(row, 64) for row in rows), clean(raw.get("error")))
 
 
-def _space(raw: Raw) -> Space:
+def _space(raw: Raw) -> DiskSpace:
     total, free, inodes = (_count(raw.get(key)) for key in ("total", "free", "inodes"))
     path, writable = clean(raw.get("path"), 400), raw.get("writable") is True
-    return Space(path, total, free, inodes, writable)
+    return DiskSpace(path, total, free, inodes, writable)
 
 
 def _interface(raw: Raw) -> Interface:

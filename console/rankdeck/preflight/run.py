@@ -9,24 +9,28 @@ from secrets import token_hex
 from typing import Any
 
 from rankdeck.backends.base import Backend
-from rankdeck.backends.layout import Layout, lay_out
+from rankdeck.backends.placement import Placement, lay_out
 from rankdeck.errors import HostKeyError, LaunchError, NodeError
-from rankdeck.images.atlas import local_image, wanted_by
+from rankdeck.images.locate import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.preflight import checks, jobfile, network
-from rankdeck.preflight.case import Case, is_address, needs_names, programs_of
+from rankdeck.preflight import check_job, check_network, checks
+from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
+from rankdeck.preflight.context import Context, is_address, needs_names, programs_of
 from rankdeck.preflight.facts import NodeFacts, node_facts
 from rankdeck.preflight.findings import Finding, found
-from rankdeck.preflight.inside import inside_spec, judge_inside
-from rankdeck.preflight.meeting import foreign_host, listens_on, meeting
-from rankdeck.preflight.probe import ELSEWHERE, judge_probe, probe_spec, run_probe
-from rankdeck.preflight.trial import hear
-from rankdeck.remote.attach import Agents
-from rankdeck.remote.dialogue import Dialogue, dialogue
-from rankdeck.remote.each import on_each
-from rankdeck.remote.shell import Shell
+from rankdeck.preflight.trial_run import (
+    ELSEWHERE,
+    hear,
+    inside_spec,
+    judge_inside,
+    judge_probe,
+    probe_spec,
+    run_probe,
+)
+from rankdeck.remote.agent import Agents, Dialogue, dialogue
+from rankdeck.remote.shell import Shell, on_each
 
 FACTS_LIMIT = 20.0
 CONNECT_LIMIT = 12.0
@@ -38,7 +42,7 @@ Tell = Callable[[Finding], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class Tools:
     """What preflight works with."""
 
     cluster: Cluster
@@ -48,7 +52,7 @@ class Means:
     health: Mapping[str, Health] = field(default_factory=dict[str, Health])
 
 
-async def preflight(means: Means, spec: JobSpec, tell: Tell) -> tuple[Finding, ...]:
+async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, ...]:
     """Everything that was found, in the order in which it was told; raises nothing of a node's."""
     findings: list[Finding] = []
 
@@ -63,7 +67,7 @@ async def preflight(means: Means, spec: JobSpec, tell: Tell) -> tuple[Finding, .
     except LaunchError as error:
         take([found(Level.BAD, "plan", "", str(error))])
         return tuple(findings)
-    take(jobfile.judge(spec))
+    take(check_job.judge(spec))
     if means.backend.name != "ssh":
         text = (
             f"the nodes are chosen by {means.backend.name} when the job starts: they were not asked"
@@ -80,8 +84,8 @@ class _Run:
 
     def __init__(
         self,
-        means: Means,
-        layout: Layout,
+        means: Tools,
+        layout: Placement,
         stack: AsyncExitStack,
         take: Callable[[list[Finding]], None],
     ) -> None:
@@ -98,7 +102,7 @@ class _Run:
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
             self._take([found(Level.OK, "reach", "", text)])
         here = local_image(self._layout.spec)
-        case = Case(
+        case = Context(
             layout=self._layout,
             facts=facts,
             health=self._means.health,
@@ -153,23 +157,23 @@ class _Run:
             names += [node.host for node in nodes if not is_address(node.host)]
         return [name for name in dict.fromkeys(names) if name]
 
-    async def _connect(self, case: Case) -> None:
+    async def _connect(self, case: Context) -> None:
         """Let every node try the others while all of them listen."""
-        self._take(network.interfaces(case))
-        orders = network.targets(case)
+        self._take(check_network.interfaces(case))
+        orders = check_network.targets(case)
 
-        async def one(node: str) -> Mapping[str, network.Attempt]:
+        async def one(node: str) -> Mapping[str, check_network.Attempt]:
             question = {"connect": orders[node]}
             raw = await self._talks[node].ask(question, CONNECT_LIMIT)
-            return network.attempts(raw.get("connected"))
+            return check_network.attempts(raw.get("connected"))
 
         answers = await on_each(orders, one)
         failed = {n: a for n, a in answers.items() if isinstance(a, NodeError)}
         self._take([_unreachable(node, error) for node, error in failed.items()])
         reached = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
-        self._take(network.judge_pairs(case, reached))
+        self._take(check_network.judge_pairs(case, reached))
 
-    async def _probe(self, case: Case) -> None:
+    async def _probe(self, case: Context) -> None:
         """Start two ranks, where nothing found so far says that they cannot start."""
         spec = probe_spec(case)
         able = spec is not None and all(_can_launch(case, name) for name in spec.on)
@@ -179,12 +183,12 @@ class _Run:
             if spec is not None and able:
                 tasks.create_task(self._two_ranks(case, spec))
 
-    async def _two_ranks(self, case: Case, spec: JobSpec) -> None:
+    async def _two_ranks(self, case: Context, spec: JobSpec) -> None:
         outcome = await run_probe(self._means.backend, self._means.cluster, spec)
         self._take(judge_probe(case, spec, outcome))
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
 
-    async def _look_inside(self, case: Case, tried: Sequence[str]) -> None:
+    async def _look_inside(self, case: Context, tried: Sequence[str]) -> None:
         """Start the image where no rank of the probe does."""
         spec = inside_spec(case, tried)
         if spec is None:
@@ -200,7 +204,7 @@ class _Run:
         await means.shell.run(node, (*agent, "job", "remove", job, node), b"", 10)
 
 
-def _can_launch(case: Case, node: str) -> bool:
+def _can_launch(case: Context, node: str) -> bool:
     facts = case.facts[node]
     return facts.base_there and all(
         facts.programs[name].path for name in programs_of(case.spec)[:2] if name in facts.programs

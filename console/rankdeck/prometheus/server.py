@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from rankdeck.errors import RankdeckError
-from rankdeck.prometheus.families import OPENMETRICS, TEXT, Families
+from rankdeck.prometheus.exporter import OPENMETRICS, TEXT, Families
 
 HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
 
 
-class Server:
+class HttpServer:
     """Answers requests; counts those that are open."""
 
     def __init__(self, gather: Gather) -> None:
@@ -85,7 +85,7 @@ async def serve(host: str, port: int, gather: Gather) -> AsyncGenerator[int]:
     """Serves while open; gives the port. Raises ListenError."""
     try:
         server = await asyncio.start_server(
-            Server(gather).talk, host or None, port, limit=HEAD_LIMIT
+            HttpServer(gather).talk, host or None, port, limit=HEAD_LIMIT
         )
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)

@@ -1,8 +1,11 @@
 """What it takes to run a program on a node: the part of SSH that the layers above see."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from rankdeck.errors import NodeError
 
 OnData = Callable[[bytes], None]
 
@@ -70,3 +73,24 @@ class Shell(Protocol):
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int: ...
 
     async def clock(self, node: str) -> Clock: ...
+
+
+T = TypeVar("T")
+
+
+async def on_each(
+    names: Iterable[str], ask: Callable[[str], Awaitable[T]]
+) -> dict[str, T | NodeError]:
+    """The answer of every node, or its error."""
+    answers: dict[str, T | NodeError] = {}
+
+    async def one(name: str) -> None:
+        try:
+            answers[name] = await ask(name)
+        except NodeError as error:
+            answers[name] = error
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in names:
+            tasks.create_task(one(name))
+    return answers

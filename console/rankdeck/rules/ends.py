@@ -8,8 +8,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from rankdeck.model.ending import how_it_ended, signal_name, signal_of
-from rankdeck.rules.decode import kinds_of
-from rankdeck.rules.named import named_ranks
+from rankdeck.rules.messages import kinds_of, named_ranks
 
 
 class Role(IntEnum):

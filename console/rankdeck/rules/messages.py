@@ -4,13 +4,137 @@ Patterns are searched in one line of at most 500 characters; the first row that 
 special stands before what is general. No quantifier stands within another.
 """
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
-from rankdeck.rules.alone import ALONE
+from rankdeck.model.job import Explained
+
+_LONGEST = 500
+_MOST_RANKS = 4096
+_NUMBER = r"(\d{1,9})\b"
+_RANKS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # MPICH's "node" is the rank in the world; the rank behind it may be one of another communicator.
+        rf"\bAbort\(-?\d+\) on node {_NUMBER}",
+        rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
+        rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
+        rf"\bProcess name: \[[^\s\]]+\]?,{_NUMBER}\]",
+        rf"\bprocess rank {_NUMBER} with PID",
+        rf"\bRANK {_NUMBER} PID \d+ RUNNING AT",
+        rf"\bCommunication error with rank {_NUMBER}",
+        r"\bRanks? (\d[\d, ]*) failed to pass monitoredBarrier",
+        r"\bsrun: error: [^\s:]+: tasks? \[?(\d[\d,-]*)\]?:",
+    )
+)
+_PORT = r":\d{1,5}\b"
+_ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
+_HOST = r"([\w.-]{1,253})"
+_PEERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Gloo and c10d; the address behind `addr=` is our own end.
+        rf"(?<!addr=)\[({_ADDRESS})\]{_PORT}",
+        rf"\bconnect to \[{_HOST}\]{_PORT}",
+        rf"\b(?:connect to|address of) \({_HOST}, \d+\)",
+        # NCCL
+        r"\b(?:[Cc]onnect to|recv from|send to|peer) ([^\s<>]{1,253})<\d+>",
+        # Open MPI, MPICH, Slurm
+        rf"^\s*(?:[Pp]eer(?: host| hostname)?|[Hh]ostname|Remote host):\s+{_HOST}(?:\s|$)",
+        rf"\bRemote daemon: \S+ on node {_HOST}",
+        rf"\bprocess rank \d+ with PID \d+ on node {_HOST}",
+        rf"\bRUNNING AT {_HOST}",
+        rf"\bsrun: error: {_HOST}: tasks? ",
+        # UCX, libfabric, gRPC, ssh
+        rf"\bdest_addr=({_ADDRESS}){_PORT}",
+        rf"<-> ({_ADDRESS}){_PORT}",
+        rf"\bremote peer \(({_ADDRESS}){_PORT}\)",
+        rf"\bfi_sockaddr_in6?://\[?({_ADDRESS})\]?{_PORT}",
+        rf"\bipv[46]:(?:\[|%5B)?({_ADDRESS})(?:\]|%5D)?{_PORT}",
+        rf"\bssh: connect to host {_HOST} port \d",
+        r"\b[Cc]ould not resolve hostname ([\w.-]{1,253})",
+    )
+)
 
 
-class Kind(StrEnum):
+@lru_cache(maxsize=8192)
+def named_ranks(line: str) -> tuple[int, ...]:
+    """The ranks that a line says have failed or are missing, as they stand in it."""
+    found: list[int] = []
+    for pattern in _RANKS:
+        for match in pattern.finditer(line[:_LONGEST]):
+            found += _numbers(match[1])
+    return tuple(dict.fromkeys(found))[:_MOST_RANKS]
+
+
+@lru_cache(maxsize=8192)
+def named_peers(line: str) -> tuple[str, ...]:
+    """The addresses and host names of other nodes in a line, without their ports."""
+    hits = (match for pattern in _PEERS for match in pattern.finditer(line[:_LONGEST]))
+    found = (match[1].removeprefix("::ffff:").rstrip(".") for match in hits)
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of `0`, `2, 5` or `0-3,7`; a range beyond all reason counts as its ends."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit():
+            continue
+        low, high = int(first[:9]), int(last[:9]) if last.isdigit() else int(first[:9])
+        found += range(low, high + 1) if 0 <= high - low < _MOST_RANKS else (low, high)
+    return found
+
+
+_NOT_A_PART = r"(?<!local )(?<!local-)(?<!node )(?<!parallel )(?<!parallel-)(?<!group )(?<!stage )"
+"""A rank among a few of the ranks may well be the only one: `local rank 0 of 1`."""
+_NUMBER_ENDS = r"(?![\w/%]|[.,]\d)"
+ALONE = (
+    rf"{_NOT_A_PART}\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*0,? *(?:/|of|out of|from|size:?) *1{_NUMBER_ENDS}"
+    rf"|{_NOT_A_PART}\b(?:[Ww]orld|WORLD|MPI|COMM_WORLD)[ _-][Ss](?:ize|IZE)[ :=]*(?:is )?1{_NUMBER_ENDS}"
+    rf"|(?i:\b(?:number of|num|total) (?:MPI )?(?:processes|ranks|tasks|procs) *[:=]? *(?:is )?1{_NUMBER_ENDS})"
+    rf"|(?i:\b(?:using|running on) +1 (?:MPI )?(?:process(?:es|ors?)?|procs?|ranks?|tasks?)\b)"
+)
+"""Words of a rank that sees no other: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
+_ALONE = re.compile(ALONE)
+_AMONG_OTHERS = re.compile(
+    r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*\d{1,7},? *(?:/|of|out of|from|size:?) *(?:[2-9]|1\d)"
+    r"|\b(?:[Ww]orld|WORLD|MPI|COMM_WORLD)[ _-][Ss](?:ize|IZE)[ :=]*(?:is )?(?:[2-9]|1\d)"
+)
+"""Words of a rank that sees others."""
+EVERY_RANK_ALONE = Explained(
+    "every rank believes it is alone: launcher and program are of different MPIs",
+    "start it with the mpirun of the MPI that the program was built with",
+)
+
+
+def believes_alone(ranks_lines: Mapping[int, Sequence[str]]) -> bool:
+    """Whether at least two ranks wrote, and each that did says it is the only one.
+
+    Ask it for MPI jobs of several ranks only; `ranks_lines` has the first or last lines of each rank.
+    """
+    wrote = [lines for lines in ranks_lines.values() if any(map(str.strip, lines))]
+    return len(wrote) > 1 and all(map(_says_alone, wrote))
+
+
+def lone_line(ranks_lines: Mapping[int, Sequence[str]]) -> str:
+    """The first line by which a rank says that it is alone; "" without one."""
+    lines = (line for rank in sorted(ranks_lines) for line in ranks_lines[rank])
+    return next((line.strip() for line in lines if _ALONE.search(line[:_LONGEST])), "")
+
+
+def _says_alone(lines: Iterable[str]) -> bool:
+    short = [line[:_LONGEST] for line in lines]
+    if any(_AMONG_OTHERS.search(line) for line in short):
+        return False
+    return any(_ALONE.search(line) for line in short)
+
+
+class MessageKind(StrEnum):
     """What a line tells about who failed."""
 
     OWN = "own"
@@ -31,17 +155,17 @@ class Message(NamedTuple):
     """One row: how a line is known, what it tells, what it means, what to try."""
 
     pattern: str
-    kind: Kind
+    kind: MessageKind
     means: str
     remedy: str
 
 
-OWN, PEER, TIMEOUT, TOLD, HOST, START = Kind
+OWN, PEER, TIMEOUT, TOLD, HOST, START = MessageKind
 OF_OTHERS = frozenset({PEER, TOLD})
 """Kinds that explain nothing where the same end has another explanation."""
 _OTHERS_FIRST = "look at the other ranks: theirs is the first failure"
 _LET_US_START = "let Rankdeck start the daemons: take `launcher: ssh` out of `mpi`"
-_END = r"(?=\s*(?:$|[.,;:!)\]'\"\[(]))"
+_NOTHING_MORE = r"(?=\s*(?:$|[.,;:!)\]'\"\[(]))"
 """Nothing more is said: `connection refused rate 0.1` is no message."""
 
 _START_OF_RANKS = (
@@ -138,8 +262,8 @@ _NODE = (
     Message(r"No space left on device|ENOSPC\b", HOST, "a disk is full on that node", "free space there; /dev/shm counts too (`--ipc=host` or a larger shm for containers)"),
     Message(r"Disk quota exceeded|EDQUOT\b", HOST, "the user's quota on that disk is used up", "`quota -s`; delete old checkpoints or write elsewhere"),
     Message(r"Stale (?:NFS )?file handle|ESTALE\b", HOST, "stale file handle: the file server restarted, or the file was replaced", "mount it again on that node"),
-    Message(rf"Input/output error{_END}|I/O error, dev ", HOST, "input/output error of a disk or a network file system", "look at the kernel log of that node; leave the node out"),
-    Message(rf"Read-only file system{_END}", HOST, "the place to write to is read-only on that node", "write elsewhere, or mount it there; a disk with errors turns read-only by itself"),
+    Message(rf"Input/output error{_NOTHING_MORE}|I/O error, dev ", HOST, "input/output error of a disk or a network file system", "look at the kernel log of that node; leave the node out"),
+    Message(rf"Read-only file system{_NOTHING_MORE}", HOST, "the place to write to is read-only on that node", "write elsewhere, or mount it there; a disk with errors turns read-only by itself"),
     Message(r"Text file busy", HOST, "a program was replaced while it ran", "copy it under a new name and rename it, or wait until nobody runs it"),
     Message(r"Exec format error", START, "the program is not for this CPU, or a script without `#!`", "build it for the machine of that node"),
     Message(r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found", START, "the program was built on a newer system than that node's", "build it there, or run it in an image"),
@@ -147,13 +271,13 @@ _NODE = (
     Message(r"Illegal instruction\b|signal: illegal instruction", START, "illegal instruction: the program was built for another CPU", "build it for the oldest CPU among the nodes"),
     Message(r"std::bad_alloc|^(?:\[rank\d+\]: ?)?MemoryError\b|_ArrayMemoryError|DefaultCPUAllocator: can't allocate|Cannot allocate memory|ENOMEM\b", HOST, "no memory was left for it on that node", "fewer ranks per node or a smaller problem; see who else uses the memory"),
     Message(r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|BlockingIOError: \[Errno 11\]|pthread_create.*(?:failed|EAGAIN|Resource temporarily)|libgomp: Thread creation failed", HOST, "no more processes or threads can be started", "raise `ulimit -u` or pids.max of the cgroup; fewer threads: OMP_NUM_THREADS"),
-    Message(rf"PermissionError: |: Permission denied{_END}|failed: Permission denied", HOST, "permission denied for a file or program", "compare owner and mode on the nodes; a program wants `chmod +x` and no noexec mount"),
+    Message(rf"PermissionError: |: Permission denied{_NOTHING_MORE}|failed: Permission denied", HOST, "permission denied for a file or program", "compare owner and mode on the nodes; a program wants `chmod +x` and no noexec mount"),
     Message(r"(?i:clock skew detected)|certificate is not yet valid|certificate has expired", HOST, "the clock of that node is wrong", "`timedatectl` there: switch time synchronisation on"),
     Message(r"Network is unreachable|ENETUNREACH\b", START, "that node has no route to the other one", "`ip route` there; `network` and `interface` in the cluster file"),
     Message(r"No route to host|EHOSTUNREACH\b", PEER, "another node does not answer", "is it up? else a firewall"),
-    Message(r"ConnectionRefusedError|(?:[:\]\-(]\s?|by |\()[Cc]onnection refused" + _END, PEER, "connection refused: the other process has ended or is not up yet", "look at the other ranks first; else firewall and `network` in the cluster file"),
-    Message(r"ConnectionResetError|BrokenPipeError|(?:[:\]\-(]\s?)(?:[Cc]onnection reset by peer|Broken pipe)" + _END + r"|\bSocket closed$", PEER, "a process on another node went away", _OTHERS_FIRST),
-    Message(r"(?:[:\]\-(]\s?)[Cc]onnection timed out" + _END, TIMEOUT, "a process on another node did not answer", "look at the other ranks first; else firewall and `network` in the cluster file"),
+    Message(r"ConnectionRefusedError|(?:[:\]\-(]\s?|by |\()[Cc]onnection refused" + _NOTHING_MORE, PEER, "connection refused: the other process has ended or is not up yet", "look at the other ranks first; else firewall and `network` in the cluster file"),
+    Message(r"ConnectionResetError|BrokenPipeError|(?:[:\]\-(]\s?)(?:[Cc]onnection reset by peer|Broken pipe)" + _NOTHING_MORE + r"|\bSocket closed$", PEER, "a process on another node went away", _OTHERS_FIRST),
+    Message(r"(?:[:\]\-(]\s?)[Cc]onnection timed out" + _NOTHING_MORE, TIMEOUT, "a process on another node did not answer", "look at the other ranks first; else firewall and `network` in the cluster file"),
     Message(r"\bdo_signal_stop\b", OWN, "the process is stopped (SIGSTOP): it waits for SIGCONT", "`kill -CONT` with its pid lets it go on; ask who stopped it"),
     Message(r"No module named |\bImportError: ", START, "a Python module is missing on that node", "install it on every node, or use an image that has it"),
     Message(r"\bsh: .*: not found$|: \d+: [^:]+: not found$|[Cc]ommand not found|\benv: .*No such file or directory", START, "a program is not on the PATH of that node", "use its absolute path, or set PATH in `environment` of the cluster file"),
@@ -189,3 +313,47 @@ STATUSES: dict[int, tuple[str, str]] = {
 }  # fmt: skip
 """Exit statuses as a shell gives them."""
 STATUSES_OF_OTHERS = frozenset({14, 143})
+
+
+MOST = 4
+"""Explanations of one failure: more would hide the first."""
+_COMPILED = tuple((re.compile(row.pattern), row) for row in MESSAGES)
+_HARMLESS = re.compile(HARMLESS)
+
+
+def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained, ...]:
+    """What these last lines and the exit status mean, the newest message first.
+
+    What only says that others failed, or that it was told to end, comes last.
+    """
+    own: dict[str, Explained] = {}
+    others: dict[str, Explained] = {}
+    for row, line in _known(lines):
+        found = others if row.kind in OF_OTHERS else own
+        found.setdefault(row.means, Explained(row.means, row.remedy, line))
+    if status in STATUSES:
+        means, remedy = STATUSES[status]
+        found = others if status in STATUSES_OF_OTHERS else own
+        found.setdefault(means, Explained(means, remedy))
+    return (*own.values(), *others.values())[:MOST]
+
+
+def kinds_of(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """What each known line tells of who failed: (a value of `Kind`, the line), newest first."""
+    return tuple((row.kind.value, line) for row, line in _known(lines))
+
+
+def _known(lines: Iterable[str]) -> Iterable[tuple[Message, str]]:
+    """The lines that the table knows, newest first, each with its row."""
+    for line in reversed([line[:_LONGEST].strip() for line in lines]):
+        row = _row(line)
+        if row is not None:
+            yield row, line
+
+
+@lru_cache(maxsize=4096)
+def _row(line: str) -> Message | None:
+    """The first row of the table that fits a line; ranks say the same, so answers are kept."""
+    if not line or _HARMLESS.search(line):
+        return None
+    return next((row for pattern, row in _COMPILED if pattern.search(line)), None)

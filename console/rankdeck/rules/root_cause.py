@@ -1,24 +1,182 @@
 """What made a job fail: all that is known of its ranks, launchers and nodes, weighed. No I/O."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rankdeck.model.job import Suspect
-from rankdeck.rules.absent_rank import never_came
-from rankdeck.rules.ends import End, Meaning, Role, exception_of, last_words
-from rankdeck.rules.failed_job import (
-    WINDOW,
-    Choice,
-    FailedJob,
-    View,
-    end_time,
-    name_of,
-    ranks_in_words,
-    ranks_name,
-    view_of,
+from rankdeck.rules.ends import (
+    MANNERS,
+    End,
+    Manners,
+    Meaning,
+    Role,
+    aborted_ranks,
+    exception_of,
+    last_words,
+    meaning_of,
 )
-from rankdeck.rules.named import named_ranks
+from rankdeck.rules.messages import named_peers, named_ranks
+
+WINDOW = 1.0
+"""Seconds between two ends in which the order of their records says little: a shim writes
+the end of a rank when it gets the processor, and its peers may be faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedJob:
+    """All that is known of a job that may have failed."""
+
+    ends: tuple[End, ...]
+    """Every rank, also those that go on."""
+    launchers: tuple[End, ...] = ()
+    """mpirun, torchrun and MPI daemons of all nodes, those that have ended."""
+    lost: tuple[End, ...] = ()
+    """Nodes that stopped answering; `at` is when they were last heard."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Address or host name -> node."""
+    manners: Manners = MANNERS[""]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The job with the meaning of every end in it."""
+
+    job: FailedJob
+    ranks: tuple[Meaning, ...]
+    launchers: tuple[Meaning, ...]
+    lost: tuple[Meaning, ...]
+
+    def of(self, *roles: Role) -> list[Meaning]:
+        """Ranks in these roles, first ends first."""
+        return sorted((m for m in self.ranks if m.role in roles), key=end_time)
+
+    def ranks_of(self, meaning: Meaning) -> frozenset[int]:
+        """The ranks that its last words name."""
+        words = last_words(meaning.end.lines)
+        return frozenset(rank for line in words for rank in named_ranks(line))
+
+    def peers_of(self, meaning: Meaning) -> frozenset[str]:
+        """The nodes that its last words name as the peer."""
+        words = last_words(meaning.end.lines)
+        found = (name for line in words for name in named_peers(line))
+        return frozenset(self.job.names[n] for n in found if n in self.job.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who it is, with the sentences that say why; `tied` cannot be told from it."""
+
+    chosen: Meaning
+    evidence: tuple[str, ...] = ()
+    tied: tuple[Meaning, ...] = ()
+
+
+def view_of(job: FailedJob) -> View:
+    """The job with the meaning of every end in it."""
+    failed = [e.at for e in (*job.ends, *job.launchers) if e.at and e.failed]
+    first = min(failed, default=0.0)
+
+    def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
+        return tuple(meaning_of(end, job.manners, first) for end in ends)
+
+    named = aborted_ranks([line for e in (*job.launchers, *job.ends) for line in e.lines])
+    ranks = tuple(
+        Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
+        if m.end.rank in named and m.end.failed and not m.end.told
+        else m
+        for m in read(job.ends)
+    )
+    return View(job, ranks, read(job.launchers), read(job.lost))
+
+
+def end_time(meaning: Meaning) -> float:
+    """Epoch seconds of its end; infinite where it goes on."""
+    return meaning.end.at if meaning.end.at is not None else float("inf")
+
+
+def name_of(end: End) -> str:
+    """`rank 3`, `mpirun`, `n2`."""
+    return f"rank {end.rank}" if end.what == "rank" else end.name or end.node
+
+
+def ranks_in_words(count: int) -> str:
+    """`1 rank`, `2 ranks`."""
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def ranks_name(count: int, where: str = "") -> str:
+    """`1 rank on other nodes names`, `2 ranks name`."""
+    return f"{ranks_in_words(count)}{where} {'names' if count == 1 else 'name'}"
+
+
+_SEQUENCE = re.compile(r"SeqNum=(\d{1,12})")
+Sign = tuple[int, str]
+"""A weight, and the sentence for it."""
+
+
+def never_came(view: View) -> Choice | None:
+    """Others waited in vain: the rank that never came to them."""
+    waited = view.of(Role.TIMEOUT)
+    if not waited:
+        return None
+    signs = {id(m): _signs_of_absence(m, view, waited) for m in view.ranks}
+    weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
+    most = max(weights.values())
+    if most <= 0:
+        return None
+    chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
+    who = f"{ranks_in_words(len(waited))} waited in vain, first {name_of(waited[0].end)}"
+    said = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
+    return Choice(chosen, (*said, f"{who}: {waited[0].why}"), tuple(tied))
+
+
+def _signs_of_absence(meaning: Meaning, view: View, waited: Sequence[Meaning]) -> list[Sign]:
+    """The signs that this rank never came to where the others waited; none where it did."""
+    end = meaning.end
+    if meaning in waited:
+        return _behind(end, waited)
+    usual = _usual([m.end.doing for m in waited])
+    if usual and end.doing == usual:
+        return []
+    late = end_time(meaning) > end_time(waited[-1]) + 2 * WINDOW
+    named = {r for m in waited for line in m.end.lines for r in named_ranks(line)}
+    elsewhere = end.node not in {m.end.node for m in waited}
+    signs = (
+        (end.rank in named, 4, f"those that waited name rank {end.rank}"),
+        (bool(usual and end.doing), 3, f"it was in {end.doing}, they in {usual}"),
+        (late or meaning.role is not Role.PEER, 2, _not_waiting(meaning)),
+        (elsewhere, 1, f"no rank on {end.node} waited in vain"),
+    )
+    return [(weight, sentence) for true, weight, sentence in signs if true]
+
+
+def _not_waiting(meaning: Meaning) -> str:
+    if meaning.role is Role.GOING:
+        return "it still runs, and did not wait for them"
+    return f"it did not wait in vain itself: {meaning.why}"
+
+
+def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
+    """A rank that waited too, but in an earlier collective operation than the others."""
+    numbers = [_sequence(m.end) for m in waited]
+    mine, known = _sequence(end), [n for n in numbers if n is not None]
+    if mine is None or mine >= max(known):
+        return []
+    return [(4, f"it was at collective operation {mine}, others at {max(known)}")]
+
+
+def _sequence(end: End) -> int | None:
+    """The number of the collective operation in which NCCL's watchdog stopped it."""
+    found = [int(m[1]) for line in end.lines if (m := _SEQUENCE.search(line))]
+    return found[-1] if found else None
+
+
+def _usual(places: Sequence[str]) -> str:
+    counts = Counter(filter(None, places))
+    return counts.most_common(1)[0][0] if counts else ""
+
 
 PEER_WINDOW = 10.0
 """Seconds that a cause may be recorded after the first lost peer: a container is taken down first."""

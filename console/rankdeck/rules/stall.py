@@ -1,19 +1,175 @@
 """Who should be heard and is not: ranks that fell silent, ranks that never began. No I/O."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from rankdeck.model.activity import Activity
-from rankdeck.model.insight import Stall
-from rankdeck.model.job import Job, RankState, State
-from rankdeck.rules.decode import explain
-from rankdeck.rules.halted import in_device, stopped
-from rankdeck.rules.lens import Group, Look, group, odd_ones
-from rankdeck.rules.raised import raised
+from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.text import clean
+from rankdeck.rules.inspect import Look, StackGroup, group, odd_ones
+from rankdeck.rules.messages import explain
+from rankdeck.rules.rank_activity import (
+    QUIET,
+    STOPPED,
+    Known,
+    Voice,
+    lasting,
+    named,
+    numbers,
+    voices,
+)
 from rankdeck.rules.straggler import slow
-from rankdeck.rules.voices import QUIET, Known, Voice, lasting, named, numbers, voices
+
+LOOKS = 2
+"""Looks in a row that make it certain."""
+Test = Callable[[Activity], bool]
+_NOTHING_DONE = 0.02
+"""Cores below which a process in state D has got nothing done."""
+
+
+def stopped(voices: Sequence[Voice]) -> Stall | None:
+    """Ranks in state T for two looks."""
+    found = [voice for voice in voices if _lasts(voice.looks, _is_stopped)]
+    if not found:
+        return None
+    ranks = [voice.rank for voice in found]
+    who = f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} stopped"
+    pids = [str(rank.pid) for rank in ranks if rank.pid]
+    more = f"; `kill -CONT {pids[0]}` lets it go on" if len(pids) == 1 else ""
+    many = "; `kill -CONT` lets them go on" if len(ranks) > 1 else ""
+    return Stall(
+        kind="stopped",
+        ranks=numbers(found),
+        since=min(_since(voice.looks, _is_stopped) for voice in found),
+        text=f"{who} (SIGSTOP or a debugger){more or many}",
+    )
+
+
+def in_device(voices: Sequence[Voice]) -> Stall | None:
+    """Ranks in state D at one place for two looks, without a word or CPU time between."""
+    found = [voice for voice in voices if _hangs_in_device(voice)]
+    if not found:
+        return None
+    ranks = [voice.rank for voice in found]
+    places = {voice.looks[-1].wchan for voice in found} - {""}
+    where = f", {places.pop()}" if len(places) == 1 else ""
+    verb = "waits" if len(ranks) == 1 else "wait"
+    return Stall(
+        kind="device",
+        ranks=numbers(found),
+        since=min(_since(voice.looks, _is_in_device) for voice in found),
+        text=f"{named(ranks)} {verb} for a device or a file system (state D{where})",
+    )
+
+
+def _is_stopped(look: Activity) -> bool:
+    return look.state in STOPPED
+
+
+def _is_in_device(look: Activity) -> bool:
+    return look.state == "D" and look.cores < _NOTHING_DONE
+
+
+def _hangs_in_device(voice: Voice) -> bool:
+    if not _lasts(voice.looks, _is_in_device):
+        return False
+    # Who reads much is often seen in D: one that makes progress moves on or speaks.
+    last = voice.looks[-LOOKS:]
+    return len({look.wchan for look in last}) == 1 and voice.since <= last[0].at
+
+
+def _lasts(looks: Sequence[Activity], is_so: Test) -> bool:
+    return len(looks) >= LOOKS and all(map(is_so, looks[-LOOKS:]))
+
+
+def _since(looks: Sequence[Activity], is_so: Test) -> float:
+    """The first look of those in a row that end now."""
+    at = looks[-1].at
+    for look in reversed(looks):
+        if not is_so(look):
+            break
+        at = look.at
+    return at
+
+
+PATIENCE = 10.0
+"""Seconds of silence after which an exception was not handled."""
+_LONGEST = 160
+_PREFIX = re.compile(r"\s*(?:\[(?:rank)?\d+\]:?\s*)?")
+"""torch and mpirun put the rank before each line."""
+_RAISED = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Expired|Exit)(?::\s.*)?\Z"
+)
+"""The last line of a Python traceback."""
+_NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
+"""The same of an exception by any name: only after a traceback."""
+_ABORTED = re.compile(
+    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|Fatal Python error"
+)
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def raised(voices: Sequence[Voice], known: Known) -> Stall | None:
+    """Ranks that raised and have not ended, while nobody says anything any more."""
+    found = {
+        voice.rank.rank: said
+        for voice in voices
+        if voice.silent >= PATIENCE and (said := last_words(voice, known))
+    }
+    if not found or not _all_wait(voices, found):
+        return None
+    these = [voice for voice in voices if voice.rank.rank in found]
+    first = min(these, key=lambda voice: voice.since)
+    also = [voice.rank for voice in these if voice is not first]
+    verb = "has" if len(also) == 1 else "have"
+    more = f"; {named(also)} {verb} raised as well" if also else ""
+    said = found[first.rank.rank]
+    return Stall(
+        kind="raised",
+        ranks=numbers(these),
+        since=first.since,
+        text=f"{named([first.rank])} {_verb(said)} {said} and has not ended{more}",
+        first=(first.rank.rank,),
+        explained=explain((said,)),
+    )
+
+
+def last_words(voice: Voice, known: Known) -> str:
+    """The exception that a rank ended its output with; "" where it did not."""
+    last = _bare(voice.rank.last_line)
+    if _RAISED.match(last) or _ABORTED.match(last):
+        return clean(last, _LONGEST)
+    if not _NAMED.match(last):
+        return ""
+    lines = [_bare(line) for line in known.words(voice.rank.rank)]
+    return clean(last, _LONGEST) if _ends_traceback(lines) else ""
+
+
+def _ends_traceback(lines: Sequence[str]) -> bool:
+    """Whether the last line is the first one after a traceback that is not indented."""
+    if _TRACEBACK not in lines[:-1]:
+        return False
+    begin = len(lines) - 1 - list(reversed(lines)).index(_TRACEBACK)
+    return all(line.startswith(("  ", "File ")) for line in lines[begin + 1 : -1])
+
+
+def _bare(line: str) -> str:
+    return _PREFIX.sub("", line, count=1).rstrip()
+
+
+def _verb(said: str) -> str:
+    return "says" if _ABORTED.match(said) else "raised"
+
+
+def _all_wait(voices: Sequence[Voice], found: dict[int, str]) -> bool:
+    """Whether the others fell silent with those: else the exception was taken care of."""
+    since = min(voice.since for voice in voices if voice.rank.rank in found)
+    others = [voice for voice in voices if voice.rank.rank not in found]
+    return all(voice.silent >= PATIENCE and voice.since <= since + PATIENCE for voice in others)
+
 
 UNSURE = 60.0
 """Silence of all ranks at once, where it is not known whether CPUs and GPUs are idle."""
@@ -183,7 +339,7 @@ def _all_silent(voices: Sequence[Voice], known: Known, before: Sequence[Stall]) 
 
 
 def _patience_of(
-    groups: Sequence[Group],
+    groups: Sequence[StackGroup],
     voices: Sequence[Voice],
     known: Known,
     first: Sequence[int],
@@ -198,7 +354,7 @@ def _patience_of(
     return (QUIET if spoke or len(groups) > 1 else UNSURE), PACES_APART
 
 
-def _compute(groups: Sequence[Group], voices: Sequence[Voice], known: Known) -> bool:
+def _compute(groups: Sequence[StackGroup], voices: Sequence[Voice], known: Known) -> bool:
     """Whether all do the same, and that is work: their own, or that of GPUs they wait for."""
     if len(groups) > 1:
         return False
@@ -243,7 +399,7 @@ def _first(voices: Sequence[Voice]) -> tuple[int, ...]:
 
 def _in_words(
     voices: Sequence[Voice],
-    groups: Sequence[Group],
+    groups: Sequence[StackGroup],
     known: Known,
     first: Sequence[int],
 ) -> str:
@@ -271,7 +427,7 @@ def _doing(voices: Sequence[Voice]) -> list[str]:
     return [_place(groups[0], len(voices))] if len(groups) == 1 else []
 
 
-def _parts(groups: Sequence[Group], voices: Sequence[Voice]) -> list[str]:
+def _parts(groups: Sequence[StackGroup], voices: Sequence[Voice]) -> list[str]:
     """`15 in futex_wait`, `rank 11 on n2 in hrtimer_nanosleep`: the odd ones by name, last."""
     odd = odd_ones(groups)
     by_rank = {voice.rank.rank: voice.rank for voice in voices}
@@ -285,7 +441,7 @@ def _parts(groups: Sequence[Group], voices: Sequence[Voice]) -> list[str]:
     return [*parts, f"{more} more places"] if more > 0 else parts
 
 
-def _place(one: Group, ranks: int) -> str:
+def _place(one: StackGroup, ranks: int) -> str:
     """`in ep_poll`, `computes`."""
     if one.place == "computing":
         return "computes" if ranks == 1 else "compute"
@@ -297,7 +453,7 @@ def _no_cpu(voices: Sequence[Voice]) -> str:
     return ", no CPU used" if used < _NO_CPU else ""
 
 
-def _groups(voices: Sequence[Voice]) -> tuple[Group, ...]:
+def _groups(voices: Sequence[Voice]) -> tuple[StackGroup, ...]:
     """As the lens groups them, by what they do most of the time since they fell silent."""
     return group([_look(voice.rank, _usual(voice)) for voice in voices])
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 from statistics import median, median_high, median_low
 
 from rankdeck.model.activity import Activity
-from rankdeck.model.insight import Stall
-from rankdeck.rules.voices import STOPPED, Known, Voice, named, numbers
+from rankdeck.model.job import Stall
+from rankdeck.rules.rank_activity import STOPPED, Known, Voice, named, numbers
 
 LEAST = 8
 """Looks that are needed."""

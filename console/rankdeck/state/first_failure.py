@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 from rankdeck.model.ending import exit_status
-from rankdeck.model.insight import Explained
-from rankdeck.model.job import FirstFailure, Launch, RankState, State
+from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.alone import EVERY_RANK_ALONE, believes_alone, lone_line
-from rankdeck.rules.decode import explain, kinds_of
 from rankdeck.rules.ends import MANNERS, End, Manners, Role
+from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import FailedJob, Verdict, judge
-from rankdeck.state.record import LAST_LINES, LOST_SLACK, Record, last_lines
+from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
@@ -29,7 +27,7 @@ _OUT_OF_MEMORY = Explained(
 )
 
 
-def first_failure(record: Record) -> FirstFailure | None:
+def first_failure(record: JobRecord) -> FirstFailure | None:
     """What most likely made this job fail, by all that is known now; None where nothing did."""
     if record.settled and record.first_failure:
         return record.first_failure
@@ -41,7 +39,7 @@ def first_failure(record: Record) -> FirstFailure | None:
     return _nothing_done(record) if record.ended and not record.cancelled else None
 
 
-def _nothing_done(record: Record) -> FirstFailure | None:
+def _nothing_done(record: JobRecord) -> FirstFailure | None:
     """All ranks ended well, but each did the work of one: launcher and program do not fit."""
     spec = record.plan.spec
     if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
@@ -62,7 +60,7 @@ def _nothing_done(record: Record) -> FirstFailure | None:
     )
 
 
-def _failed_job(record: Record) -> FailedJob:
+def _failed_job(record: JobRecord) -> FailedJob:
     lost = [node for node in record.nodes.values() if node.gone is not None]
     names = {node.name: node.name for node in record.nodes.values()}
     for node in record.nodes.values():
@@ -80,7 +78,7 @@ def _failed_job(record: Record) -> FailedJob:
     )
 
 
-def _manners(record: Record) -> Manners:
+def _manners(record: JobRecord) -> Manners:
     spec = record.plan.spec
     if record.plan.backend == "slurm":
         return MANNERS["slurm"]
@@ -91,7 +89,7 @@ def _manners(record: Record) -> Manners:
     return MANNERS["torchrun" if spec.launch is Launch.TORCHRUN else ""]
 
 
-def _rank_end(record: Record, rank: RankState) -> End:
+def _rank_end(record: JobRecord, rank: RankState) -> End:
     told = record.told.get(rank.rank)
     node = record.nodes[record.plan.keeper(rank.node)]
     said, looks = told.said if told else (), record.looks.get(rank.rank)
@@ -115,7 +113,7 @@ def _known(rank: RankState) -> bool:
     return rank.exit_code is not None or rank.signal is not None
 
 
-def _log_tail(record: Record, rank: RankState) -> tuple[str, ...]:
+def _log_tail(record: JobRecord, rank: RankState) -> tuple[str, ...]:
     log = record.logs.get(("", rank.rank))
     return tuple(strip_controls(line) for line in last_lines(log)) if log else ()
 
@@ -123,7 +121,7 @@ def _log_tail(record: Record, rank: RankState) -> tuple[str, ...]:
 # ---- the answer ----------------------------------------------------------------------------
 
 
-def _in_full(record: Record, verdict: Verdict) -> FirstFailure:
+def _in_full(record: JobRecord, verdict: Verdict) -> FirstFailure:
     end = verdict.end
     before = _earlier(record, end)
     lines = _lines(record, end) or (before.lines if before else ())
@@ -146,14 +144,14 @@ def _in_full(record: Record, verdict: Verdict) -> FirstFailure:
     )
 
 
-def _earlier(record: Record, end: End) -> FirstFailure | None:
+def _earlier(record: JobRecord, end: End) -> FirstFailure | None:
     """The same failure as an earlier session saw it."""
     earlier = record.first_failure
     same = earlier and (earlier.what, earlier.rank, earlier.node)
     return earlier if same == (end.what, end.rank, end.node) else None
 
 
-def _lines(record: Record, end: End) -> tuple[str, ...]:
+def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
     """Its last lines as they may be shown; a node leaves out of them what only fills a screen."""
     if end.what == "node":
         return ()
@@ -162,7 +160,7 @@ def _lines(record: Record, end: End) -> tuple[str, ...]:
     return end.lines[-LAST_LINES:] or (last_lines(log) if log else ())
 
 
-def _explained(record: Record, verdict: Verdict) -> tuple[Explained, ...]:
+def _explained(record: JobRecord, verdict: Verdict) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == "node":
         return (_LOST,)
@@ -184,7 +182,7 @@ def _may_be_a_cause(line: str) -> bool:
     return not any(kind in ("peer", "told", "timeout") for kind, _ in kinds_of((line,)))
 
 
-def launcher_lines(record: Record) -> list[str]:
+def launcher_lines(record: JobRecord) -> list[str]:
     """The last lines of the launchers of all nodes."""
     seen = [log for log in record.logs_of(LAUNCHER) if log.lines]
     told = [line for end in record.launchers.values() for line in end.lines]

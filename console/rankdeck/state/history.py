@@ -3,16 +3,315 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from rankdeck.model.job import Job, NodeEvent, Plan, State
-from rankdeck.rules.lastword import last_word
-from rankdeck.state import eventlog, jobrows
-from rankdeck.state.jobrows import Turn
+from rankdeck.model.job import Explained, Job, NodeEvent, Plan, RankState, State
+from rankdeck.state import node_history
 from rankdeck.state.store import Store
+
+T = TypeVar("T")
+Read = Callable[[Any], Any]
+_PLAIN: Mapping[type, tuple[type, ...]] = {
+    str: (str,),
+    bool: (bool,),
+    int: (int,),
+    # JSON knows one kind of number: a whole one comes back as int, and is equal.
+    float: (int, float),
+}
+
+
+def read(make: type[T], raw: object) -> T:
+    """The value of this dataclass that `dataclasses.asdict` and JSON made `raw` of; raises ValueError or TypeError."""
+    return cast("T", _reader(make)(raw))
+
+
+@cache
+def _reader(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
+    """What reads a value of this type hint."""
+    if hint is Any:
+        return lambda raw: raw
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _optional(get_args(hint))
+    if origin is tuple:
+        return _tuple(get_args(hint))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _table(*get_args(hint))
+    return _dataclass(hint) if is_dataclass(hint) else _simple(hint)
+
+
+def _simple(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
+    kinds = _PLAIN.get(hint)
+    if kinds is None and issubclass(hint, Enum):
+        return hint
+    if kinds is None:
+        raise TypeError(f"{hint} cannot be read from JSON")
+
+    def simple(raw: object) -> object:
+        # Not isinstance: True is an int to Python, not to whoever wrote the number.
+        if type(raw) not in kinds:
+            raise TypeError(f"{raw!r:.60} is no {hint.__name__}")
+        return raw
+
+    return simple
+
+
+def _optional(hints: tuple[Any, ...]) -> Read:
+    """None, or the first of the others that fits."""
+    readers = [_reader(hint) for hint in hints if hint is not type(None)]
+    may_lack = type(None) in hints
+    if may_lack and len(readers) == 1:
+        (only,) = readers
+        return lambda raw: None if raw is None else only(raw)
+
+    def optional(raw: object) -> object:
+        if raw is None and may_lack:
+            return None
+        for one in readers[:-1]:
+            try:
+                return one(raw)
+            except (ValueError, TypeError):
+                continue
+        return readers[-1](raw)
+
+    return optional
+
+
+def _tuple(hints: tuple[Any, ...]) -> Read:
+    """`tuple[X, ...]`, or one of a fixed length."""
+    readers = [_reader(hint) for hint in hints if hint is not Ellipsis]
+    open_ended = Ellipsis in hints
+
+    def several(raw: object) -> tuple[Any, ...]:
+        if not isinstance(raw, list | tuple):
+            raise TypeError(f"{raw!r:.60} is no list")
+        values = cast("list[Any]", raw)
+        if open_ended:
+            return tuple(map(readers[0], values))
+        return tuple(one(value) for one, value in zip(readers, values, strict=True))
+
+    return several
+
+
+def _table(key: Any, hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
+    one, name = _reader(hint), (int if key is int else _reader(key))
+
+    def table(raw: object) -> dict[Any, Any]:
+        if not isinstance(raw, dict):
+            raise TypeError(f"{raw!r:.60} is no table")
+        pairs = cast("dict[Any, Any]", raw).items()
+        return {name(key): one(value) for key, value in pairs}
+
+    return table
+
+
+def _dataclass(make: Any) -> Read:  # noqa: ANN401 - the type of a frozen value
+    hints = get_type_hints(make)
+    wanted = {one.name: _reader(hints[one.name]) for one in fields(make) if one.init}
+    needed = {
+        one.name
+        for one in fields(make)
+        if one.init and one.default is MISSING and one.default_factory is MISSING
+    }
+
+    def built(raw: object) -> object:
+        if not isinstance(raw, dict):
+            raise TypeError(f"{raw!r:.60} is no {make.__name__}")
+        table = cast("dict[str, Any]", raw)
+        if not needed <= table.keys():
+            lacks = ", ".join(sorted(needed - table.keys()))
+            raise ValueError(f"a {make.__name__} lacks {lacks}")
+        return make(**{n: one(table[n]) for n, one in wanted.items() if n in table})
+
+    return built
+
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS turn (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS turn_of_job ON turn (job);
+CREATE TRIGGER IF NOT EXISTS job_added AFTER INSERT ON job BEGIN
+    DELETE FROM turn WHERE job = new.id;
+    INSERT INTO turn (job) VALUES (new.id);
+END;
+CREATE TRIGGER IF NOT EXISTS job_changed AFTER UPDATE ON job BEGIN
+    DELETE FROM turn WHERE job = new.id;
+    INSERT INTO turn (job) VALUES (new.id);
+END;
+CREATE TRIGGER IF NOT EXISTS job_gone AFTER DELETE ON job BEGIN
+    DELETE FROM turn WHERE job = old.id;
+    INSERT INTO turn (job) VALUES (old.id);
+END;
+"""
+"""Each write of a row takes the next number: triggers, so that consoles older than this table count too."""
+KEEP_TURNS = 100_000
+FORGET_TURNS = (
+    "DELETE FROM turn WHERE number < (SELECT max(number) FROM turn) - ?"
+    " AND job NOT IN (SELECT id FROM job)"
+)
+_PUT = (
+    "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+    " state = excluded.state, record = excluded.record"
+)
+_PLAN = "UPDATE job SET plan = ? WHERE id = ?"
+_COLUMNS = "job.id, job.plan, job.record, job.created"
+_APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
+"""In columns of their own, or true of one console at one moment only."""
+
+Complain = Callable[[str, str], None]
+"""Told which job cannot be read, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One row as it was written last. `job` None: removed, or of no use."""
+
+    number: int
+    id: str
+    cluster: str
+    """Empty where the row is gone."""
+    job: Job | None
+
+    @property
+    def gone(self) -> bool:
+        return not self.cluster
+
+
+def put(database: sqlite3.Connection, job: Job) -> None:
+    """Write the row of a job."""
+    # What a rank did a moment ago is of no use later.
+    table = asdict(replace(job, ranks=tuple(replace(r, activity=None) for r in job.ranks)))
+    plan = json.dumps(table["plan"])
+    record = json.dumps({k: v for k, v in table.items() if k not in _APART})
+    row = (job.id, job.cluster, job.created, job.state.value, plan, record)
+    database.execute(_PUT, row)
+
+
+def put_plan(database: sqlite3.Connection, plan: Plan) -> None:
+    """Write the plan alone: a row is first written before it is carried out."""
+    database.execute(_PLAN, (json.dumps(asdict(plan)), plan.job))
+
+
+def turn_of(database: sqlite3.Connection, job: str) -> int | None:
+    """When the row was written last, as a number that only grows; None where there is none."""
+    found = database.execute("SELECT max(number) FROM turn WHERE job = ?", (job,))
+    return found.fetchone()[0]
+
+
+def newest_turn(database: sqlite3.Connection) -> int:
+    """The number of the last write of all."""
+    return database.execute("SELECT max(number) FROM turn").fetchone()[0] or 0
+
+
+def one(database: sqlite3.Connection, job: str, complain: Complain) -> Job | None:
+    """The job as it is kept; None where it is not, or makes no sense."""
+    query = f"SELECT {_COLUMNS} FROM job WHERE id = ?"
+    row = database.execute(query, (job,)).fetchone()
+    return _job(row, complain) if row else None
+
+
+def newest(
+    database: sqlite3.Connection, cluster: str, most: int, complain: Complain
+) -> Iterator[Job]:
+    """The jobs of a cluster, newest first."""
+    query = f"SELECT {_COLUMNS} FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
+    for row in database.execute(query, (cluster, most)).fetchall():
+        if (job := _job(row, complain)) is not None:
+            yield job
+
+
+def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[Turn, ...]:
+    """Every row that was written after this turn, in the order of writing."""
+    query = (
+        f"SELECT turn.number, turn.job, job.cluster, {_COLUMNS} FROM turn"
+        " LEFT JOIN job ON job.id = turn.job WHERE turn.number > ? ORDER BY turn.number"
+    )
+    return tuple(
+        Turn(turn, name, cluster or "", _job(row, complain) if cluster else None)
+        for turn, name, cluster, *row in database.execute(query, (number,)).fetchall()
+    )
+
+
+def _job(row: Any, complain: Complain) -> Job | None:  # noqa: ANN401 - a row of SQLite
+    name, plan_text, record_text, created = row
+    try:
+        plan, record = json.loads(plan_text), json.loads(record_text)
+        apart = {"id": name, "cluster": plan["cluster"], "created": created}
+        return _sane(read(Job, {**record, **apart, "plan": plan}))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        complain(str(name), str(error))
+        return None
+
+
+def _sane(job: Job) -> Job:
+    """The job, if its ranks are on its nodes; raises ValueError."""
+    nodes = {node.node for node in job.plan.nodes}
+    ranks = {rank.rank for rank in job.ranks}
+    if not all(job.plan.keeper(rank.node) in nodes for rank in job.ranks):
+        raise ValueError("a rank is on none of its nodes")
+    if len(ranks) != len(job.ranks):
+        raise ValueError("a rank is there twice")
+    return job
+
+
+def last_word(mine: Job, kept: Job) -> Job:
+    """What both know together; `kept` where they contradict each other and neither knows more.
+
+    A job that has ended never runs again, and a failure that was explained stays explained.
+    """
+    if mine is kept or mine == kept:
+        return mine
+    first, other = (kept, mine) if _weight(kept) >= _weight(mine) else (mine, kept)
+    if not first.state.final:
+        # Both see it run, but only our own nodes' news are of this second.
+        first, other = mine, kept
+    word = replace(
+        first,
+        explained=first.explained or _explained(first, other),
+        troubles=tuple(dict.fromkeys((*kept.troubles, *mine.troubles))),
+        marks={**other.marks, **first.marks},
+        progress=first.progress or other.progress,
+        ranks=_ranks(first, other),
+        node_notes=max(mine.node_notes, kept.node_notes, key=len),
+    )
+    return next((one for one in (mine, kept) if one == word), word)
+
+
+def _weight(job: Job) -> tuple[bool, bool, bool, int]:
+    """How much is known of the end of a job."""
+    failure = job.first_failure
+    if failure is None:
+        return job.state.final, False, False, len(job.explained)
+    said = len(failure.evidence) + len(failure.lines) + len(failure.explained)
+    return job.state.final, True, failure.settled, said
+
+
+def _explained(first: Job, other: Job) -> tuple[Explained, ...]:
+    """What the other makes of the same end."""
+    same = first.state is other.state
+    blank = first.first_failure is None and other.first_failure is None
+    return other.explained if same and blank else ()
+
+
+def _ranks(first: Job, other: Job) -> tuple[RankState, ...]:
+    """As the first says; of what they wrote, the larger part."""
+    others = {rank.rank: rank for rank in other.ranks}
+    return tuple(_rank(rank, others.get(rank.rank)) for rank in first.ranks)
+
+
+def _rank(one: RankState, other: RankState | None) -> RankState:
+    if other is None or other.lines <= one.lines:
+        return one
+    return replace(one, lines=other.lines, last_line=other.last_line, heard=other.heard)
+
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -36,8 +335,8 @@ CREATE TABLE IF NOT EXISTS event (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
-{jobrows.SCHEMA}
-{eventlog.SCHEMA}
+{SCHEMA}
+{node_history.SCHEMA}
 PRAGMA user_version = {VERSION};
 """
 
@@ -61,7 +360,7 @@ class History:
         self._saved: dict[str, Job] = {}
         self._turns: dict[str, int] = {}
         """Job -> the turn in which this console wrote its row, if it was the last to do so."""
-        self._heard = jobrows.newest_turn(self._store.database)
+        self._heard = newest_turn(self._store.database)
         self._version: object = None
         self._odd: set[str] = set()
         """Jobs whose row makes no sense, as was said."""
@@ -77,9 +376,9 @@ class History:
     ) -> None:
         self._store.close()
 
-    def nodes_of(self, cluster: str) -> eventlog.EventLog:
+    def nodes_of(self, cluster: str) -> node_history.SharedEventLog:
         """What happened on the nodes of this cluster, in the same file."""
-        return eventlog.EventLog(self._store, cluster)
+        return node_history.SharedEventLog(self._store, cluster)
 
     @property
     def trouble(self) -> str:
@@ -100,20 +399,20 @@ class History:
         """Write the row; where another console wrote it last, what both know."""
         # Two consoles that follow one job must not write between our look and our word.
         database.execute("BEGIN IMMEDIATE")
-        turn = jobrows.turn_of(database, job.id)
+        turn = turn_of(database, job.id)
         kept = None
         if turn is not None and turn != self._turns.get(job.id):
-            kept = jobrows.one(database, job.id, self._complain)
+            kept = one(database, job.id, self._complain)
         word = job if kept is None else last_word(job, kept)
         if word != kept:
-            jobrows.put(database, word)
+            put(database, word)
         if word is job:
             # Ours alone: `news` need not tell it to us.
-            self._turns[job.id] = jobrows.turn_of(database, job.id) or 0
+            self._turns[job.id] = turn_of(database, job.id) or 0
 
     def plan(self, plan: Plan) -> None:
         """Keep the plan of a job as it was carried out; where the disk refuses, say so and go on."""
-        self._store.write(lambda database: jobrows.put_plan(database, plan))
+        self._store.write(lambda database: put_plan(database, plan))
 
     def knows(self, job: str) -> bool:
         """Whether there is a row of this job, of any cluster."""
@@ -171,13 +470,13 @@ class History:
                 old.append((job,))
         for statement in _FORGET if old else ():
             self._write(statement, old)
-        self._write(jobrows.FORGET_TURNS, [(jobrows.KEEP_TURNS,)])
+        self._write(FORGET_TURNS, [(KEEP_TURNS,)])
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first; rows that make no sense left out."""
         try:
             database = self._store.database
-            found = tuple(jobrows.newest(database, cluster, KEEP, self._complain))
+            found = tuple(newest(database, cluster, KEEP, self._complain))
         except sqlite3.Error as error:
             log.warning("the history of jobs cannot be read: %s", error)
             return ()
@@ -193,7 +492,7 @@ class History:
             version = database.execute("PRAGMA data_version").fetchone()
             if version == self._version:
                 return ()
-            turns = jobrows.since(database, self._heard, self._complain)
+            turns = since(database, self._heard, self._complain)
         except sqlite3.Error as error:
             log.warning("the history of jobs cannot be read: %s", error)
             return ()

@@ -9,8 +9,7 @@ from rankdeck.model.ending import exit_status
 from rankdeck.model.job import NodeEvent, RankState, State
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
-from rankdeck.state.looks import looked
-from rankdeck.state.record import NodeRecord, Record, Told, last_lines
+from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
 
 _MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
@@ -18,12 +17,12 @@ SUPERVISOR = "supervisor"
 """The name under which one stands that was gone before its ranks had ended."""
 
 
-def speaks(record: Record, node: NodeRecord, state: RankState) -> bool:
+def speaks(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
     """Whether the supervisor of this node tells of this rank."""
     return record.plan.keeper(state.node) == node.name
 
 
-def _claim(record: Record, node: NodeRecord, event: NodeEvent) -> RankState | None:
+def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
     """The rank an event is about. MPI may place ranks otherwise than planned: who starts one has it."""
     rank = _integer(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
@@ -46,7 +45,7 @@ def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
     return strip_controls(value[: limit * 2])[:limit] if isinstance(value, str) else ""
 
 
-def forget(record: Record, node: NodeRecord) -> None:
+def forget(record: JobRecord, node: NodeRecord) -> None:
     """The node tells everything again: start its part of the job anew."""
     node.restored = node.closed = node.sending = False
     node.seen = -1
@@ -61,12 +60,12 @@ def forget(record: Record, node: NodeRecord) -> None:
         del record.launchers[key]
 
 
-def _ready(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _ready(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.mark("ready", event.at, latest=True)
     node.addresses = _texts(event.fields, "addresses", _MOST_ADDRESSES)
 
 
-def _started(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     state = _claim(record, node, event)
     if state is None:
         return
@@ -83,12 +82,12 @@ def _started(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     )  # fmt: skip
 
 
-def _exited(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     state = _claim(record, node, event)
     if state is None:
         return
     code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
-    record.told[state.rank] = Told(
+    record.told[state.rank] = EndTold(
         said=_texts(event.fields, "said", _MOST_SAID),
         kernel=_texts(event.fields, "kernel", _MOST_KERNEL),
         doing=_doing(event.fields.get("activity")),
@@ -115,7 +114,7 @@ def _doing(value: object) -> str:
 
 
 def _end_rank(
-    record: Record, state: RankState, at: float, code: int | None, signal: int | None
+    record: JobRecord, state: RankState, at: float, code: int | None, signal: int | None
 ) -> None:
     node = record.nodes[record.plan.keeper(state.node)]
     failed = exit_status(code, signal) != 0
@@ -124,7 +123,7 @@ def _end_rank(
     record.ranks[state.rank] = replace(state, state=end, exit_code=code, signal=signal, ended=at)
 
 
-def _launcher_ended(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     name = _text(event.fields, "name")
     plan = next(plan for plan in record.plan.nodes if plan.node == node.name)
     process = next((p for p in plan.processes if p.name == name), None)
@@ -143,13 +142,13 @@ def _launcher_ended(record: Record, node: NodeRecord, event: NodeEvent) -> None:
         record.launchers_ok.add((node.name, name))
 
 
-def _launcher_tail(record: Record, node: NodeRecord) -> tuple[str, ...]:
+def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
     """What is known of a launcher's output where its node sends none with its end."""
     lines = last_lines(record.log(node.name, LAUNCHER))
     return tuple(strip_controls(line) for line in lines)
 
 
-def _troubled(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _troubled(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if text := _text(event.fields, "text"):
         record.trouble(f"{node.name}: {text}")
     if "gone" not in event.fields or record.is_stopped(event.at, node):
@@ -161,14 +160,14 @@ def _troubled(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     )
 
 
-def _cancel_asked(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _cancel_asked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.cancelled = True
     record.aborted = record.aborted or event.fields.get("by") == "abort"
     if node.cancelled_at is None:
         node.cancelled_at = event.at
 
 
-def _closing(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     """The job is over on this node, only its output is not all here."""
     # What is told again of an earlier session comes in one go, its end with it.
     if "seq" in event.fields or node.restored or node.closed:
@@ -177,7 +176,7 @@ def _closing(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     node.sending = True
 
 
-def _closed(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     node.closed, node.lost, node.gone, node.sending = True, False, None, False
     if text := _unstarted(event):
         node.unstarted = True
@@ -206,7 +205,7 @@ def _unstarted(event: NodeEvent) -> str:
     return _text(event.fields, "unstarted") if "seq" not in event.fields else ""
 
 
-def _connected(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     node.lost = False
     if not record.aborted:
         # What made us stop the job stays its cause, also when the node is back.
@@ -214,13 +213,13 @@ def _connected(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     _clock(record, node, event)
 
 
-def _clock(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _clock(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     slack = event.fields.get("uncertainty")
     if isinstance(slack, float) and 0 <= slack < 60:
         node.uncertainty = slack
 
 
-def _lost(record: Record, node: NodeRecord, event: NodeEvent) -> None:
+def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if node.closed:
         # It has told how the job ended: where it is now is no trouble of the job.
         if node.sending:
@@ -232,7 +231,7 @@ def _lost(record: Record, node: NodeRecord, event: NodeEvent) -> None:
     _troubled(record, node, event)
 
 
-HANDLERS: dict[str, Callable[[Record, NodeRecord, NodeEvent], None]] = {
+HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
     "ready": _ready,
     "started": _started,
     "activity": looked,

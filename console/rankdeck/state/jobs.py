@@ -1,42 +1,227 @@
 """The one owner of what is known of jobs: events in, snapshots out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.activity import Activity
-from rankdeck.model.insight import NodeNote, Stall
+from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
     CancelReport,
     Chunk,
     Countdown,
+    Explained,
+    FirstFailure,
     Followed,
     Job,
     NodeEvent,
+    NodeNote,
     Plan,
+    RankState,
+    Stall,
     State,
 )
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.find_job import find_job
-from rankdeck.state.beside import Beside
-from rankdeck.state.job_events import HANDLERS, speaks
+from rankdeck.rules.find_jobs import find_job
+from rankdeck.rules.job_news import with_reasons
+from rankdeck.rules.messages import explain
+from rankdeck.state.first_failure import first_failure, launcher_lines
+from rankdeck.state.history import last_word
+from rankdeck.state.job_events import HANDLERS, forget, speaks
 from rankdeck.state.lines import RankLog
-from rankdeck.state.record import (
-    NodeRecord,
-    Record,
-    listen,
-    new_record,
-    restored_record,
-)
-from rankdeck.state.retold import Retold
-from rankdeck.state.snapshot import snapshot
+from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
 from rankdeck_agent.wire import LAUNCHER
+
+MOST = 100_000
+"""Events that are held back of one node."""
+
+
+class Retold:
+    """Written by `Jobs` alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], float] = {}
+        """Job and node -> the last event that is part of what was restored."""
+        self._held: dict[tuple[str, str], list[NodeEvent]] = {}
+
+    def expect(self, job: Job, seen: Mapping[str, int]) -> None:
+        """Hold back what is part of this job already; `seen` has the last event per node."""
+        nothing = inf if job.state.final else -1
+        for node in job.plan.nodes:
+            self._known[job.id, node.node] = seen.get(node.node, nothing)
+            self._held.pop((job.id, node.node), None)
+
+    def due(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
+        """The events to take in now: none while the node tells what is known."""
+        seq = event.fields.get("seq")
+        if not node.restored or not isinstance(seq, int):
+            return (event,)
+        key = (record.plan.job, node.name)
+        if seq == 0:
+            self._held[key] = []
+        elif key not in self._held:
+            return (event,)
+        held = self._held[key]
+        held.append(event)
+        whole = seq >= self._known.get(key, -1) or event.kind == "closed"
+        if not whole and len(held) < MOST:
+            return ()
+        forget(record, node)
+        return self._held.pop(key)
+
+
+class Beside:
+    """Written by `Jobs` alone."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Job] = {}
+        """Jobs that have ended, as the history has them."""
+        self._notes: dict[str, tuple[NodeNote, ...]] = {}
+        self._shown: dict[str, tuple[Job, Job]] = {}
+        """Job -> what its records alone made of it, and what is shown for that."""
+
+    def shown(self, job: Job) -> Job:
+        """The job of the records with all that is known besides; the same object for the same."""
+        if job.id not in self._told and job.id not in self._notes:
+            return job
+        known = self._shown.get(job.id)
+        if known is None or known[0] is not job:
+            known = self._shown[job.id] = (job, self._joined(job))
+        return known[1]
+
+    def _joined(self, job: Job) -> Job:
+        told = self._told.get(job.id)
+        whole = job if told is None else last_word(job, told)
+        notes = self._notes.get(job.id, ())
+        return with_reasons(replace(whole, node_notes=notes)) if notes else whole
+
+    def tell(self, job: Job) -> bool:
+        """Take the word of the history; whether that is news."""
+        if not job.state.final or self._told.get(job.id) == job:
+            return False
+        self._told[job.id] = job
+        self._shown.pop(job.id, None)
+        return True
+
+    def note(self, job_id: str, notes: tuple[NodeNote, ...]) -> bool:
+        """Keep what happened on the job's nodes; whether that is news."""
+        if self._notes.get(job_id, ()) == notes:
+            return False
+        self._notes[job_id] = notes
+        self._shown.pop(job_id, None)
+        return True
+
+    def doubt(self, job_id: str) -> None:
+        """The nodes say that the job runs: the history was wrong about its end."""
+        if self._told.pop(job_id, None):
+            self._shown.pop(job_id, None)
+
+    def forget(self, job_id: str) -> None:
+        """Nothing is known of this job any more."""
+        for table in (self._told, self._notes, self._shown):
+            table.pop(job_id, None)
+
+
+def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
+    """The state of a job whose nodes have all closed (`ended`) or not."""
+    if ended:
+        if failed:
+            return State.FAILED
+        return State.CANCELLED if cancelled else State.DONE
+    if State.RUNNING in ranks:
+        return State.RUNNING
+    if State.LOST in ranks:
+        return State.LOST
+    begun = any(state is not State.PENDING for state in ranks)
+    return State.RUNNING if begun else State.PENDING
+
+
+def exit_code(state: State, first: FirstFailure | None) -> int | None:
+    """What `run` exits with: the status of what failed first, 1 where it has none; None while it runs."""
+    if state is State.DONE:
+        return 0
+    if state is not State.FAILED:
+        return None
+    if first is None or first.what not in ("rank", "launcher"):
+        return 1
+    return exit_status(first.exit_code, first.signal) or 1
+
+
+def snapshot(record: JobRecord) -> Job:
+    """The job as it is now; made anew only after something came."""
+    if record.snapshot is not None:
+        return record.snapshot
+    ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
+    first = _judged(record)
+    state = job_state(
+        [rank.state for rank in ranks],
+        ended=record.ended,
+        failed=_failed(record, first),
+        cancelled=record.cancelled and any(r.state is not State.DONE for r in ranks),
+    )
+    ended = record.latest or record.created
+    record.snapshot = Job(
+        id=record.plan.job,
+        name=record.plan.name,
+        cluster=record.cluster,
+        plan=record.plan,
+        state=state,
+        ranks=ranks,
+        created=record.created,
+        ended=ended if state.final else None,
+        exit_code=exit_code(state, first),
+        first_failure=None if state is State.DONE else first,
+        countdown=None if state.final else record.countdown,
+        troubles=tuple(record.troubles),
+        explained=_explained(record) if state is State.FAILED and not first else (),
+        stalled=() if state.final else record.stalled,
+        progress=record.reader.now if record.reader else None,
+        marks=dict(record.marks),
+        clock=record.clock,
+        output_coming=any(node.sending for node in record.nodes.values()),
+    )
+    return record.snapshot
+
+
+def _judged(record: JobRecord) -> FirstFailure | None:
+    """The first failure; judged anew only where something came that may change the answer."""
+    if record.refused:
+        return None
+    if not record.judged:
+        record.verdict, record.judged = first_failure(record), True
+    return record.verdict
+
+
+def _failed(record: JobRecord, first: FirstFailure | None) -> bool:
+    # A failed launcher without a failed rank counts too, unless it was told to stop.
+    failed = any(r.state is State.FAILED for r in record.ranks.values())
+    return first is not None or record.aborted or record.refused or failed
+
+
+def _rank(record: JobRecord, rank: RankState) -> RankState:
+    log = record.logs.get(("", rank.rank))
+    if record.nodes[record.plan.keeper(rank.node)].lost and not rank.state.final:
+        rank = replace(rank, state=State.LOST)
+    if rank.state is State.RUNNING and (looks := record.looks.get(rank.rank)):
+        rank = replace(rank, activity=looks[-1])
+    if log is None:
+        return rank
+    heard = log.heard if log.heard is not None else rank.heard
+    lines = max(sum(log.counts.values()), rank.lines)
+    return replace(rank, last_line=log.last or rank.last_line, heard=heard, lines=lines)
+
+
+def _explained(record: JobRecord) -> tuple[Explained, ...]:
+    """What launcher and nodes said about a job of which nothing failed first."""
+    return explain((*launcher_lines(record), *record.troubles))
 
 
 class Jobs:
     """Every job of the session, by id."""
 
     def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, JobRecord] = {}
         self._changed: set[str] = set()
         self._beside = Beside()
         self._retold = Retold()
@@ -252,7 +437,7 @@ class Jobs:
 
     # ---- events
 
-    def _apply_event(self, record: Record, node: NodeRecord, event: NodeEvent) -> None:
+    def _apply_event(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         before = node.restored
         for one in self._retold.due(record, node, event):
             self._take_event(record, node, one)
@@ -260,7 +445,7 @@ class Jobs:
         if told and not record.ended:
             self._beside.doubt(record.plan.job)
 
-    def _take_event(self, record: Record, node: NodeRecord, event: NodeEvent) -> None:
+    def _take_event(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         seq = event.fields.get("seq")
         if isinstance(seq, int):
             if seq <= node.seen:
@@ -270,7 +455,7 @@ class Jobs:
         if handler := HANDLERS.get(event.kind):
             handler(record, node, event)
 
-    def _record(self, job_id: str) -> Record:
+    def _record(self, job_id: str) -> JobRecord:
         if job_id not in self._records:
             raise UnknownJobError(
                 f"no job `{strip_controls(job_id)[:60]}`; `rankdeck jobs` lists them"
@@ -281,15 +466,15 @@ class Jobs:
         self._touch_record(self._records[job_id])
         return self.job(job_id)
 
-    def _touch_record(self, record: Record) -> None:
+    def _touch_record(self, record: JobRecord) -> None:
         record.snapshot = None
         self._changed.add(record.plan.job)
 
-    def _rank_logs(self, record: Record) -> list[RankLog]:
+    def _rank_logs(self, record: JobRecord) -> list[RankLog]:
         return [log for log in record.logs.values() if log.rank != LAUNCHER]
 
 
-def _fits(record: Record, node: NodeRecord, rank: int) -> bool:
+def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:
     """Whether this node may speak for this rank."""
     if rank == LAUNCHER:
         return True
@@ -297,7 +482,7 @@ def _fits(record: Record, node: NodeRecord, rank: int) -> bool:
     return state is not None and speaks(record, node, state)
 
 
-def _is_evidence(record: Record, chunk: Chunk) -> bool:
+def _is_evidence(record: JobRecord, chunk: Chunk) -> bool:
     """Whether this output may change the verdict: of a launcher, or of a rank that has failed."""
     rank = record.ranks.get(chunk.rank)
     return rank is None or rank.state is State.FAILED

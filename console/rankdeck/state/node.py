@@ -2,18 +2,37 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from math import inf
 
-from rankdeck.model.health import Health, Reason
-from rankdeck.model.notice import Ack
+from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
 from rankdeck.model.text import clean
-from rankdeck.state import intake
-from rankdeck.state.judging import Judgement
-from rankdeck.state.series import GAP, Chart, Reading, growth
-from rankdeck_agent.rules.explain import Finding
-from rankdeck_agent.rules.facts import Expected
+from rankdeck.state import sanitize
+from rankdeck.state.series import GAP, Chart, MetricValues, growth
+from rankdeck_agent.rules.derive import derive
+from rankdeck_agent.rules.explain import CheckResult, cover, explain
+from rankdeck_agent.rules.facts import Expected, Facts, Memory
+from rankdeck_agent.rules.judge import as_lasting, assess
 from rankdeck_agent.wire import METRICS, Event, Hello, Sample
+
+
+def mute(health: Health, acks: Sequence[Ack], now: float) -> Health:
+    """The same reasons, the acknowledged ones marked and last; `now` is epoch seconds."""
+    if not acks or not health.reasons:
+        return health
+    marked = tuple(_marked(reason, acks, now) for reason in health.reasons)
+    ordered = tuple(sorted(marked, key=lambda r: r.acknowledged_until is not None))
+    return replace(health, level=worst_of(ordered), reasons=ordered)
+
+
+def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
+    covering = [ack for ack in acks if ack.covers(reason.check, reason.device, reason.level, now)]
+    if not covering:
+        return reason
+    last = max(covering, key=lambda ack: ack.until)
+    return replace(reason, acknowledged_until=last.until, acknowledged_by=last.words)
+
 
 Number = int | float
 EVENTS = 100
@@ -65,7 +84,7 @@ class NodeState:
         self._silent_from = -inf
         self._numbers = 0
         """In all values together."""
-        self._readings: dict[str, Reading] = {}
+        self._readings: dict[str, MetricValues] = {}
         self._charts: dict[str, Chart] = {}
         self._holes: tuple[object, object] = (None, None)
         self._overdue: dict[str, str] = {}
@@ -81,7 +100,7 @@ class NodeState:
             self._judge()
         return self._judgement.health
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[CheckResult, ...]:
         """The 25 checks, each with its evidence."""
         _ = self.health
         return self._judgement.findings(self, self._clock())
@@ -96,7 +115,7 @@ class NodeState:
     def uptime(self) -> float | None:
         """Seconds since the node was booted, by its own clock."""
         booted = self.hello.inventory.get("boot.at", "") if self.hello else ""
-        number = intake.number_in(booted)
+        number = sanitize.number_in(booted)
         return self.at - number if number and self.at > EPOCH else None
 
     @property
@@ -170,7 +189,7 @@ class NodeState:
 
     def take_hello(self, raw: Hello) -> Event | None:
         """Keep who the node is; gives the event where it was booted since."""
-        fresh, before = intake.hello(raw, self.name), self.hello
+        fresh, before = sanitize.hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed)  # fmt: skip
@@ -185,7 +204,7 @@ class NodeState:
 
     def take_event(self, raw: Event) -> Event:
         """Keep what happened; gives it as it is kept."""
-        event = intake.event(raw)
+        event = sanitize.event(raw)
         self.events.append(event)
         self._judgement.hear(event)
         self._stale = True
@@ -215,7 +234,7 @@ class NodeState:
 
     def take_sample(self, sample: Sample) -> None:
         now, wall = self._clock(), self._wall()
-        at = intake.number(sample.at)
+        at = sanitize.number(sample.at)
         if self.first_heard is None:
             self.first_heard = wall
         self._heard, self.up, self._stale = now, True, True
@@ -224,8 +243,8 @@ class NodeState:
         self.samples += 1
         self.skew = at - wall if at > EPOCH else None
         self._take_holes(sample)
-        sane = intake.sane(sample.values)
-        for metric, raw in islice(sample.values.items(), intake.METRICS):
+        sane = sanitize.sane(sample.values)
+        for metric, raw in islice(sample.values.items(), sanitize.METRICS):
             reading = self._readings.get(metric)
             if reading is None:
                 self._take_first(metric, raw, at)
@@ -263,8 +282,8 @@ class NodeState:
         if holes == self._holes:
             return
         self._holes = holes
-        self.absent = intake.names(sample.absent)
-        self.failed = {**self._overdue, **intake.texts(sample.failed)}
+        self.absent = sanitize.names(sample.absent)
+        self.failed = {**self._overdue, **sanitize.texts(sample.failed)}
         for metric in (*self.absent, *self.failed):
             if metric in self.values:
                 self._forget(metric)
@@ -274,22 +293,22 @@ class NodeState:
         self._readings.pop(metric, None)
 
     def _take_first(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
-        odd = len(metric) > intake.NAME or clean(metric, intake.NAME) != metric
-        if odd or len(self.values) >= intake.METRICS:
+        odd = len(metric) > sanitize.NAME or clean(metric, sanitize.NAME) != metric
+        if odd or len(self.values) >= sanitize.METRICS:
             return
         kept = self._bounded(metric, raw)
         if not kept:
             return
         self.values[metric] = kept
         chart = self._charts.setdefault(metric, Chart()) if metric in CHARTED else None
-        self._readings[metric] = Reading(kept, at, chart, counts=metric in _COUNTERS)
+        self._readings[metric] = MetricValues(kept, at, chart, counts=metric in _COUNTERS)
         if self._overdue.pop(metric, None):
             self.failed.pop(metric, None)
         if metric in _LINKS:
             self._note_links(metric, kept)
 
     def _take_others(
-        self, reading: Reading, metric: str, raw: Mapping[str, Number], at: float
+        self, reading: MetricValues, metric: str, raw: Mapping[str, Number], at: float
     ) -> None:
         """Numbers that are odd, or of other devices than before."""
         kept = self._bounded(metric, raw)
@@ -301,8 +320,8 @@ class NodeState:
     def _bounded(self, metric: str, raw: Mapping[str, Number]) -> dict[str, Number]:
         """Clean numbers, fewer where the node has very many already."""
         before = len(self.values.get(metric, ()))
-        room = max(0, intake.NUMBERS - self._numbers + before)
-        kept = dict(islice(intake.numbers(raw).items(), room))
+        room = max(0, sanitize.NUMBERS - self._numbers + before)
+        kept = dict(islice(sanitize.numbers(raw).items(), room))
         self._numbers += len(kept) - before
         return kept
 
@@ -312,9 +331,73 @@ class NodeState:
             for device, up in raw.items()
             if up and (metric, device) not in self.seen_up
         }
-        if new and len(self.seen_up) < intake.DEVICES:
+        if new and len(self.seen_up) < sanitize.DEVICES:
             self.seen_up |= new
 
     def _judge(self) -> None:
         self._judgement.judge(self, self._clock(), self._wall())
         self._stale, self._judged_silent = False, self.silent
+
+
+WAITING = 100
+"""Events that wait to be judged; of more, the oldest are only listed."""
+
+
+class Judgement:
+    """Written by Fleet through the node that it belongs to."""
+
+    def __init__(self, expected: Expected) -> None:
+        self.health = Health(Level.UNKNOWN)
+        self.acks: tuple[Ack, ...] = ()
+        self.drift: tuple[Reason, ...] | None = None
+        self.busy = False
+        self._expected = expected
+        self._memory = Memory()
+        self._events: tuple[Event, ...] = ()
+
+    def hear(self, event: Event) -> None:
+        """Judge this the next time."""
+        self._events = (*self._events[-WAITING + 1 :], event)
+
+    def judge(self, node: "NodeState", now: float, wall: float) -> Health:
+        """Health now: `now` is the clock of silence, `wall` that of acknowledgements."""
+        health, self._memory = assess(self._facts(node, now), self._memory)
+        self._events = ()
+        self.health = mute(health, self.acks, wall)
+        return self.health
+
+    def take_as_lasting(self) -> None:
+        """What held at two looks is judged as if it had been watched for a minute."""
+        self._memory = as_lasting(self._memory)
+
+    def findings(self, node: "NodeState", now: float) -> tuple[CheckResult, ...]:
+        """The 25 checks with their evidence."""
+        facts = self._facts(node, now)
+        covered = cover(facts, self._memory.settled)
+        if node.silent:
+            covered = cover(Facts(now=now, absent=facts.absent), settled=False)
+        return explain(facts, derive(facts), self._memory, covered, self.health.reasons)
+
+    def _facts(self, node: "NodeState", now: float) -> Facts:
+        hello = node.hello
+        heard = node.heard_s()
+        return Facts(
+            now=now,
+            at=node.at,
+            up=node.up,
+            heard_s=heard,
+            patience=node.patience,
+            attach=node.attach if node.failed_to_attach or heard is None else "",
+            values=node.values,
+            absent=node.absent,
+            failed=node.failed,
+            inventory=hello.inventory if hello else {},
+            boot=hello.boot if hello else "",
+            uptime=node.uptime,
+            events=self._events,
+            seen_up=node.seen_up,
+            skew=node.skew,
+            expected=self._expected,
+            busy=self.busy,
+            drift=self.drift,
+        )

@@ -5,13 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rankdeck.model.activity import Activity
-from rankdeck.model.insight import Progress, Stall
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
     Job,
+    NodeEvent,
     Plan,
+    Progress,
     RankState,
+    Stall,
     State,
 )
 from rankdeck.model.text import strip_controls
@@ -55,7 +57,7 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EndTold:
     """What a node told about the end of one rank."""
 
     said: tuple[str, ...] = ()
@@ -67,7 +69,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Record:
+class JobRecord:
     """One job: mutable, with its snapshot."""
 
     plan: Plan
@@ -78,7 +80,7 @@ class Record:
     logs: dict[tuple[str, int], RankLog] = field(default_factory=dict[tuple[str, int], RankLog])
     looks: dict[int, deque[Activity]] = field(default_factory=dict[int, deque[Activity]])
     """What each rank that runs did when looked at, the newest looks."""
-    told: dict[int, Told] = field(default_factory=dict[int, Told])
+    told: dict[int, EndTold] = field(default_factory=dict[int, EndTold])
     launchers: dict[tuple[str, str], End] = field(default_factory=dict[tuple[str, str], End])
     """Launchers and daemons that failed, by node and name."""
     launchers_ok: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -156,7 +158,7 @@ class Record:
         return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK
 
 
-def listen(record: Record, rank: int, at: float) -> None:
+def listen(record: JobRecord, rank: int, at: float) -> None:
     """Note the first words of a job, and read its newest ones for progress."""
     if rank == LAUNCHER:
         return
@@ -173,7 +175,7 @@ def listen(record: Record, rank: int, at: float) -> None:
             record.mark("step", when)
 
 
-def _newest(record: Record, rank: int, at: float) -> list[tuple[str, float]]:
+def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
     """Whole lines of this rank since the last look, at most a few; else what a tail told."""
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
@@ -188,9 +190,9 @@ def _reader(plan: Plan, before: Progress | None) -> ProgressReader:
     return ProgressReader(plan.spec.progress if plan.spec else None, before)
 
 
-def new_record(plan: Plan, created: float) -> Record:
+def new_record(plan: Plan, created: float) -> JobRecord:
     """A record in which nothing has happened yet."""
-    record = Record(plan=plan, created=created, cluster=plan.cluster)
+    record = JobRecord(plan=plan, created=created, cluster=plan.cluster)
     record.reader = _reader(plan, None)
     for text in record.reader.refused:
         record.trouble(text)
@@ -201,7 +203,7 @@ def new_record(plan: Plan, created: float) -> Record:
     return record
 
 
-def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> Record:
+def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecord:
     """The record of a job that an earlier session saw."""
     record = new_record(job.plan, job.created)
     record.ranks.update({rank.rank: rank for rank in job.ranks})
@@ -229,3 +231,24 @@ def last_lines(log: RankLog) -> tuple[str, ...]:
     if lines:
         return tuple(lines)
     return (log.last,) if log.last else ()
+
+
+KEPT = 12
+"""Looks at a rank that are kept."""
+_SAME = 0.5
+"""Seconds between two stamps of one look, where the clock of the node was measured anew."""
+
+
+def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    """Take in one look of a node at those of its ranks that run."""
+    looks: Mapping[int, Activity] = event.fields.get("looks", {})
+    for rank, activity in looks.items():
+        state = record.ranks.get(rank)
+        if state is None or state.state.final:
+            continue
+        if record.plan.keeper(state.node) != node.name:
+            continue
+        kept = record.looks.setdefault(rank, deque(maxlen=KEPT))
+        # A follower that connects again tells looks that are known.
+        if not kept or activity.at > kept[-1].at + _SAME:
+            kept.append(activity)

@@ -57,7 +57,7 @@ class Chart:
         self._names, self._rows = names, rows
 
 
-class Reading:
+class MetricValues:
     """The newest numbers of one metric, per device."""
 
     __slots__ = ("_before", "_chart", "_counts", "_seconds", "at", "names", "numbers", "patience")

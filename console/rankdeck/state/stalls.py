@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Iterable, Sequence
 
-from rankdeck.model.insight import Stall
-from rankdeck.model.job import Job
+from rankdeck.model.job import Job, Stall
 from rankdeck.model.text import strip_controls
+from rankdeck.rules.rank_activity import Known
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
-from rankdeck.rules.voices import Known
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import LAUNCHER

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rankdeck.config.private import private_file, private_folder
+from rankdeck.config.safe_files import private_file, private_folder
 from rankdeck.model.text import clean
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from rankdeck.config.regular import read_regular
+from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
 from rankdeck.model.text import clean
-from rankdeck.state.switches import COUNTERS, Switches
+from rankdeck.state.fleet import COUNTERS, Switches
 
 log = logging.getLogger(__name__)
 PERIOD_NS = 10_000_000_000
@@ -38,7 +38,7 @@ class SwitchError(RankdeckError):
     """No counters from a switch; the text is why."""
 
 
-class Stream:
+class SwitchStream:
     """One switch: the modules of the extra, and one connection at a time."""
 
     def __init__(self, switch: Switch) -> None:
@@ -134,7 +134,7 @@ async def _follow(switch: Switch, switches: Switches) -> None:
     wait = FIRST_WAIT
     while True:
         try:
-            async for port, leaf, value in Stream(switch).updates():
+            async for port, leaf, value in SwitchStream(switch).updates():
                 wait = FIRST_WAIT
                 take(switches, switch.name, port, leaf, value)
         except SwitchError as error:

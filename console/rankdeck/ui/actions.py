@@ -17,7 +17,7 @@ EVERYWHERE = (
     "messages",
     "events",
     "help",
-    "lens",
+    "inspect",
 )
 LOGS = ("one", "merged")
 """Views of the job screen that are logs to read."""
@@ -94,7 +94,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("stamps", "t", "time", ("job",), "Time stamps: off, clock, since the start, since the line before", True, LOGS),
     Action("wall", "w", "wall", ("job",), "The newest lines of each rank, in tiles", True, (*LOGS, *TABLES)),
     Action("collapsed", "c", "collapsed", ("job",), "Equal lines once, with the ranks that wrote them", True, (*WALL, *LOGS, "diff")),
-    Action("inspect", "i", "inspect", ("job", "jobs", "lens"), "Where every rank is now, and who is elsewhere", True),
+    Action("inspect", "i", "inspect", ("job", "jobs", "inspect"), "Where every rank is now, and who is elsewhere", True),
     Action("merged", "M", "merged", ("job",), "All chosen ranks in one log, by time", True, (*WALL, "one", *TABLES)),
     Action("diff", "D", "diff", ("job", "launch"), "Who leaves the majority where; of one rank, against another; Launch: plan against the last run", True, (*WALL, *LOGS, "collapsed")),
     Action("sort", "s", "sort", ("fleet", "jobs", "job"), "The next order; of ranks: unusual first, number, node, slowest first", True, (*WALL, "collapsed")),
@@ -190,3 +190,27 @@ def bindings(screen: str) -> list[Binding]:
         for action in for_screen(screen)
         for key in action.keys.split(",")
     ]
+
+
+FAR = 1 << 40
+"""Further than anything is long."""
+
+
+def steps(key: str, page: int) -> int | None:
+    """How many lines down this key goes; None where it is no such key."""
+    return {
+        "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "space": page, "pageup": -page, "b": -page,
+        "home": -FAR, "g": -FAR, "end": FAR, "G": FAR, "upper_g": FAR,
+    }.get(key)  # fmt: skip
+
+
+def aside(key: str, step: int) -> int | None:
+    """How many cells to the right this key goes; None where it is no such key."""
+    return {"right": step, "left": -step}.get(key)
+
+
+def beside(key: str) -> tuple[int, int] | None:
+    """To which neighbour in a grid this key goes: columns, rows."""
+    return {
+        "left": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1), "k": (0, -1),
+    }.get(key)  # fmt: skip

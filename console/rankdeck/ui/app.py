@@ -13,28 +13,18 @@ from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 
+from rankdeck.config.settings import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.ui import (
-    actions,
-    clipboard,
-    commands,
-    glyphs,
-    jobdeeds,
-    themes,
-    verbs,
-)
-from rankdeck.ui.display import FrameDiff
-from rankdeck.ui.fleetviews import ViewError
-from rankdeck.ui.opening import Opening
-from rankdeck.ui.port import OpenSession, SessionPort
-from rankdeck.ui.quiet import Quiet, hold_off
-from rankdeck.ui.screens import catalog
-from rankdeck.ui.screens.base import PAINT, DeckScreen
-from rankdeck.ui.settings import UiSettings
-from rankdeck.ui.terminal import Dismissed, TerminalDriver
+from rankdeck.ui import actions, command_actions, commands, glyphs, job_actions, terminal, themes
+from rankdeck.ui.fleet_views import ViewError
+from rankdeck.ui.garbage_collection import Quiet, hold_off
+from rankdeck.ui.screens import base
+from rankdeck.ui.screens.base import PAINT, BaseScreen
+from rankdeck.ui.session_protocol import Opening, OpenSession, SessionPort
+from rankdeck.ui.terminal import Dismissed, FrameDiff, TerminalDriver
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
@@ -84,7 +74,7 @@ class RankdeckApp(FrameDiff):
         self._wanted_theme = settings.theme
         self._opener: OpenSession | None = None
         self._asked: HostKeyError | None = None
-        self._homes: dict[str, DeckScreen] = {}
+        self._homes: dict[str, BaseScreen] = {}
         self._leaving = asyncio.Event()
         self._status = 0
         self._quiet = Quiet()
@@ -105,7 +95,7 @@ class RankdeckApp(FrameDiff):
 
     # ---- life
 
-    def get_default_screen(self) -> DeckScreen:
+    def get_default_screen(self) -> BaseScreen:
         """The fleet lies below all others; Textual's own empty screen would be painted first."""
         self._count()
         return self.home("fleet")
@@ -153,7 +143,7 @@ class RankdeckApp(FrameDiff):
                 self.session = session
                 self.opened = True
                 self._quiet.collect()
-                jobdeeds.show_first(self)
+                job_actions.show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
             self.trouble = printable("; ".join(str(error) for error in leaves(group)))
@@ -228,9 +218,9 @@ class RankdeckApp(FrameDiff):
     # ---- saying
 
     @property
-    def deck_screen(self) -> DeckScreen | None:
+    def deck_screen(self) -> BaseScreen | None:
         """The screen on top that is no question."""
-        return next((s for s in reversed(self.screen_stack) if isinstance(s, DeckScreen)), None)
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, BaseScreen)), None)
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the last line."""
@@ -242,8 +232,8 @@ class RankdeckApp(FrameDiff):
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 
     async def _copy(self, text: str, what: str) -> None:
-        if not await clipboard.through_tmux(text):
-            self.copy_to_clipboard(text[: clipboard.LIMIT])
+        if not await terminal.through_tmux(text):
+            self.copy_to_clipboard(text[: terminal.CLIPBOARD_LIMIT])
         self.say(f"copied {what}", "ok")
 
     def use_mouse(self, *, on: bool) -> None:
@@ -255,10 +245,10 @@ class RankdeckApp(FrameDiff):
 
     # ---- going
 
-    def home(self, name: str) -> DeckScreen:
+    def home(self, name: str) -> BaseScreen:
         """A main screen; made when first wanted."""
         if name not in self._homes:
-            self._homes[name] = catalog.make(name)
+            self._homes[name] = base.make(name)
             # Textual would take apart a screen of nobody's when another takes its place.
             self.install_screen(self._homes[name], name)  # pyright: ignore[reportUnknownMemberType]
         return self._homes[name]
@@ -293,19 +283,19 @@ class RankdeckApp(FrameDiff):
         """A screen on top; it takes the place of another of its kind."""
         if self._shows(kind):
             self.pop_screen()
-        self.push_screen(catalog.make(kind, *arguments))
+        self.push_screen(base.make(kind, *arguments))
 
     def _shows(self, kind: str) -> bool:
-        return isinstance(self.screen, DeckScreen) and self.screen.deck_name == kind
+        return isinstance(self.screen, BaseScreen) and self.screen.screen_name == kind
 
     def action_inspect(self) -> None:
-        jobdeeds.inspect(self)
+        job_actions.inspect(self)
 
     def action_clone(self) -> None:
-        jobdeeds.clone(self)
+        job_actions.clone(self)
 
     def action_replay(self) -> None:
-        jobdeeds.replay(self)
+        job_actions.replay(self)
 
     def action_goto_fleet(self) -> None:
         self.goto("fleet")
@@ -325,7 +315,7 @@ class RankdeckApp(FrameDiff):
     def action_help(self) -> None:
         screen = self.deck_screen
         if not self._shows("help"):
-            self._open("help", screen.deck_name if screen else "fleet")
+            self._open("help", screen.screen_name if screen else "fleet")
 
     def action_redraw(self) -> None:
         self.forget_frame()
@@ -335,12 +325,12 @@ class RankdeckApp(FrameDiff):
 
     def choices(self, argument: str) -> list[str]:
         """What an argument of a command may be."""
-        return verbs.choices(self, argument)
+        return command_actions.choices(self, argument)
 
     def run_command(self, text: str) -> None:
         """Do what was typed after `:`."""
         try:
-            verbs.run(self, text)
+            command_actions.run(self, text)
         except (commands.CommandError, ViewError, RankdeckError) as error:
             self.say(printable(str(error)), "warn")
 
@@ -361,8 +351,8 @@ class RankdeckApp(FrameDiff):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: the actions of this screen, and the themes."""
-        if isinstance(screen, DeckScreen):
-            for action in actions.for_screen(screen.deck_name):
+        if isinstance(screen, BaseScreen):
+            for action in actions.for_screen(screen.screen_name):
                 run = partial(screen.run_action, action.target)
                 yield SystemCommand(action.help, f"{action.label}: {action.shown_key}", run)
         for name in sorted(self.palettes):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rankdeck.model.health import Level
 from rankdeck.model.states import State
-from rankdeck.rules.standing import Standing
+from rankdeck.rules.rank_status import Standing
 
 
 @dataclass(frozen=True, slots=True)

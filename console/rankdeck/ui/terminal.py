@@ -1,20 +1,29 @@
-"""The terminal under the console: a signal, or the loss of the terminal, ends the console.
+"""The terminal under the console: signals and its loss, only changed cells sent, the clipboard."""
 
-Left alone, Textual reads a terminal that is gone in a loop without end. Leans on private
-parts of its driver, as `display` does.
-"""
-# pyright: reportPrivateUsage=false
-
+import asyncio
 import os
 import select
+import shutil
 import signal
 import threading
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TextIO
 
+from rich.cells import get_character_cell_size
+from rich.color import ColorSystem
+from rich.console import COLOR_SYSTEMS
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
+
+# pyright: reportPrivateUsage=false
+
 
 LOOK = 1000
 """Milliseconds between two looks at who has the terminal; its loss wakes us at once."""
@@ -143,3 +152,247 @@ def silence(descriptor: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
+
+
+# pyright: reportPrivateUsage=false
+
+
+STALLED = 4
+"""Frames waiting for the terminal before further ones are dropped."""
+JOIN = 4
+"""Unchanged cells cheaper to send again than to step over."""
+
+Cell = tuple[str, str]
+"""Text ("" behind a wide character) and the SGR codes before it."""
+Piece = tuple[int, int, Iterable[Segment]]
+"""Column, line, what is painted there."""
+
+
+class Picture:
+    """What the terminal shows now, as far as we know."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self._rows: list[list[Cell | None]] = [[None] * width for _ in range(height)]
+
+    def update(self, pieces: Iterable[Piece], colours: ColorSystem | None) -> str:
+        """Take in what is painted; gives the bytes that bring the terminal up to it."""
+        pen = _Pen()
+        for x, y, segments in pieces:
+            if 0 <= y < self.height and x < self.width:
+                self._piece(pen, x, y, _cells(segments, colours))
+        return pen.text()
+
+    def _piece(self, pen: "_Pen", x: int, y: int, cells: list[Cell]) -> None:
+        row = self._rows[y]
+        cells = cells[: self.width - x]
+        old = row[x : x + len(cells)]
+        if old == cells:
+            return
+        for first, last in _changes(old, cells):
+            pen.write(x + first, y, cells[first:last])
+        self._break_wide(row, x, len(cells))
+        row[x : x + len(cells)] = cells
+
+    @staticmethod
+    def _break_wide(row: list[Cell | None], x: int, count: int) -> None:
+        """Writing over one half of a wide character blanks the other: no longer known."""
+        start, after = row[x], x + count
+        if x and start is not None and not start[0]:
+            row[x - 1] = None
+        if after < len(row) and (behind := row[after]) is not None and not behind[0]:
+            row[after] = None
+
+
+class _Pen:
+    """Collects output, leaving out what the terminal already knows."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._sgr = ""
+
+    def write(self, x: int, y: int, cells: list[Cell]) -> None:
+        self._parts.append(f"\x1b[{y + 1};{x + 1}H")
+        for text, sgr in cells:
+            if sgr != self._sgr:
+                self._parts.append(f"\x1b[0;{sgr}m" if sgr else "\x1b[0m")
+                self._sgr = sgr
+            self._parts.append(text)
+
+    def text(self) -> str:
+        if self._sgr:
+            self._parts.append("\x1b[0m")
+        return "".join(self._parts)
+
+
+def _changes(old: list[Cell | None], new: list[Cell]) -> Iterator[tuple[int, int]]:
+    """Ranges of cells to send; near ones are joined, wide characters stay whole."""
+    first = last = -1
+    for index, cell in enumerate(new):
+        if cell == old[index]:
+            continue
+        if first < 0:
+            first = index
+        elif index - last > JOIN:
+            yield _whole(new, first, last)
+            first = index
+        last = index + 1
+    if first >= 0:
+        yield _whole(new, first, last)
+
+
+def _whole(cells: list[Cell], first: int, last: int) -> tuple[int, int]:
+    while first and not cells[first][0]:
+        first -= 1
+    while last < len(cells) and not cells[last][0]:
+        last += 1
+    return first, last
+
+
+def _cells(segments: Iterable[Segment], colours: ColorSystem | None) -> list[Cell]:
+    cells: list[Cell] = []
+    for text, style, control in segments:
+        if control or not text:
+            continue
+        cells += _segment(text, _sgr(style, colours) if style else "")
+    return cells
+
+
+@lru_cache(8192)
+def _segment(text: str, sgr: str) -> tuple[Cell, ...]:
+    if text.isascii():
+        return tuple((character, sgr) for character in text)
+    cells: list[Cell] = []
+    for character in text:
+        width = get_character_cell_size(character)
+        if width:
+            cells.append((character, sgr))
+            cells.extend([("", sgr)] * (width - 1))
+        elif cells:
+            at = max(i for i in range(len(cells)) if cells[i][0])
+            cells[at] = (cells[at][0] + character, sgr)
+    return tuple(cells)
+
+
+@lru_cache(4096)
+def _sgr(style: Style, colours: ColorSystem | None) -> str:
+    plain = style.update_link(None) if style.link else style
+    before = plain.render("x", color_system=colours).partition("x")[0]
+    return before.removeprefix("\x1b[").removesuffix("m")
+
+
+def _pieces(update: object) -> Iterator[Piece]:
+    """What an update of the compositor paints, from top to bottom."""
+    if isinstance(update, LayoutUpdate):
+        for y, strips in enumerate(update.strips, update.region.y):
+            line = [segment for strip in strips for segment in strip]
+            yield update.region.x, y, line
+    elif isinstance(update, ChopsUpdate):
+        for y, left, right in update.spans:
+            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+                if strip is not None and x <= right and end > left:
+                    yield x, y, strip
+
+
+class FrameDiff(App[int]):
+    """An App whose terminal gets differences only, and that never waits for a terminal."""
+
+    frame_diff = True
+    _frame: Picture | None = None
+    _owed = False
+    """Frames were dropped: everything has to be painted again."""
+    _shown_cursor: tuple[int, int] | None = None
+
+    def forget_frame(self) -> None:
+        """Paint everything anew: something else has written to the terminal."""
+        self._frame = None
+        self._shown_cursor = None
+        self.refresh()
+
+    def _display(self, screen: object, renderable: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if (
+            self.frame_diff
+            and isinstance(renderable, (LayoutUpdate, ChopsUpdate))
+            and self._can_send()
+        ):
+            try:
+                self._send(renderable)
+            except AttributeError as error:
+                self.frame_diff = False
+                self.log.warning("sending whole lines:", str(error))
+            else:
+                self.post_display_hook()
+                return
+        if renderable is not None and not isinstance(renderable, (LayoutUpdate, ChopsUpdate)):
+            self._frame = None
+        super()._display(screen, renderable)  # pyright: ignore[reportArgumentType, reportUnknownMemberType]
+
+    def _can_send(self) -> bool:
+        driver = self._driver
+        if driver is None or self._batch_count or self._closed or not self._running:
+            return False
+        return not (self.is_headless or driver.is_inline)
+
+    def _send(self, update: LayoutUpdate | ChopsUpdate) -> None:
+        if self._stalled():
+            self._owed = True
+            return
+        width, height = self.size
+        if self._frame is None or (self._frame.width, self._frame.height) != (
+            width,
+            height,
+        ):
+            self._frame = Picture(width, height)
+        name = self.console.color_system
+        text = self._frame.update(_pieces(update), COLOR_SYSTEMS[name] if name else None)
+        cursor = self.screen.outer_size.clamp_offset(self.cursor_position)
+        if not text and self._shown_cursor == tuple(cursor):
+            return
+        self._shown_cursor = (cursor.x, cursor.y)
+        self._write_frame(f"{text}\x1b[{cursor.y + 1};{cursor.x + 1}H")
+
+    def _write_frame(self, text: str) -> None:
+        assert self._driver is not None
+        self._begin_update()
+        self._driver.write(text)
+        self._end_update()
+        self._driver.flush()
+
+    def _stalled(self) -> bool:
+        writer = getattr(self._driver, "_writer_thread", None)
+        return writer is not None and writer._queue.qsize() > STALLED
+
+    def pay_frame_debt(self) -> None:
+        """Repaint once the terminal reads again; call now and then."""
+        if self._owed and not self._stalled():
+            self._owed = False
+            self.forget_frame()
+            self.screen.refresh()
+
+
+CLIPBOARD_LIMIT = 74_000
+"""Bytes that terminals take at once."""
+WAIT = 2.0
+
+
+async def through_tmux(text: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Hand `text` to tmux; False where we are not in one, or it refuses."""
+    program = shutil.which("tmux", path=environment.get("PATH"))
+    if not environment.get("TMUX") or program is None:
+        return False
+    argv = (program, "load-buffer", "-w", "-")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, env=environment
+        )
+    except OSError:
+        return False
+    try:
+        await asyncio.wait_for(process.communicate(text.encode()), WAIT)
+    except TimeoutError:
+        return False
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode == 0

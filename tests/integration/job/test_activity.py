@@ -8,7 +8,7 @@ import uuid
 import pytest
 from tests.integration.job.conftest import until
 
-from rankdeck_agent.job.activity import Activity
+from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_the_file_goes_with_the_last_rank(node, job):
 
 
 def test_where_the_file_cannot_be_written_nothing_else_happens(tmp_path):
-    one = Activity(RunFolder(tmp_path / "gone", "j", "n1"))
+    one = ActivityWatch(RunFolder(tmp_path / "gone", "j", "n1"))
     one._roots = {os.getpid(): True}
     for now in (10.0, 20.0):
         one.look({0: os.getpid()}, now)

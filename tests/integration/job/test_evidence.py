@@ -11,7 +11,7 @@ import pytest
 from tests.integration.job.conftest import mpi_daemon, until
 
 from rankdeck_agent.job.cgroup import memory_files
-from rankdeck_agent.job.kernel import own_ring
+from rankdeck_agent.job.evidence import own_ring
 
 pytestmark = pytest.mark.slow
 PYTHON = sys.executable

@@ -11,8 +11,7 @@ import pytest
 from tests.support.tinydisk import TinyDisk, tiny_disk
 
 from rankdeck_agent.job.journal import Journal, all_events
-from rankdeck_agent.job.space import Space
-from rankdeck_agent.job.streams import DiskFullError, Stream, pipe_stream
+from rankdeck_agent.job.streams import DiskFullError, Space, Stream, pipe_stream
 
 from .conftest import Node, until
 

@@ -1,7 +1,7 @@
 """Jobs in trouble, as they look a minute and a half after their start."""
 
-from rankdeck.model.insight import Explained, Stall
-from rankdeck.rules.lens import Look
+from rankdeck.model.job import Explained, Stall
+from rankdeck.rules.inspect import Look
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
 

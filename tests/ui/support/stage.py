@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 
 from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, Problem
-from rankdeck.images.copy import Progress
+from rankdeck.images.copy import CopyState
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Ack
 from rankdeck.model.job import (
     Abort,
     CancelReport,
@@ -21,15 +22,12 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
-from rankdeck.model.notice import Ack
 from rankdeck.preflight.findings import Finding
-from rankdeck.rules.lens import Inspection, Look, conclude
-from rankdeck.state.fleet import Fleet
+from rankdeck.rules.inspect import Inspection, Look, conclude
+from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
-from rankdeck.state.switches import Switches
-from rankdeck_agent.job.browse import read
-from rankdeck_agent.job.search import Search
+from rankdeck_agent.job.browse import Search, read
 from rankdeck_agent.wire import NodePlan
 
 
@@ -75,7 +73,7 @@ class Stage:
         self.pending_host_key: HostKeyError | None = None
         self.host_key_answers: list[bool] = []
         self.launched: list[str] = []
-        self.copies: list[Progress] = []
+        self.copies: list[CopyState] = []
         """What a launch tells of an image's copy; it goes on when `copied` is set."""
         self.copied = asyncio.Event()
         self.cancelled: list[str] = []

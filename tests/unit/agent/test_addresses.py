@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from rankdeck_agent.addresses import local_addresses
+from rankdeck_agent.machine import local_addresses
 
 FIB = """\
 Main:

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.sampler import Beats
 from rankdeck_agent.wire import Event
 
 

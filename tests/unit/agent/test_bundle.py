@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.remote.bundle import bundle
+from rankdeck.remote.agent import bundle
 
-CODE = "import sys; sys.path[:0] = sys.argv[1:]; from rankdeck.remote.bundle import bundle; print(bundle().digest)"
+CODE = "import sys; sys.path[:0] = sys.argv[1:]; from rankdeck.remote.agent import bundle; print(bundle().digest)"
 ROOT = Path(__file__).resolve().parents[3]
 
 

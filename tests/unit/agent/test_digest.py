@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.image import digest
-from rankdeck_agent.image.digest import file_digest
-from rankdeck_agent.image.look import look
+from rankdeck_agent import image as agent_image
+from rankdeck_agent.image import file_digest, look
 
 HOUR = 3600.0
 
@@ -39,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     real = time.time
 
     def move(seconds: float) -> None:
-        monkeypatch.setattr(digest.time, "time", lambda: real() + seconds)
+        monkeypatch.setattr(agent_image.time, "time", lambda: real() + seconds)
 
     return move
 
@@ -48,13 +47,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Files that were really read."""
     found: list[str] = []
-    real = digest.read_digest
+    real = agent_image.read_digest
 
     def read(file, limit=None) -> str:
         found.append(file.name)
         return real(file, limit)
 
-    monkeypatch.setattr(digest, "read_digest", read)
+    monkeypatch.setattr(agent_image, "read_digest", read)
     return found
 
 
@@ -128,7 +127,7 @@ def test_nothing_is_trusted_that_was_read_before_the_clock_was_set_back(
 def test_a_file_of_a_server_is_trusted_only_when_no_clock_can_be_so_wrong(
     image: Path, clock, reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankdeck_agent.image.look._NETWORK", {filesystem_of(image)})
+    monkeypatch.setattr("rankdeck_agent.image._NETWORK", {filesystem_of(image)})
     clock(60.0)
     for _ in range(2):
         assert look("apptainer", str(image))["mount"]
@@ -153,7 +152,7 @@ def filesystem_of(path: Path) -> str:
 def test_what_changes_while_it_is_read_has_no_digest(
     image: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    real = digest.read_digest
+    real = agent_image.read_digest
 
     def read(file, limit=None) -> str:
         found = real(file, limit)
@@ -165,7 +164,7 @@ def test_what_changes_while_it_is_read_has_no_digest(
             other.replace(image)
         return found
 
-    monkeypatch.setattr(digest, "read_digest", read)
+    monkeypatch.setattr(agent_image, "read_digest", read)
 
     row = look("apptainer", str(image))
 

@@ -9,16 +9,13 @@ import pytest
 
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
-from rankdeck_agent.collectors.cpu import CpuCollector
-from rankdeck_agent.collectors.disk import DiskCollector, network_mounts
-from rankdeck_agent.collectors.edac import EdacCollector
+from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
+from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, network_mounts
 from rankdeck_agent.collectors.heat import HeatCollector
-from rankdeck_agent.collectors.memory import MemoryCollector
+from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
 from rankdeck_agent.collectors.net import NetCollector
 from rankdeck_agent.collectors.network_mounts import COMMAND, NetworkMounts
-from rankdeck_agent.collectors.nvme import NvmeCollector
 from rankdeck_agent.collectors.pi import PiCollector
-from rankdeck_agent.collectors.tasks import TaskCollector
 from tests.unit.agent.machines import (
     CGROUP,
     CPU0,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kernel_lines import Lines, find
-from rankdeck_agent.kernel_records import strip
+from rankdeck_agent.kernel_log import KernelLines, find, strip
 from rankdeck_agent.xid import XIDS, judge
 from tests.unit.agent.machines import DATA
 
@@ -30,7 +29,7 @@ def recorded():
 
 
 def found(line):
-    return Lines().take(line)[1]
+    return KernelLines().take(line)[1]
 
 
 def is_event(row):
@@ -148,7 +147,7 @@ def test_whatever_tool_wrote_the_line_down_it_is_the_same_event(line):
 
 
 def test_a_message_over_two_lines_keeps_its_device():
-    lines = Lines()
+    lines = KernelLines()
     lines.take("[ 1.1] NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330)")
     lines.take("[ 1.2] NVRM: installed in this system has")
 

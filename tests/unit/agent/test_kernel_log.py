@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent import wire
-from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors.kernel_log import Folding, KernelLogCollector
-from rankdeck_agent.kernel_lines import find
+from rankdeck_agent.kernel_log import find
 from rankdeck_agent.names import LOG_CLOSED
+from rankdeck_agent.sampler import Beats
 from tests.unit.agent.machines import ROOT, write
 
 BOOT = 1_700_000_000
@@ -201,7 +201,7 @@ def test_a_file_that_is_not_there_is_said_in_one_line(tmp_path):
 
 AS_NOBODY = """
 import json, os, sys
-from rankdeck_agent.beat import Beats
+from rankdeck_agent.sampler import Beats
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 beats = Beats([KernelLogCollector(sys.argv[1])])

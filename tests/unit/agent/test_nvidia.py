@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.beat import Beats
 from rankdeck_agent.collectors import nvidia
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.nvidia_calls import CALLS, METRICS
+from rankdeck_agent.sampler import Beats
 from tests.support import nvml
 from tests.unit.agent.machines import DATA
 

@@ -5,11 +5,9 @@ import re
 
 import pytest
 
-from rankdeck_agent.beat import Beats
-from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.collectors.rdma_names import SUMS, TOPS, WRAPS
-from rankdeck_agent.collectors.rdma_ports import BASE, address
+from rankdeck_agent.collectors.rdma import BASE, SUMS, TOPS, WRAPS, RdmaCollector, address
 from rankdeck_agent.files import Tree
+from rankdeck_agent.sampler import Beats
 from rankdeck_agent.wire import METRICS
 from tests.unit.agent.machines import (
     DATA,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.elsewhere import Elsewhere
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import UNKNOWN
+from rankdeck_agent.job.shared_run_folder import SharedRunFolder
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def leave(folder: RunFolder, rank: int, name: str, text: str, at: float) -> None
 
 
 def test_each_rank_begins_and_ends_once_in_the_order_of_time(folder: RunFolder) -> None:
-    ranks = Elsewhere(folder, range(3))
+    ranks = SharedRunFolder(folder, range(3))
     for rank in range(3):
         leave(folder, rank, "started", f"gpu{rank}\n", 100 + rank)
     leave(folder, 2, "exit", "7\n", 110)
@@ -44,7 +44,7 @@ def test_each_rank_begins_and_ends_once_in_the_order_of_time(folder: RunFolder) 
 
 
 def test_an_exit_that_is_half_written_is_read_the_next_time(folder: RunFolder) -> None:
-    ranks = Elsewhere(folder, [0])
+    ranks = SharedRunFolder(folder, [0])
     leave(folder, 0, "exit", "", 100)
     assert ranks.look() == []
 
@@ -55,7 +55,7 @@ def test_an_exit_that_is_half_written_is_read_the_next_time(folder: RunFolder) -
 
 
 def test_ranks_that_nobody_tells_of_are_given_up_if_they_ran(folder: RunFolder) -> None:
-    ranks = Elsewhere(folder, range(3))
+    ranks = SharedRunFolder(folder, range(3))
     leave(folder, 1, "started", "gpu1\x1b[31m\n", 100)
     ranks.look()
 
@@ -66,7 +66,7 @@ def test_ranks_that_nobody_tells_of_are_given_up_if_they_ran(folder: RunFolder) 
 
 
 def test_what_is_written_gets_times(folder: RunFolder) -> None:
-    ranks = Elsewhere(folder, [0])
+    ranks = SharedRunFolder(folder, [0])
     leave(folder, 0, "out", "one\n", 100)
     ranks.look()
     leave(folder, 0, "out", "one\ntwo\n", 101)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import Witness
+from rankdeck_agent.job.evidence import KernelLog, KillCounter, Kills, Witness
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import UNKNOWN, exact_outcome, outcome
-from rankdeck_agent.job.kernel import KernelLog
-from rankdeck_agent.job.memory import Counter, Kills
 from rankdeck_agent.job.processes import Process
 
 KILLED = outcome(128 + 9)
@@ -47,7 +45,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     counter = tmp_path / "memory.events"
     counter.write_text("oom_kill 7\n")
     reading, writing = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
-    kernel, kills = KernelLog(reading), Kills([Counter(counter, "kills: {}")])
+    kernel, kills = KernelLog(reading), Kills([KillCounter(counter, "kills: {}")])
     witness = Witness(RunFolder(tmp_path, "j", "n"), kernel, kills)
     say = lambda line: os.write(writing, f"6,1,1,-;{line}\n".encode())  # noqa: E731
     yield Node(witness, say, counter)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent.job import browse, search
+from rankdeck_agent.job import browse
 from rankdeck_agent.job.folder import FolderError, RunFolder
 
 LOGS = st.lists(
@@ -49,7 +49,7 @@ def starts(data: bytes, needle: bytes, *, lower: bool) -> list[int]:
     return found
 
 
-def ask(found: search.Search, offset: int, *, back: bool) -> search.Report:
+def ask(found: browse.Search, offset: int, *, back: bool) -> browse.Report:
     """The last report, which has everything."""
     return [one for one in found.steps(offset, back) if one is not None][-1]
 
@@ -66,8 +66,8 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
     log: Path, lines: list[bytes], more: list[bytes], offset: int, text: str, block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "BLOCK", block)
-        one = search.Search(log, text)
+        patch.setattr(browse, "BLOCK", block)
+        one = browse.Search(log, text)
         for data in (b"\n".join(lines), b"\n".join([*lines, *more])):
             log.write_bytes(data)
             hits = starts(data, text.encode(), lower=text == text.lower())
@@ -88,13 +88,13 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
 def test_two_processes_count_what_one_counts_and_none_stays(
     log: Path, monkeypatch: pytest.MonkeyPatch, helpers: list[int], back: bool
 ) -> None:
-    monkeypatch.setattr(search, "BLOCK", 64)
+    monkeypatch.setattr(browse, "BLOCK", 64)
     log.write_bytes(b"".join(b"%d error\n" % n if n % 7 else b"x" * 99 for n in range(5_000)))
     middle = log.stat().st_size // 2
-    two = ask(search.Search(log, "error"), middle, back=back)
-    monkeypatch.setattr(search, "ALONE", 1 << 40)
+    two = ask(browse.Search(log, "error"), middle, back=back)
+    monkeypatch.setattr(browse, "ALONE", 1 << 40)
 
-    assert two == ask(search.Search(log, "error"), middle, back=back)
+    assert two == ask(browse.Search(log, "error"), middle, back=back)
     assert helpers
     for pid in helpers:
         with pytest.raises(ProcessLookupError):
@@ -104,9 +104,9 @@ def test_two_processes_count_what_one_counts_and_none_stays(
 def test_a_search_that_is_given_up_takes_its_helper_along(
     log: Path, monkeypatch: pytest.MonkeyPatch, helpers: list[int]
 ) -> None:
-    monkeypatch.setattr(search, "BLOCK", 64)
+    monkeypatch.setattr(browse, "BLOCK", 64)
     log.write_bytes(b"x\n" * 50_000)
-    steps = search.Search(log, "error").steps(0, back=False)
+    steps = browse.Search(log, "error").steps(0, back=False)
     next(steps)
     steps.close()
 
@@ -117,29 +117,29 @@ def test_a_search_that_is_given_up_takes_its_helper_along(
 
 
 def test_a_line_near_by_is_told_before_the_rest_is_read(log: Path) -> None:
-    log.write_bytes(b"here\n" + b"x" * 40 * search.BLOCK + b"\nhere\n")
-    steps = search.Search(log, "here").steps(0, back=False)
+    log.write_bytes(b"here\n" + b"x" * 40 * browse.BLOCK + b"\nhere\n")
+    steps = browse.Search(log, "here").steps(0, back=False)
     first = next(one for one in steps if one is not None)
 
-    assert (first.at, first.before, first.counted) == (0, 0, search.BLOCK)
+    assert (first.at, first.before, first.counted) == (0, 0, browse.BLOCK)
 
 
 def test_nothing_is_read_twice_for_the_next_match(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.write_bytes(b"here\n" + b"x" * 9 * search.BLOCK + b"\nhere\n")
-    one = search.Search(log, "here")
+    log.write_bytes(b"here\n" + b"x" * 9 * browse.BLOCK + b"\nhere\n")
+    one = browse.Search(log, "here")
     assert ask(one, 1, back=False).lines == 2
     read: list[int] = []
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, at: read.append(size) or pread(fd, size, at))
 
-    assert ask(one, 1, back=False).at == 5 + 9 * search.BLOCK + 1
-    assert sum(read) <= 2 * search.BLOCK
+    assert ask(one, 1, back=False).at == 5 + 9 * browse.BLOCK + 1
+    assert sum(read) <= 2 * browse.BLOCK
 
 
 def test_a_read_is_answered_while_a_search_goes_on(log: Path) -> None:
-    log.write_bytes(b"here\n" + b"x" * 9 * search.BLOCK + b"\nhere\n")
+    log.write_bytes(b"here\n" + b"x" * 9 * browse.BLOCK + b"\nhere\n")
     one = browse.Browser(RunFolder(log.parent.parent, "j", "n1"))
     assert one.take(b'{"id": 1, "find": [0, "out", 0, false, "here"]}') == []
     first = json.loads(one.turn()[0])

@@ -5,8 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.collapse import Collapse, folded
-from rankdeck.logs.masks import filled, mask
+from rankdeck.logs.collapse import Collapse, filled, folded, mask
 from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import RankLog

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.filter import Filtered, Wanted
-from rankdeck.logs.search import Search, troubles
+from rankdeck.logs.search import Filtered, Search, Wanted, troubles
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, write
 

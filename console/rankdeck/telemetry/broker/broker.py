@@ -6,10 +6,8 @@ import resource
 from collections.abc import Callable, Iterable
 
 from rankdeck.errors import BrokerError
-from rankdeck.telemetry.broker.drain import Drain
 from rankdeck.telemetry.broker.packets import Connect, Publish, Refusal
-from rankdeck.telemetry.broker.session import Session
-from rankdeck.telemetry.broker.topics import Account, matches, new_account
+from rankdeck.telemetry.broker.session import Account, Connection, Drain, matches, new_account
 from rankdeck_agent.wire import topic as make_topic
 
 SWEEP = 0.5
@@ -38,12 +36,12 @@ class PrivateBroker:
         self._deliver = deliver
         self._cluster = cluster
         self._accounts: dict[str, Account] = {}
-        self._sessions: set[Session] = set()
-        self._clients: dict[tuple[str, str], Session] = {}
+        self._sessions: set[Connection] = set()
+        self._clients: dict[tuple[str, str], Connection] = {}
         self._retained: dict[str, Publish] = {}
         self._retained_by: dict[str, set[str]] = {}
-        self._readers: set[Session] = set()
-        self._strangers: dict[Session, None] = {}
+        self._readers: set[Connection] = set()
+        self._strangers: dict[Connection, None] = {}
         """Not logged in yet, the oldest first."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._drain: Drain | None = None
@@ -94,7 +92,7 @@ class PrivateBroker:
 
     # ---- what sessions ask for
 
-    def login(self, session: Session, hello: Connect) -> tuple[Refusal, Account | None]:
+    def login(self, session: Connection, hello: Connect) -> tuple[Refusal, Account | None]:
         """The account that this CONNECT may use, after closing its older connection."""
         account = self._accounts.get(hello.username)
         if account is None or not account.admits(hello.password):
@@ -124,14 +122,14 @@ class PrivateBroker:
             if qos is not None:
                 reader.send(Publish(message.topic, message.payload, min(qos, message.qos)))
 
-    def subscribed(self, session: Session, topic_filter: str) -> None:
+    def subscribed(self, session: Connection, topic_filter: str) -> None:
         """Send what is retained for a new subscription."""
         qos = session.filters[topic_filter]
         for name, message in tuple(self._retained.items()):
             if matches(topic_filter, name):
                 session.send(Publish(name, message.payload, min(qos, message.qos), retain=True))
 
-    def listen(self, session: Session, *, on: bool) -> None:
+    def listen(self, session: Connection, *, on: bool) -> None:
         """Read the session when it speaks, or no longer."""
         if self._drain is None:
             return
@@ -139,7 +137,7 @@ class PrivateBroker:
         if on:
             self._drain.add(session.fd, session.read)
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: Connection) -> None:
         """Read and sweep a connection that stands."""
         self._sessions.add(session)
         self._strangers[session] = None
@@ -150,7 +148,7 @@ class PrivateBroker:
             del self._strangers[oldest]
             oldest.abort()
 
-    def lost(self, session: Session) -> None:
+    def lost(self, session: Connection) -> None:
         """Forget a connection that ended."""
         self._sessions.discard(session)
         self._strangers.pop(session, None)
@@ -164,7 +162,7 @@ class PrivateBroker:
     def _connected(self) -> asyncio.Protocol:
         if len(self._sessions) >= self._most:
             return _Full()
-        return Session(self)
+        return Connection(self)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,9 +1,14 @@
 """One connection to the private broker."""
 
 import asyncio
+import hmac
 import logging
 import os
+import secrets
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from selectors import EVENT_READ, DefaultSelector
 from typing import Protocol
 
 from rankdeck.telemetry.broker import packets
@@ -14,7 +19,57 @@ from rankdeck.telemetry.broker.packets import (
     Publish,
     Refusal,
 )
-from rankdeck.telemetry.broker.topics import Account, valid_filter
+
+LONGEST = 1024
+
+
+def valid_topic(topic: str) -> bool:
+    """Whether a message may go to this topic."""
+    return 0 < len(topic) <= LONGEST and "+" not in topic and "#" not in topic
+
+
+def valid_filter(topic_filter: str) -> bool:
+    """Whether + and # each fill a level of their own, and # the last one."""
+    levels = topic_filter.split("/")
+    if not 0 < len(topic_filter) <= LONGEST or "#" in "/".join(levels[:-1]):
+        return False
+    return all(level in ("+", "#") or not ("+" in level or "#" in level) for level in levels)
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether the filter takes the topic; topics with $ are hidden from wildcards."""
+    if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
+        return False
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    for position, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if position >= len(levels) or level not in ("+", levels[position]):
+            return False
+    return len(wanted) == len(levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the holder of a password may do."""
+
+    username: str
+    password: str
+    publishes: str = ""
+    """Topics must begin with this; "" may not publish."""
+    subscribes: bool = False
+
+    def may_publish(self, topic: str) -> bool:
+        return bool(self.publishes) and topic.startswith(self.publishes) and valid_topic(topic)
+
+    def admits(self, password: bytes) -> bool:
+        return hmac.compare_digest(self.password.encode(), password)
+
+
+def new_account(username: str, *, publishes: str = "", subscribes: bool = False) -> Account:
+    """An account with a password that lives as long as the broker."""
+    return Account(username, secrets.token_urlsafe(24), publishes, subscribes)
+
 
 log = logging.getLogger(__name__)
 PACKET_LIMIT = 1 << 20
@@ -34,24 +89,24 @@ FILTERS = 100
 class Hub(Protocol):
     """What a session needs of the broker."""
 
-    def login(self, session: "Session", hello: Connect) -> tuple[Refusal, Account | None]: ...
+    def login(self, session: "Connection", hello: Connect) -> tuple[Refusal, Account | None]: ...
 
     def accept(self, account: Account, message: Publish) -> None:
         """Deliver, store and pass on a message that the account may publish."""
         ...
 
-    def subscribed(self, session: "Session", topic_filter: str) -> None: ...
+    def subscribed(self, session: "Connection", topic_filter: str) -> None: ...
 
-    def joined(self, session: "Session") -> None: ...
+    def joined(self, session: "Connection") -> None: ...
 
-    def lost(self, session: "Session") -> None: ...
+    def lost(self, session: "Connection") -> None: ...
 
-    def listen(self, session: "Session", *, on: bool) -> None:
+    def listen(self, session: "Connection", *, on: bool) -> None:
         """Call `read` of the session when there is something to read, or no longer."""
         ...
 
 
-class Session(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """Speaks MQTT 3.1.1 with one client; anything malformed ends it."""
 
     def __init__(self, hub: Hub) -> None:
@@ -271,3 +326,48 @@ class Session(asyncio.Protocol):
             self._last_id = self._last_id % 0xFFFF + 1
             if self._last_id not in self._in_flight:
                 return self._last_id
+
+
+TICK = 0.05
+"""Seconds between two readings of connections that never stop: screens are painted more seldom."""
+TURN = 0.01
+"""Seconds of reading after which others have their turn."""
+
+
+class Drain:
+    """Calls whoever has something to read; a first word at once, further ones on the tick."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._selector = DefaultSelector()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait()
+
+    def add(self, fd: int, read: Callable[[], None]) -> None:
+        """Call `read` whenever there is something; it must read or remove."""
+        self._selector.register(fd, EVENT_READ, read)
+
+    def remove(self, fd: int) -> None:
+        """Read no more of a connection that is, or is no longer, read."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._selector.fileno())
+        if self._timer:
+            self._timer.cancel()
+        self._selector.close()
+
+    def _wait(self) -> None:
+        # A selector is itself readable once one of its connections is.
+        self._loop.add_reader(self._selector.fileno(), self._ready)
+
+    def _ready(self) -> None:
+        self._loop.remove_reader(self._selector.fileno())
+        until, pause = self._loop.time() + TURN, TICK
+        for key, _ in self._selector.select(0):
+            key.data()
+            if self._loop.time() > until:
+                pause = 0.0
+                break
+        self._timer = self._loop.call_later(pause, self._wait)

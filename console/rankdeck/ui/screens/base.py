@@ -1,38 +1,40 @@
 """What all screens share: the bar on top, keys below, the prompt, a paint timer."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.ui import actions, commands
-from rankdeck.ui.past import step
+from rankdeck.ui.snapshots import step
 from rankdeck.ui.widgets.bars import KeyBar, TopBar
-from rankdeck.ui.widgets.prompt import Prompt
+from rankdeck.ui.widgets.input import Prompt
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
+
 
 PAINT = 0.25
 """Seconds between two looks at the model."""
 
 
-class DeckScreen(Screen[None], inherit_bindings=False):
+class BaseScreen(Screen[None], inherit_bindings=False):
     """One screen. Subclasses give `body`, `tick`, and a method per action."""
 
-    deck_name: ClassVar[str] = ""
+    screen_name: ClassVar[str] = ""
     paint_period: ClassVar[float] = PAINT
 
     def __init_subclass__(cls) -> None:
-        cls.BINDINGS = list(actions.bindings(cls.deck_name))
+        cls.BINDINGS = list(actions.bindings(cls.screen_name))
         super().__init_subclass__()
 
     def __init__(self) -> None:
         super().__init__()
-        self.top_bar = TopBar(self.deck_name)
-        self.key_bar = KeyBar(self.deck_name)
+        self.top_bar = TopBar(self.screen_name)
+        self.key_bar = KeyBar(self.screen_name)
         self.prompt = Prompt(self._complete)
 
     @property
@@ -154,6 +156,31 @@ class DeckScreen(Screen[None], inherit_bindings=False):
         if not self.deck.at_home:
             self.deck.pop_screen()
             return True
-        home = self.deck_name == "fleet"
+        home = self.screen_name == "fleet"
         self.deck.goto("fleet")
         return not home
+
+
+SCREENS = {
+    "fleet": "FleetScreen",
+    "jobs": "JobsScreen",
+    "launch": "LaunchScreen",
+    "messages": "MessagesScreen",
+    "events": "EventsScreen",
+    "node": "NodeScreen",
+    "job": "JobScreen",
+    "inspect": "InspectScreen",
+    "help": "HelpScreen",
+}
+"""Class by name; its module is called as the screen is."""
+
+
+def kind(name: str) -> "type[BaseScreen]":
+    """The class of the screen of that name."""
+    module = import_module(f"rankdeck.ui.screens.{name}")
+    return cast("type[BaseScreen]", getattr(module, SCREENS[name]))
+
+
+def make(name: str, *arguments: Any) -> "BaseScreen":  # noqa: ANN401 - as its class says
+    """A new screen of that name."""
+    return kind(name)(*arguments)

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.health import Level
-from rankdeck.model.notice import Occurrence
+from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
-from rankdeck.ui import acknowledging, past, query, readings, words
-from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui import formatting, query, snapshots
+from rankdeck.ui.screens import modals
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -19,10 +19,10 @@ SHOWN = 2000
 """Lines of the journal that the table has."""
 
 
-class EventsScreen(DeckScreen):
+class EventsScreen(BaseScreen):
     """The journal of the fleet as a table."""
 
-    deck_name: ClassVar[str] = "events"
+    screen_name: ClassVar[str] = "events"
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class EventsScreen(DeckScreen):
 
     def _columns(self) -> tuple[Column, ...]:
         return (
-            Column("TIME", 8, lambda row, _: [(words.clock(self._rows[row].at), "dim")], keep=9),
+            Column("TIME", 8, lambda row, _: [(formatting.clock(self._rows[row].at), "dim")], keep=9),
             Column("NODE", 14, lambda row, _: [(printable(self._rows[row].node), "text")], keep=8),
             Column("STATE", 9, lambda row, _: self._level(row), keep=10),
             Column("KIND", 5, lambda row, _: [(self._rows[row].kind, "dim")], keep=4),
@@ -57,7 +57,7 @@ class EventsScreen(DeckScreen):
 
     def _what(self, row: str) -> Runs:
         one = self._rows[row]
-        return [(readings.told(one.device, one.text).split(" · ")[0], "text")]
+        return [(formatting.told(one.device, one.text).split(" · ")[0], "text")]
 
     def tick(self) -> None:
         journal = self.deck.session.fleet.journal
@@ -83,11 +83,11 @@ class EventsScreen(DeckScreen):
     def _open(self, row: str) -> None:
         """The node as it was at that time."""
         if one := self._rows.get(row):
-            self.deck.moment = past.step(self.deck.session.fleet, one.at, 0)
+            self.deck.moment = snapshots.step(self.deck.session.fleet, one.at, 0)
             self.deck.open_node(one.node, one.at)
 
     def action_acknowledge(self) -> None:
-        acknowledging.ask(self)
+        modals.ask(self)
 
     def action_filter(self) -> None:
         self.prompt.ask("/", self._filter, "words, state=bad, node=n[01-04], check=disk.full")
@@ -111,7 +111,7 @@ class EventsScreen(DeckScreen):
         if self.prompt.mode == "/":
             self._narrow(text or "")
         elif text and (one := self._rows.get(self.table.cursor)):
-            acknowledging.answer(self, text, [(one.node, one.check, one.device)])
+            modals.answer(self, text, [(one.node, one.check, one.device)])
 
     def take_back(self) -> bool:
         filtered = bool(self._filter)

@@ -10,11 +10,11 @@ from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui import columns, past, query, readings, words
-from rankdeck.ui.fleetviews import FleetView
+from rankdeck.ui import fleet_views, formatting, query, snapshots
+from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
-from rankdeck.ui.instants import Instant, Now, Then, order
-from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.snapshots import Now, Snapshot, Then, order
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck.ui.widgets.text import fitted
@@ -50,10 +50,10 @@ class FleetLine(Canvas):
         return [*fitted(self.runs, room, self.glyphs.more), *self.right]
 
 
-class FleetScreen(DeckScreen):
+class FleetScreen(BaseScreen):
     """Map and table of the nodes."""
 
-    deck_name: ClassVar[str] = "fleet"
+    screen_name: ClassVar[str] = "fleet"
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class FleetScreen(DeckScreen):
         self._query = query.parse("")
         self._ticks = 0
         self._fleet: object = None
-        self._instant: Instant = Now({}, {})
+        self._instant: Snapshot = Now({}, {})
         self._simulated: tuple[str, ...] = ()
         self._told: frozenset[str] = frozenset()
         """Metrics of the usual columns that some node has, or should have."""
@@ -89,7 +89,7 @@ class FleetScreen(DeckScreen):
         numbers = tuple(
             Column(
                 c.title,
-                c.width + (columns.BAR + 1 if wide and c.gauge else 0),
+                c.width + (fleet_views.BAR + 1 if wide and c.gauge else 0),
                 lambda row, width, c=c: self._cell(c, row, width),
                 right=True,
                 keep=c.keep,
@@ -100,7 +100,7 @@ class FleetScreen(DeckScreen):
             Column(
                 "NODE",
                 self._name_width(wide=wide),
-                lambda row, _: columns.name_cell(row, self._instant.level(row)),
+                lambda row, _: fleet_views.name_cell(row, self._instant.level(row)),
                 keep=11,
             ),
             Column("STATE", 9, lambda row, _: self._state(row), keep=10),
@@ -126,16 +126,16 @@ class FleetScreen(DeckScreen):
         longest = max(map(len, self._states), default=0)
         return min(max(longest, 6), 28 if wide else 16)
 
-    def _numbers(self) -> Sequence[columns.NodeColumn]:
+    def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
         """The columns of the view; where it names none, the usual ones that some node has."""
-        chosen = [columns.find(name) for name in self.view.columns]
-        told = [c for c in columns.NUMBERS if c.metric in self._told]
-        return [c for c in chosen if c] or told or columns.NUMBERS
+        chosen = [fleet_views.find(name) for name in self.view.columns]
+        told = [c for c in fleet_views.NUMBERS if c.metric in self._told]
+        return [c for c in chosen if c] or told or fleet_views.NUMBERS
 
-    def _cell(self, column: columns.NodeColumn, row: str, width: int) -> Runs:
+    def _cell(self, column: fleet_views.NodeColumn, row: str, width: int) -> Runs:
         if isinstance(self._instant, Then):
-            return columns.paint_past(column, self._instant.number(column, row))
-        return columns.paint(column, self._states[row], width, self.deck.glyphs)
+            return fleet_views.paint_past(column, self._instant.number(column, row))
+        return fleet_views.paint(column, self._states[row], width, self.deck.glyphs)
 
     def _state(self, row: str) -> Runs:
         level = self._instant.level(row)
@@ -144,7 +144,7 @@ class FleetScreen(DeckScreen):
 
     def _seen(self, row: str) -> str:
         past = isinstance(self._instant, Then)
-        return words.NOTHING if past else readings.seen(self._states[row])
+        return formatting.NOTHING if past else formatting.seen(self._states[row])
 
     def _why(self, row: str) -> Runs:
         wrong = self._instant.level(row) >= Level.WARN
@@ -209,8 +209,8 @@ class FleetScreen(DeckScreen):
             return
         told = frozenset(
             column.metric
-            for column in columns.NUMBERS
-            if column.metric in columns.ALWAYS
+            for column in fleet_views.NUMBERS
+            if column.metric in fleet_views.ALWAYS
             or any(column.metric in n.values or column.metric in n.failed for n in nodes)
         )
         if told != self._told:
@@ -230,7 +230,7 @@ class FleetScreen(DeckScreen):
 
     def _show_map(self) -> None:
         metric = self.view.map
-        column = columns.BY_TITLE.get(metric)
+        column = fleet_views.BY_TITLE.get(metric)
         judged = self.deck.judged if column is None else self._ticks // SORT_EVERY
         seen = (judged, metric, self.deck.glyphs is UNICODE)
         chosen = self._places.get(self.table.cursor, -1)
@@ -241,14 +241,14 @@ class FleetScreen(DeckScreen):
         levels = {level: self.deck.glyphs.level(level) for level in Level}
         marks = [levels[self._instant.level(name)] for name in self._states]
         if column is not None:
-            heats = (columns.heat(self._instant.number(column, name)) for name in self._states)
+            heats = (fleet_views.heat(self._instant.number(column, name)) for name in self._states)
             marks = [Mark(m.glyph, heat) for m, heat in zip(marks, heats, strict=True)]
         self.map.show(marks, chosen)
 
     def _show_info(self) -> None:
         if self.deck.moment is not None:
             fleet = self.deck.session.fleet
-            self.info.show(past.banner(self.deck.moment, fleet.wall(), self.deck.glyphs))
+            self.info.show(snapshots.banner(self.deck.moment, fleet.wall(), self.deck.glyphs))
             return
         view = self.view
         runs: list[Run] = []
@@ -305,13 +305,13 @@ class FleetScreen(DeckScreen):
         self._show_map()
 
     def action_sort(self) -> None:
-        self.look(replace(self.view, sort=(_next(columns.SORTS, self.view.sort[0]),)))
+        self.look(replace(self.view, sort=(_next(fleet_views.SORTS, self.view.sort[0]),)))
 
     def action_reverse(self) -> None:
         self.look(replace(self.view, reversed=not self.view.reversed))
 
     def action_metric(self) -> None:
-        self.look(replace(self.view, map=_next(columns.MAPS, self.view.map)))
+        self.look(replace(self.view, map=_next(fleet_views.MAPS, self.view.map)))
 
     def action_copy(self) -> None:
         self.deck.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")

@@ -8,10 +8,10 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
-from rankdeck.rules.standing import Standing
+from rankdeck.rules.rank_status import Standing
 from rankdeck.ui import actions, commands
 from rankdeck.ui.glyphs import Glyphs
-from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.text import TextPage
 
@@ -19,14 +19,14 @@ KEYS = 20
 """Cells for keys; longer ones have a line of their own."""
 TITLES = {
     "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
-    "events": "Events", "lens": "Inspect",
+    "events": "Events", "inspect": "Inspect",
 }  # fmt: skip
 
 
-class HelpScreen(DeckScreen):
+class HelpScreen(BaseScreen):
     """The help page, beginning with the screen one came from."""
 
-    deck_name: ClassVar[str] = "help"
+    screen_name: ClassVar[str] = "help"
 
     def __init__(self, about: str = "fleet") -> None:
         super().__init__()

@@ -9,9 +9,9 @@ from rankdeck.model.blame import how, who
 from rankdeck.model.job import FirstFailure, Job, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.ui import jobdeeds, query, words
-from rankdeck.ui.readings import since
-from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui import formatting, job_actions, query
+from rankdeck.ui.formatting import since
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -40,7 +40,7 @@ def failure_text(job: Job) -> str:
 
 def blamed(failure: FirstFailure) -> str:
     """`rank 2 on n2, exit 3`: who failed first and how."""
-    ending = words.ending(failure.exit_code, failure.signal)
+    ending = formatting.ending(failure.exit_code, failure.signal)
     told = failure.what in ("rank", "launcher") and ending
     return f"{printable(who(failure))}, {told or how(failure)}"
 
@@ -60,10 +60,10 @@ def rank_counts(job: Job) -> str:
     return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
 
 
-class JobsScreen(DeckScreen):
+class JobsScreen(BaseScreen):
     """The table of jobs, newest first."""
 
-    deck_name: ClassVar[str] = "jobs"
+    screen_name: ClassVar[str] = "jobs"
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,14 +98,14 @@ class JobsScreen(DeckScreen):
             Column(
                 "AGE",
                 4,
-                lambda row, _: [(words.age(since(self._jobs[row].created)), "dim")],
+                lambda row, _: [(formatting.age(since(self._jobs[row].created)), "dim")],
                 right=True,
                 keep=7,
             ),
             Column(
                 "TIME",
                 8,
-                lambda row, _: [(words.lasted(duration(self._jobs[row])), "text")],
+                lambda row, _: [(formatting.lasted(duration(self._jobs[row])), "text")],
                 right=True,
                 keep=5,
             ),
@@ -181,7 +181,7 @@ class JobsScreen(DeckScreen):
 
     def action_cancel(self) -> None:
         if self.table.cursor:
-            jobdeeds.ask_cancel(self.deck, self.table.cursor)
+            job_actions.ask_cancel(self.deck, self.table.cursor)
 
     def action_sort(self) -> None:
         self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]

@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from rankdeck.backends.plans import plan_difference, without_files
 from rankdeck.config.changes import filled, form_of
 from rankdeck.config.paths import config_folder
 from rankdeck.config.trust import allow
@@ -15,12 +16,11 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
-from rankdeck.rules.compare import plan_difference, without_files
-from rankdeck.ui import jobdeeds
-from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui import job_actions
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import TrustQuestion
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.form import Form
+from rankdeck.ui.widgets.input import Form
 from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -35,10 +35,10 @@ _MOST_WARNED = 4
 NO_MATCH = "no file matches the filter; esc shows all"
 
 
-class LaunchScreen(DeckScreen):
+class LaunchScreen(BaseScreen):
     """Job files on the left; a form and the plan on the right."""
 
-    deck_name: ClassVar[str] = "launch"
+    screen_name: ClassVar[str] = "launch"
     paint_period: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ class LaunchScreen(DeckScreen):
                 "warn",
             )
             return
-        jobdeeds.launch(self.deck, self._spec)
+        job_actions.launch(self.deck, self._spec)
 
     def action_diff(self) -> None:
         self._compares = not self._compares

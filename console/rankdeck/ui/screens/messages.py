@@ -7,8 +7,8 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.text import printable
-from rankdeck.ui import words
-from rankdeck.ui.screens.base import DeckScreen
+from rankdeck.ui import formatting
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs, fit, length
 from rankdeck.ui.widgets.text import TextPage
 
@@ -25,10 +25,10 @@ PLAIN = {
 }
 
 
-class MessagesScreen(DeckScreen):
+class MessagesScreen(BaseScreen):
     """Log records of Rankdeck."""
 
-    deck_name: ClassVar[str] = "messages"
+    screen_name: ClassVar[str] = "messages"
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class MessagesScreen(DeckScreen):
                 continue
             sign, role = signs.get(record.level, ("  info ", "dim"))
             head: Runs = [
-                (f" {words.clock(record.at)}  ", "dim"),
+                (f" {formatting.clock(record.at)}  ", "dim"),
                 (sign, role),
                 (
                     f"  {fit(printable(record.source), 14, self.deck.glyphs.more)}  ",

@@ -1,5 +1,7 @@
 """Questions that need an answer before anything happens, and what came of it."""
 
+import getpass
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -8,17 +10,20 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from rankdeck.errors import HostKeyError, UntrustedError
+from rankdeck.errors import HistoryError, HostKeyError, UntrustedError
+from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.job import CancelReport, Job
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.ui import words
-from rankdeck.ui.readings import since
+from rankdeck.ui import formatting
+from rankdeck.ui.formatting import since
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.text import TextPage
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
+
 
 MOST_LINES = 16
 _MOST_USES = 8
@@ -65,7 +70,7 @@ def cancel_question(job: Job) -> Question:
         [("job    ", "dim"), (printable(job.id), "title")],
         [("ranks  ", "dim"), (f"{running} of {len(job.ranks)} not ended", "text")],
         [("nodes  ", "dim"), (printable(fold(job.nodes)), "text")],
-        [("age    ", "dim"), (words.lasted(since(job.created)), "text")],
+        [("age    ", "dim"), (formatting.lasted(since(job.created)), "text")],
         [],
         [
             (
@@ -171,3 +176,40 @@ class HostKeyQuestion(Question):
                 (" refuse", "text"),
             ],
         )
+
+
+MODE = "acknowledge"
+USUAL = "4h "
+
+
+def ask(screen: BaseScreen) -> None:
+    """Begin to ask; the answer comes to `answered`."""
+    screen.prompt.ask(MODE, USUAL)
+    screen.say("how long, and why: 4h cable is ordered", "dim")
+
+
+def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]]) -> None:
+    """Acknowledge these (node, check, device) as `4h cable is ordered` says."""
+    span, _, why = text.strip().partition(" ")
+    try:
+        until = time.time() + seconds_of(span)
+    except ValueError as error:
+        screen.say(str(error), "warn")
+        return
+    session = screen.deck.session
+    for node, check, device in reasons:
+        found = [
+            r.level
+            for r in session.fleet.node(node).health.reasons
+            if (r.check, r.device) == (check, device)
+        ]
+        level = max(found, default=Level.BAD)
+        who = getpass.getuser()
+        ack = Ack(node, check, until, who, printable(why.strip()), device, level)
+        try:
+            session.acknowledge(ack)
+        except HistoryError as error:
+            screen.say(printable(str(error)), "bad")
+            return
+    what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
+    screen.say(f"{what}: known for {span}", "ok")

@@ -8,16 +8,14 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.state.fleet import NodeState
-from rankdeck.state.intake import number_in
-from rankdeck.state.switches import SwitchPort
-from rankdeck.ui import acknowledging, checks, devices, past, readings, words
-from rankdeck.ui.devices import names, number, title
+from rankdeck.state.fleet import NodeState, SwitchPort
+from rankdeck.state.sanitize import number_in
+from rankdeck.ui import formatting, node_page, snapshots
 from rankdeck.ui.glyphs import Glyphs
-from rankdeck.ui.screens.base import DeckScreen
-from rankdeck.ui.switchports import switch_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit
-from rankdeck.ui.widgets.gauges import bar, sparkline
+from rankdeck.ui.node_page import names, number, switch_lines, title
+from rankdeck.ui.screens import modals
+from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
 from rankdeck.ui.widgets.text import TextPage
 from rankdeck_agent.rules.explain import coverage_words
 
@@ -26,10 +24,10 @@ NEAR = 300.0
 """Seconds around a moment within which events belong to it."""
 
 
-class NodeScreen(DeckScreen):
+class NodeScreen(BaseScreen):
     """Everything about one node on one page that scrolls."""
 
-    deck_name: ClassVar[str] = "node"
+    screen_name: ClassVar[str] = "node"
 
     def __init__(self, name: str, at: float | None = None) -> None:
         super().__init__()
@@ -55,7 +53,7 @@ class NodeScreen(DeckScreen):
         elif self.deck.moment is not None:
             width = self.size.width - 2
             self.page.show(
-                past.page(
+                snapshots.page(
                     self.deck.session.fleet,
                     node,
                     self.deck.moment,
@@ -79,26 +77,26 @@ class NodeScreen(DeckScreen):
         )[:EVENTS]
         head: list[Run] = [
             (f" {self.deck.glyphs.cursor} ", "key"),
-            (f"the log line was read at {words.clock(at, millis=True)}", "title"),
+            (f"the log line was read at {formatting.clock(at, millis=True)}", "title"),
         ]
         if not near:
             text = f"; no event here within {NEAR / 60:.0f} minutes of it"
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = readings.told(one.device, one.text)
+            text = formatting.told(one.device, one.text)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
     def action_acknowledge(self) -> None:
         if self._unknown():
-            acknowledging.ask(self)
+            modals.ask(self)
         else:
             self.say("there is nothing to acknowledge", "dim")
 
     def answered(self, text: str | None) -> None:
         if text:
-            acknowledging.answer(self, text, self._unknown())
+            modals.answer(self, text, self._unknown())
 
     def _unknown(self) -> list[tuple[str, str, str]]:
         """Reasons that nobody has acknowledged."""
@@ -113,20 +111,20 @@ def page(
     node: NodeState, width: int, glyphs: Glyphs, ports: Sequence[SwitchPort] = ()
 ) -> list[Runs]:
     """The lines of the node's page."""
-    head = [*_head(node, glyphs), *checks.reasons(node, width, glyphs)]
+    head = [*_head(node, glyphs), *node_page.reasons(node, width, glyphs)]
     if not node.was_heard:
         return [*head, *_unheard(node), *switch_lines(ports, glyphs)]
     return [
         *head,
         *_cpu(node, width, glyphs),
-        *devices.gpus(node, width, glyphs),
-        *devices.traffic(node, "rdma", "RDMA", width, glyphs),
+        *node_page.gpus(node, width, glyphs),
+        *node_page.traffic(node, "rdma", "RDMA", width, glyphs),
         *switch_lines(ports, glyphs),
-        *devices.traffic(node, "net", "Network", width, glyphs),
-        *devices.mounts(node, width, glyphs),
+        *node_page.traffic(node, "net", "Network", width, glyphs),
+        *node_page.mounts(node, width, glyphs),
         *_failed(node, width, glyphs),
         *_events(node, glyphs),
-        *checks.findings(node, width, glyphs),
+        *node_page.findings(node, width, glyphs),
         *_inventory(node),
     ]
 
@@ -135,12 +133,12 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     health = node.health
     mark = glyphs.level(health.level)
     heard = node.heard_s()
-    said = "nothing heard yet" if heard is None else f"heard {words.age(heard)} ago"
+    said = "nothing heard yet" if heard is None else f"heard {formatting.age(heard)} ago"
     first: list[Run] = [
         (f" {printable(node.name)}  ", "title"),
         (f"{mark.glyph} {health.level.word}", mark.role),
         (f"   {said}", "dim"),
-        (f"   up {words.age(node.uptime)}" if node.uptime else "", "dim"),
+        (f"   up {formatting.age(node.uptime)}" if node.uptime else "", "dim"),
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
     lines: list[Runs] = [first]
@@ -161,12 +159,16 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     wide = max(min(width - 40, 40), 10)
     total, free = node.value("mem.total"), node.value("mem.available")
-    memory = f"{words.size(free)} of {words.size(total)} free" if total and free is not None else ""
+    memory = (
+        f"{formatting.size(free)} of {formatting.size(total)} free"
+        if total and free is not None
+        else ""
+    )
     cores = [node.value("cpu.core_used", device) for device in names(node, "cpu.core_used")]
     rows: list[Runs] = [
-        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), number(words.percent(node.value("cpu.used")), 5),
-         (f"   load {words.plain(node.value('cpu.load1'), 1) or words.NOTHING}   {words.celsius(node.value('cpu.temp'))}", "dim")],
-        [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(words.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
+        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), number(formatting.percent(node.value("cpu.used")), 5),
+         (f"   load {formatting.plain(node.value('cpu.load1'), 1) or formatting.NOTHING}   {formatting.celsius(node.value('cpu.temp'))}", "dim")],
+        [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(formatting.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
     history = sparkline(_values(node.series("cpu.used", "")), wide, glyphs, 100)
     rows.insert(1, [("   so far  ", "dim"), (history, "accent")])
@@ -226,11 +228,11 @@ def _unheard(node: NodeState) -> list[Runs]:
 def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
-        mark = glyphs.level(readings.LEVEL_OF_WORD.get(event.level, Level.UNKNOWN))
-        text = readings.told(event.device, event.text)
+        mark = glyphs.level(formatting.LEVEL_OF_WORD.get(event.level, Level.UNKNOWN))
+        text = formatting.told(event.device, event.text)
         lines.append(
             [
-                (f"   {words.clock(event.at)}  ", "dim"),
+                (f"   {formatting.clock(event.at)}  ", "dim"),
                 (f"{mark.glyph} ", mark.role),
                 (text, "text"),
             ]
@@ -243,7 +245,7 @@ def _inventory(node: NodeState) -> list[Runs]:
         return []
     rows = {"agent": node.hello.agent, **node.hello.inventory}
     if booted := number_in(rows.get("boot.at", "")):
-        rows["boot.at"] = words.day(booted)
+        rows["boot.at"] = formatting.day(booted)
     lines: list[Runs] = [
         [(f"   {fit(printable(name), 24)} ", "dim"), (printable(text), "text")]
         for name, text in sorted(rows.items())

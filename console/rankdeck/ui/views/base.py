@@ -1,24 +1,110 @@
 """What the views of a job's output have in common."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from textual.widget import Widget
 
-from rankdeck.logs.order import silence
+from rankdeck.logs.order import ORDERS, ordered, silence
 from rankdeck.model.job import Job, RankState, State
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.rankset import choose
 from rankdeck.model.text import printable
-from rankdeck.rules.standing import Standing, standings
+from rankdeck.rules.rank_status import Standing, standings
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import words
+from rankdeck.ui import formatting
 from rankdeck.ui.glyphs import Glyphs, Mark
-from rankdeck.ui.views.choice import Choice
 from rankdeck.ui.widgets.canvas import Run
+from rankdeck.ui.widgets.foldlist import FoldList
 
 if TYPE_CHECKING:
     from rankdeck.ui.app import RankdeckApp
+
+
+class RankChoice:
+    """Shared by all views of one job screen."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """A set of ranks as it was typed; "" is all."""
+        self.order = ORDERS[0]
+        self.pins: tuple[int, ...] = ()
+        self.page = 0
+        self.only: tuple[int, ...] = ()
+        """Ranks that another view asked for; () for no such limit."""
+        self._ordered: tuple[RankState, ...] = ()
+        self._key: object = None
+
+    def set(self, text: str, job: Job) -> None:
+        """Show only these; raises ValueError where that is no set of ranks."""
+        choose(text, job.ranks)
+        self.text, self.only, self.page = text.strip(), (), 0
+
+    def limit(self, ranks: tuple[int, ...]) -> None:
+        """Show exactly these, () for all again."""
+        self.only, self.text, self.page = ranks, "", 0
+
+    def next_order(self) -> str:
+        """The next way to order them."""
+        self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+        self.page, self._key = 0, None
+        return self.order
+
+    def reorder(self) -> None:
+        """Look anew who is slow or odd."""
+        self._key = None
+
+    def pin(self, rank: int) -> bool:
+        """Keep this rank on every page, or no longer; True where it is pinned now."""
+        pinned = rank not in self.pins
+        others = tuple(one for one in self.pins if one != rank)
+        self.pins = (*others, rank) if pinned else others
+        return pinned
+
+    def ranks(self, job: Job, lines: Callable[[int], int]) -> tuple[RankState, ...]:
+        """The chosen ranks in their order. That changes only when a state or standing does: tiles stay put."""
+        states: tuple[State, ...] = tuple(one.state for one in job.ranks)
+        known = standings(job)
+        key = (self.text, self.only, self.order, states, known)
+        if key != self._key:
+            self._key = key
+            wanted = set(self.only or choose(self.text, job.ranks))
+            chosen = [one for one in job.ranks if one.rank in wanted]
+            self._ordered = ordered(chosen, self.order, lines, known)
+        now = {one.rank: one for one in job.ranks}
+        return tuple(now[one.rank] for one in self._ordered)
+
+    def pages(self, count: int, size: int) -> int:
+        """How many pages there are with `size` ranks on each."""
+        free = max(size - len(self.pins), 1)
+        return max(-(-max(count - len(self.pins), 1) // free), 1)
+
+    def on_page(self, ranks: tuple[RankState, ...], size: int) -> tuple[RankState, ...]:
+        """The pinned ranks and those of this page."""
+        pinned = tuple(one for one in ranks if one.rank in self.pins)[: max(size - 1, 1)]
+        others = tuple(one for one in ranks if one not in pinned)
+        free = max(size - len(pinned), 1)
+        self.page = min(self.page, max(-(-len(others) // free), 1) - 1)
+        return (*pinned, *others[self.page * free : (self.page + 1) * free])
+
+    def place(self, ranks: tuple[RankState, ...], size: int, rank: int) -> int | None:
+        """The page that shows this rank; None where it is not among them."""
+        others = [one.rank for one in ranks if one.rank not in self.pins]
+        if rank in self.pins:
+            return self.page
+        free = max(size - len(self.pins), 1)
+        return others.index(rank) // free if rank in others else None
+
+    @property
+    def said(self) -> str:
+        """What is chosen, in words; "" for all ranks in their order."""
+        parts = [f"ranks {fold_ranks(self.only)}"] if self.only else []
+        parts += [self.text] if self.text else []
+        parts += [f"by {self.order}"] if self.order != ORDERS[0] else []
+        return " ".join(parts)
+
 
 BACKLOG = 1 << 20
 ALL_BACKLOG = 16 << 20
@@ -40,7 +126,7 @@ class Scene:
 
     deck: "RankdeckApp"
     job_id: str
-    choice: Choice = field(default_factory=Choice)
+    choice: RankChoice = field(default_factory=RankChoice)
     stamps: str = "off"
     _watched: tuple[int, ...] = ()
     _judged: tuple[Job, Mapping[int, Standing]] | None = None
@@ -109,12 +195,12 @@ class Scene:
         ]
         if one.rank in self.choice.pins:
             title.append(("  pinned", "key"))
-        return [*title, (f"  {words.many(self.lines(one.rank), 'line')}", "dim")]
+        return [*title, (f"  {formatting.many(self.lines(one.rank), 'line')}", "dim")]
 
     def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How it ended, how long it is silent, else its state."""
         standing = self.standings(job).get(one.rank)
-        ending = words.ending(one.exit_code, one.signal)
+        ending = formatting.ending(one.exit_code, one.signal)
         if ending and one.state is not State.DONE:
             more = standing in (Standing.FIRST, Standing.VICTIM)
             return [(ending, role), *([(f"  {standing}", role)] if more else [])]
@@ -123,10 +209,10 @@ class Scene:
         if standing is Standing.STALLED:
             begun = min(s.since for s in job.stalled if one.rank in (*s.ranks, *s.first))
             quiet = max(self.now(job) - begun, 0.0)
-            return [(f"stalled {words.age(quiet)}", "warn"), *_doing(one)]
+            return [(f"stalled {formatting.age(quiet)}", "warn"), *_doing(one)]
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
         if (quiet := silence(one, latest)) >= QUIET:
-            return [(f"silent {words.age(quiet)}", "warn"), *_doing(one)]
+            return [(f"silent {formatting.age(quiet)}", "warn"), *_doing(one)]
         return [(str(one.state), role)]
 
     def now(self, job: Job) -> float:
@@ -136,7 +222,7 @@ class Scene:
 
 def _doing(one: RankState) -> list[Run]:
     """What a rank that says nothing does."""
-    does = words.doing(one.activity)
+    does = formatting.doing(one.activity)
     return [(f"  {printable(does)}", "dim")] if does else []
 
 
@@ -176,3 +262,30 @@ class JobView(Protocol):
     def texts(self) -> tuple[list[str], str]:
         """What it shows as plain lines, for copying and saving, and what that is in words."""
         ...
+
+
+class Rows:
+    """A view on one list; the rank and the ranks meant are those of the entry under its cursor."""
+
+    def __init__(self, scene: Scene, table: FoldList) -> None:
+        self._scene, self._table = scene, table
+
+    @property
+    def widget(self) -> Widget:
+        return self._table
+
+    @property
+    def rank(self) -> int | None:
+        entry = self._table.entry
+        return entry.ranks[0] if entry else None
+
+    def wanted(self) -> tuple[int, ...]:
+        """The ranks of the entry under the cursor."""
+        return self._table.entry.ranks if self._table.entry else ()
+
+    def note(self, job: Job) -> str:
+        del job
+        return self._scene.choice.said
+
+    def texts(self) -> tuple[list[str], str]:
+        return self._table.texts(), "rows"

@@ -4,8 +4,9 @@ from textual.widget import Widget
 
 from rankdeck.model.job import Job, RankState
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, panes
+from rankdeck.ui import actions
 from rankdeck.ui.views.base import Scene
+from rankdeck.ui.widgets import logwall
 from rankdeck.ui.widgets.canvas import Canvas
 from rankdeck.ui.widgets.logwall import LogWall, Pane, tail
 
@@ -74,7 +75,7 @@ class WallView:
         width, height = canvas.size
         if not height:
             width, height = canvas.screen.size.width, canvas.screen.size.height - HEAD
-        return self._wanted or panes.fitting(count, width, height)
+        return self._wanted or logwall.fitting(count, width, height)
 
     def on_page(self, job: Job) -> tuple[RankState, ...]:
         """The ranks of this page."""
@@ -92,7 +93,7 @@ class WallView:
         """More or fewer tiles on a page; the first rank stays on it."""
         count = len(self._scene.ranks(job))
         size = self._size(count)
-        fitting = [n for n in panes.SIZES if (n > size if step > 0 else n < size)]
+        fitting = [n for n in logwall.SIZES if (n > size if step > 0 else n < size)]
         if not fitting:
             return
         first = self._scene.choice.page * size

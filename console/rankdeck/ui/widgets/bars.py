@@ -8,7 +8,7 @@ from textual import events
 
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, words
+from rankdeck.ui import actions, formatting
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 
 TABS = (
@@ -95,7 +95,7 @@ class TopBar(Canvas):
             return [(f"{bad} {cut(self.deck.trouble, room)} ", "bad@bar")]
         if not self.deck.opened:
             return [("opening… ", "dim@bar")]
-        everything = words.many(sum(self.deck.summary.values()), "node")
+        everything = formatting.many(sum(self.deck.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
         if self.deck.session.fleet.trouble:
             bad = self.glyphs.level(Level.BAD).glyph

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
-from rankdeck.ui import moves
+from rankdeck.ui import actions
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
 from rankdeck.ui.widgets.text import fitted, pressed, shifted
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListEntry:
     """One answer. Without ranks it is a heading, and the cursor goes past it."""
 
     key: object
@@ -29,20 +29,20 @@ class FoldList(Canvas, can_focus=True):
     class Opened(Message):
         """Enter, or a second click, on an entry."""
 
-        def __init__(self, entry: Entry) -> None:
+        def __init__(self, entry: ListEntry) -> None:
             super().__init__()
             self.entry = entry
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._title: Runs = ()
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[ListEntry, ...] = ()
         self._rows: list[tuple[int, Runs]] = []
         self._cursor: object = None
         self._top = 0
         self.left = 0
 
-    def show(self, title: Runs, entries: Sequence[Entry]) -> None:
+    def show(self, title: Runs, entries: Sequence[ListEntry]) -> None:
         """These entries; the cursor stays on its own."""
         if tuple(entries) == self._entries and tuple(title) == tuple(self._title):
             return
@@ -73,7 +73,7 @@ class FoldList(Canvas, can_focus=True):
         return keys.index(self._cursor) if self._cursor in keys else None
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ListEntry | None:
         """The entry under the cursor."""
         return None if self.at is None else self._entries[self.at]
 
@@ -107,8 +107,8 @@ class FoldList(Canvas, can_focus=True):
         self._top = min(self._top, max(len(self._rows) - self.body, 0))
 
     def on_key(self, event: events.Key) -> None:
-        steps = moves.steps(event.key, max(self.body // 2, 1))
-        aside = moves.aside(event.key, 8)
+        steps = actions.steps(event.key, max(self.body // 2, 1))
+        aside = actions.aside(event.key, 8)
         if steps is not None:
             event.stop()
             self.move(steps)

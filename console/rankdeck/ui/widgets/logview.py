@@ -1,25 +1,143 @@
 """One log on the whole screen: follows, really stops, searches, filters, marks, wraps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Set
+from itertools import pairwise
 
 from textual import events
 from textual.message import Message
 
-from rankdeck.logs.filter import Filtered, Wanted
-from rankdeck.logs.search import Picked, Search
+from rankdeck.logs.search import Filtered, Picked, Search, Wanted
 from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
-from rankdeck.state.lines import Line
-from rankdeck.ui import moves
-from rankdeck.ui.widgets import logstatus
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, ends, length
-from rankdeck.ui.widgets.layout import Layout, Stamp, stamp
-from rankdeck.ui.widgets.logrows import Key, LogRows, key_of
+from rankdeck.state.lines import Gap, Line
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+from rankdeck.ui.widgets.logline import LineLayout, Stamp, stamp
 from rankdeck.ui.widgets.logwall import titled
-from rankdeck.ui.widgets.text import fitted
+from rankdeck.ui.widgets.text import fitted, pressed
+
+Key = tuple[int, str, int]
+"""Rank, stream and offset: what a line is called in every view."""
+Row = tuple[int, Runs]
+"""The number of a line, and one of its rows."""
+
+
+class LogRows:
+    """One look at a log."""
+
+    def __init__(
+        self, source: Source, layout: LineLayout, chosen: int | None, marks: Set[Key]
+    ) -> None:
+        self._source, self._layout = source, layout
+        self._chosen, self._marks = chosen, marks
+        self._gaps = {gap.before: gap for gap in source.gaps}
+
+    def last(self, height: int) -> tuple[list[Row], int]:
+        """The newest rows, and of how many lines they are."""
+        rows: list[Row] = []
+        count = 0
+        for made in self._each(self._backwards(height)):
+            rows[:0] = made
+            count += 1
+            if len(rows) >= height:
+                break
+        return rows[-height:], count
+
+    def starting(self, top: int, height: int) -> list[Row]:
+        """The rows from that line on."""
+        rows: list[Row] = []
+        for made in self._each(self._forwards(top, height)):
+            rows += made
+            if len(rows) >= height:
+                break
+        return rows[:height]
+
+    def _each(self, numbered: Iterable[tuple[int, Line, Line | None]]) -> Iterator[list[Row]]:
+        for number, line, before in numbered:
+            rows = self._layout.rows(
+                number,
+                line,
+                before,
+                chosen=number == self._chosen,
+                marked=bool(self._marks) and key_of(line) in self._marks,
+            )
+            if number in self._gaps:
+                rows.insert(0, [(said(self._gaps[number]), "warn")])
+            yield [(number, row) for row in rows]
+
+    def _backwards(self, height: int) -> Iterator[tuple[int, Line, Line | None]]:
+        source = self._source
+        back = list(reversed(source.lines[-height - 1 :]))
+        if partial := source.partial:
+            yield source.total, partial, back[0] if back else None
+        for number, (line, before) in enumerate(pairwise(back), 1):
+            yield source.total - number, line, before
+        if back and len(source.lines) == len(back):
+            yield source.first, back[-1], None
+
+    def _forwards(self, top: int, height: int) -> Iterator[tuple[int, Line, Line | None]]:
+        source = self._source
+        start = top - source.first
+        before = source.lines[start - 1] if start > 0 else None
+        for number, line in enumerate(source.lines[start : start + height], top):
+            yield number, line, before
+            before = line
+        if (partial := source.partial) and start + height >= len(source.lines):
+            yield source.total, partial, before
+
+
+def key_of(line: Line) -> Key:
+    """What a line is called in every view."""
+    return line.rank, line.stream, line.offset
+
+
+def marked(marks: Set[Key]) -> Picked:
+    """The lines that are marked."""
+    return Picked(lambda: lambda line: key_of(line) in marks)
+
+
+def said(gap: Gap) -> str:
+    """What stands where lines are missing."""
+    much = formatting.size(gap.end - gap.start)
+    return f"  {much} of {gap.stream} not fetched; the node has it"
+
+
+LEAST_TITLE = 14
+"""Columns that say what one reads, whatever else there is to say."""
+
+
+def filtered(wanted: Wanted, left: int, of: int) -> list[Run]:
+    """`&loss !nan  12 of 300 lines`."""
+    if not wanted:
+        return []
+    return [(f"  {cut(str(wanted), 24)}  {left:,} of {of:,} lines", "key")]
+
+
+def searched(search: Search | None, match: int | None) -> list[Run]:
+    """`/error 2/15`."""
+    if search is None:
+        return []
+    count = search.count(match)
+    found = "no match" if count == "0" else count
+    return [("  ", "text"), (f" /{cut(search.text, 20)} {found} ", "match")]
+
+
+def followed(*, follow: bool, fresh: int) -> list[Run]:
+    """Whether the newest line is shown, else how many came since."""
+    if follow:
+        return [("  following ", "ok")]
+    new: list[Run] = [(f"  +{fresh:,} new", "warn")] if fresh else []
+    return [*new, (f"  stopped, {actions.key('follow')} follows ", "dim")]
+
+
+def room_for(status: Runs, width: int, more: str) -> Runs:
+    """The status without the parts that leave no room for the title, the last first."""
+    most = max(width - LEAST_TITLE, 0)
+    return pressed(status, most, more) if length(status) > most else status
+
 
 ASIDE = 16
-EVERYTHING = moves.FAR
+EVERYTHING = actions.FAR
 
 
 class LogView(Canvas, can_focus=True):
@@ -213,8 +331,8 @@ class LogView(Canvas, can_focus=True):
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:
-        steps = moves.steps(event.key, max(self.body - 1, 1))
-        aside = moves.aside(event.key, ASIDE)
+        steps = actions.steps(event.key, max(self.body - 1, 1))
+        aside = actions.aside(event.key, ASIDE)
         if steps is not None:
             event.stop()
             if steps >= EVERYTHING:
@@ -335,7 +453,7 @@ class LogView(Canvas, can_focus=True):
 
     def _rows_of(self, source: Source) -> LogRows:
         prefix = None if self.plain else self.prefix
-        layout = Layout(self.size.width, self.stamp, prefix, self.wrap, self.left, self.search)
+        layout = LineLayout(self.size.width, self.stamp, prefix, self.wrap, self.left, self.search)
         return LogRows(source, layout, self._match, self.marks)
 
     def texts(self) -> list[str]:
@@ -362,7 +480,7 @@ class LogView(Canvas, can_focus=True):
         return fitted(self._rows[row][1], width, self.glyphs.more)
 
     def _heading(self, width: int) -> Runs:
-        status = logstatus.room_for(self._status(), width, self.glyphs.more)
+        status = room_for(self._status(), width, self.glyphs.more)
         room = width - length(status) - 1
         bar = titled(self.title, max(room, 10), self.glyphs, chosen=True)
         return ends(bar, status, width)
@@ -374,7 +492,7 @@ class LogView(Canvas, can_focus=True):
         of = len(self.log_source.lines if self.log_source else ())
         fresh = source.total - self._left_at if self.live else 0
         return [
-            *logstatus.filtered(self.wanted, len(source.lines), of),
-            *logstatus.searched(self.search, self._match),
-            *logstatus.followed(follow=self.follow, fresh=fresh),
+            *filtered(self.wanted, len(source.lines), of),
+            *searched(self.search, self._match),
+            *followed(follow=self.follow, fresh=fresh),
         ]

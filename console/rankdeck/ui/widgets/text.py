@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual import events
 
-from rankdeck.ui import moves
+from rankdeck.ui import actions
 from rankdeck.ui.widgets.canvas import Canvas, Runs, fit, length
 
 MARGIN = 1
@@ -66,8 +66,8 @@ class TextPage(Canvas, can_focus=True):
         return fitted(runs, width, self.glyphs.more)
 
     def on_key(self, event: events.Key) -> None:
-        steps = moves.steps(event.key, max(self.size.height - 1, 1))
-        aside = moves.aside(event.key, 8)
+        steps = actions.steps(event.key, max(self.size.height - 1, 1))
+        aside = actions.aside(event.key, 8)
         if steps is not None:
             event.stop()
             self.scroll_lines(steps)

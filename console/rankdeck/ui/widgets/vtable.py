@@ -8,7 +8,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 
-from rankdeck.ui import moves
+from rankdeck.ui import actions
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
 
 GAP = 2
@@ -121,7 +121,7 @@ class VTable(Canvas, can_focus=True):
         self.top = max(min(self.top, len(self.rows) - height), 0)
 
     def on_key(self, event: events.Key) -> None:
-        steps = moves.steps(event.key, self.body)
+        steps = actions.steps(event.key, self.body)
         if steps is not None:
             event.stop()
             self.move(steps)

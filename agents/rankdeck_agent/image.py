@@ -1,0 +1,447 @@
+"""Images on this node: which bytes lie where, and how new ones come in whole."""
+
+import argparse
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
+
+from rankdeck_agent.files import private_folder, write_private
+from rankdeck_agent.job.journal import plain, table
+
+if TYPE_CHECKING:
+    from hashlib import (
+        _Hash as Hash,  # pyright: ignore[reportPrivateUsage] - the only name it has
+    )
+
+
+PIECE = 1 << 20
+SETTLED = 2.0
+"""Seconds: what changed within that time before it was read may change again with the same time stamp."""
+FAR_SETTLED = 900.0
+"""The same for a file of a server: its clock may be wrong by that much."""
+_MOST_KEPT = 256
+_MOST_ENTRIES = 500_000
+Stamp = list[int]
+
+
+class TooSlowError(Exception):
+    """The time for reading was over before the end of the file."""
+
+
+def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = SETTLED) -> str:
+    """SHA-256 in hex, read again unless the file is provably the same; raises OSError, TooSlowError.
+
+    `limit` is in seconds; None: as long as it takes. A file last changed less than `settled` seconds before
+    is read each time. What changes while it is read has no digest: OSError.
+    """
+    # Opened first: a client of a file server asks for fresh attributes at open only.
+    with path.open("rb") as file:
+        stamp, begun = _stamp(os.fstat(file.fileno())), time.time()
+        kept = _load().get(str(path))
+        if kept is not None and _vouches(kept, stamp, begun):
+            return str(kept[-1])
+        digest = read_digest(file, limit)
+        if not stamp == _stamp(os.fstat(file.fileno())) == _stamp(path.stat()):
+            raise OSError(errno.EBUSY, "it is being written or replaced just now")
+    if _is_settled(stamp, begun, settled):
+        _keep(str(path), [*stamp, begun, digest])
+    return digest
+
+
+def _vouches(row: list[Any], stamp: Stamp, now: float) -> bool:
+    """Whether a kept digest is that of the file. After a clock was set back, a stamp may come twice."""
+    return row[:-2] == stamp and row[-2] <= now
+
+
+def _is_settled(stamp: Stamp, read: float, wait: float) -> bool:
+    """Whether a later change must have another stamp; not so where the stamps lie in the future."""
+    return max(stamp[1], stamp[2]) / 1e9 + wait < read
+
+
+def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
+    """SHA-256 of what is left to read; raises TooSlowError."""
+    deadline = None if limit is None else time.monotonic() + limit
+    found = hashlib.sha256()
+    while piece := file.read(PIECE):
+        found.update(piece)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TooSlowError
+    return found.hexdigest()
+
+
+def folder_digest(path: Path) -> tuple[str, int]:
+    """`tree:` and a SHA-256 over names, modes, sizes and link targets; and the sum of the sizes.
+
+    Contents are not read: an image folder holds ten thousands of files.
+    """
+    found = hashlib.sha256()
+    total = 0
+    for name, info, target in _entries(str(path)):
+        size = info.st_size if stat.S_ISREG(info.st_mode) else 0
+        total += size
+        found.update(f"{name}\0{info.st_mode:o}\0{size}\0{target}\n".encode())
+    return f"tree:{found.hexdigest()}", total
+
+
+def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
+    """Everything below, in an order that does not depend on the file system."""
+    waiting, seen = [""], 0
+    while waiting and seen < _MOST_ENTRIES:
+        folder = waiting.pop()
+        try:
+            found = sorted(os.scandir(f"{root}/{folder}"), key=lambda e: e.name)
+        except PermissionError:
+            continue
+        for entry in found:
+            seen += 1
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            target = os.readlink(entry.path) if entry.is_symlink() else ""  # noqa: PTH115
+            yield os.fsencode(name).hex(), entry.stat(follow_symlinks=False), target
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+
+
+def _stamp(info: os.stat_result) -> Stamp:
+    # Anybody can set mtime; ctime is the kernel's own.
+    return [
+        info.st_size,
+        info.st_mtime_ns,
+        info.st_ctime_ns,
+        info.st_ino,
+        info.st_dev,
+    ]
+
+
+def _store() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "rankdeck" / "digests.json"
+
+
+def _load() -> dict[str, list[Any]]:
+    try:
+        found = json.loads(_store().read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    rows = cast("dict[str, Any]", found)
+    return {name: row for name, row in rows.items() if _is_row(row)}
+
+
+def _is_row(row: object) -> bool:
+    """Whether it is a stamp, the time of reading and a digest; rows of older agents are not."""
+    if not isinstance(row, list) or len(cast("list[Any]", row)) != 7:
+        return False
+    *numbers, digest = cast("list[Any]", row)
+    return isinstance(digest, str) and all(type(n) in (int, float) for n in numbers)
+
+
+def _keep(name: str, row: list[Any]) -> None:
+    """Remember a digest; a cache that cannot be written is no trouble."""
+    rows = {**_load(), name: row}
+    newest = dict(list(rows.items())[-_MOST_KEPT:])
+    store = _store()
+    part = store.with_name(f"{store.name}.{os.getpid()}")
+    try:
+        private_folder(store.parent)
+        write_private(part, json.dumps(newest).encode())
+        part.replace(store)
+    except OSError:
+        return
+
+
+STORES = ("podman", "docker")
+"""Runtimes that keep images in a store of their own, by name."""
+_STORE_LIMIT = 20.0
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "cifs", "smb3", "glusterfs", "fuse.glusterfs",
+     "fuse.ceph", "orangefs", "pvfs2", "afs", "9p", "wekafs", "panfs"}
+)  # fmt: skip
+Row = dict[str, Any]
+
+
+def look(runtime: str, image: str, base: str = "", limit: Optional[float] = None) -> Row:
+    """How an image lies here.
+
+    kind is file, folder, store, remote, missing or failed; digest "" with kind file: not read
+    within `limit` seconds; free is in bytes; mount names a network file system, else "".
+    """
+    if runtime in STORES:
+        return _in_store(runtime, image)
+    if "://" in image:
+        return {"kind": "remote", "path": image}
+    path = place(runtime, image, base)
+    row: Row = {"path": str(path), **room(path)}
+    try:
+        if path.is_dir():
+            digest, size = folder_digest(path)
+            return {**row, "kind": "folder", "digest": digest, "size": size}
+        if not path.exists():
+            return {**row, "kind": "missing"}
+        return {
+            **row,
+            "kind": "file",
+            "size": path.stat().st_size,
+            "digest": _digest(path, limit, row.get("mount", "")),
+        }
+    except OSError as error:
+        return {**row, "kind": "failed", "error": plain(f"{error.strerror or error}")}
+
+
+def _digest(path: Path, limit: Optional[float], mount: str) -> str:
+    try:
+        return file_digest(path, limit, settled=FAR_SETTLED if mount else SETTLED)
+    except TooSlowError:
+        return ""
+
+
+def place(runtime: str, image: str, base: str) -> Path:
+    """Where the runtime looks: below `base`, which is below the home folder."""
+    path = Path.home() / Path(base or "~").expanduser() / Path(image).expanduser()
+    if runtime == "enroot" and "/" not in image and not path.exists():
+        data = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
+        return Path(os.environ.get("ENROOT_DATA_PATH") or f"{data}/enroot") / image
+    return path
+
+
+def room(path: Path) -> Row:
+    """Bytes free where `path` is or would be, and which network file system that is."""
+    folder = path
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return {}
+    return {"free": space.f_bavail * space.f_frsize, "mount": _network_mount(folder)}
+
+
+def _network_mount(folder: Path) -> str:
+    """`server:/export` of the network file system that holds the folder, or ""."""
+    real = str(folder.resolve())
+    best, source = "", ""
+    try:
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        words = line.split(" ")
+        if len(words) < 3:
+            continue
+        at = words[1].replace("\\040", " ")
+        inside = at == "/" or real == at or real.startswith(f"{at}/")
+        if inside and len(at) >= len(best):
+            best, source = at, words[0] if words[2] in _NETWORK else ""
+    return plain(source, 200)
+
+
+def _in_store(runtime: str, image: str) -> Row:
+    """The image as podman or docker know it, by its own digest."""
+    if not shutil.which(runtime):
+        return {"kind": "failed", "path": image, "error": f"no `{runtime}` here"}
+    ask = [runtime, "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", image]
+    try:
+        done = subprocess.run(
+            ask, capture_output=True, text=True, errors="replace", timeout=_STORE_LIMIT, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"kind": "failed", "path": image, "error": plain(str(error))}
+    return _store_row(image, done.returncode, done.stdout, done.stderr)
+
+
+def _store_row(image: str, code: int, out: str, err: str) -> Row:
+    words = out.split()
+    if code == 0 and len(words) == 2 and words[1].isdigit():
+        digest = words[0] if ":" in words[0] else f"sha256:{words[0]}"
+        return {"kind": "store", "path": image, "digest": plain(digest, 80), "size": int(words[1])}
+    said = plain(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")
+    unknown = any(word in said.lower() for word in ("no such image", "not known", "no such object"))
+    return {"kind": "missing" if unknown else "failed", "path": image, "error": said}
+
+
+def request_rows(request: Mapping[str, Any]) -> list[Row]:
+    """The rows for `{"images": [[runtime, image, base], …], "limit": seconds | null}`."""
+    limit = request.get("limit")
+    asked = request.get("images")
+    rows: list[Row] = []
+    for item in cast("list[Any]", asked) if isinstance(asked, list) else []:
+        runtime, image, base = (str(word) for word in item)
+        rows.append(look(runtime, image, base, limit))
+    return rows
+
+
+_SLACK = 64 << 20
+"""Bytes that stay free: a file system filled to the brim breaks other people's jobs."""
+
+
+class ReceiveError(Exception):
+    """An image that cannot be taken; the text is a sentence."""
+
+
+def part_of(path: Path, sha: str) -> Path:
+    """Where the bytes gather: another image of that name has another one."""
+    return path.with_name(f".{path.name}.{sha[:16]}.part")
+
+
+def receive(image: str, base: str, size: int, sha: str, *, replace: bool) -> int:
+    """Take `size` bytes on stdin from the offset that is printed first; the exit status.
+
+    Prints `{"offset": n}`, then `{"ok": true}` once the file is whole, checked and on the disk.
+    """
+    path = place("none", image, base)
+    try:
+        if _is_there(path, sha, replace=replace):
+            _say({"offset": size})
+        else:
+            _take(path, size, sha)
+    except ReceiveError as error:
+        _say({"ok": False, "error": str(error)})
+        return 1
+    except OSError as error:
+        _say({"ok": False, "error": plain(f"{path}: {error.strerror or error}")})
+        return 1
+    _say({"ok": True})
+    return 0
+
+
+def _say(row: dict[str, Any]) -> None:
+    print(json.dumps(row), flush=True)
+
+
+def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
+    """Whether this very image is there; raises ReceiveError where another one is."""
+    if path.is_dir():
+        raise ReceiveError(f"{path} is a folder there")
+    if not path.exists():
+        return False
+    other = file_digest(path)
+    if other == sha:
+        return True
+    if not replace:
+        raise ReceiveError(
+            f"{path} is another image (sha256 {other[:12]}, not {sha[:12]}); --replace puts this one in its place"
+        )
+    return False
+
+
+def _take(path: Path, size: int, sha: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = part_of(path, sha)
+    with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ReceiveError(f"another copy to {path} is under way") from None
+        digest = _resume(file, size)
+        _check_room(path, size - file.tell())
+        _say({"offset": file.tell()})
+        _append(file, digest, size)
+        if digest.hexdigest() != sha:
+            part.unlink()
+            raise ReceiveError(f"what arrived for {path} is not what was sent: nothing was kept")
+        os.fchmod(file.fileno(), 0o644)
+        os.fsync(file.fileno())
+        part.replace(path)
+    _settle(path.parent)
+
+
+def _resume(file: BinaryIO, size: int) -> "Hash":
+    """The digest of what came earlier; the file stands at its end."""
+    digest = hashlib.sha256()
+    if os.fstat(file.fileno()).st_size > size:
+        file.truncate(0)
+    while piece := file.read(PIECE):
+        digest.update(piece)
+    return digest
+
+
+def _check_room(path: Path, needed: int) -> None:
+    free = room(path).get("free")
+    if free is not None and free < needed + _SLACK:
+        raise ReceiveError(
+            f"{path.parent} has {free >> 20} MiB free, the image needs {(needed + _SLACK) >> 20}"
+        )
+
+
+def _append(file: BinaryIO, digest: "Hash", size: int) -> None:
+    while (missing := size - file.tell()) > 0:
+        piece = os.read(sys.stdin.fileno(), min(PIECE, missing))
+        if not piece:
+            raise ReceiveError(
+                f"the copy broke off with {missing >> 20} MiB to come; the next one goes on from there"
+            )
+        file.write(piece)
+        digest.update(piece)
+    file.flush()
+
+
+def _settle(folder: Path) -> None:
+    """Make the new name last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def send(path: str, offset: int) -> int:
+    """The bytes of a file from there on, on stdout; the exit status."""
+    with Path(path).open("rb") as file:
+        file.seek(offset)
+        while piece := file.read(PIECE):
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+_LONGEST = 1 << 20
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="image", description="Images on this node: look, send, receive."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("look", help="which images lie here (request as JSON on stdin)")
+    one = verbs.add_parser("send", help="a file from an offset on, on stdout")
+    one.add_argument("path")
+    one.add_argument("offset", type=int)
+    one = verbs.add_parser("receive", help="a file on stdin; says from which offset")
+    one.add_argument("path")
+    one.add_argument("size", type=int)
+    one.add_argument("sha256")
+    one.add_argument("--base", default="")
+    one.add_argument("--replace", action="store_true")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Do one verb; its exit status."""
+    asked = _parser().parse_args(argv)
+    try:
+        if asked.verb == "look":
+            return _look()
+        if asked.verb == "send":
+            return send(asked.path, max(0, asked.offset))
+        return receive(asked.path, asked.base, asked.size, asked.sha256, replace=asked.replace)
+    except (OSError, ValueError) as error:
+        print(f"rankdeck: {error}", file=sys.stderr)
+        return 1
+
+
+def _look() -> int:
+    request = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
+    if request is None:
+        raise ValueError("look needs a request as JSON on stdin")
+    print(json.dumps({"rows": request_rows(request)}))
+    return 0

@@ -1,0 +1,280 @@
+"""`job inspect`: where every rank of this node is now, from /proc, py-spy and NCCL's RAS."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional, cast
+
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import all_events, array, plain
+from rankdeck_agent.job.logs import TailReader
+from rankdeck_agent.job.supervisor_state import supervisor_pid
+
+_PROC = Path("/proc")
+_GAP = 0.4
+"""Seconds between two looks at the CPU time."""
+_SPY_LIMIT = 6.0
+_SPY_SAMPLES = 2
+"""Dumps of each rank: one that polls is at one of several lines."""
+_SPY_TOGETHER = 8
+_MOST_BYTES = 1 << 20
+_MOST_RANKS = 1024
+_MOST_THREADS = 256
+_FRAMES = 30
+_RAS = ("127.0.0.1", 28028)
+_RAS_LIMIT = 3.0
+_RAS_BYTES = 1 << 16
+_TICK = os.sysconf("SC_CLK_TCK")
+
+Row = dict[str, Any]
+
+
+def inspect(folder: RunFolder) -> Row:
+    """One row per running rank; `spy` and `ras` say why they are not there."""
+    mine = _processes_of_ranks(folder)
+    before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
+    began = time.monotonic()
+    mains = {rank: _main(pids) for rank, pids in mine.items()}
+    spy = _find_spy([*mains.values()])
+    stacks = _dump_all(spy, mains) if spy else {}
+    time.sleep(max(0.0, _GAP - (time.monotonic() - began)))
+    spent = time.monotonic() - began
+    rows = [
+        _row(folder, rank, pids, mains[rank], stacks.get(rank, []))
+        for rank, pids in sorted(mine.items())
+    ]
+    for row in rows:
+        used = sum(_cpu_seconds(p) - before[p] for p in mine[row["rank"]])
+        row["cpu"] = round(max(0.0, used) / spent, 3)
+    return {
+        "ranks": rows,
+        "spy": _why_no_stacks(spy, rows),
+        "ras": _ras([*mains.values()]),
+    }
+
+
+# ---- which processes -----------------------------------------------------------------------
+
+
+def _processes_of_ranks(folder: RunFolder) -> dict[int, list[int]]:
+    """The processes of each running rank: the program and all below it."""
+    alive = processes.belonging(folder.job, folder.node, supervisor_pid(folder))
+    started = {
+        int(event["rank"]): int(event["pid"])
+        for event in all_events(folder / "events")
+        if event["kind"] == "started" and "pid" in event
+    }
+    some = dict(list(started.items())[:_MOST_RANKS])
+    found = processes.trees(alive, some.values())
+    return {rank: found[pid] for rank, pid in some.items() if pid in found}
+
+
+def _main(pids: list[int]) -> int:
+    """The process that does the work."""
+    rows = [row for row in map(processes.process, pids) if row is not None]
+    return processes.worker(rows).pid if rows else pids[0]
+
+
+def _stat(place: Path) -> list[str]:
+    try:
+        text = (place / "stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return text[text.rfind(")") + 2 :].split()
+
+
+def _cpu_seconds(pid: int) -> float:
+    row = processes.process(pid)
+    return row.computed / _TICK if row else 0.0
+
+
+def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[Row]) -> Row:
+    place = _PROC / str(main)
+    return {
+        "rank": rank,
+        "pid": main,
+        "pids": len(pids),
+        "command": processes.command(main),
+        "state": _state(place),
+        "wchan": processes.word(place / "wchan"),
+        "syscall": processes.word(place / "syscall").split(" ")[0],
+        "kernel": _kernel_stack(place),
+        "threads": _threads(main),
+        "stacks": stack,
+        "last": _last_line(folder, rank),
+    }
+
+
+def _state(place: Path) -> str:
+    fields = _stat(place)
+    return fields[0] if fields else ""
+
+
+def _kernel_stack(place: Path) -> list[str]:
+    """Functions of the kernel it waits in, innermost first; empty where that is not allowed."""
+    try:
+        lines = (place / "stack").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    words = (line.split("] ")[-1].split("+")[0] for line in lines[:8])
+    return [plain(word, 60) for word in words]
+
+
+def _threads(pid: int) -> dict[str, int]:
+    """What the threads wait in, and how many in each: `S futex_wait_queue` -> 7."""
+    counts: dict[str, int] = {}
+    try:
+        tasks = sorted((_PROC / str(pid) / "task").iterdir())[:_MOST_THREADS]
+    except OSError:
+        return {}
+    for task in tasks:
+        key = f"{_state(task)} {processes.word(task / 'wchan')}".strip()
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _last_line(folder: RunFolder, rank: int) -> str:
+    """The newest line of either stream."""
+    tails = [TailReader(folder.place(rank) / stream) for stream in ("out", "err")]
+    for tail in tails:
+        tail.look(0)
+    return max(tails, key=lambda tail: tail.at).last
+
+
+# ---- py-spy --------------------------------------------------------------------------------
+
+
+def _variables(pid: int) -> Mapping[str, str]:
+    try:
+        data = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.partition(b"=") for item in data.split(b"\0"))
+    return {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, _, value in pairs
+    }
+
+
+def _find_spy(pids: Sequence[int]) -> str:
+    """py-spy on our PATH or on that of a rank; "" where there is none."""
+    theirs = [_variables(pid).get("PATH", "") for pid in pids[:1]]
+    paths = [os.environ.get("PATH", os.defpath), *theirs]
+    return shutil.which("py-spy", path=os.pathsep.join(paths)) or ""
+
+
+def _dump_all(spy: str, mains: Mapping[int, int]) -> dict[int, list[Row]]:
+    """The Python stacks of each rank, a few ranks at a time."""
+    deadline = time.monotonic() + 4 * _SPY_LIMIT
+    found: dict[int, list[Row]] = {}
+    ranks = [rank for rank, pid in sorted(mains.items()) if _is_python(pid)]
+    for at in range(0, len(ranks), _SPY_TOGETHER):
+        if time.monotonic() > deadline:
+            break
+        some = ranks[at : at + _SPY_TOGETHER]
+        for _ in range(_SPY_SAMPLES):
+            for rank, stack in _dump({r: mains[r] for r in some}, spy).items():
+                found.setdefault(rank, []).append(stack)
+    return found
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return "python" in (_PROC / str(pid) / "exe").resolve().name
+    except OSError:
+        return False
+
+
+def _dump(pids: Mapping[int, int], spy: str) -> dict[int, Row]:
+    running = {
+        rank: subprocess.Popen(
+            [spy, "dump", "--json", "--nonblocking", "--pid", str(pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank, pid in pids.items()
+    }
+    found: dict[int, Row] = {}
+    for rank, process in running.items():
+        try:
+            out, _ = process.communicate(timeout=_SPY_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            continue
+        threads = array(out[:_MOST_BYTES].decode("utf-8", "replace"))
+        stack = _stack(threads or [])
+        if stack:
+            found[rank] = stack
+    return found
+
+
+def _stack(threads: list[Any]) -> Optional[Row]:
+    """The main thread's frames, innermost first: that is where a rank waits for others."""
+    tables = [cast("Row", t) for t in threads if isinstance(t, dict)]
+    named = [t for t in tables if t.get("thread_name") == "MainThread"]
+    for table in named or tables[:1]:
+        frames = table.get("frames")
+        if isinstance(frames, list):
+            rows = cast("list[Any]", frames)[:_FRAMES]
+            return {"frames": [_frame(cast("Row", f)) for f in rows if isinstance(f, dict)]}
+    return None
+
+
+def _frame(frame: Row) -> list[Any]:
+    line = frame.get("line")
+    return [
+        plain(str(frame.get("name", "")), 120),
+        plain(str(frame.get("short_filename") or frame.get("filename") or ""), 200),
+        line if isinstance(line, int) else 0,
+    ]
+
+
+def _why_no_stacks(spy: str, rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    if not spy:
+        return "py-spy is not on the PATH of this node"
+    if rows and not any(row["stacks"] for row in rows):
+        return "py-spy may not look into these processes (ptrace), or they are not Python"
+    return ""
+
+
+# ---- NCCL ----------------------------------------------------------------------------------
+
+
+def _ras(pids: Sequence[int]) -> Row:
+    """What NCCL's RAS says of all ranks: {"lines": […]} or {"why": …}."""
+    address = _RAS
+    for pid in pids[:1]:
+        host, _, port = _variables(pid).get("NCCL_RAS_ADDR", "").rpartition(":")
+        if port.isdigit():
+            address = (host or _RAS[0], int(port))
+    try:
+        with socket.create_connection(address, timeout=0.5) as link:
+            link.settimeout(_RAS_LIMIT)
+            link.sendall(b"CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n")
+            data = _read_all(link)
+    except OSError as error:
+        return {"why": f"no NCCL RAS at {address[0]}:{address[1]}: {error}"}
+    lines = [plain(line, 200) for line in data.decode("utf-8", "replace").splitlines()]
+    return {"lines": [line for line in lines if line][:400]}
+
+
+def _read_all(link: socket.socket) -> bytes:
+    data = b""
+    deadline = time.monotonic() + _RAS_LIMIT
+    while len(data) < _RAS_BYTES and time.monotonic() < deadline:
+        try:
+            more = link.recv(1 << 14)
+        except socket.timeout:
+            break
+        if not more:
+            break
+        data += more
+    return data

@@ -1,0 +1,131 @@
+"""What a supervisor knows of its ranks and processes, and when that is all. No I/O."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from rankdeck_agent.job import processes
+
+_LINGER = 1.0
+_DAEMON_LINGER = 10.0
+
+
+@dataclass
+class RankRecord:
+    """One rank as its shim reports it."""
+
+    pid: int = 0
+    shim: int = 0
+    running: bool = False
+    exited: bool = False
+
+
+@dataclass
+class RankTable:
+    """Counts what runs; one writer, the supervisor."""
+
+    expected: Sequence[int]
+    ranks: dict[int, RankRecord] = field(default_factory=dict[int, RankRecord])
+    processes: dict[int, str] = field(default_factory=dict[int, str])
+    """pid -> name of what was planned and runs."""
+    daemons: dict[int, str] = field(default_factory=dict[int, str])
+    had_processes: bool = False
+    had_daemons: bool = False
+    cancelled: bool = False
+    _quiet_since: Optional[float] = None
+
+    def started(self, rank: int, pid: int, shim: int) -> None:
+        self.ranks[rank] = RankRecord(pid, shim, running=True)
+
+    def exited(self, rank: int) -> bool:
+        """Note the end of a rank; False where it was not running."""
+        record = self.ranks.setdefault(rank, RankRecord())
+        was = record.running or not record.exited
+        record.running, record.exited = False, True
+        return was
+
+    def pids(self) -> dict[int, int]:
+        """pid -> rank of the programs and shims of ranks that run, where their pids count as ours."""
+        running = [(rank, one) for rank, one in self.ranks.items() if one.running and one.shim]
+        return {pid: rank for rank, one in running for pid in (one.shim, one.pid)}
+
+    def running(self) -> dict[int, int]:
+        """Rank -> pid, of the ranks that run where their pid says something."""
+        return {
+            rank: record.pid
+            for rank, record in self.ranks.items()
+            if record.running and record.shim
+        }
+
+    @property
+    def all_exited(self) -> bool:
+        return all(rank in self.ranks and self.ranks[rank].exited for rank in self.expected)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of ours is known to run."""
+        running = any(record.running for record in self.ranks.values())
+        return bool(self.processes or self.daemons or running)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more can begin: what was to be started here has been, and ended."""
+        return self.had_processes or self.had_daemons or self.cancelled or self.all_exited
+
+    def may_close(self, now: float, others: int) -> bool:
+        """Whether to close: `others` are children that somebody left to us.
+
+        A daemon that put itself into the background is one of those: wait for it while ranks
+        may still come. Anything else gets a moment, then closes without us.
+        """
+        if self.busy or not self.complete:
+            self._quiet_since = None
+            return False
+        if not others:
+            return True
+        if self.had_daemons and not (self.all_exited or self.cancelled):
+            self._quiet_since = None
+            return False
+        if self._quiet_since is None:
+            self._quiet_since = now
+        return now - self._quiet_since >= (_DAEMON_LINGER if self.had_daemons else _LINGER)
+
+
+class Orphans:
+    """Tells what can be known of them: their programs become children of the supervisor."""
+
+    def __init__(self, tally: RankTable) -> None:
+        self._tally = tally
+        self._missed: set[int] = set()
+
+    def rank_of(self, pid: int) -> Optional[int]:
+        """The rank whose program this child was that just ended; None where it was none."""
+        for rank, record in self._running():
+            if record.pid == pid and not processes.is_alive(record.shim):
+                return rank
+        return None
+
+    def lost(self) -> list[int]:
+        """The ranks of which nothing is left and nothing was heard; each is told once."""
+        gone = {rank for rank, record in self._running() if not _is_there(record)}
+        # Seen twice a second apart: the record may still be in the control FIFO.
+        lost, self._missed = sorted(gone & self._missed), gone - self._missed
+        return lost
+
+    def _running(self) -> Iterator[tuple[int, RankRecord]]:
+        # A shim of 0 counts in another pid namespace: only its record says something.
+        for rank, record in self._tally.ranks.items():
+            if record.running and record.shim:
+                yield rank, record
+
+
+def _is_there(record: RankRecord) -> bool:
+    return any(map(processes.is_alive, (record.shim, record.pid)))
+
+
+def not_known(ranks: Iterable[int]) -> str:
+    """The sentence for ranks that are lost."""
+    names = ", ".join(map(str, ranks))
+    if "," in names:
+        return f"the shims of ranks {names} were killed: how these ranks ended is not known"
+    return f"the shim of rank {names} was killed: how this rank ended is not known"

@@ -1,0 +1,77 @@
+"""Ranks on machines that only share the run folder: their shims leave files, read here now and then."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.journal import UNKNOWN, plain
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a rank: it began (`status` None) or it ended. `at`: by the file server's clock."""
+
+    rank: int
+    host: str
+    status: Optional[int]
+    at: float
+
+
+class SharedRunFolder:
+    """Which ranks began and ended since the last look; their logs get a time index as well."""
+
+    def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
+        self._folder = folder
+        self._hosts: dict[int, str] = {}
+        self._waiting = set(ranks)
+        self._sizes: dict[Path, int] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there may be more to hear."""
+        return bool(self._waiting)
+
+    def look(self) -> list[Report]:
+        """The news, oldest first: who failed first is told by the times."""
+        news = [report for rank in sorted(self._waiting) for report in self._news(rank)]
+        self._waiting -= {report.rank for report in news if report.status is not None}
+        return sorted(news, key=lambda report: report.at)
+
+    def give_up(self) -> list[Report]:
+        """Ends for ranks that nobody will tell of any more: nobody knows how they ended."""
+        running, now = sorted(self._waiting & set(self._hosts)), time.time()
+        self._waiting.clear()
+        return [Report(rank, self._hosts[rank], UNKNOWN, now) for rank in running]
+
+    def _news(self, rank: int) -> Iterator[Report]:
+        place = self._folder.place(rank)
+        # NFS looks again at a folder that is listed; a name alone may be answered from memory.
+        with os.scandir(place) as entries:
+            times = {entry.name: entry.stat().st_mtime for entry in entries}
+        for name in STREAMS:
+            self._stamp(place / name)
+        if rank not in self._hosts and "started" in times:
+            self._hosts[rank] = _first_line(place / "started")
+            yield Report(rank, self._hosts[rank], None, times["started"])
+        word = _first_line(place / "exit") if "exit" in times else ""
+        if word.isdigit():
+            yield Report(rank, self._hosts.get(rank, ""), int(word), times["exit"])
+
+    def _stamp(self, log: Path) -> None:
+        size = log.stat().st_size if log.exists() else 0
+        known = self._sizes.get(log, 0)
+        if size > known:
+            self._sizes[log] = size
+            with log.with_name(log.name + ".idx").open("a") as index:
+                index.write(f"{known} {time.time():.6f}\n")
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return plain(file.read_text(errors="replace").partition("\n")[0], 64)
+    except OSError:
+        return ""

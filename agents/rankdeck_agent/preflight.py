@@ -1,0 +1,408 @@
+"""What a job would find on this node, and whether it can reach the others."""
+
+import fcntl
+import hmac
+import ipaddress
+import json
+import os
+import platform
+import queue
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, Optional, TypeVar, cast
+
+from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
+from rankdeck_agent.job.folder import state_folder
+from rankdeck_agent.job.journal import plain, table
+
+PAYLOAD = 32 << 10
+"""Bytes after the token: several packets of the largest usual size."""
+CONNECT_LIMIT = 1.5
+_WIDTH = 32
+_BACKLOG = 256
+_FLAGS, _ADDRESS, _MASK, _MTU = 0x8913, 0x8915, 0x891B, 0x8921
+_UP, _RUNNING = 1, 0x40
+_DONE = b"ok"
+T = TypeVar("T")
+
+
+def interfaces() -> list[dict[str, Any]]:
+    """Every interface with its name, IPv4 `address` as a.b.c.d/n, `mtu`, and whether it is `up`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return [_interface(probe, name) for _, name in socket.if_nameindex()[:256]]
+
+
+def _interface(probe: socket.socket, name: str) -> dict[str, Any]:
+    flags, mtu = _ask(probe, _FLAGS, name), _ask(probe, _MTU, name)
+    address, mask = _ask(probe, _ADDRESS, name), _ask(probe, _MASK, name)
+    state = struct.unpack("H", flags[16:18])[0] if flags else 0
+    row = {
+        "name": plain(name, 32),
+        "up": bool(state & _UP and state & _RUNNING),
+        "mtu": struct.unpack("i", mtu[16:20])[0] if mtu else 0,
+        "address": "",
+    }
+    if address and mask:
+        text = f"{socket.inet_ntoa(address[20:24])}/{socket.inet_ntoa(mask[20:24])}"
+        row["address"] = str(ipaddress.IPv4Interface(text))
+    return row
+
+
+def _ask(probe: socket.socket, what: int, name: str) -> Optional[bytes]:
+    try:
+        return fcntl.ioctl(probe, what, struct.pack("256s", name.encode()[:15]))
+    except OSError:
+        return None
+
+
+def resolve(name: str) -> list[str]:
+    """The addresses a name has here; raises OSError."""
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return sorted({str(row[4][0]) for row in found})[:8]
+
+
+def port_trouble(port: int) -> str:
+    """Why nothing can listen on this TCP port, or ""."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            probe.listen(1)
+    except OSError as error:
+        return plain(error.strerror or str(error))
+    return ""
+
+
+# ---- connections -----------------------------------------------------------------------
+
+
+class Listener:
+    """Answers whoever knows the token, until the process ends."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self._socket = _listening()
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+
+    def _answer(self, peer: socket.socket) -> None:
+        try:
+            with peer:
+                peer.settimeout(2 * CONNECT_LIMIT)
+                said = _exactly(peer, len(self._token))
+                if hmac.compare_digest(said, self._token):
+                    _exactly(peer, PAYLOAD)
+                    peer.sendall(_DONE)
+        except OSError:
+            return
+
+
+def _listening() -> socket.socket:
+    """On every address, a free port; the old protocol alone where there is no new one."""
+    try:
+        return socket.create_server(
+            ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+        )
+    except (OSError, ValueError):
+        return socket.create_server(("", 0), backlog=_BACKLOG)
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = peer.recv(min(65536, size - len(data)))
+        if not piece:
+            raise ConnectionError("the other side ended the connection")
+        data += piece
+    return data
+
+
+def connect(token: str, host: str, port: int) -> dict[str, str]:
+    """One attempt: `error` is "" where all bytes arrived; `local` is our address on that way."""
+    try:
+        peer = socket.create_connection((host, port), CONNECT_LIMIT)
+    except OSError as error:
+        return {"error": _why(error), "local": "", "stage": "connect"}
+    with peer:
+        local = str(peer.getsockname()[0])
+        try:
+            peer.sendall(token.encode() + bytes(PAYLOAD))
+            _exactly(peer, len(_DONE))
+        except OSError as error:
+            return {"error": _why(error), "local": local, "stage": "data"}
+    return {"error": "", "local": local, "stage": ""}
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, (TimeoutError, socket.timeout)):
+        return f"no answer within {CONNECT_LIMIT:g} s"
+    return plain(error.strerror or str(error))
+
+
+def side_by_side(work: Callable[[T], Any], items: Iterable[T], limit: float) -> list[Any]:
+    """What `work` gave for every item, in order; None for those that took too long."""
+    todo: Sequence[T] = list(items)
+    found: list[Any] = [None] * len(todo)
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    done = threading.Semaphore(0)
+    for index in range(len(todo)):
+        waiting.put(index)
+
+    def run() -> None:
+        while True:
+            try:
+                index = waiting.get_nowait()
+            except queue.Empty:
+                return
+            found[index] = work(todo[index])
+            done.release()
+
+    for _ in range(min(_WIDTH, len(todo))):
+        threading.Thread(target=run, daemon=True).start()
+    deadline = time.monotonic() + limit
+    for _ in todo:
+        if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            break
+    return list(found)
+
+
+_PROGRAM_LIMIT = 4.0
+_DIGEST_LIMIT = 1.0
+_RESOLVE_LIMIT = 2.0
+_MOST_FOUND = 8
+_GPU = "index,uuid,name,memory.total,memory.used,ecc.errors.uncorrected.volatile.total"
+_USERS = "gpu_uuid,pid,used_memory,process_name"
+Facts = dict[str, Any]
+
+
+def gather(request: Mapping[str, Any]) -> Facts:
+    """All facts; what could not be read is missing or carries an `error`.
+
+    The request holds base, path, programs, versions, images, hosts, port and gpus.
+    """
+    base = Path.home() / Path(str(request.get("base") or "~")).expanduser()
+    path = str(request.get("path") or "") or None
+    asked = _Asked(request, base, path)
+    jobs = (asked.programs, asked.versions, asked.images, asked.names, asked.gpus, machine)
+    found: Facts = {}
+    for facts in side_by_side(lambda job: job(), jobs, 15.0):
+        found.update(facts or {})
+    port = int(request.get("port") or 0)
+    return {
+        **found,
+        "base": {"path": plain(str(base)), "there": base.is_dir()},
+        "port": port_trouble(port) if port else "",
+        "at": time.time(),
+    }
+
+
+class _Asked:
+    """The parts of the facts that the request names."""
+
+    def __init__(self, request: Mapping[str, Any], base: Path, path: Optional[str]) -> None:
+        self._request, self._base, self._path = request, base, path
+
+    def _words(self, key: str) -> list[str]:
+        found = self._request.get(key)
+        words = cast("list[object]", found) if isinstance(found, list) else []
+        return [str(word) for word in words[:4096]]
+
+    def programs(self) -> Facts:
+        names = self._words("programs")
+        return {"programs": {name: self._program(name) for name in names}}
+
+    def _program(self, name: str) -> Facts:
+        path = self._find(name)
+        if not path:
+            return {"path": ""}
+        row = {"path": plain(path), "size": Path(path).stat().st_size, "digest": ""}
+        try:
+            # Programs are small, and lie in home folders that a server has.
+            row["digest"] = file_digest(Path(path).resolve(), _DIGEST_LIMIT, settled=FAR_SETTLED)
+        except (OSError, TooSlowError):
+            return row
+        return row
+
+    def _find(self, name: str) -> str:
+        """Where a command or a file is; "" where it is not, or cannot be run or read."""
+        if "/" not in name and not name.endswith(".py"):
+            return shutil.which(name, path=self._path) or ""
+        place = self._base / Path(name).expanduser()
+        mode = os.R_OK if name.endswith(".py") else os.X_OK
+        return str(place) if place.is_file() and os.access(place, mode) else ""
+
+    def versions(self) -> Facts:
+        names = [path for name in self._words("versions") for path in _expanded(name)]
+        return {"versions": {name: self._version(name) for name in names}}
+
+    def _version(self, name: str) -> str:
+        path = self._find(name)
+        return _first_line([path, "--version"]) if path else ""
+
+    def images(self) -> Facts:
+        return {"images": request_rows(self._request)}
+
+    def names(self) -> Facts:
+        hosts = self._words("hosts")
+        own = socket.gethostname()
+        found = side_by_side(_resolved, [*hosts, own], _RESOLVE_LIMIT)
+        late = {"error": f"no answer within {_RESOLVE_LIMIT:g} s"}
+        rows = [row or late for row in found]
+        return {"names": dict(zip(hosts, rows)), "own": {"name": plain(own), **rows[-1]}}
+
+    def gpus(self) -> Facts:
+        return {"gpus": _gpus()} if self._request.get("gpus") else {}
+
+
+def _expanded(name: str) -> list[str]:
+    """The name, or the few paths that a pattern stands for here."""
+    if "*" not in name:
+        return [name]
+    return sorted(str(path) for path in Path("/").glob(name.lstrip("/")))[:_MOST_FOUND]
+
+
+def _resolved(name: str) -> Facts:
+    try:
+        return {"addresses": resolve(name)}
+    except (OSError, UnicodeError) as error:
+        return {"error": plain(getattr(error, "strerror", "") or str(error))}
+
+
+def machine() -> Facts:
+    """What depends on nothing but the machine."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return {
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memlock": None if soft == resource.RLIM_INFINITY else soft,
+        "interfaces": interfaces(),
+        "spaces": {
+            "run": _space(state_folder()),
+            "tmp": _space(Path("/tmp")),
+            "shm": _space(Path("/dev/shm")),
+        },
+        "userns": _first_line(["unshare", "-U", "true"], "yes"),
+        "fuse": os.access("/dev/fuse", os.R_OK | os.W_OK),
+    }
+
+
+def _space(path: Path) -> Facts:
+    """Bytes and inodes free to this user at a path that need not exist yet."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        return {"path": plain(str(path)), "error": plain(error.strerror or str(error))}
+    return {
+        "path": plain(str(path)),
+        "total": found.f_blocks * found.f_frsize,
+        "free": found.f_bavail * found.f_frsize,
+        # Some file systems count no inodes: 0 of 0 is not "none left".
+        "inodes": found.f_favail if found.f_files else None,
+        "writable": os.access(path, os.W_OK),
+    }
+
+
+def _first_line(argv: list[str], silent: str = "") -> str:
+    """What a program says first; `silent` where it succeeds without a word, "" where it fails."""
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    return plain(lines[0]) if lines else silent if done.returncode == 0 else ""
+
+
+def _gpus() -> Facts:
+    """The GPUs that the driver shows and the processes on them, or an `error`."""
+    try:
+        rows = _table(_GPU, "--query-gpu")
+        users = _table(_USERS, "--query-compute-apps")
+    except FileNotFoundError:
+        return {"error": "no nvidia-smi here"}
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"error": plain(_said(error))}
+    return {"rows": rows, "users": users}
+
+
+def _said(error: Exception) -> str:
+    output = getattr(error, "stdout", None) or b""
+    return output.decode("utf-8", "replace").strip() or str(error)
+
+
+def _table(fields: str, question: str) -> list[Facts]:
+    argv = ["nvidia-smi", f"{question}={fields}", "--format=csv,noheader,nounits"]
+    done = subprocess.run(
+        argv, capture_output=True, timeout=_PROGRAM_LIMIT, check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    names = fields.split(",")
+    found: list[Facts] = []
+    for line in done.stdout.decode("utf-8", "replace").splitlines()[:512]:
+        cells = [plain(cell, 100) for cell in line.split(",", len(names) - 1)]
+        if len(cells) == len(names):
+            found.append(dict(zip(names, cells)))
+    return found
+
+
+_LONGEST = 4 << 20
+_MOST_SECONDS = 60
+_ROUND_LIMIT = 8.0
+
+
+def main() -> int:
+    """Hold the dialogue; the exit status."""
+    request = _hear()
+    if request is None:
+        print("rankdeck: preflight needs a request as JSON on stdin", file=sys.stderr)
+        return 2
+    # Nobody may have to look for us: without a console we are gone soon.
+    signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
+    token = str(request.get("token") or "")
+    listen = Listener(token).port if len(token) >= 16 else 0
+    _say({**gather(request), "listen": listen})
+    order = _hear()
+    if order is not None:
+        _say({"connected": _connect(token, order.get("connect"))})
+        sys.stdin.buffer.read(1)
+    return 0
+
+
+def _hear() -> Any:  # noqa: ANN401 - decoded JSON
+    line = sys.stdin.buffer.readline(_LONGEST)
+    return table(line.decode("utf-8", "replace")) if line else None
+
+
+def _say(row: dict[str, Any]) -> None:
+    print(json.dumps(row), flush=True)
+
+
+def _connect(token: str, targets: object) -> dict[str, Any]:
+    rows = cast("list[Any]", targets) if isinstance(targets, list) else []
+    asked = [(str(name), str(host), int(port)) for name, host, port in rows]
+    found = side_by_side(lambda row: connect(token, row[1], row[2]), asked, _ROUND_LIMIT)
+    late = {
+        "error": f"no answer within {_ROUND_LIMIT:g} s",
+        "local": "",
+        "stage": "connect",
+    }
+    return {row[0]: answer or late for row, answer in zip(asked, found)}

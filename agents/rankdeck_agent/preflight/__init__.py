@@ -1,1 +1,0 @@
-"""What a job would find on this node, and whether it can reach the others."""

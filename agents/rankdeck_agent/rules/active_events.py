@@ -1,0 +1,108 @@
+"""Events as reasons: how long each counts, what ends it, what it means."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rankdeck_agent.rules.facts import ActiveEvent, Facts, Memory
+from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.wire import Event
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+EPOCH = 1e9
+MOST = 64
+LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
+_XID = re.compile(r"S?Xid (\d{1,9})\b")
+
+
+@dataclass(frozen=True)
+class EventKind:
+    """What is known of the events of one check; the event itself may say what to do."""
+
+    part_of: int
+    lasts: float
+    """Seconds until it no longer counts by itself; a reboot ends it before."""
+    means: str
+    do: str = "see the kernel log of the node"
+
+
+KINDS: Mapping[str, EventKind] = {
+    "kernel.xid": EventKind(4, 3 * DAY, "the driver reports an error of this GPU"),
+    "kernel.sxid": EventKind(4, 3 * DAY, "an NVSwitch reports an error", "drain, check NVSwitch and fabric manager"),
+    "kernel.gpu": EventKind(2, 3 * DAY, "the GPU is lost to the node"),
+    "kernel.peermem": EventKind(12, HOUR, "RDMA to GPU memory fails"),
+    "kernel.nccl": EventKind(24, 10 * MINUTE, "a program failed, not the node"),
+    "kernel.oom": EventKind(17, 10 * MINUTE, "a process was killed for want of memory", "use fewer ranks or a smaller problem"),
+    "kernel.edac": EventKind(16, DAY, "a memory module is failing", "replace the DIMM that it names"),
+    "kernel.mce": EventKind(16, DAY, "the processor found a hardware error"),
+    "kernel.nfs": EventKind(9, 10 * MINUTE, "whoever touches the path hangs", "do not touch it; check the server"),
+    "kernel.disk": EventKind(18, HOUR, "the disk or its controller fails", "save what is on it, replace it"),
+    "kernel.hung": EventKind(21, 10 * MINUTE, "a driver or file server hangs"),
+    "kernel.lockup": EventKind(21, HOUR, "a core is stuck in the kernel", "drain, reboot"),
+    "kernel.panic": EventKind(21, DAY, "the kernel is damaged", "drain, reboot, keep the log"),
+    "kernel.thermal": EventKind(19, 10 * MINUTE, "the CPU slows down", "check fans and inlet air"),
+    "kernel.voltage": EventKind(19, HOUR, "the board slows down, cards get corrupted", "use a stronger supply"),
+    "kernel.mlx5": EventKind(7, HOUR, "the adapter is in trouble"),
+    "kernel.link": EventKind(8, 2 * MINUTE, "the link went down"),
+    "kernel.pcie": EventKind(15, HOUR, "the lanes of a device are disturbed", "reseat it"),
+    "kernel.files": EventKind(21, HOUR, "no process can open another file"),
+    "kernel.log": EventKind(1, 10 * MINUTE, "not all lines were seen"),
+    "node.reboot": EventKind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
+    "agent": EventKind(1, 10 * MINUTE, "its checks are not judged", "look at what the error names"),
+}  # fmt: skip
+"""A check of an event -> its kind; the longest beginning that fits counts."""
+OTHER = EventKind(21, 10 * MINUTE, "the node says so itself")
+
+
+def kind_of(check: str) -> EventKind:
+    """The kind of events of this check."""
+    while check:
+        if check in KINDS:
+            return KINDS[check]
+        check = check.rpartition(".")[0]
+    return OTHER
+
+
+def remember(facts: Facts, memory: Memory) -> Mapping[tuple[str, str], ActiveEvent]:
+    """The events that count now: those of before that have not ended, and the new ones."""
+    kept = memory.happened
+    if facts.boot and memory.boot and facts.boot != memory.boot:
+        kept = dict[tuple[str, str], ActiveEvent]()
+    if any(one.until <= facts.now for one in kept.values()):
+        kept = {key: one for key, one in kept.items() if one.until > facts.now}
+    for event in facts.events:
+        kept = _with(kept, event, facts)
+    return kept
+
+
+def _with(
+    kept: Mapping[tuple[str, str], ActiveEvent], event: Event, facts: Facts
+) -> Mapping[tuple[str, str], ActiveEvent]:
+    number = _XID.match(event.text)
+    key = (event.check, event.device + (f"/{number[1]}" if number else ""))
+    before = kept.get(key)
+    if before and event.at == before.at:
+        # An agent that starts tells the past again.
+        return kept
+    kind, level = kind_of(event.check), LEVELS.get(event.level, Level.WARN)
+    age = max(0.0, facts.at - event.at) if event.at > EPOCH < facts.at else 0.0
+    rest = {k: one for k, one in kept.items() if k != key}
+    if level is Level.OK or age >= kind.lasts:
+        return rest if before and event.level == "ok" else kept
+    count = before.count + 1 if before else 1
+    text = sentence(event, kind)
+    since = before.reason.since if before else facts.now - age
+    text = f"{count} times: {text}" if count > 1 else text
+    reason = Reason(event.check, level, text, event.device, since)
+    made = ActiveEvent(reason, event.at, facts.now - age + kind.lasts, count)
+    # The oldest go first: a node that shouts does not fill the memory.
+    return dict([*list(rest.items())[-MOST + 1 :], (key, made)])
+
+
+def sentence(event: Event, kind: EventKind) -> str:
+    """seen · means · do; the event brings the first and perhaps the last."""
+    pieces = event.text.split(" · ")
+    if len(pieces) > 2:
+        return event.text
+    do = pieces[1] if len(pieces) == 2 else kind.do
+    return f"{pieces[0]} · {kind.means} · {do}"

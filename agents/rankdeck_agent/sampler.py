@@ -1,0 +1,244 @@
+"""Collect once a period and join what was read into one sample; what hangs is left behind."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from rankdeck_agent.collectors.base import Collector, Reading
+from rankdeck_agent.files import clean, reason
+from rankdeck_agent.wire import Event, Sample
+
+PATIENCE = 10.0
+"""Seconds after which a collector that does not answer is said to hang."""
+LATE_SHARE = 0.5
+"""Of a period, how long the beat waits for collectors before it goes without them."""
+FAILURES = (
+    OSError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+)
+"""What a collector may raise and only lose its own numbers. Anything else ends its thread,
+which then counts as hanging; the beat goes on in each case."""
+
+
+class Batch:
+    """The lanes started by one beat: the last of them to end opens the gate."""
+
+    def __init__(self) -> None:
+        self._left = 1
+        self._lock = threading.Lock()
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def add(self) -> None:
+        with self._lock:
+            self._left += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._gate.release()
+
+    def wait(self, limit: float) -> None:
+        """Until all have ended, at most `limit` seconds."""
+        self.end()
+        self._gate.acquire(timeout=limit)
+
+
+class Worker:
+    """A thread that runs some collectors one after the other whenever it is told to.
+
+    `results` belongs to the lane while it is busy and to the beat while it is not. A lane
+    that hangs holds up no later beat: each waits only for those it has started.
+    """
+
+    def __init__(self, members: Sequence[Collector]) -> None:
+        self.members = tuple(members)
+        self.results: dict[str, Reading] = {}
+        self.busy = False
+        self.since = 0.0
+        self.current: Optional[Collector] = None
+        self._batch = Batch()
+        # A bare lock: an Event would cost more than the readings.
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._collected: dict[str, float] = {}
+        name = f"collect-{members[0].lane}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def kick(self, now: float, batch: Batch) -> None:
+        """Start the next reading; nothing if the last one still runs."""
+        if self.busy or not any(self._due(c, now) for c in self.members):
+            return
+        self.busy, self.since, self._batch = True, now, batch
+        batch.add()
+        if not self._thread.ident:
+            self._thread.start()
+        self._go.release()
+
+    def _due(self, collector: Collector, now: float) -> bool:
+        last = self._collected.get(collector.name, -1e9)
+        return now - last >= collector.period - 0.05
+
+    def _run(self) -> None:
+        while True:
+            self._go.acquire()
+            self._read_all()
+            self.busy, self.current = False, None
+            self._batch.end()
+
+    def _read_all(self) -> None:
+        results = dict(self.results)
+        for collector in self.members:
+            now = time.monotonic()
+            if not self._due(collector, now):
+                continue
+            self.current, self._collected[collector.name] = collector, now
+            reading = read(collector, now)
+            if collector.name in results:
+                _keep_untold(reading, results[collector.name])
+            results[collector.name] = reading
+        self.results = results
+
+
+def read(collector: Collector, now: float) -> Reading:
+    """What the collector gives; an error in it becomes a failed reading."""
+    try:
+        return collector.collect(now)
+    except FAILURES as error:
+        return _silent(collector, reason(error))
+
+
+def _keep_untold(reading: Reading, before: Reading) -> None:
+    """Add what no beat has had, because none waited for it."""
+    reading.events[:0] = before.events
+    if before.told:
+        return
+    failed = {key.partition("/")[0] for key in reading.failed}
+    for metric, by_device in before.values.items():
+        if metric not in reading.values and metric not in failed:
+            reading.values[metric] = by_device
+
+
+@dataclass
+class Sampler:
+    """What all collectors gave at one instant."""
+
+    sample: Sample
+    events: list[Event]
+    inventory: Mapping[str, str]
+    pending: frozenset[str] = frozenset()
+    """Metrics that are known only from a later reading on."""
+
+
+class Beats:
+    """Samples, one at each call of `take`. Used from one thread."""
+
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._clock = clock
+        self._patience = patience
+        self._lanes = [Worker(members) for members in _by_lane(collectors)]
+        self._troubled: dict[str, str] = {}
+        self._inventories: dict[str, Mapping[str, str]] = {}
+        self._seq = 0
+
+    def take(self, *, limit: float, lag: float = 0.0) -> Sampler:
+        """Read everything and wait at most `limit` seconds for it."""
+        now = self._clock()
+        batch = Batch()
+        for lane in self._lanes:
+            lane.kick(now, batch)
+        batch.wait(limit)
+        at = time.time()
+        joined, absent = Reading(), set[str]()
+        joined.put("agent.lag", round(max(0.0, lag), 4))
+        for lane in self._lanes:
+            for collector, reading, trouble in self._of(lane):
+                joined.events += self._changed(collector, trouble, at)
+                if reading is not None:
+                    absent |= reading.absent(collector.metrics)
+                    self._join(joined, collector.name, reading)
+        sample = Sample(self._seq, at, joined.values, tuple(sorted(absent)), joined.failed)
+        self._seq += 1
+        pending = frozenset(joined.pending)
+        return Sampler(sample, joined.events, self._inventory(), pending)
+
+    def _of(self, lane: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
+        """For each collector of a lane its reading, if there is one, and what is wrong with it."""
+        if not lane.busy:
+            results = lane.results
+            return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in lane.members]
+        waited = self._clock() - lane.since
+        if waited < self._patience:
+            # Late, not lost: no news of these metrics in this sample.
+            return []
+        why = _hanging(lane.current, waited)
+        return [(c, _silent(c, why), why) for c in lane.members]
+
+    def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
+        before = self._troubled.get(collector.name, "")
+        if bool(trouble) == bool(before):
+            return []
+        self._troubled[collector.name] = trouble
+        check = f"agent.{collector.name}"
+        if trouble:
+            return [Event(at, "warn", check, f"{collector.name}: {trouble}")]
+        return [Event(at, "ok", check, f"{collector.name}: answers again")]
+
+    def _join(self, joined: Reading, name: str, reading: Reading) -> None:
+        for metric, by_device in reading.values.items():
+            # Two collectors never give the same metric, so nothing is copied.
+            joined.values[metric] = by_device
+        joined.failed.update(reading.failed)
+        joined.pending |= reading.pending
+        joined.events += reading.events
+        reading.events, reading.told = [], True
+        if reading.inventory:
+            self._inventories[name] = reading.inventory
+
+    def _inventory(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for inventory in self._inventories.values():
+            found.update(inventory)
+        return found
+
+
+def _by_lane(collectors: Sequence[Collector]) -> list[list[Collector]]:
+    lanes: dict[str, list[Collector]] = {}
+    for collector in collectors:
+        lanes.setdefault(collector.lane, []).append(collector)
+    return list(lanes.values())
+
+
+def _trouble(reading: Optional[Reading]) -> str:
+    """Why a whole collector failed; "" where at most some of its values did."""
+    if reading is None or reading.trouble:
+        return clean(reading.trouble, 200) if reading else ""
+    if reading.limited or reading.values or reading.pending or not reading.failed:
+        return ""
+    return clean(next(iter(reading.failed.values())), 200)
+
+
+def _hanging(current: Optional[Collector], waited: float) -> str:
+    doing = current.doing if current else ""
+    return f"no answer for {waited:.0f} s" + (f", asking {clean(doing, 80)}" if doing else "")
+
+
+def _silent(collector: Collector, why: str) -> Reading:
+    reading = Reading()
+    for metric in collector.metrics:
+        reading.failed[metric] = why
+    return reading

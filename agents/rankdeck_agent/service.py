@@ -1,0 +1,484 @@
+"""The agent as a service of its node: put there to stay, and taken away again."""
+
+import contextlib
+import grp
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import rankdeck_agent
+from rankdeck_agent.config import SIZE_LIMIT, ConfigError, from_mapping
+
+UNIT = "rankdeck-agent.service"
+USER = "rankdeck-agent"
+GROUPS = ("adm", "systemd-journal", "video", "render")
+"""Those that are there: the kernel's log, GPUs of AMD, the firmware of a Raspberry Pi."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things go; `system` or the user's own."""
+
+    system: bool
+    agent: Path
+    config: Path
+    unit: Path
+
+    @property
+    def systemctl(self) -> tuple[str, ...]:
+        return ("systemctl",) if self.system else ("systemctl", "--user")
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of the installation."""
+
+    path: Path
+    data: bytes
+    mode: int
+
+
+def place(root: Path, home: Path, *, system: bool) -> Place:
+    """The paths of an installation."""
+    if system:
+        return Place(
+            True,
+            root / "usr/local/lib/rankdeck/agent.pyz",
+            root / "etc/rankdeck/agent.conf",
+            root / "etc/systemd/system" / UNIT,
+        )
+    return Place(
+        False,
+        home / ".local/lib/rankdeck/agent.pyz",
+        home / ".config/rankdeck/agent.conf",
+        home / ".config/systemd/user" / UNIT,
+    )
+
+
+def files(
+    at: Place, python: str, archive: bytes, config: Mapping[str, Any], groups: str
+) -> tuple[File, ...]:
+    """Every file, in the order in which they are written: the unit last."""
+    text = json.dumps(dict(config), indent=1, sort_keys=True) + "\n"
+    return (
+        File(at.agent, archive, 0o755),
+        File(at.config, text.encode(), 0o600),
+        File(at.unit, unit(at, python, groups).encode(), 0o644),
+    )
+
+
+def unit(at: Place, python: str, groups: str = "") -> str:
+    """The text of the unit."""
+    command = " ".join(_quoted(word) for word in (python, "-I", str(at.agent), "--config", "-"))
+    hardened = _SYSTEM.format(user=USER, groups=groups) if at.system else ""
+    target = "multi-user.target" if at.system else "default.target"
+    return _UNIT.format(
+        command=command,
+        config=str(at.config).replace("%", "%%"),
+        hardened=hardened,
+        target=target,
+        after="Wants=network-online.target\nAfter=network-online.target\n" if at.system else "",
+    )
+
+
+def _quoted(word: str) -> str:
+    """As systemd reads command lines."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + plain.replace("%", "%%").replace("$", "$$") + '"'
+
+
+_UNIT = """\
+# Written by `rankdeck agent install`; `rankdeck agent uninstall` takes it away.
+[Unit]
+Description=Rankdeck agent: telemetry of this node
+{after}StartLimitIntervalSec=0
+
+[Service]
+# The configuration holds a password: the manager opens it, the agent only reads.
+StandardInput=file:{config}
+StandardOutput=journal
+ExecStart={command}
+Restart=always
+RestartSec=5
+Nice=5
+MemoryMax=256M
+TasksMax=64
+NoNewPrivileges=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+RestrictRealtime=yes
+SystemCallArchitectures=native
+UMask=0077
+{hardened}
+[Install]
+WantedBy={target}
+"""
+_SYSTEM = """\
+User={user}
+{groups}AmbientCapabilities=CAP_SYSLOG
+CapabilityBoundingSet=CAP_SYSLOG
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+# No ProtectSystem, ProtectHome, PrivateTmp or DynamicUser (which brings them): each gives the
+# service mounts of its own, read-only ones among them, and the agent has to report the node's.
+# No PrivateDevices: the GPUs are devices.
+"""
+
+
+LIMIT = 30.0
+
+
+class InstallError(Exception):
+    """Why it cannot be done; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is done: a command, or a file written or taken away."""
+
+    what: str
+    """run, write or remove"""
+    text: str
+    detail: str = ""
+    needed: bool = True
+    argv: tuple[str, ...] = ()
+
+
+def command(*argv: str, needed: bool = True) -> Step:
+    """A command as a step."""
+    return Step("run", " ".join(argv), needed=needed, argv=argv)
+
+
+def do(steps: Sequence[Step], contents: "dict[str, File]") -> None:
+    """Carry out the steps in order; raises InstallError at the first that fails and is needed."""
+    for step in steps:
+        if step.what == "write":
+            _write(contents[step.text])
+        elif step.what == "remove":
+            _remove(Path(step.text))
+        else:
+            _run(step)
+
+
+def _write(file: File) -> None:
+    """The whole file or the old one, never half of it."""
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    part = file.path.with_name(f".{file.path.name}.{os.getpid()}")
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as out:
+            out.write(file.data)
+            out.flush()
+            os.fsync(out.fileno())
+        part.chmod(file.mode)
+        part.replace(file.path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise InstallError(f"{file.path} cannot be written: {error.strerror}") from error
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+    # Only folders that are ours, and empty.
+    if path.parent.name == "rankdeck":
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+
+def _run(step: Step) -> None:
+    try:
+        done = subprocess.run(step.argv, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except OSError as error:
+        if step.needed:
+            raise InstallError(f"{step.argv[0]}: {error.strerror}") from error
+        return
+    if step.needed and done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        why = lines[-1][:200] if lines else f"exit status {done.returncode}"
+        raise InstallError(f"`{step.text}`: {why}")
+
+
+def ask(words: Sequence[str]) -> str:
+    """What a program prints; "" where it cannot be asked."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+ROOT_VARIABLE = "RANKDECK_ROOT"
+"""Another root folder, for an image that is being made."""
+_VERSION = re.compile(rb'__version__ = "([^"\n]{1,40})"')
+_NAMES = ("install", "uninstall", "status")
+_USAGE = "usage: agent.pyz service install|uninstall|status --system|--user [--dry-run]"
+
+
+@dataclass(frozen=True)
+class Site:
+    """The node as an installation meets it."""
+
+    at: Place
+    root: Path
+    archive: bytes
+
+
+def main(given: Sequence[str]) -> int:
+    """Do one verb; prints one line of JSON, always."""
+    words = set(given[1:])
+    scope = words & {"--system", "--user"}
+    if not given or given[0] not in _NAMES or len(scope) != 1:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    system, dry = "--system" in words, "--dry-run" in words
+    if system and os.geteuid() != 0 and given[0] != "status":
+        return _as_root(given)
+    try:
+        answer = _VERBS[given[0]](_site(system=system), dry)
+    except (InstallError, ConfigError) as error:
+        answer = {"ok": False, "why": str(error)}
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer), flush=True)
+    return 0 if answer["ok"] else 1
+
+
+def _as_root(given: Sequence[str]) -> int:
+    """The same again under sudo, which must not ask."""
+    sudo = shutil.which("sudo")
+    if sudo is None:
+        why = "a system service needs root, and there is no sudo; log in as root or use --user"
+        print(json.dumps({"ok": False, "why": why}), flush=True)
+        return 1
+    again = ("-n", sys.executable, "-I", str(_archive_path()), "service", *given)
+    os.execv(sudo, (sudo, *again))
+    return 1
+
+
+def _archive_path() -> Path:
+    path = Path(rankdeck_agent.__file__).parents[1]
+    if not zipfile.is_zipfile(path):
+        raise InstallError("only the agent in one file (agent.pyz) can install itself")
+    return path
+
+
+def _site(*, system: bool) -> Site:
+    root = Path(os.environ.get(ROOT_VARIABLE, "/"))
+    at = place(root, Path.home(), system=system)
+    return Site(at, root, _archive_path().read_bytes())
+
+
+# ---- install ----------------------------------------------------------------------------
+
+
+def _install(site: Site, dry: bool) -> dict[str, Any]:
+    at = site.at
+    _need_systemd(site)
+    config = _config()
+    wanted = files(at, sys.executable, site.archive, config, _groups())
+    changed = [file for file in wanted if not _is_there(file)]
+    old, new = _label(_read(at.agent)), _label(site.archive)
+    steps = _steps(at, changed)
+    if dry:
+        steps = _steps(at, list(wanted))
+        return {"ok": True, "did": "dry run", "old": old, "new": new, **_told(steps)}
+    if changed or _state(at)["ActiveState"] != "active":
+        do(steps, {str(file.path): file for file in changed})
+    did = "installed" if not old else "upgraded" if old != new else "changed"
+    return {
+        "ok": True,
+        "did": did if changed else "unchanged",
+        "old": old,
+        "new": new,
+        "state": _state(at)["ActiveState"],
+        "notes": _notes(at),
+    }
+
+
+def _config() -> dict[str, Any]:
+    """The agent's configuration from standard input, checked by the agent's own reader."""
+    text = sys.stdin.buffer.read(SIZE_LIMIT + 1)
+    raw = json.loads(text[:SIZE_LIMIT])
+    from_mapping(raw)
+    return raw
+
+
+def _groups() -> str:
+    known = {group.gr_name for group in grp.getgrall()}
+    there = [name for name in GROUPS if name in known]
+    return f"SupplementaryGroups={' '.join(there)}\n" if there else ""
+
+
+def _steps(at: Place, changed: Sequence[File]) -> list[Step]:
+    steps = [command(*_useradd())] if at.system and not _has_user() else []
+    for file in changed:
+        shown = "" if file.path == at.agent else _readable(file)
+        steps.append(Step("write", str(file.path), shown))
+    tail = (("daemon-reload",), ("enable", UNIT), ("restart", UNIT))
+    return steps + [command(*at.systemctl, *words) for words in tail]
+
+
+def _readable(file: File) -> str:
+    """The text of a file as it may be shown: without its password."""
+    text = file.data.decode("utf-8", "replace")
+    return re.sub(r'("password": )"[^\n]*"', r'\1"…"', text)
+
+
+def _told(steps: Sequence[Step]) -> dict[str, Any]:
+    shown = ("what", "text", "detail")
+    return {"steps": [{key: getattr(step, key) for key in shown} for step in steps]}
+
+
+def _notes(at: Place) -> list[str]:
+    """What the operator should know about it."""
+    if at.system:
+        return []
+    name = pwd.getpwuid(os.getuid()).pw_name
+    said = ask(("loginctl", "show-user", name, "--property=Linger"))
+    if "Linger=yes" in said:
+        return []
+    return [
+        f"it runs only while {name} is logged in; `sudo loginctl enable-linger {name}` lets it stay"
+    ]
+
+
+# ---- uninstall --------------------------------------------------------------------------
+
+
+def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
+    at = site.at
+    there = [path for path in (at.unit, at.config, at.agent) if path.exists()]
+    old = _label(_read(at.agent))
+    steps = [
+        command(*at.systemctl, "disable", "--now", UNIT, needed=False),
+        command(*_forget(at), needed=False),
+        *(Step("remove", str(path)) for path in there),
+        command(*at.systemctl, "daemon-reload", needed=False),
+        command(*at.systemctl, "reset-failed", UNIT, needed=False),
+    ]
+    if at.system and _has_user():
+        steps.append(command("userdel", USER, needed=False))
+    if dry:
+        return {"ok": True, "did": "dry run", "old": old, **_told(steps)}
+    if not there:
+        return {"ok": True, "did": "was not there", "old": old, "notes": []}
+    _need_systemd(site)
+    do(steps, {})
+    return {"ok": True, "did": "removed", "old": old, "notes": []}
+
+
+def _forget(at: Place) -> tuple[str, ...]:
+    """Takes the node's last word off the broker, so that nobody waits for it."""
+    return (sys.executable, "-I", str(at.agent), "forget", str(at.config))
+
+
+# ---- status -----------------------------------------------------------------------------
+
+
+def _status(site: Site, dry: bool) -> dict[str, Any]:
+    at = site.at
+    if not at.unit.exists():
+        return {"ok": True, "installed": False, "state": "", "version": ""}
+    _need_systemd(site)
+    shown = _state(at)
+    failed = shown["ActiveState"] != "active"
+    journal = ("journalctl", *at.systemctl[1:], "-u", UNIT, "-n", "1", "-o", "cat")
+    return {
+        "ok": True,
+        "installed": True,
+        "version": _label(_read(at.agent)),
+        "state": shown["ActiveState"],
+        "enabled": shown["UnitFileState"] == "enabled",
+        "restarts": int(shown["NRestarts"] or 0),
+        "says": ask(journal).strip()[:300] if failed else "",
+    }
+
+
+def _state(at: Place) -> dict[str, str]:
+    keys = ("ActiveState", "UnitFileState", "NRestarts")
+    found: dict[str, str] = dict.fromkeys(keys, "")
+    show = (*at.systemctl, "show", UNIT, *(f"--property={key}" for key in keys))
+    for line in ask(show).splitlines():
+        key, _, value = line.partition("=")
+        if key in found:
+            found[key] = value
+    return found
+
+
+# ---- the node ---------------------------------------------------------------------------
+
+
+def _need_systemd(site: Site) -> None:
+    runs = (site.root / "run/systemd/system").is_dir() and shutil.which("systemctl")
+    if not runs:
+        raise InstallError(
+            "no systemd runs there; start `agent.pyz --config FILE` with what starts programs on that node"
+        )
+    folder = f"/run/user/{os.getuid()}"
+    if not site.at.system and "XDG_RUNTIME_DIR" not in os.environ:
+        if not Path(folder, "systemd").is_dir():
+            raise InstallError(
+                "no user manager of systemd runs for this user; enable lingering, or use --system"
+            )
+        os.environ["XDG_RUNTIME_DIR"] = folder
+
+
+def _has_user() -> bool:
+    with contextlib.suppress(KeyError):
+        pwd.getpwnam(USER)
+        return True
+    return False
+
+
+def _useradd() -> tuple[str, ...]:
+    shell = ("--shell", "/usr/sbin/nologin")
+    return ("useradd", "--system", "--no-create-home", "--home-dir", "/", *shell, USER)
+
+
+def _read(path: Path) -> Optional[bytes]:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return None
+
+
+def _is_there(file: File) -> bool:
+    return _read(file.path) == file.data and file.path.stat().st_mode & 0o777 == file.mode
+
+
+def _label(archive: Optional[bytes]) -> str:
+    """`0.1.0 (1a2b3c4d)` of an agent in one file; "" where there is none."""
+    if archive is None:
+        return ""
+    digest = sha256(archive).hexdigest()[:8]
+    return f"{_version(archive)} ({digest})"
+
+
+def _version(archive: bytes) -> str:
+    import io
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            found = _VERSION.search(packed.read("rankdeck_agent/__init__.py"))
+    except (zipfile.BadZipFile, KeyError):
+        return "?"
+    return found.group(1).decode("ascii", "replace") if found else "?"
+
+
+_VERBS: "dict[str, Callable[[Site, bool], dict[str, Any]]]" = {
+    "install": _install,
+    "uninstall": _uninstall,
+    "status": _status,
+}

@@ -1,0 +1,466 @@
+"""What one node of a job tells, frame by frame, and how far it was read. No I/O."""
+
+import json
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rankdeck.model.activity import Activity
+from rankdeck.model.border import (
+    Check,
+    Table,
+    fitting,
+    flag,
+    integer,
+    number,
+    or_null,
+    rows,
+    stamp,
+    table,
+    text,
+)
+from rankdeck.model.job import Chunk, Followed, NodeEvent, Tail
+from rankdeck_agent.wire import LAUNCHER, NodePlan
+
+Frame = tuple[Mapping[str, Any], bytes]
+LONGEST_HEAD = 2 << 20
+LONGEST_DATA = 16 << 20
+
+
+_KIND = text(20)
+
+
+class FrameError(ValueError):
+    """Bytes that cannot be a frame: the stream is of no more use."""
+
+
+class FrameParser:
+    """Incremental and bounded: never holds more than one frame that is not whole."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._head: Mapping[str, Any] | None = None
+        self._wanted = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are whole now; raises FrameError."""
+        self._buffer += data
+        frames: list[Frame] = []
+        begin = 0
+        while True:
+            end = self._take(begin, frames)
+            if end == begin:
+                break
+            begin = end
+        del self._buffer[:begin]
+        if self._head is None and len(self._buffer) > LONGEST_HEAD:
+            raise FrameError("a line without an end")
+        return frames
+
+    def _take(self, begin: int, frames: list[Frame]) -> int:
+        """Take one frame or one head from `begin` on; where the rest begins."""
+        if self._head is not None:
+            end = begin + self._wanted
+            if len(self._buffer) < end:
+                return begin
+            frames.append((self._head, bytes(self._buffer[begin:end])))
+            self._head, self._wanted = None, 0
+            return end
+        end = self._buffer.find(b"\n", begin)
+        if end < 0:
+            return begin
+        self._begin(bytes(self._buffer[begin:end]), frames)
+        return end + 1
+
+    def _begin(self, line: bytes, frames: list[Frame]) -> None:
+        head = table(line, LONGEST_HEAD)
+        if head is None or not _KIND(head.get("kind")):
+            return  # start-up files of the login may print before the agent does
+        if head.get("kind") != "data":
+            frames.append((head, b""))
+            return
+        length = head.get("n")
+        if type(length) is not int or not 0 <= length <= LONGEST_DATA:
+            raise FrameError(f"a data frame of {str(length)[:20]} bytes")
+        if length:
+            self._head, self._wanted = head, length
+
+
+_LINES = rows(text(20_000), 1000)
+_CODES: Mapping[str, Check] = {"code": or_null(integer), "signal": or_null(integer)}
+_NUMBERED: Mapping[str, Check] = {"seq": integer, "at": stamp, "kind": text(20)}
+
+
+def _scalar(value: object) -> bool:
+    return isinstance(value, str) or number(value)
+
+
+_EVENTS: Mapping[str, Mapping[str, Check]] = {
+    "ready": {"pid": integer, "boot": text(200), "addresses": rows(text(300), 1000)},
+    "started": {"rank": integer, "pid": integer, "host": text(300)},
+    "exited": {
+        **_CODES,
+        "rank": integer,
+        "said": _LINES,
+        "kernel": _LINES,
+        "activity": rows(_scalar, 8),
+    },
+    "process": {"name": text(300), "pid": integer},
+    "ended": {**_CODES, "name": text(300), "said": _LINES},
+    "spawn": {"id": text(100), "host": text(300), "command": text(1 << 18)},
+    "answered": {"id": text(100), "ok": flag, "text": text(20_000)},
+    "trouble": {
+        "text": text(20_000),
+        "gone": or_null(stamp),
+        "running": rows(integer, 1 << 20),
+    },
+    "cancel": {"grace": number, "by": text(20)},
+    "closed": {},
+}
+
+
+def event_of(head: Mapping[str, Any]) -> Table | None:
+    """The fields of an event that make sense; None where it is no event of a supervisor."""
+    shape = _EVENTS.get(head["kind"])
+    seq = head.get("seq")
+    if shape is None or not integer(seq) or seq < 0:
+        return None
+    return fitting(head, {**_NUMBERED, **shape})
+
+
+MOST_ROWS = 4096
+_STATES = frozenset("RSDTtZXIKWP")
+_NAME = re.compile(r"[\w.\-+@]{0,64}\Z", re.ASCII)
+_MOST_CORES = 1e5
+
+
+def looks_of(rows: object, ranks: Collection[int], at: float) -> Mapping[int, Activity]:
+    """Rank -> what it did, of the ranks of this node; rows that make no sense are left out."""
+    if not isinstance(rows, list):
+        return {}
+    known = frozenset(ranks)
+    found: dict[int, Activity] = {}
+    for raw in cast("list[Any]", rows)[:MOST_ROWS]:
+        look = _look(raw, known, at)
+        if look is not None:
+            found[look[0]] = look[1]
+    return found
+
+
+def _look(raw: object, known: frozenset[int], at: float) -> tuple[int, Activity] | None:
+    row = cast("list[Any]", raw) if isinstance(raw, list) else []
+    if len(row) < 5:
+        return None
+    rank, state, wchan, cores, share = row[:5]
+    if type(rank) is not int or rank not in known:
+        return None
+    if not isinstance(state, str) or state not in _STATES:
+        return None
+    if not isinstance(wchan, str) or not _NAME.match(wchan):
+        return None
+    if not _within(cores, _MOST_CORES) or not (share is None or _within(share, 1.0)):
+        return None
+    told = None if share is None else float(share)
+    return rank, Activity(state, wchan, float(cores), told, at)
+
+
+def _within(number: object, most: float) -> bool:
+    # Written so that NaN and integers beyond any float are refused too.
+    return type(number) in (int, float) and 0 <= cast("float", number) <= most
+
+
+LATE = 2.5
+"""Seconds that a stamp may take to us before its clock is doubted: more than the two between stamps,
+or a link that holds each of them up alike would look like a clock that was set back."""
+SURE = 0.25
+"""Seconds by which stamps of a clock that was set back lie alike; those of a slow link do not."""
+_AGREEING = 3
+_APART = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Clockwatch:
+    """What the stamps of `now` frames say; `after` gives what the next one adds."""
+
+    offset: float
+    """The node's clock is ours plus this, in seconds, give or take `uncertainty`."""
+    uncertainty: float
+    doubts: tuple[tuple[float, float], ...] = ()
+    """Arrival and lag of stamps in a row that came too late."""
+
+    def after(self, at: float, arrived: float) -> "Clockwatch":
+        """The same after a stamp of the node that arrived now; both in epoch seconds.
+
+        A stamp ahead of our clock proves a clock that was set on: no word arrives before it is sent. One
+        that is late may be a slow link: a clock that was set back shows the same lag again and again.
+        """
+        ahead = at - self.offset - arrived
+        if ahead > self.uncertainty + SURE:
+            return self._set(at - arrived)
+        if ahead > -(self.uncertainty + LATE):
+            return Clockwatch(self.offset, self.uncertainty)
+        lags = [lag for _, lag in self.doubts] + [ahead]
+        fits = max(lags) - min(lags) < SURE
+        fits = fits and all(arrived - when >= _APART for when, _ in self.doubts[-1:])
+        doubts = (*self.doubts, (arrived, ahead)) if fits else ((arrived, ahead),)
+        if len(doubts) >= _AGREEING:
+            return self._set(at - arrived)
+        return Clockwatch(self.offset, self.uncertainty, doubts)
+
+    def _set(self, offset: float) -> "Clockwatch":
+        # How long the stamp was under way is not known: it is added to what was.
+        return Clockwatch(offset, self.uncertainty + SURE)
+
+
+STREAMS = ("out", "err")
+BEFORE_FAILURE = 16 << 10
+"""Bytes fetched of a rank that failed unwatched."""
+_MOST_FAILURES = 16
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+"""Of a request, as the launch agent makes it: it is a word of the command that answers."""
+Offsets = Mapping[int, Mapping[str, int]]
+
+
+class NodeStream:
+    """One node of one job; keeps sequence number and byte offsets over reconnections."""
+
+    def __init__(self, plan: NodePlan, seen: int) -> None:
+        self.plan, self.node, self.seen = plan, plan.node, seen
+        self._clock = Clockwatch(0.0, 0.5)
+        self.heard: float | None = None
+        """When the last bytes came, in epoch seconds of the console's clock."""
+        self.closed = False
+        self.caught_up = False
+        """What was there when we connected has been told."""
+        self.fresh_watch = False
+        """The watch line has changed since it was last sent."""
+        self.spawns: dict[str, Mapping[str, Any]] = {}
+        """Requests that nobody has answered, as far as told."""
+        self._known = frozenset((*plan.ranks, LAUNCHER))
+        self._positions: dict[tuple[int, str], int] = {}
+        """The next byte wanted; below 0: counted from an end that only the node knows yet."""
+        self._number = 0
+        """Of the watch line that was sent last."""
+        self._ends: dict[tuple[int, str], int] = {}
+        self._failed: set[int] = set()
+        self._odd = False
+        """It has sent what makes no sense."""
+        self._parser = FrameParser()
+        if any(process.rank is None for process in plan.processes):
+            self._watch_rank(LAUNCHER, 0)
+
+    # ---- watching
+
+    def watch(self, offsets: Offsets) -> None:
+        """Read these ranks from there on (from the end where below 0); the launcher and what failed stay watched."""
+        kept = {key: at for key, at in self._positions.items() if self._stays(key[0], offsets)}
+        for rank, streams in offsets.items():
+            if rank in self._known and rank != LAUNCHER:
+                for stream in STREAMS:
+                    kept[rank, stream] = int(streams.get(stream, 0))
+        self.fresh_watch = self.fresh_watch or kept != self._positions
+        self._positions = kept
+
+    def _stays(self, rank: int, offsets: Offsets) -> bool:
+        return rank == LAUNCHER or (rank in self._failed and rank not in offsets)
+
+    def _watch_rank(self, rank: int, before: int) -> None:
+        for stream in STREAMS:
+            end = self._ends.get((rank, stream), 0)
+            at = max(0, end - before) if end else -before
+            self._positions.setdefault((rank, stream), at)
+        self.fresh_watch = True
+
+    def watch_line(self) -> bytes:
+        """What to send to the follower on the node."""
+        table: dict[str, dict[str, int]] = {}
+        for (rank, stream), at in self._positions.items():
+            table.setdefault(str(rank), {})[stream] = at
+        self.fresh_watch = False
+        self._number += 1
+        return json.dumps({"watch": table, "number": self._number}).encode() + b"\n"
+
+    @property
+    def unread(self) -> bool:
+        """Whether watched bytes are known to exist that have not come."""
+        return any(at < self._ends.get(key, 0) for key, at in self._positions.items())
+
+    # ---- reading
+
+    @property
+    def offset(self) -> float:
+        """The node's clock is ours plus so many seconds."""
+        return self._clock.offset
+
+    def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
+        """A new stream begins, with the clock as measured: what was half read is read again."""
+        self._clock = Clockwatch(offset, uncertainty)
+        self._parser = FrameParser()
+        self.caught_up = False
+
+    def feed(self, data: bytes) -> list[Followed]:
+        """What the bytes say; raises FrameError."""
+        found: list[Followed] = []
+        for frame in self._parser.feed(data):
+            found += self._clock_set(frame[0])
+            item = self._read(frame)
+            if item is not None:
+                found.append(item)
+        return found
+
+    def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
+        """What to tell where this `now` shows that the node's clock was set."""
+        at, arrived, before = head.get("at"), time.time(), self._clock
+        if head["kind"] != "now" or not stamp(at):
+            return []
+        self._clock = before.after(at, arrived)
+        step = self._clock.offset - before.offset
+        if not step:
+            return []
+        known = {"offset": self._clock.offset, "uncertainty": self._clock.uncertainty}
+        text = f"the clock of the node was set by {step:+.1f} s: times before and after may not fit"
+        job = self.plan.job
+        return [
+            NodeEvent(job, self.node, "clock", arrived, known),
+            NodeEvent(job, self.node, "trouble", arrived, {"text": text}),
+        ]
+
+    def _read(self, frame: Frame) -> Followed | None:
+        head, data = frame
+        at = head.get("at")
+        if not stamp(at):
+            return self._doubt("a stamp that no clock gives")
+        kind = head["kind"]
+        if kind == "now":
+            return self._now(head, at)
+        if kind == "activity":
+            return self._looks(head, at - self.offset)
+        if kind == "data":
+            return self._chunk(head, data, at - self.offset)
+        if kind == "from":
+            self._begin(head)
+            return None
+        if kind == "tail":
+            return self._tail(head, at - self.offset)
+        return self._event(head, at - self.offset)
+
+    def _now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
+        # A job that is closing has its end still to tell.
+        self.caught_up = head.get("closing") is not True
+        ended = head.get("ended")
+        if self.caught_up or not stamp(ended):
+            return NodeEvent(self.plan.job, self.node, "now", at - self.offset, {})
+        return NodeEvent(self.plan.job, self.node, "closing", ended - self.offset, {})
+
+    def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int] | None:
+        rank, stream, offset = head.get("r"), head.get("s"), head.get("o")
+        # Types first: what cannot be hashed cannot be looked up either.
+        if type(rank) is not int or rank not in self._known:
+            return None
+        if not isinstance(stream, str) or stream not in STREAMS:
+            return None
+        if not integer(offset) or offset < 0:
+            return None
+        return rank, stream, offset
+
+    def _begin(self, head: Mapping[str, Any]) -> None:
+        """The node says where the end begins that was asked for, unless that was asked anew since."""
+        key = self._key(head)
+        if key is None or head.get("watch") != self._number:
+            return
+        rank, stream, offset = key
+        if self._positions.get((rank, stream), 0) < 0:
+            self._positions[rank, stream] = offset
+
+    def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Chunk | None:
+        """Only what continues where we are: more is of a watch that was replaced."""
+        key = self._key(head)
+        if key is None:
+            return None
+        rank, stream, offset = key
+        wanted = self._positions.get((rank, stream))
+        if wanted is None or wanted < 0 or offset > wanted:
+            return None
+        data, offset = data[wanted - offset :], wanted
+        if not data:
+            return None
+        self._positions[rank, stream] = offset + len(data)
+        self._saw(rank, stream, offset + len(data))
+        return Chunk(self.plan.job, self.node, rank, stream, offset, at, data)
+
+    def _tail(self, head: Mapping[str, Any], at: float) -> Tail | None:
+        key = self._key(head)
+        lines, last = head.get("lines"), head.get("last")
+        if key is None or not integer(lines) or not isinstance(last, str):
+            return None
+        rank, stream, end = key
+        self._saw(rank, stream, end)
+        return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
+
+    def _looks(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+        looks = looks_of(head.get("rows"), self.plan.ranks, at)
+        if not looks:
+            return None
+        return NodeEvent(self.plan.job, self.node, "activity", at, {"looks": looks})
+
+    def _saw(self, rank: int, stream: str, end: int) -> None:
+        self._ends[rank, stream] = max(end, self._ends.get((rank, stream), 0))
+
+    def _event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+        fields = event_of(head)
+        if fields is None:
+            return self._doubt("an event that makes no sense")
+        seq, kind = fields["seq"], head["kind"]
+        if seq <= self.seen and kind != "closed":
+            return None
+        self.seen = max(self.seen, seq)
+        if handler := _NOTES.get(kind):
+            handler(self, fields)
+        return NodeEvent(self.plan.job, self.node, kind, at, fields)
+
+    def _doubt(self, what: str) -> NodeEvent | None:
+        """Say once of this node that it sends what cannot be; further such frames are left out."""
+        if self._odd:
+            return None
+        self._odd = True
+        told = {"text": f"sent {what}: left out"}
+        return NodeEvent(self.plan.job, self.node, "trouble", time.time(), told)
+
+    def note_spawn(self, head: Mapping[str, Any]) -> None:
+        request = head.get("id")
+        if isinstance(request, str) and _ID.match(request) and len(self.spawns) < 4096:
+            self.spawns[request] = head
+
+    def note_answered(self, head: Mapping[str, Any]) -> None:
+        self.spawns.pop(str(head.get("id")), None)
+
+    def note_exited(self, head: Mapping[str, Any]) -> None:
+        """Fetch the last words of a rank that failed, watched or not."""
+        rank, well = head.get("rank"), head.get("code") == 0
+        if well or rank not in self._known:
+            return
+        if len(self._failed) < _MOST_FAILURES:
+            self._failed.add(rank)
+            if (rank, "out") not in self._positions:
+                self._watch_rank(rank, BEFORE_FAILURE)
+
+    def note_closed(self, _: Mapping[str, Any]) -> None:
+        self.closed = True
+
+    def take_spawns(self) -> list[Mapping[str, Any]]:
+        """Requests to carry out now: none before we know which were answered long ago."""
+        if not self.caught_up:
+            return []
+        taken = list(self.spawns.values())
+        self.spawns.clear()
+        return taken
+
+
+_NOTES = {
+    "spawn": NodeStream.note_spawn,
+    "answered": NodeStream.note_answered,
+    "exited": NodeStream.note_exited,
+    "closed": NodeStream.note_closed,
+}

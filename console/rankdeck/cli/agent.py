@@ -1,0 +1,186 @@
+"""`rankdeck agent install|uninstall|status`: agents that stay on their nodes."""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from rankdeck.cli import choose, output
+from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.output import UsageError
+from rankdeck.config.accounts import (
+    read_accounts,
+    with_new_accounts,
+    write_accounts,
+)
+from rankdeck.model.cluster import Broker, Cluster
+from rankdeck.remote.agent import NodeOutcome
+from rankdeck.state.fleet import Fleet
+from rankdeck.telemetry.link import agent_config, open_link
+
+LISTEN = 8.0
+"""Seconds to hear from the installed agents before `status` says what was heard."""
+
+
+def install(options: argparse.Namespace, _open_console: object) -> int:
+    """Put the agent on the nodes as a service that publishes to the site's broker."""
+    cluster = choose.cluster(options.cluster)
+    nodes = choose.nodes(cluster, options.nodes)
+    broker = _broker(cluster)
+    for note in _accounts(broker, nodes, dry=options.dry_run):
+        output.progress(note)
+    configs = {node: agent_config(cluster, broker, node) for node in nodes}
+    return until_done(_do(cluster, "install", nodes, configs, options))
+
+
+def uninstall(options: argparse.Namespace, _open_console: object) -> int:
+    """Stop the service and take away all of it."""
+    cluster = choose.cluster(options.cluster)
+    nodes = choose.nodes(cluster, options.nodes)
+    return until_done(_do(cluster, "uninstall", nodes, {}, options))
+
+
+def status(options: argparse.Namespace, _open_console: object) -> int:
+    """Say of each node whether the service runs, which version, and when it was heard."""
+    cluster = choose.cluster(options.cluster)
+    return until_done(_status(cluster, choose.nodes(cluster, options.nodes), options))
+
+
+async def _do(
+    cluster: Cluster,
+    verb: str,
+    nodes: Sequence[str],
+    configs: Mapping[str, Mapping[str, Any]],
+    options: argparse.Namespace,
+) -> int:
+    async with opened(cluster) as session:
+        installer = session.installer(system=options.system, dry=options.dry_run)
+        outcomes = await installer.run(verb, nodes, configs)
+    if options.json:
+        shapes = [_shape(outcome) for outcome in outcomes]
+        output.say_object({"cluster": cluster.name, "nodes": shapes})
+    elif options.dry_run:
+        output.say("\n".join(_steps(outcome) for outcome in outcomes))
+    else:
+        output.say_table(("NODE", "RESULT", "VERSION", "NOTES"), map(_row, outcomes))
+    return output.OK if all(outcome.ok for outcome in outcomes) else output.TROUBLE
+
+
+def _row(outcome: NodeOutcome) -> tuple[str, ...]:
+    if not outcome.ok:
+        return outcome.node, "failed", "-", outcome.why
+    old, new = outcome.text("old"), outcome.text("new")
+    version = f"{old} -> {new}" if old and new and old != new else new or old
+    return outcome.node, outcome.text("did"), version or "-", "; ".join(outcome.notes)
+
+
+def _shape(outcome: NodeOutcome) -> dict[str, Any]:
+    return {
+        **outcome.answer,
+        "node": outcome.node,
+        "ok": outcome.ok,
+        "why": outcome.why,
+    }
+
+
+def _steps(outcome: NodeOutcome) -> str:
+    """Every command and every file of one node, as `--dry-run` prints them."""
+    lines = [f"# {outcome.node}" + (f": {outcome.why}" if outcome.why else "")]
+    for step in outcome.answer.get("steps", ()):
+        sign = "$ " if step["what"] == "run" else f"{step['what']} "
+        lines.append(sign + str(step["text"]))
+        lines += [f"    {line}" for line in str(step["detail"]).splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+# ---- status -----------------------------------------------------------------------------
+
+
+async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
+    fleet = Fleet(cluster)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(opened(cluster))
+        link = None
+        if cluster.broker is not None:
+            link = await stack.enter_async_context(open_link(cluster, fleet))
+        installer = session.installer(system=options.system)
+        outcomes = await installer.run("status", nodes, {})
+        if link is not None:
+            there = [o.node for o in outcomes if o.answer.get("installed")]
+            await _heard(fleet, there)
+    if fleet.trouble:
+        output.progress(fleet.trouble)
+    ages = {node: fleet.node(node).heard_s() for node in nodes}
+    shapes = [{**_shape(o), "heard_s": ages[o.node]} for o in outcomes]
+    if options.json:
+        output.say_object({"cluster": cluster.name, "nodes": shapes})
+    else:
+        heads = ("NODE", "SERVICE", "VERSION", "HEARD", "SAYS")
+        output.say_table(heads, [_state_row(o, ages[o.node]) for o in outcomes])
+    return output.OK if all(o.ok and _runs(o) for o in outcomes) else output.TROUBLE
+
+
+async def _heard(fleet: Fleet, nodes: Sequence[str]) -> None:
+    """Wait until each of these nodes has spoken, or the time is over."""
+    deadline = time.monotonic() + LISTEN
+    # State is plain data without listeners: nobody could set an Event.
+    while (  # noqa: ASYNC110
+        any(fleet.node(node).heard_s() is None for node in nodes)
+        and not fleet.trouble
+        and time.monotonic() < deadline
+    ):
+        await asyncio.sleep(0.1)
+
+
+def _runs(outcome: NodeOutcome) -> bool:
+    return not outcome.answer.get("installed") or outcome.text("state") == "active"
+
+
+def _state_row(outcome: NodeOutcome, age: float | None) -> tuple[str, ...]:
+    if not outcome.ok:
+        return outcome.node, "-", "-", "-", outcome.why
+    if not outcome.answer.get("installed"):
+        return outcome.node, "not installed", "-", "-", ""
+    heard = "never" if age is None else f"{age:.1f} s ago"
+    state, version = outcome.text("state"), outcome.text("version")
+    return outcome.node, state, version, heard, outcome.text("says")
+
+
+# ---- what is asked for ------------------------------------------------------------------
+
+
+def _broker(cluster: Cluster) -> Broker:
+    if cluster.broker is None:
+        raise UsageError(
+            "installed agents publish to the site's broker: "
+            f"add `broker: {{url: mqtts://HOST}}` to {cluster.file}"
+        )
+    if cluster.broker.reach == "ssh":
+        raise UsageError(
+            "installed agents cannot use `reach: ssh`: they have no console to go through"
+        )
+    return cluster.broker
+
+
+def _accounts(broker: Broker, nodes: Sequence[str], *, dry: bool) -> tuple[str, ...]:
+    """Give each node an account of its own; what the operator has to do about it."""
+    if not broker.agents_file:
+        if not broker.username:
+            return ()
+        return (
+            f"the agents use the account of {broker.username}; "
+            "`agents_file: FILE` gives each node its own",
+        )
+    accounts = read_accounts(broker.agents_file)
+    more = with_new_accounts(accounts, nodes)
+    if len(more) == len(accounts):
+        return ()
+    if dry:
+        return (f"would add {len(more) - len(accounts)} accounts to {broker.agents_file}",)
+    write_accounts(broker.agents_file, more)
+    return (
+        f"{len(more) - len(accounts)} new accounts in {broker.agents_file}: hash a copy "
+        "(mosquitto_passwd -U COPY) and give it to the broker",
+    )

@@ -1,0 +1,312 @@
+"""Checks of what the job runs: its file, launcher, program, MPI and image."""
+
+import re
+from collections.abc import Iterable
+
+from rankdeck.images.bring import push_command
+from rankdeck.images.locate import ImageAt, difference, enroot_create
+from rankdeck.model.health import Level
+from rankdeck.model.job import Container, JobSpec, Launch
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import size
+from rankdeck.preflight.check_network import overridden
+from rankdeck.preflight.context import Context, each, group, own_files, programs_of
+from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.findings import Change, Finding, found
+
+_PLACING = {
+    "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
+    "-machinefile": 1, "--host": 1, "-host": 1, "-H": 1, "--map-by": 1, "-ppn": 1, "-f": 1,
+}  # fmt: skip
+"""Words that say again, differently, where the ranks go, and how many words follow."""
+_CLEAN = ("-e", "--cleanenv", "-C", "--containall", "-c", "--contain")
+
+
+def arguments(spec: JobSpec) -> Iterable[Finding]:
+    """Arguments of mpirun that contradict the plan."""
+    words, kept = list(spec.mpi.args), list[str]()
+    twice: list[str] = []
+    while spec.launch is Launch.MPI and words:
+        word = words.pop(0)
+        if (count := _PLACING.get(word.partition("=")[0])) is None:
+            kept.append(word)
+            continue
+        twice.append(word)
+        del words[: 0 if "=" in word else count]
+    if twice:
+        yield found(
+            Level.BAD, "arguments", "",
+            f"`mpi.args` has {', '.join(twice)}, but the plan already places the ranks",
+            "take it out; `nodes`, `on` and `ranks_per_node` say the same", Change("mpi.args", kept),
+        )  # fmt: skip
+
+
+def vader(spec: JobSpec) -> Iterable[Finding]:
+    """A parameter that Open MPI 5 no longer knows, and ignores without a word."""
+    args = list(spec.mpi.args)
+    name = "btl_vader_single_copy_mechanism"
+    if spec.launch is Launch.MPI and spec.mpi.flavour == "openmpi5" and name in args:
+        at = args.index(name)
+        changed = [*args[: max(0, at - 1)], "--mca", "smsc", "^cma", *args[at + 2 :]]
+        yield found(
+            Level.WARN, "arguments", "",
+            f"`{name}` is a parameter of Open MPI 4: Open MPI 5 ignores it",
+            "write `--mca smsc ^cma` instead", Change("mpi.args", changed),
+        )  # fmt: skip
+
+
+def environment(spec: JobSpec) -> Iterable[Finding]:
+    """A container that starts without the variables by which a rank knows who it is."""
+    box = spec.container
+    if box is None or box.runtime not in ("apptainer", "singularity"):
+        return
+    hit = [word for word in box.args if word in _CLEAN]
+    if hit and spec.launch is Launch.MPI:
+        kept = [word for word in box.args if word not in _CLEAN]
+        yield found(
+            Level.BAD, "environment", "",
+            f"`container.args` has {', '.join(hit)}: the launcher's variables do not get in, every rank would be rank 0 of 1",
+            "take it out", Change("container.args", kept),
+        )  # fmt: skip
+
+
+def noise(spec: JobSpec) -> Iterable[Finding]:
+    """Debugging output that was left on."""
+    level = spec.env.get("NCCL_DEBUG", "")
+    if level.upper() == "TRACE":
+        yield found(
+            Level.WARN, "environment", "",
+            f"NCCL_DEBUG={level} writes thousands of lines a second and slows the job",
+            "WARN is enough to be told of errors", Change("env.NCCL_DEBUG", "WARN"),
+        )  # fmt: skip
+
+
+CHECKS = (arguments, vader, environment, noise, overridden)
+
+
+def judge(spec: JobSpec) -> list[Finding]:
+    """All that these checks find."""
+    return [finding for check in CHECKS for finding in check(spec)]
+
+
+_FLAVOURS = (
+    (re.compile(r"\(Open MPI\) 5\.|prterun|PRRTE", re.IGNORECASE), "openmpi5"),
+    (re.compile(r"\(Open MPI\) [1-4]\.", re.IGNORECASE), "openmpi4"),
+    (re.compile(r"HYDRA|MPICH|Intel\(R\) MPI", re.IGNORECASE), "mpich"),
+)
+_SERIES = re.compile(r"\d+\.\d+")
+
+
+def programs(case: Context) -> Iterable[Finding]:
+    """A launcher, runtime or program that is missing somewhere."""
+    for name in programs_of(case.spec):
+        without = [p.node.name for p, f in case.answered if not _has(f, name)]
+        if not without:
+            continue
+        everywhere = len(without) == len(case.answered)
+        text = f"no `{name}` on {'any' if everywhere else 'this'} node"
+        yield found(
+            Level.BAD,
+            "program",
+            fold(without),
+            text,
+            _how_to_get(case, name),
+            *_other_runtime(case, name),
+        )
+
+
+def _has(facts: NodeFacts, name: str) -> bool:
+    return bool(facts.programs[name].path) if name in facts.programs else True
+
+
+def _how_to_get(case: Context, name: str) -> str:
+    spec = case.spec
+    key = {spec.mpi.path: "mpi.path", spec.torch.path: "torch.path"}.get(name)
+    if spec.container is not None and name == spec.container.runtime:
+        return f"install {name} there, or change `container.runtime`"
+    if key is not None:
+        return f"install it there, set `{key}` to its full path, or PATH in the cluster file's `environment`"
+    where = "a path from `workdir` or home" if "/" in name else "a command in PATH"
+    return f"put it there ({where}), or bring it with `files`"
+
+
+def _other_runtime(case: Context, name: str) -> tuple[Change, ...]:
+    twins = {"apptainer": "singularity", "singularity": "apptainer"}
+    other = twins.get(name, "")
+    if other and all(_has_for_sure(f, other) for _, f in case.answered):
+        return (Change("container.runtime", other),)
+    return ()
+
+
+def _has_for_sure(facts: NodeFacts, name: str) -> bool:
+    return name in facts.programs and bool(facts.programs[name].path)
+
+
+def same_program(case: Context) -> Iterable[Finding]:
+    """The job's own program is another file on some node."""
+    box = case.spec.container
+    if box is not None and box.runtime != "none":
+        return
+    machines = {f.machine for _, f in case.answered}
+    for name in own_files(case.spec):
+        digests = group((p.node.name, _digest(f, name)) for p, f in case.answered)
+        if len(digests) > 1:
+            own = "/" in name or name.endswith(".py")
+            level = Level.BAD if own and len(machines) == 1 else Level.WARN
+            parts = ", ".join(f"{d[:12]} on {nodes}" for d, nodes in digests.items())
+            yield found(
+                level,
+                "program",
+                "",
+                f"`{name}` is not the same file everywhere: {parts}",
+                "copy one of them to all nodes",
+            )
+
+
+def _digest(facts: NodeFacts, name: str) -> str | None:
+    program = facts.programs.get(name)
+    return (program.digest or None) if program else None
+
+
+def mpi(case: Context) -> Iterable[Finding]:
+    """Another MPI than the job says, or not the same on all nodes."""
+    spec = case.spec
+    if spec.launch is not Launch.MPI:
+        return
+    told = group((p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered)
+    if len({_series(version) for version in told}) > 1:
+        parts = ", ".join(f"{version} on {nodes}" for version, nodes in told.items())
+        yield found(
+            Level.BAD,
+            "mpi",
+            "",
+            f"`{spec.mpi.path}` differs: {parts}",
+            "install one version everywhere, or name a common one by `mpi.path`",
+        )
+    for version, nodes in told.items():
+        flavour = flavour_of(version)
+        if flavour and flavour != spec.mpi.flavour:
+            yield found(
+                Level.BAD, "mpi", nodes, f"`{spec.mpi.path}` is {version}, but the job says `flavour: {spec.mpi.flavour}`",
+                f"say `flavour: {flavour}`", Change("mpi.flavour", flavour),
+            )  # fmt: skip
+
+
+def _series(version: str) -> str:
+    found_version = _SERIES.search(version)
+    return found_version[0] if found_version else version
+
+
+def flavour_of(version: str) -> str:
+    """openmpi5, openmpi4 or mpich, by the first line of `mpirun --version`; "" if unknown."""
+    for pattern, flavour in _FLAVOURS:
+        if pattern.search(version):
+            return flavour
+    return ""
+
+
+def image(case: Context) -> Iterable[Finding]:
+    """Other versions of the image, none at all, or nodes that it must be copied to."""
+    box = case.spec.container
+    lying = {p.node.name: f.image for p, f in case.answered if f.image is not None}
+    if box is None or not lying:
+        return
+    if text := difference(lying):
+        yield found(
+            Level.BAD,
+            "image",
+            "",
+            f"`{box.image}`: {text}",
+            f"bring the right one to all nodes: {push_command(box.runtime, box.image, lying, lying.values(), replace=True)}",
+        )
+    for error, nodes in group(
+        (n, row.error or None) for n, row in lying.items() if row.kind == "failed"
+    ).items():
+        yield found(Level.BAD, "image", nodes, f"`{box.image}` cannot be looked at: {error}")
+    remote = [n for n, row in lying.items() if row.kind == "remote"]
+    if remote:
+        yield found(
+            Level.WARN,
+            "image",
+            fold(remote),
+            f"`{box.image}` is fetched by every rank when it starts",
+            _pull(box),
+        )
+    yield from _missing(case, [n for n, row in lying.items() if row.kind == "missing"])
+
+
+def _missing(case: Context, nodes: list[str]) -> Iterable[Finding]:
+    """Nodes without the image: no trouble where it can be copied."""
+    box = case.spec.container
+    rows = [f.image for _, f in case.answered if f.image is not None and f.image.there]
+    if not nodes or box is None:
+        return
+    total = rows[0].size if rows else case.image_here
+    if box.runtime == "enroot" and "/" not in box.image:
+        yield found(
+            Level.BAD, "image", fold(nodes), f"no container `{box.image}`", enroot_create(box.image)
+        )
+    elif any(row.kind == "folder" for row in rows):
+        yield found(
+            Level.BAD,
+            "image",
+            fold(nodes),
+            f"no `{box.image}`: elsewhere it is a folder, and folders are not copied",
+            f"make it a file: `{box.runtime} build {box.image.rstrip('/')}.sif {box.image}`, and name that",
+        )
+    elif total is None:
+        yield found(
+            Level.BAD,
+            "image",
+            fold(nodes),
+            f"no image `{box.image}`, nor here or on another node to copy it from",
+            f"build or pull it here, then {push_command(box.runtime, box.image, nodes, _rows(case, nodes))}",
+        )
+    else:
+        text = f"no `{box.image}` yet: the launch will copy {size(total)}"
+        yield found(Level.OK, "image", fold(nodes), text)
+        yield from _no_room(case, nodes, total)
+
+
+def _rows(case: Context, nodes: Iterable[str]) -> list[ImageAt]:
+    rows = (case.facts[node].image for node in nodes)
+    return [row for row in rows if row is not None]
+
+
+def _pull(box: Container) -> str:
+    """How an image that lies in a registry becomes a file."""
+    name = box.image.rpartition("/")[2].replace(":", "-")
+    pull = {"enroot": f"enroot import -o {name}.sqsh {box.image}"}
+    words = pull.get(box.runtime, f"{box.runtime} pull {name}.sif {box.image}")
+    return f"pull it once, `{words}`, and name that file"
+
+
+def _no_room(case: Context, nodes: list[str], total: int) -> Iterable[Finding]:
+    for node in nodes:
+        row = case.facts[node].image
+        if row is not None and row.free is not None and row.free < total:
+            yield found(
+                Level.BAD,
+                "image",
+                node,
+                f"no room for the image: {size(row.free)} left, {size(total)} needed",
+                "make room there, or name another path in `container.image`",
+            )
+
+
+def runtime(case: Context) -> Iterable[Finding]:
+    """A kernel that does not let ordinary users start containers."""
+    box = case.spec.container
+    if box is None or box.runtime not in ("apptainer", "singularity", "podman", "enroot"):
+        return
+    yield from each(
+        case, Level.WARN, "runtime",
+        lambda _, f: None if f.userns else "user namespaces are not allowed: only a setuid installation can start containers",
+        "`sysctl user.max_user_namespaces=15000`, and on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`",
+    )  # fmt: skip
+    if box.runtime in ("apptainer", "singularity") and box.image.endswith(".sif"):
+        yield from each(
+            case, Level.WARN, "runtime",
+            lambda _, f: None if f.fuse else "/dev/fuse cannot be opened: an image file cannot be mounted without setuid",
+            "`chmod 0666 /dev/fuse` there, or use an image folder",
+        )  # fmt: skip

@@ -1,0 +1,427 @@
+"""Which nodes must reach which, by which address, and what it means where they do not."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rankdeck.backends.placement import Placement, RankPlace
+from rankdeck.model.health import Level
+from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import clean
+from rankdeck.preflight.context import Context, each, group, is_address, job_interface
+from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.findings import Change, Finding, found
+
+ALL_PAIRS = 64
+"""Up to so many nodes everybody tries everybody; beyond, each tries this many others."""
+_SHOWN = 4
+Target = tuple[str, str, int]
+"""Name, address and port of a node that listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one node reached another: `error` "" is well; `stage` connect or data."""
+
+    error: str
+    stage: str
+
+
+Reached = Mapping[str, Mapping[str, Attempt]]
+"""From -> to -> how it went."""
+
+
+def address_of(case: Context, name: str) -> str:
+    """The address by which the others will reach a node in this job."""
+    place = next(p for p in case.layout.places if p.node.name == name)
+    facts = case.facts[name]
+    interface = job_interface(case, place, facts)
+    if interface is not None and interface.address is not None:
+        return str(interface.address.ip)
+    return place.node.host
+
+
+def targets(case: Context) -> dict[str, list[Target]]:
+    """Whom each node tries: all others, or an even choice of them in a large job."""
+    listening = [
+        (p.node.name, address_of(case, p.node.name), f.listen) for p, f in case.answered if f.listen
+    ]
+    count = len(listening)
+    reach = min(count - 1, ALL_PAIRS)
+    step = max(1, (count - 1) // reach) if reach > 0 else 1
+    return {
+        row[0]: [listening[(i + 1 + k * step) % count] for k in range(reach)]
+        for i, row in enumerate(listening)
+    }
+
+
+def attempts(raw: object) -> dict[str, Attempt]:
+    """What a node says of its attempts; nothing in it is trusted."""
+    if not isinstance(raw, dict):
+        return {}
+    rows = list(cast("Mapping[str, Any]", raw).items())[:4096]
+    found_rows = {clean(name): _attempt(row) for name, row in rows}
+    return {name: row for name, row in found_rows.items() if row is not None}
+
+
+def _attempt(raw: object) -> Attempt | None:
+    if not isinstance(raw, dict):
+        return None
+    row = cast("Mapping[str, Any]", raw)
+    return Attempt(clean(row.get("error")), clean(row.get("stage"), 10))
+
+
+# ---- what it means ---------------------------------------------------------------------
+
+
+def judge_pairs(case: Context, reached: Reached) -> list[Finding]:
+    """Sentences for every node or pair of nodes that cannot talk."""
+    broken = {
+        (a, b): attempt for a, row in reached.items() for b, attempt in row.items() if attempt.error
+    }
+    if not broken:
+        count = sum(len(row) for row in reached.values())
+        text = (
+            f"{count} connections between the nodes, all well"
+            if count
+            else "one node: nobody to reach"
+        )
+        return [found(Level.OK, "connect", "", text)]
+    findings: list[Finding] = []
+    for stage, judge in (("connect", _refused), ("data", _swallowed)):
+        pairs = {pair: a for pair, a in broken.items() if a.stage == stage}
+        findings += judge(case, pairs, reached)
+    return findings
+
+
+def _refused(
+    case: Context, pairs: Mapping[tuple[str, str], Attempt], reached: Reached
+) -> Iterable[Finding]:
+    """Nodes that nobody reaches, then single pairs."""
+    fix = "look for a firewall (`nft list ruleset`) and routes (`ip route`) there, or correct `network` and `interface` in the cluster file"
+    alone: set[str] = set()
+    for name in sorted({b for _, b in pairs}):
+        tried = [a for a, row in reached.items() if name in row]
+        failed = [a for a in tried if (a, name) in pairs]
+        if len(tried) > 1 and len(failed) == len(tried):
+            alone.add(name)
+            why = pairs[failed[0], name].error
+            yield found(
+                Level.BAD,
+                "connect",
+                name,
+                f"no other node reaches it at {address_of(case, name)}: {why}",
+                fix,
+            )
+    rest = {pair: a for pair, a in pairs.items() if not alone & set(pair)}
+    for (a, b), attempt in list(rest.items())[:_SHOWN]:
+        yield found(
+            Level.BAD,
+            "connect",
+            fold((a, b)),
+            f"{a} cannot reach {b} at {address_of(case, b)}: {attempt.error}",
+            fix,
+        )
+    if len(rest) > _SHOWN:
+        nodes = fold({name for pair in rest for name in pair})
+        yield found(
+            Level.BAD,
+            "connect",
+            nodes,
+            f"{len(rest) - _SHOWN} more pairs of nodes cannot reach each other",
+            fix,
+        )
+
+
+def _swallowed(
+    case: Context, pairs: Mapping[tuple[str, str], Attempt], reached: Reached
+) -> Iterable[Finding]:
+    """Small packets go through and large ones do not."""
+    if not pairs:
+        return
+    (a, b), attempt = next(iter(pairs.items()))
+    more = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
+    yield found(
+        Level.BAD, "mtu", fold({name for pair in pairs for name in pair}),
+        f"{a} and {b} connect, but large packets are lost on the way ({attempt.error}){more}",
+        "a switch or interface on the path has a smaller MTU: raise it there, or lower it on the nodes",
+    )  # fmt: skip
+
+
+def interfaces(case: Context) -> list[Finding]:
+    """The job's interface on every node: there, up, in one network, with one MTU."""
+
+    def absent(place: RankPlace, facts: NodeFacts) -> str | None:
+        name = place.node.interface
+        if not name or job_interface(case, place, facts) is not None:
+            return None
+        known = ", ".join(i.name for i in facts.interfaces[:12]) or "none"
+        return f"no interface `{name}`; there are: {known}"
+
+    def outside(place: RankPlace, facts: NodeFacts) -> str | None:
+        lost = case.network is not None and not place.node.interface
+        if lost and job_interface(case, place, facts) is None:
+            return f"no address in the job network {case.network}"
+        return None
+
+    return [
+        *each(case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"),
+        *each(case, Level.BAD, "interface", outside, "correct `network` in the cluster file, or bring the interface up there"),
+        *_down(case),
+        *_mixed(case),
+        *_named_by_env(case),
+    ]  # fmt: skip
+
+
+def _down(case: Context) -> Iterable[Finding]:
+    """Interfaces of the job that are not up, each name with its command."""
+    rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
+    down = group((name, i.name if i and not i.up else None) for name, i in rows)
+    for name, nodes in down.items():
+        yield found(
+            Level.BAD,
+            "interface",
+            nodes,
+            f"interface `{name}` is down",
+            f"`ip link set {name} up` there; else cable and switch port",
+        )
+
+
+def _mixed(case: Context) -> Iterable[Finding]:
+    rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
+    mtus = group((name, i.mtu if i else None) for name, i in rows)
+    if len(mtus) > 1:
+        parts = ", ".join(f"{mtu} on {nodes}" for mtu, nodes in sorted(mtus.items()))
+        least = min(mtus)
+        names = group((name, i.name if i and i.mtu > least else None) for name, i in rows)
+        lower = ", ".join(
+            f"`ip link set dev {name} mtu {least}` on {nodes}" for name, nodes in names.items()
+        )
+        yield found(
+            Level.WARN,
+            "mtu",
+            "",
+            f"the MTU differs: {parts}",
+            f"make it the same on all nodes and switches: {lower}, or raise the others",
+        )
+    nets = group((name, i.address.network if i and i.address else None) for name, i in rows)
+    if len(nets) > 1:
+        parts = ", ".join(f"{net} on {nodes}" for net, nodes in nets.items())
+        yield found(
+            Level.WARN,
+            "interface",
+            "",
+            f"the job's interfaces are in different networks: {parts}",
+            "name the right `interface` or `network` in the cluster file",
+        )
+
+
+def _named_by_env(case: Context) -> Iterable[Finding]:
+    """Interfaces that the job's own variables name; NCCL takes prefixes and lists."""
+    for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        value = case.spec.env.get(variable, "")
+        if not value or value.startswith("^"):
+            continue
+        exact = value.startswith("=") or variable.startswith("GLOO")
+        wanted = value.lstrip("=").split(",")
+        lacking = [
+            p.node.name for p, f in case.answered
+            if not any(i.name == w or (not exact and i.name.startswith(w)) for i in f.interfaces for w in wanted)
+        ]  # fmt: skip
+        if lacking:
+            yield found(
+                Level.BAD,
+                "interface",
+                fold(lacking),
+                f"{variable} names `{value}`, which is not there",
+                f"leave {variable} out, and name the `interface` of each node in the cluster file",
+            )
+
+
+_ADDRESS, _PORT, _ENDPOINT = "--master-addr", "--master-port", "--rdzv-endpoint"
+_C10D_PORT = "29400"
+"""Of torchrun, for an endpoint without a port."""
+_FREE = "leave it out and a free port is found"
+_MOST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What is fixed, and by which key; "" is not fixed: the first node and a free port."""
+
+    host: str = ""
+    host_by: str = ""
+    port: str = ""
+    port_by: str = ""
+
+    @property
+    def number(self) -> int:
+        """The port; 0 where none is fixed or it is none."""
+        digits = self.port.isascii() and self.port.isdigit() and len(self.port) < 6
+        return int(self.port) if digits and int(self.port) <= _MOST_PORT else 0
+
+
+def meeting(layout: Placement) -> Meeting:
+    """Where the ranks of this job will meet, as far as its files fix it."""
+    spec = layout.spec
+    if spec.launch is Launch.TORCHRUN:
+        return _of_torchrun(spec)
+    env = {**layout.cluster.environment, **spec.env}
+    host, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
+    return Meeting(_literal(host), "MASTER_ADDR", _literal(port), "MASTER_PORT")
+
+
+def _of_torchrun(spec: JobSpec) -> Meeting:
+    """Arguments of the job come last and win; torchrun sets MASTER_ADDR and MASTER_PORT itself."""
+    args = spec.torch.args
+    if "--standalone" in args:
+        return Meeting()
+    endpoint = _literal(_value(args, _ENDPOINT))
+    if endpoint:
+        host, port = _split(endpoint)
+        return Meeting(host, _ENDPOINT, port, _ENDPOINT)
+    host, port = _literal(_value(args, _ADDRESS)), _literal(_value(args, _PORT))
+    fixed = str(spec.torch.port) if spec.torch.port else ""
+    by = _PORT if port else "torch.port"
+    return Meeting(host, _ADDRESS, port or fixed, by)
+
+
+def _split(endpoint: str) -> tuple[str, str]:
+    """Host and port of an endpoint; port 0 is a free one, which nobody has to check."""
+    host, colon, port = endpoint.rpartition(":")
+    if not colon or not port.isdigit():
+        return endpoint.strip("[]"), _C10D_PORT
+    return host.strip("[]"), "" if int(port) == 0 else port
+
+
+def _literal(text: str) -> str:
+    """The text; "" where it is only known when the job starts."""
+    return "" if "$" in text else text.strip()
+
+
+def _value(args: Sequence[str], option: str) -> str:
+    """The last value of an option, which torchrun takes with `-` or `_`."""
+    found_value = ""
+    for index, word in enumerate(args):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == option:
+            after = args[index + 1] if index + 1 < len(args) else ""
+            found_value = value if equals else after
+    return found_value
+
+
+def listens_on(layout: Placement) -> str:
+    """The node whose port the ranks meet at; "" where that is none of the job's."""
+    met, first = meeting(layout), layout.places[0].node
+    if not met.host or met.host_by == "MASTER_ADDR":
+        # Rank 0 listens, whatever the others believe.
+        return first.name
+    nodes = [place.node for place in layout.places]
+    return next((n.name for n in nodes if met.host in (n.name, n.host)), "")
+
+
+def foreign_host(layout: Placement) -> str:
+    """A host name that the job fixes and every node must know; "" where there is none."""
+    host = meeting(layout).host
+    return "" if not host or is_address(host) or _is_loopback(host) else host
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+# ---- what it means ---------------------------------------------------------------------
+
+
+def port(case: Context) -> Iterable[Finding]:
+    """The fixed port is none, or taken on the node that listens."""
+    met, node = meeting(case.layout), listens_on(case.layout)
+    if met.port and not met.number:
+        yield found(
+            Level.BAD,
+            "port",
+            "",
+            f"`{met.port_by}` says `{met.port[:20]}`, which is no port",
+            "name a number from 1 to 65535",
+        )
+    elif met.number and node in case.facts and case.facts[node].port_trouble:
+        why = case.facts[node].port_trouble
+        fix, *change = _other_port(case.spec, met)
+        yield found(
+            Level.BAD, "port", node, f"port {met.number} (`{met.port_by}`) cannot be used: {why}",
+            f"{fix}; `ss -ltnp sport = :{met.number}` there says who has it", *change,
+        )  # fmt: skip
+
+
+def _other_port(spec: JobSpec, met: Meeting) -> tuple[str, *tuple[Change, ...]]:
+    """What to do about a taken port, with the change of the job file where one will do."""
+    if met.port_by == "torch.port":
+        return f"take `torch.port` out: {_FREE}", Change("torch.port", None)
+    if met.port_by == _PORT:
+        kept = _without(spec.torch.args, _PORT)
+        return f"take `{_PORT}` out: {_FREE}", Change("torch.args", kept)
+    return (f"choose another port for `{met.port_by}`",)
+
+
+def _without(args: Sequence[str], option: str) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for word in args:
+        name, equals, _ = word.partition("=")
+        hit = name.replace("_", "-") == option
+        if not hit and not skip:
+            kept.append(word)
+        skip = hit and not equals
+    return kept
+
+
+def host(case: Context) -> Iterable[Finding]:
+    """The fixed host is not the one where rank 0 runs, or a name that some node does not know."""
+    met, many = meeting(case.layout), len(case.layout.places) > 1
+    first = case.layout.places[0].node
+    if many and met.host and _is_loopback(met.host):
+        yield found(
+            Level.BAD, "meeting", "", f"`{met.host_by}` is {met.host}: every node would look for rank 0 on itself",
+            f"name the first node: {first.host}",
+        )  # fmt: skip
+    elif met.host_by == "MASTER_ADDR" and _elsewhere(case, met.host):
+        yield found(
+            Level.BAD, "meeting", "", f"`MASTER_ADDR` is {met.host}, but rank 0 runs on {first.name}",
+            f"name the first node: {first.host}",
+        )  # fmt: skip
+    yield from each(
+        case,
+        Level.BAD,
+        "meeting",
+        _unknown(case),
+        "correct it, use an address, or add the name to /etc/hosts there",
+    )
+
+
+def _elsewhere(case: Context, name: str) -> bool:
+    """Whether this is another node of the job than the first."""
+    others = [place.node for place in case.layout.places[1:]]
+    first = case.layout.places[0].node
+    return name not in (first.name, first.host) and any(name in (n.name, n.host) for n in others)
+
+
+def _unknown(case: Context) -> Callable[[RankPlace, NodeFacts], str | None]:
+    name, by = foreign_host(case.layout), meeting(case.layout).host_by
+
+    def tell(_: RankPlace, facts: NodeFacts) -> str | None:
+        error = facts.names[name].error if name in facts.names else ""
+        return f"`{name}` (`{by}`) does not resolve: {error}" if error else None
+
+    return tell
+
+
+def overridden(spec: JobSpec) -> Iterable[Finding]:
+    """Variables that torchrun sets for its ranks, whatever the job says."""
+    if spec.launch is Launch.TORCHRUN:
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            if name in spec.env:
+                yield found(
+                    Level.WARN, "environment", "", f"`{name}` in `env` has no effect: torchrun sets it for the ranks",
+                    "take it out; `torch.port` fixes the port", Change(f"env.{name}", None),
+                )  # fmt: skip

@@ -1,0 +1,388 @@
+"""A small job run to its end to hear what it says: ranks that find each other, an image that starts."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from secrets import token_hex
+from typing import Any, cast
+
+from rankdeck.backends.base import Backend
+from rankdeck.errors import RankdeckError
+from rankdeck.model.border import integer, table
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.health import Level
+from rankdeck.model.job import Abort, Chunk, Container, JobSpec, Launch, Plan
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import clean
+from rankdeck.preflight.check_job import flavour_of
+from rankdeck.preflight.context import Context, group, own_files, programs_of
+from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.findings import Change, Finding, found
+from rankdeck_agent.wire import LAUNCHER
+
+LIMIT = 20.0
+"""Seconds until what has not come by itself never will."""
+_MOST_OUTPUT = 1 << 20
+Texts = Mapping[tuple[int, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutput:
+    """What became of the job; `late`: it had to be ended."""
+
+    plan: Plan
+    texts: Texts
+    """(rank, stream) -> what it wrote."""
+    complaint: str = ""
+    """Why it could not be started."""
+    late: bool = False
+
+    def words_of(self, rank: int) -> Texts:
+        """What one rank wrote."""
+        return {key: text for key, text in self.texts.items() if key[0] == rank}
+
+
+async def hear(
+    backend: Backend, cluster: Cluster, spec: JobSpec, limit: float = LIMIT
+) -> TrialOutput:
+    """Launch, listen, end; leaves no process and says what happened."""
+    plan = backend.plan(cluster, spec, f"probe-{token_hex(4)}")
+    output: dict[tuple[int, str], bytes] = {}
+    late, complaint = False, ""
+    try:
+        plan = await backend.launch(plan)
+        async with asyncio.timeout(limit):
+            await _listen(backend, plan, output)
+    except TimeoutError:
+        late = True
+        await backend.cancel(plan, 0.0)
+    except RankdeckError as error:
+        complaint = str(error)
+    texts = {key: data.decode("utf-8", "replace") for key, data in output.items()}
+    return TrialOutput(plan, texts, complaint, late)
+
+
+async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], bytes]) -> None:
+    follower = backend.follow(plan, {})
+    ranks = [rank for node in plan.nodes for rank in node.ranks]
+    follower.watch({rank: {"out": 0, "err": 0} for rank in ranks})
+    async for event in follower:
+        if isinstance(event, Chunk):
+            key = (event.rank, event.stream)
+            output[key] = (output.get(key, b"") + event.data)[-_MOST_OUTPUT:]
+
+
+def last_words(texts: Texts, without: str) -> str:
+    """The lines that say most: the launcher's first, then any rank's complaint."""
+    for key in sorted(texts, key=lambda key: (key[0] != LAUNCHER, key[1] != "err")):
+        lines = [line.strip(" -*\t") for line in texts[key].splitlines()]
+        lines = [line for line in lines if len(line) > 8 and without not in line]
+        if lines:
+            return clean(" ".join(lines[:3]), 300)
+    return "it said nothing"
+
+
+_MARK = "rankdeck-inside"
+_LOOK = (
+    f"echo {_MARK} begin; for name; do "
+    'command -v "$name" >/dev/null 2>&1 || [ -f "$name" ] || '
+    f'echo "{_MARK} without $name"; done; echo {_MARK} end'
+)
+
+
+def inside_spec(case: Context, tried: Iterable[str]) -> JobSpec | None:
+    """A container on every node that can start one, but for those where it is `tried`."""
+    box = case.spec.container
+    if box is None or box.runtime == "none":
+        return None
+    left_out = set(tried)
+    nodes = tuple(
+        place.node.name
+        for place, facts in case.answered
+        if place.node.name not in left_out and _can_start(case, facts, box)
+    )
+    if not nodes:
+        return None
+    return replace(
+        case.spec,
+        name="probe",
+        launch=Launch.PLAIN,
+        command=("sh", "-c", _LOOK, "sh", *needed_inside(case.spec)),
+        on=nodes,
+        nodes=len(nodes),
+        ranks_per_node=1,
+        abort=Abort(enabled=False),
+        tty=False,
+    )
+
+
+def needed_inside(spec: JobSpec) -> list[str]:
+    """What must be in the image: torchrun where it starts the ranks, the program, its script."""
+    launcher = [spec.torch.path] if spec.launch is Launch.TORCHRUN else []
+    return [*launcher, *own_files(spec)]
+
+
+def _can_start(case: Context, facts: NodeFacts, box: Container) -> bool:
+    """What is missing there was told already."""
+    runtime = facts.programs.get(box.runtime)
+    there = facts.image is None or facts.image.kind not in ("missing", "failed")
+    outside = runtime is None or bool(runtime.path)
+    return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
+
+
+def judge_inside(case: Context, heard: TrialOutput) -> list[Finding]:
+    """Nodes where the image does not start, and what is not in it."""
+    box = case.spec.container
+    if box is None:
+        return []
+    if heard.complaint:
+        return [
+            found(Level.BAD, "container", "", f"the image could not be tried: {heard.complaint}")
+        ]
+    nodes = {rank: node.node for node in heard.plan.nodes for rank in node.ranks}
+    said = [(nodes[rank], _said(heard, rank)) for rank in nodes]
+    findings = [
+        found(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{_by_hand(box)}`")
+        for why, where in group((node, why or None) for node, (_, why) in said).items()
+    ]  # fmt: skip
+    for name in needed_inside(case.spec):
+        lacking = group((n, name if name in without else None) for n, (without, _) in said)
+        findings += [
+            found(Level.BAD, "program", where, f"no `{name}` in the image `{box.image}`",
+                  "correct `command`, mount it with `container.mounts`, or rebuild the image")
+            for where in lacking.values()
+        ]  # fmt: skip
+    if findings:
+        return findings
+    count = len(nodes)
+    text = f"the image starts on {count} node{'s' * (count != 1)} and has the program"
+    return [found(Level.OK, "container", "", text)]
+
+
+def _by_hand(box: Container) -> str:
+    """The shortest command that starts the image."""
+    verb = {"podman": "run --rm", "docker": "run --rm", "enroot": "start"}
+    return f"{box.runtime} {verb.get(box.runtime, 'exec')} {box.image} true"
+
+
+def _said(heard: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
+    """What one node's image lacks, and why it did not start or ""."""
+    words = heard.words_of(rank)
+    lines = [
+        line.partition(_MARK)[2].strip()
+        for text in words.values()
+        for line in text.splitlines()
+        if _MARK in line
+    ]
+    if "end" in lines:
+        return [line.removeprefix("without ") for line in lines], ""
+    if heard.late:
+        return (), f"it was not up within {LIMIT:.0f} s"
+    return (), last_words(words, _MARK)
+
+
+MARK = "rankdeck-probe"
+ELSEWHERE = (
+    "/usr/bin/mpirun",
+    "/usr/lib64/openmpi/bin/mpirun",
+    "/opt/*mpi*/bin/mpirun",
+    "/usr/local/bin/mpirun",
+    "/usr/bin/mpirun.mpich",
+)
+"""Where another MPI may be that fits the image; nodes say what a `*` stands for."""
+_SHELL = (
+    'case "${1##*/}" in python*) exec "$1" -c "$2" "$1";; esac; '
+    'command -v python3 >/dev/null && exec python3 -c "$2" "$1"; '
+    f"""echo '{MARK} {{"none": "no python3 to try it with"}}' """
+)
+_PROGRAM = """
+import ctypes, json, re, shutil, subprocess, sys
+def say(**row):
+    print("rankdeck-probe", json.dumps(row), flush=True)
+def library(program):
+    if not program:
+        return ""
+    done = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    found = re.search(r"libmpi[a-z_]*\\.so[.0-9]* => (/\\S+)", done.stdout.decode(errors="replace"))
+    return found.group(1) if found else ""
+def by_mpi4py():
+    from mpi4py import MPI
+    MPI.COMM_WORLD.Barrier()
+    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, MPI.Get_library_version()
+def by_library(path):
+    mpi = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    mpi.MPI_Init(None, None)
+    try:
+        world = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")))
+    except ValueError:
+        world = ctypes.c_int(0x44000000)
+    rank, size, length, text = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(8192)
+    mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+    mpi.MPI_Comm_size(world, ctypes.byref(size))
+    mpi.MPI_Get_library_version(text, ctypes.byref(length))
+    mpi.MPI_Barrier(world)
+    mpi.MPI_Finalize()
+    return rank.value, size.value, text.value.decode(errors="replace")
+name = sys.argv[1]
+program = shutil.which(name) or ""
+row = {"program": bool(program)}
+try:
+    if "python" in name.rpartition("/")[2]:
+        rank, size, version = by_mpi4py()
+    elif library(program):
+        rank, size, version = by_library(library(program))
+    else:
+        raise ImportError("the program is not linked with an MPI")
+    say(rank=rank, size=size, version=version.replace("\\0", " ").split(", package")[0].split("\\n")[0][:120], **row)
+except (ImportError, OSError) as error:
+    say(none=str(error)[:200], **row)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one rank of the probe said: who it is, or `none`, why it cannot tell."""
+
+    rank: int
+    size: int
+    version: str
+    none: str
+    program: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the probe."""
+
+    job: str
+    said: tuple[Said, ...]
+    wanted: int
+    complaint: str = ""
+    """The last words of the launcher where it failed; what went wrong before."""
+    late: bool = False
+
+
+def probe_spec(case: Context) -> JobSpec | None:
+    """The job of the probe: a rank on each of the first two nodes that have all it takes."""
+    spec = case.spec
+    if spec.launch is not Launch.MPI:
+        return None
+    able = [
+        place.node
+        for place, facts in case.answered
+        if (facts.image is None or facts.image.kind != "missing")
+    ][:2]
+    each = 1 if len(able) == 2 else 2
+    if not able or min(node.slots for node in able) < each:
+        return None
+    return replace(
+        spec,
+        name="probe",
+        command=("sh", "-c", _SHELL, "sh", spec.command[0], _PROGRAM),
+        on=tuple(node.name for node in able),
+        nodes=len(able),
+        ranks_per_node=each,
+        abort=Abort(enabled=False),
+        tty=False,
+    )
+
+
+async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> Outcome:
+    """Launch, listen, end; leaves no process and says what happened."""
+    heard = await hear(backend, cluster, spec)
+    rows = [row for text in heard.texts.values() for row in _told_by_ranks(text)]
+    complaint, wanted = heard.complaint, heard.plan.world_size
+    if len(rows) < wanted and not complaint:
+        complaint = last_words(heard.texts, MARK)
+    return Outcome(heard.plan.job, tuple(rows), wanted, complaint, heard.late)
+
+
+def _told_by_ranks(text: str) -> list[Said]:
+    """The answers among everything else that was printed."""
+    rows: list[Said] = []
+    for line in text.splitlines():
+        if MARK not in line:
+            continue
+        raw = table(line.partition(MARK)[2].encode("utf-8", "replace"))
+        if raw is not None:
+            rows.append(_row(raw))
+    return rows
+
+
+def _row(raw: Mapping[str, Any]) -> Said:
+    rank, size = (v if integer(v := raw.get(k)) else -1 for k in ("rank", "size"))
+    texts = clean(raw.get("version"), 120), clean(raw.get("none"))
+    return Said(rank, size, *texts, raw.get("program") is not False)
+
+
+# ---- what it means ---------------------------------------------------------------------
+
+
+def judge_probe(case: Context, spec: JobSpec, outcome: Outcome) -> list[Finding]:
+    """What two ranks that did, or did not, find each other mean for the job."""
+    nodes, said = fold(spec.on), outcome.said
+    box = case.spec.container
+    if any(not row.program for row in said):
+        where = f"in the image `{box.image}`" if box else "there"
+        text = f"no `{case.spec.command[0]}` {where}"
+        return [found(Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image")]
+    if outcome.late:
+        text = f"two ranks did not find each other within {LIMIT:.0f} s"
+        return [found(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
+    if len(said) < outcome.wanted:
+        text = f"the launcher could not start two ranks: {outcome.complaint}"
+        return [found(Level.BAD, "probe", nodes, text)]
+    if why := next((row.none for row in said if row.none), ""):
+        level = Level.UNKNOWN if box else Level.OK
+        return [found(level, "probe", nodes, f"MPI was not tried: {why}")]
+    return _compared(case, nodes, outcome)
+
+
+def _try_next(spec: JobSpec) -> str:
+    """What may help two ranks that do not find each other."""
+    if spec.mpi.flavour == "mpich":
+        return "look at the network findings; else name the `interface` of each node in the cluster file"
+    return "look at the network findings; else try `mpi.args: [--mca, btl, 'tcp,self']`"
+
+
+def _compared(case: Context, nodes: str, outcome: Outcome) -> list[Finding]:
+    outside = outside_version(case)
+    inside = ", ".join(sorted({row.version for row in outcome.said}))
+    if sorted(row.rank for row in outcome.said) != list(range(outcome.wanted)):
+        text = (
+            f"every rank is rank 0 of 1: the launcher is {outside}, the program's MPI is {inside}"
+        )
+        fix, *patch = _other_launcher(case, inside)
+        return [found(Level.BAD, "probe", nodes, text, str(fix), *cast("Sequence[Change]", patch))]
+    text = f"{outcome.wanted} ranks found each other: {inside}"
+    if case.spec.container is not None and _number(outside) not in inside:
+        text = f"the launcher is {outside}, the image has {inside}; they work together here"
+        return [found(Level.WARN, "probe", nodes, text, "the same version on both sides is safer")]
+    return [found(Level.OK, "probe", nodes, text)]
+
+
+def outside_version(case: Context) -> str:
+    """The first line of `mpirun --version` on the first node."""
+    path = case.spec.mpi.path
+    return next((f.versions[path] for _, f in case.answered if f.versions.get(path)), path)
+
+
+def _number(version: str) -> str:
+    words = [word.lstrip("v") for word in version.replace("(", " ").replace(")", " ").split()]
+    return next((word for word in words if word[:1].isdigit()), version)
+
+
+def _other_launcher(case: Context, inside: str) -> tuple[str | Change, ...]:
+    """Another mpirun that all nodes have and that fits, with the change of the job file."""
+    flavour = flavour_of(inside.replace("Open MPI v", "(Open MPI) "))
+    named = {path for _, f in case.answered for path in f.versions}
+    paths = {path for path in named if any(fnmatchcase(path, at) for at in ELSEWHERE)}
+    for path in sorted(paths):
+        told = [f.versions.get(path, "") for _, f in case.answered]
+        if flavour and all(flavour_of(version) == flavour for version in told):
+            change = Change("mpi.path", path), Change("mpi.flavour", flavour)
+            return f"start it with {path} ({told[0]})", *change
+    return (
+        "use an mpirun of the program's own MPI (`mpi.path`), or rebuild the program with the launcher's",
+    )

@@ -1,0 +1,398 @@
+"""The agent on the nodes: built as one file, put there, telemetry kept going, installed as a service."""
+
+import asyncio
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from rankdeck.errors import AgentError, NodeError, UnreachableError
+from rankdeck.model.border import last_table, table
+from rankdeck.model.text import clean
+from rankdeck.remote.shell import Channel, Shell
+
+_PACKAGES = ("rankdeck_agent", "paho")
+_MODULES = ("pynvml",)
+"""Taken along where they are installed; the agent does without."""
+_DATE = (1980, 1, 1, 0, 0, 0)
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_MAIN = """\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit(
+        "rankdeck-agent needs Python 3.9 or newer; %s is %d.%d: name another one with `python:` in the cluster file"
+        % (sys.executable, sys.version_info[0], sys.version_info[1])
+    )
+
+from rankdeck_agent.__main__ import main
+
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A zip file that Python runs: `python3 agent.pyz VERB`."""
+
+    data: bytes
+    digest: str
+    """SHA-256 of `data`, in hex."""
+    name: str
+    """The file name to use on a node: says what is in it."""
+
+
+@cache
+def bundle() -> Bundle:
+    """The agent, always the same bytes for the same sources."""
+    files = {"__main__.py": _MAIN.encode()}
+    for package in _PACKAGES:
+        files.update(_package(package))
+    for module in _MODULES:
+        files.update(_module(module))
+    data = _SHEBANG + _zip(files)
+    digest = hashlib.sha256(data).hexdigest()
+    return Bundle(data, digest, f"agent-{digest[:12]}.pyz")
+
+
+def _package(name: str) -> Iterator[tuple[str, bytes]]:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"{name} is not installed: the agent cannot be built", name=name)
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    for path in folder.rglob("*.py"):
+        yield f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes()
+
+
+def _module(name: str) -> Iterator[tuple[str, bytes]]:
+    spec = find_spec(name)
+    if spec is not None and spec.origin and spec.origin.endswith(".py"):
+        yield f"{name}.py", Path(spec.origin).read_bytes()
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name in sorted(files):
+            # Fixed dates and modes: the bytes depend on the sources and on nothing else.
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name], compresslevel=9)
+    return buffer.getvalue()
+
+
+class WantedAgent(Protocol):
+    """What the telemetry of a node is told, and who wants to know what becomes of it."""
+
+    async def configure(self, node: str) -> Mapping[str, Any]:
+        """The configuration, made anew each time (tunnels get new ports); raises NodeError."""
+        ...
+
+    async def superseded(self, node: str) -> None:
+        """Return when another agent does the work there."""
+        ...
+
+    def report(self, node: str, sentence: str, well: bool) -> None: ...
+
+
+OLDEST_PYTHON = (3, 9)
+UPLOAD_LIMIT = 120.0
+BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
+STEADY = 30.0
+"""Telemetry that ran so long starts with the shortest pause again."""
+_LOOK = (
+    'f="$HOME/.cache/rankdeck/$1"; '
+    """v=$("$2" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || v=; """
+    's=$(cat "$f" 2>/dev/null | wc -c); '
+    'printf "\\nrankdeck|%s|%d|%s\\n" "$v" "$s" "$f"'
+)
+_PUT = (
+    'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
+    'test "$(wc -c < "$1.$$.part")" -eq "$2" && mv -f "$1.$$.part" "$1"; '
+    'c=$?; rm -f "$1.$$.part"; exit $c'
+)
+
+
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
+_SIZE = re.compile(r"\d{1,12}\Z", re.ASCII)
+
+
+class Agents:
+    """Knows where the agent lies on each node."""
+
+    def __init__(self, shell: Shell, python: str = "python3") -> None:
+        self._shell, self._python = shell, python
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def agent_path(self, node: str) -> tuple[str, ...]:
+        """The words that start the agent there; uploads it first. Raises NodeError."""
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            if node not in self._paths:
+                self._paths[node] = await self._bring(node)
+            return self._paths[node]
+
+    async def _bring(self, node: str) -> tuple[str, ...]:
+        agent = bundle()
+        look = ("sh", "-c", _LOOK, "sh", agent.name, self._python)
+        found = await self._shell.run(node, look)
+        version, size, path = _parse(node, found.out, found.err)
+        self._check_python(node, version)
+        if size != len(agent.data):
+            await self._upload(node, path, agent.data)
+        return (self._python, path)
+
+    def _check_python(self, node: str, version: str) -> None:
+        if not version:
+            why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+        if not _VERSION.match(version):
+            why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+        major, _, minor = version.partition(".")
+        if (int(major), int(minor)) < OLDEST_PYTHON:
+            why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+
+    async def _upload(self, node: str, path: str, data: bytes) -> None:
+        put = ("sh", "-c", _PUT, "sh", path, str(len(data)))
+        result = await self._shell.run(node, put, data, UPLOAD_LIMIT)
+        if result.code != 0:
+            why = _last_line(result.err) or f"exit status {result.code}"
+            raise AgentError(node, f"the agent could not be put at {path}: {why}")
+
+    # ---- telemetry
+
+    def attach_telemetry(
+        self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup
+    ) -> asyncio.Task[None]:
+        """Start telemetry there and keep it running until the task is cancelled."""
+        work = self._keep(node, wanted, tasks)
+        return tasks.create_task(work, name=f"telemetry {node}")
+
+    async def _keep(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            try:
+                why = await self._telemetry(node, wanted, tasks)
+            except NodeError as error:
+                why = error.why
+            if not why:
+                continue
+            failures = 0 if loop.time() - began > STEADY else failures + 1
+            pause = BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else BACKOFF[0]
+            wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
+            await asyncio.sleep(pause)
+
+    async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
+        """Run it once; why it ended, "" where another agent took its place."""
+        # First: it may wait, for good where an agent is installed there.
+        config = json.dumps(await wanted.configure(node)).encode()
+        agent = await self.agent_path(node)
+        channel = await self._shell.open(node, (*agent, "telemetry"), lambda _: None)
+        yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
+        try:
+            channel.write(config + b"\n")
+            wanted.report(node, "telemetry started", True)
+            code = await channel.wait()
+            superseded = yielding.done()
+        finally:
+            yielding.cancel()
+            await channel.close()
+        if superseded:
+            return ""
+        # The file may have been swept away: look again before the next start.
+        self._paths.pop(node, None)
+        return channel.complaint or f"telemetry ended with exit code {code}"
+
+
+async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
+    """End the program when `other` is over: its standard input is its lease."""
+    await other
+    channel.end()
+
+
+def _parse(node: str, out: bytes, err: bytes) -> tuple[str, int, str]:
+    """The answer line, among whatever the login's start-up files print."""
+    for line in reversed(out.decode("utf-8", "replace").splitlines()):
+        words = line.split("|", 3)
+        if words[0] == "rankdeck" and len(words) == 4 and _SIZE.match(words[2]):
+            return words[1], int(words[2]), words[3]
+    why = _last_line(err) or "nothing"
+    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return clean(lines[-1], 300) if lines else ""
+
+
+_LONGEST = 8 << 20
+Row = dict[str, Any]
+Parsed = TypeVar("Parsed")
+
+
+class Dialogue:
+    """One running program; made by `dialogue`."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._text = bytearray()
+        self._taken = 0
+        self._answers: asyncio.Queue[Row] = asyncio.Queue()
+        self.channel: Channel
+
+    def take(self, data: bytes) -> None:
+        """What came on its stdout; lines that are no JSON objects are a login's greetings."""
+        self._taken += len(data)
+        if self._taken > _LONGEST:
+            return
+        self._text += data
+        *lines, rest = self._text.split(b"\n")
+        self._text = bytearray(rest)
+        for line in lines:
+            if row := table(bytes(line)):
+                self._answers.put_nowait(row)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer that nobody has taken yet."""
+        return not self._answers.empty()
+
+    async def ask(self, question: Mapping[str, Any], limit: float) -> Row:
+        """Write a line, then wait for the next answer; raises NodeError."""
+        self.channel.write(json.dumps(question).encode() + b"\n")
+        return await self.hear(limit)
+
+    async def hear(self, limit: float) -> Row:
+        """The next answer; raises NodeError after `limit` seconds or when the program ends."""
+        answer = await next_of(self._node, self.channel, self._answers, limit)
+        if answer is None:
+            raise AgentError(self._node, self._why())
+        return answer
+
+    def _why(self) -> str:
+        if self._taken > _LONGEST:
+            return f"sent more than {_LONGEST >> 20} MB as an answer"
+        said = clean(self.channel.complaint.removeprefix("rankdeck: "))
+        return said or "the agent ended without an answer"
+
+
+async def next_of(
+    node: str, channel: Channel, answers: asyncio.Queue[Parsed], limit: float
+) -> Parsed | None:
+    """What comes next into the queue, None where the program has ended; raises UnreachableError."""
+    if not answers.empty():
+        return answers.get_nowait()
+    try:
+        async with asyncio.timeout(limit), asyncio.TaskGroup() as tasks:
+            ending = tasks.create_task(_ended(channel))
+            hearing = tasks.create_task(answers.get())
+            await asyncio.wait((hearing, ending), return_when=asyncio.FIRST_COMPLETED)
+            hearing.cancel()
+            ending.cancel()
+    except TimeoutError as error:
+        raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
+    if not hearing.cancelled():
+        return hearing.result()
+    # Both may have come at once: the last words count, then the end.
+    return None if answers.empty() else answers.get_nowait()
+
+
+async def _ended(channel: Channel) -> None:
+    try:
+        await channel.wait()
+    except UnreachableError:
+        return
+
+
+@asynccontextmanager
+async def dialogue(
+    shell: Shell, agents: Agents, node: str, argv: Sequence[str]
+) -> AsyncGenerator[Dialogue]:
+    """The agent's command on the node, until the block ends; raises NodeError."""
+    talk = Dialogue(node)
+    agent = await agents.agent_path(node)
+    talk.channel = await shell.open(node, (*agent, *argv), talk.take)
+    try:
+        yield talk
+    finally:
+        talk.channel.end()
+        await talk.channel.close()
+
+
+LIMIT = 120.0
+TEXT = 65536
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutcome:
+    """What became of one node; `why` is one sentence where it is not ok."""
+
+    node: str
+    ok: bool
+    why: str = ""
+    answer: Answer = field(default_factory=dict[str, Any])
+
+    def text(self, key: str) -> str:
+        """One value of the answer as text that is safe to show."""
+        return clean(self.answer.get(key, ""))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        raw = self.answer.get("notes", ())
+        return tuple(map(clean, raw)) if isinstance(raw, list) else ()  # pyright: ignore[reportUnknownArgumentType]
+
+
+class Installer:
+    """Runs the agent's own `service` verb on nodes."""
+
+    def __init__(self, shell: Shell, agents: Agents, *, system: bool, dry: bool = False) -> None:
+        self._shell, self._agents = shell, agents
+        self._words = ("--system" if system else "--user", *(["--dry-run"] * dry))
+
+    async def run(
+        self, verb: str, nodes: Sequence[str], configs: Mapping[str, Answer]
+    ) -> tuple[NodeOutcome, ...]:
+        """Do `verb` on every node; `configs` goes to install. One failing keeps none back."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes
+            ]
+        return tuple(task.result() for task in running)
+
+    async def _one(self, verb: str, node: str, config: Answer) -> NodeOutcome:
+        try:
+            agent = await self._agents.agent_path(node)
+            said = await self._shell.run(
+                node,
+                (*agent, "service", verb, *self._words),
+                json.dumps(dict(config)).encode(),
+                LIMIT,
+            )
+            answer = _answer(node, said.out, said.err)
+        except NodeError as error:
+            return NodeOutcome(node, ok=False, why=clean(error.why, 400))
+        ok = answer.get("ok") is True
+        return NodeOutcome(node, ok, "" if ok else clean(answer.get("why"), 400), answer)
+
+
+def _answer(node: str, out: bytes, err: bytes) -> Answer:
+    """The line of JSON among whatever the login prints; raises AgentError."""
+    if answer := last_table(out[-TEXT:]):
+        return answer
+    lines = err.decode("utf-8", "replace").strip().splitlines()
+    raise AgentError(node, clean(lines[-1], 300) if lines else "gave no answer")

@@ -1,0 +1,258 @@
+"""Which ranks are where: looks of all nodes grouped by place, the odd ones named. No I/O."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+from rankdeck.model.activity import computes
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.text import clean
+
+Frame = tuple[str, str, int]
+"""Function, file, line."""
+WAITING = re.compile(
+    r"all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|bcast|barrier|gather|scatter"
+    r"|send_?recv|\brecv\b|wait_?all|\bwait\b|synchronize|allreduce|monitored_barrier",
+    re.IGNORECASE,
+)
+"""Names of functions in which a rank waits for others."""
+_MOST_STACKS = 4
+_MOST_FRAMES = 30
+_MOST_RANKS = 4096
+_QUIET, _APART = 10.0, 0.2
+"""Seconds without a word that count as silence; seconds that tell one silence from the next."""
+_ASLEEP = frozenset({"", "0", "hrtimer_nanosleep", "do_nanosleep", "futex_wait_queue"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Where one rank was when it was looked at."""
+
+    rank: int
+    node: str
+    pid: int = 0
+    command: str = ""
+    state: str = ""
+    """As /proc has it: R runs, S sleeps, D waits for a device."""
+    wchan: str = ""
+    kernel: tuple[str, ...] = ()
+    cpu: float | None = None
+    """Cores it used."""
+    threads: Mapping[str, int]
+    stacks: tuple[tuple[Frame, ...], ...] = ()
+    """Python stacks of its main thread, innermost frame first, one per sample."""
+    last: str = ""
+    silent: float | None = None
+    """Seconds since it last wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackGroup:
+    """Ranks that are at the same place."""
+
+    place: str
+    looks: tuple[Look, ...]
+    waiting: bool
+    """In a call that waits for other ranks."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(look.rank for look in self.looks)
+
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        return next((look.stacks[0] for look in self.looks if look.stacks), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What was found on all nodes."""
+
+    job: str
+    at: float
+    groups: tuple[StackGroup, ...]
+    """Largest first."""
+    odd: tuple[int, ...]
+    """Ranks that are elsewhere than the others; empty where nobody stands out."""
+    answer: str
+    """One sentence."""
+    missing: Mapping[str, str]
+    """Node -> why it could not be looked at."""
+    notes: tuple[str, ...] = ()
+    """What could not be had: no py-spy, …"""
+    ras: tuple[str, ...] = ()
+    """What NCCL's RAS says."""
+
+
+def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
+    """One rank of a node's answer; None where it makes no sense. The node is not trusted."""
+    if not isinstance(raw, dict):
+        return None
+    row = cast("dict[str, Any]", raw)
+    rank = row.get("rank")
+    if type(rank) is not int or not 0 <= rank < 1 << 24:
+        return None
+    cpu = row.get("cpu")
+    return Look(
+        rank=rank,
+        node=node,
+        pid=_integer(row.get("pid")),
+        command=clean(row.get("command"), 200),
+        state=clean(row.get("state"), 2),
+        wchan=clean(row.get("wchan"), 60),
+        kernel=tuple(clean(word, 60) for word in _list(row.get("kernel"))[:8]),
+        cpu=float(cpu) if isinstance(cpu, int | float) and 0 <= cpu < 1e5 else None,
+        threads=_counts(row.get("threads")),
+        stacks=_stacks(row.get("stacks")),
+        last=clean(row.get("last"), 200),
+        silent=silent.get(rank),
+    )
+
+
+def _list(raw: object) -> list[Any]:
+    return cast("list[Any]", raw) if isinstance(raw, list) else []
+
+
+def _integer(raw: object) -> int:
+    return raw if type(raw) is int and 0 <= raw < 1 << 31 else 0
+
+
+def _counts(raw: object) -> dict[str, int]:
+    if not isinstance(raw, dict):
+        return {}
+    table = cast("dict[Any, Any]", raw)
+    return {clean(k, 80): _integer(v) for k, v in list(table.items())[:64]}
+
+
+def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
+    found: list[tuple[Frame, ...]] = []
+    for one in _list(raw)[:_MOST_STACKS]:
+        frames = cast("dict[str, Any]", one).get("frames") if isinstance(one, dict) else None
+        stack = tuple(_frame(frame) for frame in _list(frames)[:_MOST_FRAMES])
+        if stack:
+            found.append(stack)
+    return tuple(found)
+
+
+def _frame(raw: object) -> Frame:
+    name, file, line = (*_list(raw), "", "", 0)[:3]
+    return clean(name, 120), clean(file, 200).rpartition("/")[2], _integer(line)
+
+
+# ---- grouping -------------------------------------------------------------------------------
+
+
+def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
+    """The looks in groups, and who stands out."""
+    groups = group(list(looks)[:_MOST_RANKS])
+    odd = odd_ones(groups)
+    return Inspection(
+        job=job,
+        at=at,
+        groups=groups,
+        odd=tuple(sorted(rank for one in odd for rank in one.ranks)),
+        answer=_sentence(groups, odd),
+        missing=dict(missing),
+    )
+
+
+def group(looks: Sequence[Look]) -> tuple[StackGroup, ...]:
+    """Ranks whose samples share a stack are together, largest group first."""
+    parent: dict[object, object] = {}
+
+    def root(key: object) -> object:
+        while parent.setdefault(key, key) != key:
+            key = parent[key]
+        return key
+
+    for look in looks:
+        first, *others = _signatures(look)
+        for other in others:
+            parent[root(other)] = root(first)
+    found: dict[object, list[Look]] = {}
+    for look in sorted(looks, key=lambda one: one.rank):
+        found.setdefault(root(_signatures(look)[0]), []).append(look)
+    groups = [_made(members) for members in found.values()]
+    return tuple(sorted(groups, key=lambda one: (-len(one.looks), one.ranks[:1])))
+
+
+def _signatures(look: Look) -> list[object]:
+    """A hashable place per sample; without stacks what /proc says."""
+    if look.stacks:
+        return list(dict.fromkeys(look.stacks))
+    busy = computes(look.state, look.cpu or 0.0)
+    return [("computes",) if busy else (look.state, look.wchan, look.kernel[:2])]
+
+
+def _made(looks: Sequence[Look]) -> StackGroup:
+    """The group with its place in words: the frame that says most, of the commonest stack."""
+    stacks = [stack for look in looks for stack in look.stacks]
+    if not stacks:
+        look = looks[0]
+        busy = computes(look.state, look.cpu or 0.0)
+        where = look.kernel[0] if look.kernel else look.wchan
+        asleep = f"waiting in {where}" if where not in ("", "0") else f"state {look.state}"
+        return StackGroup("computing" if busy else asleep, tuple(looks), waiting=False)
+    stack = max(stacks, key=stacks.count)
+    collective = next((frame for frame in stack if WAITING.search(frame[0])), None)
+    name, _, _ = frame = collective or stack[0]
+    own = next((f for f in stack if not _is_library(f)), frame)
+    at = f"{own[1]}:{own[2]}"
+    return StackGroup(f"{name} ({at})", tuple(looks), waiting=collective is not None)
+
+
+def _is_library(frame: Frame) -> bool:
+    name, file, _ = frame
+    return bool(WAITING.search(name)) or file in (
+        "distributed_c10d.py", "c10d_logger.py", "threading.py", "functional.py",
+    )  # fmt: skip
+
+
+def odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
+    """Who is elsewhere: not in the collective that others wait in, else the small groups."""
+    if len(groups) < 2:
+        return []
+    if any(one.waiting for one in groups) and not all(one.waiting for one in groups):
+        return [one for one in groups if not one.waiting]
+    total = sum(len(one.looks) for one in groups)
+    return [one for one in groups[1:] if 2 * len(groups[0].looks) > total]
+
+
+def _sentence(groups: Sequence[StackGroup], odd: Sequence[StackGroup]) -> str:
+    """`15 in all_reduce (train.py:8), 1 in load_batch (train.py:3): rank 2 on n1`."""
+    if not groups:
+        return "no rank runs that could be looked at"
+    ordered = [one for one in groups if one not in odd] + list(odd)
+    parts = [_part(one, named=one in odd) for one in ordered[:6]]
+    more = f", {len(ordered) - 6} more places" if len(ordered) > 6 else ""
+    return ", ".join(parts) + more + ("" if odd else _silent_first(groups))
+
+
+def _silent_first(groups: Sequence[StackGroup]) -> str:
+    """`; silent first: rank 2 on n1`, where all are silent and a few clearly before the others."""
+    looks = [look for one in groups for look in one.looks if look.silent is not None]
+    looks.sort(key=lambda look: -(look.silent or 0.0))
+    since = [look.silent or 0.0 for look in looks]
+    if len(looks) < 3 or since[-1] < _QUIET:
+        return ""
+    steps = [before - after for before, after in pairwise(since)]
+    at = steps.index(max(steps)) + 1
+    clearly = steps[at - 1] >= max(_APART, since[at] - since[-1])
+    return f"; silent first: {_who(looks[:at])}" if clearly and 2 * at < len(looks) else ""
+
+
+def _part(one: StackGroup, *, named: bool) -> str:
+    place = one.place if one.place.startswith(("wait", "comp", "state")) else f"in {one.place}"
+    text = f"{len(one.looks)} {place}"
+    if not named:
+        return text
+    return f"{text}: {_who(one.looks)}"
+
+
+def _who(looks: Sequence[Look]) -> str:
+    """`ranks 2,3 on n[1-2]`."""
+    word = "rank" if len(looks) == 1 else "ranks"
+    nodes = fold(dict.fromkeys(look.node for look in looks))
+    return f"{word} {fold_ranks([look.rank for look in looks])} on {nodes}"

@@ -1,0 +1,256 @@
+"""What is new of a job that runs and of its nodes: chosen, folded and put into words. No I/O."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rankdeck.model import text
+from rankdeck.model.blame import how, who
+from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.job import Job, NodeNote, Stall, State
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.text import clean
+
+Tell = Callable[[Job, Job, float], Iterator[str]]
+_EARLY = 1.0
+"""Seconds before its end from which on a countdown that is gone has done its work."""
+
+
+def tidings(before: Job, after: Job, now: float) -> tuple[str, ...]:
+    """What happened between two snapshots of a job, each thing in one line."""
+    return tuple(line for tell in _TELLERS for line in tell(before, after, now))
+
+
+def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
+    old, new = _blamed(before), _blamed(after)
+    if new and new != old:
+        yield f"{'corrected: ' if old else ''}first failure so far: {new}"
+    elif old and not new and not after.state.final:
+        yield f"corrected: {old}: not a failure after all"
+
+
+def _blamed(job: Job) -> str:
+    """Who failed first and how; without the ranks it took along, which change all the time."""
+    first = job.first_failure
+    return f"{who(first)}, {how(first)}" if first else ""
+
+
+def countdown(before: Job, after: Job, now: float) -> Iterator[str]:
+    """What became of the gang abort: it begins, is carried out, or was called off."""
+    old, new = before.countdown, after.countdown
+    if new and not old:
+        yield f"stopping the other ranks in {max(new.deadline - now, 0):.0f} s"
+    elif old and not new and now >= old.deadline - _EARLY:
+        yield "stopping the other ranks now"
+    elif old and not new and not after.state.final:
+        yield "the other ranks are kept running"
+
+
+def _stalls(before: Job, after: Job, _now: float) -> Iterator[str]:
+    for stall in after.stalled:
+        if not _among(stall, before.stalled):
+            yield f"{'slow' if stall.kind == 'slow' else 'stalled'}: {stall.text}"
+    if after.state.final:
+        return
+    for stall in before.stalled:
+        if not _among(stall, after.stalled):
+            names = fold_ranks(stall.ranks)
+            yield f"no longer {'slow' if stall.kind == 'slow' else 'stalled'}: {names}"
+
+
+def _among(stall: Stall, others: tuple[Stall, ...]) -> bool:
+    """Whether it was told already: a stall that takes in more ranks is the same one."""
+    ranks = set(stall.ranks)
+    return any(o.kind == stall.kind and ranks & set(o.ranks) for o in others)
+
+
+def _troubles(before: Job, after: Job, _now: float) -> Iterator[str]:
+    known = set(before.troubles)
+    yield from (text for text in after.troubles if text not in known)
+
+
+def _found_again(before: Job, after: Job, _now: float) -> Iterator[str]:
+    back = _lost(before) - _lost(after)
+    if back and not after.state.final:
+        yield f"{fold(sorted(back))}: answers again"
+
+
+def _lost(job: Job) -> set[str]:
+    return {rank.node for rank in job.ranks if rank.state is State.LOST}
+
+
+_TELLERS: tuple[Tell, ...] = (_troubles, _found_again, _failure, countdown, _stalls)
+
+
+MARGIN = 60.0
+"""Seconds before and after a job that are looked at too."""
+MOST = 8
+SETTLING = 10.0
+"""Seconds after a node was first heard in which its reasons may be as old as the hills."""
+SENTENCE = 200
+_QUIET = ("agent.", "kernel.log", "node.coverage")
+"""Checks that speak of the agent, not of the node."""
+_TELLS = frozenset({"event", "began"})
+_FULL = frozenset({"disk.full", "disk.inodes"})
+_MADE_UP: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),
+    "rdma": ("rdma.", "link."),
+}
+"""What is simulated -> beginnings of the checks that then say nothing true."""
+# The number of an Xid is its name; all others differ from device to device.
+_NUMBER = re.compile(r"(?<!Xid )\b(?:0x[0-9a-f]+|\d[\w:.]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHistory:
+    """What is known of nodes, for one job."""
+
+    told: Sequence[Occurrence] = ()
+    standing: Sequence[NodeNote] = ()
+    """What is bad now."""
+    acks: Sequence[Ack] = ()
+    first_heard: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Node -> when this console heard it first, epoch seconds."""
+    simulated: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Node -> what is made up there."""
+
+
+def concerns(job: Job, one: Occurrence) -> bool:
+    """Whether this is of the job's nodes, of its time, and bad enough to be told."""
+    until = float("inf") if job.ended is None else job.ended + MARGIN
+    return (
+        one.kind in _TELLS
+        and job.created - MARGIN <= one.at <= until
+        and one.node in job.nodes
+        and is_telling(one.check, one.level)
+    )
+
+
+def is_telling(check: str, level: Level) -> bool:
+    """Whether a check of this level is worth a line beside a job."""
+    bad = level >= Level.WARN or check == "node.silent"
+    return bad and not check.startswith(_QUIET)
+
+
+def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
+    """The notes of the job, what matters most first; those that it has stay."""
+    told = [one for one in heard.told if concerns(job, one)]
+    fresh = [_note(one, heard) for one in _each_once(told)]
+    # Of what was there before only the bad counts: a warning says nothing of this job.
+    fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
+    known = {(n.node, n.check) for n in fresh}
+    old = [n for n in job.node_notes if (n.node, n.check) not in known]
+    known |= {(n.node, n.check) for n in old}
+    standing = [n for n in heard.standing if (n.node, n.check) not in known]
+    kept = (n for n in (*fresh, *old, *standing) if _counts(job, n))
+    at = pivot(job)
+    shown = (n for n in kept if not _is_known(n, heard.acks))
+    return tuple(sorted(_fold(shown, at), key=lambda n: _rank(n, at))[:MOST])
+
+
+def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:
+    looked = heard.first_heard.get(one.node)
+    new = looked is not None and 0 <= one.at - looked < SETTLING
+    return NodeNote(
+        at=one.at,
+        node=one.node,
+        level=one.level,
+        check=one.check,
+        device=one.device,
+        text=clean(one.text.split(" · ")[0], SENTENCE),
+        before=new and one.kind == "began",
+        simulated=is_made_up(one.check, heard.simulated.get(one.node, ())),
+    )
+
+
+def is_made_up(check: str, simulated: Iterable[str]) -> bool:
+    """Whether a check judges numbers that an agent made up."""
+    return any(check.startswith(_MADE_UP.get(what, ())) for what in simulated)
+
+
+def _each_once(told: Sequence[Occurrence]) -> list[Occurrence]:
+    """Of an event and the reason that it gave rise to, the event: it has the better time."""
+    events = {(o.node, o.check, o.device) for o in told if o.kind == "event"}
+    return [
+        one
+        for one in told
+        if one.kind == "event" or (one.node, one.check, one.device) not in events
+    ]
+
+
+def _counts(job: Job, note: NodeNote) -> bool:
+    """Whether the job does not say so itself: its supervisor meets a full disk first."""
+    full = f"{note.node}: no space left"
+    return note.check not in _FULL or not any(t.startswith(full) for t in job.troubles)
+
+
+def _is_known(note: NodeNote, acks: Iterable[Ack]) -> bool:
+    return any(
+        ack.node == note.node and ack.covers(note.check, note.device, note.level, note.at)
+        for ack in acks
+    )  # fmt: skip
+
+
+def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
+    """One for those that are alike on a node: the worst, nearest to what matters."""
+    alike: dict[tuple[str, str, str], list[NodeNote]] = {}
+    for note in notes:
+        shape = _NUMBER.sub("#", note.text)
+        alike.setdefault((note.node, note.check, shape), []).append(note)
+    return [
+        replace(min(group, key=lambda n: _rank(n, at)), count=sum(n.count for n in group))
+        for group in alike.values()
+    ]
+
+
+def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:
+    return -note.level, note.before, abs(note.at - at), note.node
+
+
+def pivot(job: Job) -> float:
+    """The moment that everything is told from: the first failure, the end, else the start."""
+    if job.first_failure is not None:
+        return job.first_failure.at
+    return job.created if job.ended is None else job.ended
+
+
+def told(note: NodeNote) -> str:
+    """`n2: GPU 3: Xid 79, … (8 times)`: what was seen, and where."""
+    named = note.device and note.device.lower() not in note.text.lower()
+    device = f"{note.device}: " if named else ""
+    often = f" ({note.count} times)" if note.count > 1 else ""
+    made_up = "SIMULATED " if note.simulated else ""
+    return f"{note.node}: {made_up}{device}{note.text}{often}"
+
+
+def when(note: NodeNote, job: Job) -> str:
+    """`3 s before the failure`."""
+    if note.before:
+        return (
+            "since before the job"
+            if note.at < job.created
+            else "there when the node was first looked at"
+        )
+    what = "start" if job.ended is None else "end"
+    what = what if job.first_failure is None else "failure"
+    apart = note.at - pivot(job)
+    side = "before" if apart < 0 else "after"
+    if abs(apart) < 0.5:
+        return f"at the {what}"
+    return f"{text.duration(abs(apart))} {side} the {what}"
+
+
+def with_reasons(job: Job) -> Job:
+    """The job with what was bad on the culprit's node at that time among the reasons for the verdict."""
+    first = job.first_failure
+    if first is None:
+        return job
+    near = [n for n in job.node_notes if n.node == first.node and _is_near(n, first.at)]
+    reasons = tuple(f"{told(n)}, {when(n, job)}" for n in near)
+    evidence = tuple(dict.fromkeys((*first.evidence, *reasons)))
+    return replace(job, first_failure=replace(first, evidence=evidence))
+
+
+def _is_near(note: NodeNote, at: float) -> bool:
+    bad = note.level is Level.BAD and not note.before
+    return bad and abs(note.at - at) <= MARGIN

@@ -1,0 +1,291 @@
+"""Container runtimes: each a way to write a longer command."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol
+
+from rankdeck.model.job import Container, Launch
+from rankdeck_agent.wire import RUN_TOKEN
+
+
+class Runtime(Protocol):
+    """Turns a rank's command into one that runs inside an image."""
+
+    name: ClassVar[str]
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """The command to run on the host; `env` is what the job sets, to be passed in.
+
+        No value of `env` may stand in the command: everybody on the node can read it.
+        """
+        ...
+
+    def variables(self, env: Mapping[str, str]) -> Mapping[str, str]:
+        """What must be set besides `env`, where the command starts, for it to arrive inside."""
+        ...
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """`--mca NAME VALUE …` that mpirun of this flavour needs for ranks in such containers."""
+        ...
+
+
+LAUNCHER_VARIABLES = (
+    "(OMPI|PMIX|PMI|PRTE|MPI|MPIR|HYDI|SLURM|UCX|NCCL|RCCL|GLOO|TORCHELASTIC|TORCH|RANKDECK)_[A-Za-z0-9_]*"
+    "|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_RANK"
+    "|ROLE_WORLD_SIZE|ROLE_NAME|MASTER_ADDR|MASTER_PORT|TF_CONFIG|OMP_NUM_THREADS"
+    "|PYTHONUNBUFFERED|HWLOC_COMPONENTS|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES"
+)
+"""Names that a launcher sets for each rank: known only when the rank starts."""
+FORWARD = (
+    f"for n in $(env | sed -nE 's/^({LAUNCHER_VARIABLES})=.*/\\1/p'); "
+    'do set -- "--env=$n" "$@"; done'
+)
+"""sh: put `--env=NAME` before the arguments for each such variable that is set."""
+RDMA_DEVICES = "/dev/infiniband"
+AMD_DEVICES = ("--device=/dev/kfd", "--device=/dev/dri")
+_HOST_MPI = (
+    "OPAL_PREFIX", "PMIX_PREFIX", "PMIX_INSTALL_PREFIX", "PRTE_PREFIX", "OMPI_LIBDIR_LOC",
+    "OMPI_MCA_mca_base_component_path",
+)  # fmt: skip
+"""Where the host's MPI lies: set for every rank, and wrong for the MPI of an image."""
+_NO_SINGLE_COPY = {
+    "btl_vader_single_copy_mechanism": "none",
+    "smsc": "^cma",
+}
+"""The parameter of Open MPI 4 and of 5: the one inside may be another than the launcher."""
+
+
+def mounts(container: Container, launch: Launch) -> tuple[str, ...]:
+    """`source:target` of what every rank needs and of what the job asks for.
+
+    MPI ranks meet their daemon, and each other, in files under /tmp.
+    """
+    needed = ["/tmp:/tmp"] if launch is Launch.MPI else []
+    return (*needed, f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts)
+
+
+def without_host_mpi(launch: Launch) -> tuple[str, ...]:
+    """`env -u …` to put before the runtime of MPI ranks; nothing for others."""
+    away = [word for name in _HOST_MPI for word in ("-u", name)]
+    return ("env", *away) if launch is Launch.MPI else ()
+
+
+def no_single_copy(flavour: str) -> tuple[str, ...]:
+    """Arguments of mpirun for ranks that cannot read each other's memory."""
+    if not flavour.startswith("openmpi"):
+        return ()
+    return tuple(word for name, value in _NO_SINGLE_COPY.items() for word in ("--mca", name, value))
+
+
+class Bare:
+    """Runs a rank on the host."""
+
+    name: ClassVar[str] = "none"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """The command itself; the host's environment is the job's already."""
+        return tuple(argv)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: the program has the environment of its process."""
+        return {}
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+
+_APPTAINER_GPU = {"nvidia": ("--nv",), "amd": ("--rocm",)}
+
+
+class Apptainer:
+    """`apptainer exec`, one per rank; `/dev`, `/dev/shm` and memlock are the host's."""
+
+    name: ClassVar[str] = "apptainer"
+    prefix: ClassVar[str] = "APPTAINERENV_"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """The variables go by the environment, see `variables`."""
+        options = [f"--bind={mount}" for mount in mounts(container, launch)]
+        options += _APPTAINER_GPU.get(container.gpu, ())
+        if container.workdir:
+            options.append(f"--pwd={container.workdir}")
+        # Quiet: else every rank says which optional programs the node lacks.
+        command = (self.name, "--quiet", "exec", *options, *container.args)
+        prefix = without_host_mpi(launch)
+        return (*prefix, *command, container.image, *argv)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Each by its prefixed name, which wins over the image; `--env` would show the values."""
+        return {f"{self.prefix}{key}": value for key, value in env.items()}
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """No single-copy transfers: each rank has a user namespace of its own."""
+        return no_single_copy(flavour)
+
+
+class Singularity(Apptainer):
+    """`singularity exec`: the same words under the older name."""
+
+    name: ClassVar[str] = "singularity"
+    prefix: ClassVar[str] = "SINGULARITYENV_"
+
+
+# Root is root inside already, and Podman refuses to keep its number.
+_PODMAN_START = (
+    f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" "$@"; fi; '
+    'if [ "$(id -u)" != 0 ]; then set -- --userns=keep-id "$@"; fi; '
+    ': >"$RANKDECK_RUN/container.podman"; '
+    'exec podman run "--label=rankdeck.job=$RANKDECK_JOB" '
+    '"--label=rankdeck.run=$RANKDECK_RUN" "$@"'
+)
+_PODMAN_ALWAYS = (
+    "--rm", "--env-host", "--net=host", "--pid=host", "--ipc=host", "--ulimit=host",
+    "--security-opt=label=disable",
+)  # fmt: skip
+_PODMAN_GPU = {
+    "nvidia": ("--device=nvidia.com/gpu=all",),
+    "amd": (*AMD_DEVICES, "--group-add=keep-groups"),
+}
+
+
+class Podman:
+    """`podman run`, one per rank, of an ordinary user or of root."""
+
+    name: ClassVar[str] = "podman"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """`--env-host` passes the launcher's variables; the job's own, named, win over the image."""
+        options = [
+            *_PODMAN_ALWAYS,
+            *(f"--volume={mount}" for mount in mounts(container, launch)),
+        ]
+        options += [f"--env={name}" for name in env]
+        options += _PODMAN_GPU.get(container.gpu, ())
+        if container.workdir:
+            options.append(f"--workdir={container.workdir}")
+        command = (*options, *container.args, container.image, *argv)
+        prefix = without_host_mpi(launch)
+        return (*prefix, "sh", "-c", _PODMAN_START, "podman-run", *command)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: it is told the names, and finds the values in its environment."""
+        return {}
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """No single-copy transfers: each rank has a user namespace of its own."""
+        return no_single_copy(flavour)
+
+
+_DOCKER_START = (
+    f'if [ -d {RDMA_DEVICES} ]; then set -- "--device={RDMA_DEVICES}" '
+    '--ulimit=memlock=-1 --cap-add=IPC_LOCK "$@"; fi; '
+    f"{FORWARD}; "
+    ': >"$RANKDECK_RUN/container.docker"; '
+    'exec docker run "--user=$(id -u):$(id -g)" "--label=rankdeck.job=$RANKDECK_JOB" '
+    '"--label=rankdeck.run=$RANKDECK_RUN" "$@"'
+)
+_DOCKER_ALWAYS = ("--rm", "--net=host", "--pid=host", "--ipc=host")
+_DOCKER_GPU = {"nvidia": ("--gpus=all",), "amd": (*AMD_DEVICES, "--group-add=video")}
+
+
+class Docker:
+    """`docker run`, one per rank; `--pid=host` lets cancel see the processes."""
+
+    name: ClassVar[str] = "docker"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """All variables by name: what stands in a command, everybody on the node can read."""
+        options = [
+            *_DOCKER_ALWAYS,
+            *(f"--volume={mount}" for mount in mounts(container, launch)),
+        ]
+        options += [f"--env={name}" for name in env]
+        options += _DOCKER_GPU.get(container.gpu, ())
+        if container.workdir:
+            options.append(f"--workdir={container.workdir}")
+        command = (*options, *container.args, container.image, *argv)
+        prefix = without_host_mpi(launch)
+        return (*prefix, "sh", "-c", _DOCKER_START, "docker-run", *command)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: it is told the names, and finds the values in its environment."""
+        return {}
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """No single-copy transfers: Docker's seccomp profile forbids them."""
+        return no_single_copy(flavour)
+
+
+_ENROOT_START = (
+    f'if [ -d {RDMA_DEVICES} ]; then set -- "--env=MELLANOX_VISIBLE_DEVICES=all" "$@"; fi; '
+    f'{FORWARD}; exec enroot start "$@"'
+)
+_ENROOT_GPU = {
+    "nvidia": (
+        "--env=NVIDIA_VISIBLE_DEVICES=all",
+        "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+}
+"""Unset, the first means no GPU and the second no CUDA. AMD's devices are in the host's /dev."""
+
+
+class Enroot:
+    """`enroot start`, one per rank, all in the host's namespaces but for mounts."""
+
+    name: ClassVar[str] = "enroot"
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        container: Container,
+        env: Mapping[str, str],
+        launch: Launch,
+    ) -> tuple[str, ...]:
+        """Enroot has no option for the folder: a line of sh inside the image goes there."""
+        options = [f"--mount={mount}" for mount in mounts(container, launch)]
+        options += [f"--env={name}" for name in env]
+        options += _ENROOT_GPU.get(container.gpu, ())
+        inside = tuple(argv)
+        if container.workdir:
+            inside = ("sh", "-c", 'cd "$0" && exec "$@"', container.workdir, *argv)
+        command = (*options, *container.args, container.image, *inside)
+        prefix = without_host_mpi(launch)
+        return (*prefix, "sh", "-c", _ENROOT_START, "enroot-start", *command)
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Nothing: it is told the names, and finds the values in its environment."""
+        return {}
+
+    def launcher_args(self, flavour: str) -> tuple[str, ...]:
+        """Nothing: ranks of a node share their namespaces."""
+        return ()

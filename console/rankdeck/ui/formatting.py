@@ -1,0 +1,220 @@
+"""Numbers, ages, signals and what nodes and jobs say, as every screen spells them."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from rankdeck.model.activity import Activity
+from rankdeck.model.ending import signal_name
+from rankdeck.model.health import Level
+from rankdeck.model.text import printable
+from rankdeck.state.fleet import NodeState
+from rankdeck.ui.query import Subject
+
+NOTHING = "–"
+FAR = 1e11
+"""Epoch seconds that no calendar here has."""
+BYTES = ("B", "K", "M", "G", "T", "P")
+
+
+def percent(value: float | None) -> str:
+    """`42%`."""
+    return "" if value is None else f"{value:.0f}%"
+
+
+def plain(value: float | None, digits: int = 0) -> str:
+    """A bare number."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def celsius(value: float | None) -> str:
+    """`61°`."""
+    return "" if value is None else f"{value:.0f}°"
+
+
+def size(value: float | None, step: int = 1024) -> str:
+    """`1.5G`: at most three digits and a letter."""
+    if value is None:
+        return ""
+    for unit in BYTES[:-1]:
+        if abs(value) < 999.5:
+            digits = 1 if abs(value) < 9.95 and unit != "B" else 0
+            return f"{value:.{digits}f}{unit}"
+        value /= step
+    return f"{value:.0f}{BYTES[-1]}"
+
+
+def count(value: float) -> str:
+    """How often: `7`, `1.2K`."""
+    return size(value, 1000).removesuffix("B")
+
+
+def rate(value: float | None) -> str:
+    """Bytes per second, `12M/s`."""
+    return "" if value is None else f"{size(value, 1000)}/s"
+
+
+def bits(value: float | None) -> str:
+    """A link's speed, `25 Gb/s`."""
+    return "" if value is None else f"{value / 1e9:g} Gb/s"
+
+
+def age(seconds: float | None) -> str:
+    """`3s`, `4m`, `2h`, `5d`: how long ago, in one unit."""
+    if seconds is None:
+        return "never"
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"
+
+
+def lasted(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    whole = max(int(seconds), 0)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def clock(at: float, *, millis: bool = False) -> str:
+    """Time of day, here."""
+    moment = datetime.fromtimestamp(at)
+    return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}" if millis else f"{moment:%H:%M:%S}"
+
+
+def day(at: float) -> str:
+    """Day and time of day, here; nothing for a stamp that is none."""
+    sane = 0 < at < FAR
+    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M}" if sane else NOTHING
+
+
+def many(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def doing(activity: Activity | None) -> str:
+    """`in ep_poll`, `computes 0.98 cores`; "" where it is not known."""
+    if activity is None:
+        return ""
+    if activity.computes:
+        return f"computes {activity.cores:.2f} cores"
+    return f"in {activity.wchan}" if activity.wchan else f"in state {activity.state}"
+
+
+def ending(code: int | None, number: int | None) -> str:
+    """How a process ended: `exit 3`, `SIGKILL`; "" where it has not."""
+    if number is not None:
+        return signal_name(number)
+    if code is None:
+        return ""
+    return f"exit {code} ({signal_name(code - 128)})" if 128 < code < 160 else f"exit {code}"
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def total(values: Sequence[float | None]) -> float | None:
+    """The sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def highest(values: Sequence[float | None]) -> float | None:
+    """The largest of what is known; None where nothing is."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def number(node: NodeState, metric: str) -> float | None:
+    """One number for a metric: the largest over its devices; None where nothing is known."""
+    return highest([node.value(metric, device) for device in node.devices(metric)])
+
+
+def node_mean(node: NodeState, metric: str) -> float | None:
+    """The mean over the devices."""
+    return mean([node.value(metric, device) for device in node.devices(metric)])
+
+
+def total_rate(node: NodeState, metric: str) -> float | None:
+    """The sum of a counter's rates over its devices."""
+    return total([node.rate(metric, device) for device in node.devices(metric)])
+
+
+def network(node: NodeState) -> float | None:
+    """Bytes per second both ways, over all interfaces."""
+    return total([total_rate(node, "net.rx"), total_rate(node, "net.tx")])
+
+
+def gpu_memory(node: NodeState) -> float | None:
+    """Percent of the memory of all GPUs in use."""
+    used = total([node.value("gpu.mem_used", d) for d in node.devices("gpu.mem_used")])
+    there = total([node.value("gpu.mem_total", d) for d in node.devices("gpu.mem_total")])
+    return used / there * 100 if used is not None and there else None
+
+
+def temperature(node: NodeState) -> float | None:
+    """The hottest GPU, else the CPU."""
+    gpu = number(node, "gpu.temp")
+    return number(node, "cpu.temp") if gpu is None else gpu
+
+
+def why(node: NodeState) -> str:
+    """The worst reason in words, and how many more there are."""
+    reasons = node.health.reasons
+    if not reasons:
+        return ""
+
+    worst, *others = reasons
+    more = f" (+{len(others)})" if others else ""
+    text = printable(worst.text).split(" · ")[0]
+    return f"{text}{more}"
+
+
+def told(device: str, text: str) -> str:
+    """What happened, with its device in front where the text does not name it."""
+    device, text = printable(device), printable(text, 600)
+    return text if device in text.split(" · ")[0] else f"{device}: {text}"
+
+
+def seen(node: NodeState) -> str:
+    """How long ago the node was heard."""
+    return age(node.heard_s())
+
+
+def subject(node: NodeState) -> Subject:
+    """What the filter looks at."""
+    text = f"{node.name} {node.health.level.word} {why(node)}"
+    checks = frozenset(reason.check for reason in node.health.reasons)
+    return Subject(
+        text,
+        node.health.level.word,
+        lambda metric: number(node, metric),
+        node.name,
+        checks,
+    )
+
+
+def worst_first(node: NodeState) -> tuple[int, str]:
+    """A sort key: bad nodes first, then by name."""
+    return -int(node.health.level), node.name
+
+
+def is_simulated(node: NodeState, metric: str) -> bool:
+    """True where the numbers of this metric are made up."""
+    return any(metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated)
+
+
+def since(at: float) -> float:
+    """Seconds from a wall-clock moment until now."""
+    return time.time() - at
+
+
+LEVEL_OF_WORD = {
+    "ok": Level.OK,
+    "info": Level.OK,
+    "warn": Level.WARN,
+    "bad": Level.BAD,
+}

@@ -1,0 +1,390 @@
+"""The lines of a node's page: checks with their evidence, devices, file systems, switch ports."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rankdeck.model.health import Level, Reason
+from rankdeck.model.text import printable
+from rankdeck.state.fleet import SwitchPort
+from rankdeck.state.node import NodeState
+from rankdeck.ui import formatting
+from rankdeck.ui.glyphs import Glyphs, Mark
+from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
+from rankdeck_agent.rules.explain import CheckResult, coverage_words
+
+LEVELS = {level.word: level for level in Level}
+
+
+def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """What fired: seen, means, do, since when, and what somebody knows of already."""
+    lines: list[Runs] = []
+    for reason in node.health.reasons:
+        lines += _reason(node, reason, width, glyphs)
+    return [[], *lines] if lines else []
+
+
+def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
+    mark = glyphs.level(reason.level)
+    known = reason.acknowledged_until is not None
+    pieces = [piece.strip() for piece in printable(reason.text, 600).split(" · ")]
+    age = node.held_s(reason)
+    since = f"  {formatting.age(age)}" if age is not None else ""
+    seen = cut(pieces[0], width - 12 - len(since), glyphs.more)
+    role = "dim" if known else mark.role
+    lines: list[Runs] = [
+        [(f" {mark.glyph} {reason.level.word:<8}", role), (seen, "dim" if known else "text"), (since, "dim")]
+    ]  # fmt: skip
+    for label, piece in zip(("means", "do"), pieces[1:], strict=False):
+        lines += [
+            [
+                (f"           {label if not at else '':<6}", "dim"),
+                (line, "text" if label == "do" and not known else "dim"),
+            ]
+            for at, line in enumerate(_wrapped(piece, width - 18))
+        ]
+    if reason.acknowledged_until is not None:
+        left = formatting.age(reason.acknowledged_until - time.time())
+        said = cut(printable(reason.acknowledged_by), width - 34, glyphs.more)
+        lines.append([("           known  ", "dim"), (f"for {left} more, {said}", "accent")])
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines: list[str] = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > max(width, 20):
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """The 25 checks, each with its value and threshold; what does not apply is dim, never green."""
+    health = node.health
+    covered = coverage_words(replace(health, limits=""))
+    head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
+    limits: list[Runs] = [
+        [(f"   {line}", "dim")] for line in _wrapped(health.limits, width - 4) if line
+    ]
+    return [
+        [],
+        head,
+        *limits,
+        *(_finding(one, width, glyphs) for one in node.findings()),
+    ]
+
+
+def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> Runs:
+    mark = _mark(one, glyphs)
+    role = "dim" if one.state == "n/a" else "text"
+    room = width - 62
+    evidence = cut(printable(one.evidence, 600), room, glyphs.more) if room > 10 else ""
+    return [
+        (f"   {mark.glyph} {one.state:<8}", mark.role),
+        (f"{one.number:>3}  {fit(one.title, 46, glyphs.more)}", role),
+        (evidence, "dim"),
+    ]
+
+
+def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:
+    level = LEVELS.get(one.state)
+    return Mark(glyphs.dot, "dim") if level is None else glyphs.level(level)
+
+
+SPARK = 40
+NOTE = 24
+"""Cells that a word about a device wants before further columns come."""
+
+
+def title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
+    """The line over a section; says where its numbers are made up."""
+    runs: list[Run] = [(f" {text}", "title"), (f"  {after}" if after else "", "dim")]
+    if formatting.is_simulated(node, metric):
+        runs.append(("  SIMULATED", "simulated"))
+    return [[], runs]
+
+
+def number(text: str, width: int) -> Run:
+    """A number on the right of its cells; a dash where nothing is known."""
+    return ((text or formatting.NOTHING).rjust(width), "text" if text else "dim")
+
+
+def names(node: NodeState, *metrics: str) -> list[str]:
+    """Devices that any of these metrics has, or should have, in counting order: 2 before 10."""
+    found = {device for metric in metrics for device in node.devices(metric)}
+    for key in node.failed:
+        metric, _, device = key.partition("/")
+        if device and metric in metrics:
+            found.add(device)
+    return sorted(found, key=lambda name: (len(name) if name.isdigit() else 0, name))
+
+
+def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
+    """The worst reason about this device; `kind` is the word that its checks begin with."""
+    of = (f"{kind}.", "link.")
+    return next(
+        (r for r in node.health.reasons if r.device == device and r.check.startswith(of)),
+        None,
+    )
+
+
+def _note(node: NodeState, device: str, kind: str) -> str:
+    """What is wrong with a device, short: its reason, else why it cannot be read."""
+    if node.value(f"{kind}.lost", device):
+        return "lost"
+    if reason := reason_for(node, device, kind):
+        return printable(reason.text).split(" · ")[0]
+    keys = (k for k in node.failed if k.startswith(f"{kind}."))
+    why = next((node.failed[k] for k in keys if k.endswith(f"/{device}")), "")
+    return printable(why)
+
+
+# ---- GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class GpuColumn:
+    """A number of a GPU, shown where there is room and some GPU has it."""
+
+    title: str
+    width: int
+    metric: str
+    say: Callable[[NodeState, str], str]
+
+
+def _clock(node: NodeState, device: str) -> str:
+    hertz = node.value("gpu.clock", device)
+    return "" if hertz is None else f"{hertz / 1e6:.0f}MHz"
+
+
+def _power(node: NodeState, device: str) -> str:
+    watts = node.value("gpu.power", device)
+    return "" if watts is None else f"{watts:.0f}W"
+
+
+def _of(metric: str, most: str) -> Callable[[NodeState, str], str]:
+    def say(node: NodeState, device: str) -> str:
+        value, limit = node.value(metric, device), node.value(most, device)
+        return "" if value is None or not limit else f"{value:.0f}/{limit:.0f}"
+
+    return say
+
+
+def _plain(metric: str) -> Callable[[NodeState, str], str]:
+    return lambda node, device: formatting.plain(node.value(metric, device))
+
+
+def _celsius(metric: str) -> Callable[[NodeState, str], str]:
+    return lambda node, device: formatting.celsius(node.value(metric, device))
+
+
+GPU_COLUMNS: tuple[GpuColumn, ...] = (
+    GpuColumn("temp", 5, "gpu.temp", _celsius("gpu.temp")),
+    GpuColumn("power", 7, "gpu.power", _power),
+    GpuColumn("ECC", 5, "gpu.ecc_uncorrected", _plain("gpu.ecc_uncorrected")),
+    GpuColumn("HBM", 5, "gpu.mem_temp", _celsius("gpu.mem_temp")),
+    GpuColumn("NVLink", 8, "gpu.nvlinks", _of("gpu.nvlinks_active", "gpu.nvlinks")),
+    GpuColumn("PCIe", 7, "gpu.pcie_width", _of("gpu.pcie_width", "gpu.pcie_width_max")),
+    GpuColumn("clock", 9, "gpu.clock", _clock),
+    GpuColumn("procs", 7, "gpu.processes", _plain("gpu.processes")),
+)
+"""In the order in which they get their room."""
+
+
+def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A line for each GPU: load, memory, what there is room for, and what is wrong."""
+    devices = names(node, "gpu.used", "gpu.mem_total", "gpu.lost")
+    if not devices:
+        return []
+    wide = max(min((width - 54) // 2, 20), 6)
+    named = min(max(3, *map(len, devices)), 12)
+    shown = _fitting(node, width - 26 - named - 2 * wide)
+    head = f"     {'':<{named + 1}}{'used':<{wide + 6}}{'memory':<{wide + 12}}"
+    head += "".join(column.title.rjust(column.width) for column in shown)
+    model = ""
+    if node.hello:
+        model = printable(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
+    layout = GpuLayout(named, wide, tuple(shown), width)
+    lines = [_gpu(node, device, layout, glyphs) for device in devices]
+    what = f"{len(devices)} × {model}" if model and len(devices) > 1 else model
+    return [*title(node, "GPUs", "gpu", what), [(head, "dim")], *lines]
+
+
+def _fitting(node: NodeState, room: int) -> list[GpuColumn]:
+    ill = any(reason.check.startswith("gpu.") for reason in node.health.reasons)
+    room -= NOTE if ill else 0
+    shown: list[GpuColumn] = []
+    for column in GPU_COLUMNS:
+        room -= column.width if node.devices(column.metric) else 0
+        if room < 0 and len(shown) > 1:
+            break
+        if node.devices(column.metric):
+            shown.append(column)
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLayout:
+    """Cells of the name, of each bar and of the line, and the numbers after the bars."""
+
+    named: int
+    wide: int
+    shown: tuple[GpuColumn, ...]
+    width: int
+
+
+def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Runs:
+    used, there = node.value("gpu.mem_used", device), node.value("gpu.mem_total", device)
+    filled = used / there * 100 if used is not None and there else None
+    memory = f"{formatting.size(used)}/{formatting.size(there)}" if used is not None else ""
+    load = node.value("gpu.used", device)
+    mark = _device_mark(
+        node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN
+    )
+    runs: list[Run] = [
+        (f"   {mark.glyph} ", mark.role), (f"{fit(printable(device), layout.named, glyphs.more)} ", "text"),
+        *bar(load, layout.wide, glyphs, high=200), number(formatting.percent(load), 5), (" ", "text"),
+        *bar(filled, layout.wide, glyphs, high=98), number(memory, 12),
+    ]  # fmt: skip
+    runs += [number(column.say(node, device), column.width) for column in layout.shown]
+    room = layout.width - sum(len(text) for text, _ in runs) - 2
+    note = _note(node, device, "gpu").removeprefix(f"GPU {device}").lstrip(": ")
+    return [*runs, (f"  {cut(note, room, glyphs.more)}" if room > 4 else "", mark.role)]
+
+
+def _device_mark(node: NodeState, device: str, kind: str, glyphs: Glyphs, otherwise: Level) -> Mark:
+    reason = reason_for(node, device, kind)
+    return glyphs.level(reason.level if reason else otherwise)
+
+
+# ---- ports and interfaces
+
+
+TROUBLES: tuple[tuple[str, str], ...] = (
+    ("errors", "errors"),
+    ("link_downs", "downs"),
+    ("retx", "retx"),
+    ("drops", "drops"),
+)
+"""Counters that are said where they are not zero."""
+
+
+def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A line for each port: both ways, speed, and counters that should be zero."""
+    devices = names(node, f"{prefix}.rx", f"{prefix}.up")
+    if not devices:
+        return []
+    named = min(max(map(len, devices)), 14)
+    wide = max(min((width - 60 - named) // 2, SPARK), 6)
+    lines: list[Runs] = []
+    for device in devices:
+        runs = _link(node, prefix, device, named, glyphs)
+        for way in ("rx", "tx"):
+            metric = f"{prefix}.{way}"
+            spark = sparkline(_values(node.series(metric, device)), wide, glyphs)
+            rate = number(formatting.rate(node.rate(metric, device)), 8)
+            runs += [(f" {way} ", "dim"), (spark, "accent"), rate]
+        runs.append((f"  {_speed(node, prefix, device):<8}", "dim"))
+        room = width - sum(len(piece) for piece, _ in runs) - 2
+        said = cut(_troubles(node, prefix, device), room, glyphs.more)
+        ill = reason_for(node, device, prefix) or not node.value(f"{prefix}.up", device)
+        lines.append([*runs, (f"  {said}" if room > 4 else "", "warn" if ill else "dim")])
+    return [*title(node, text, prefix), *lines]
+
+
+def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs) -> list[Run]:
+    """Mark and name; an interface that nobody needs may be down."""
+    up = node.value(f"{prefix}.up", device)
+    level = Level.OK if up else Level.BAD if up is not None else Level.UNKNOWN
+    mark = _device_mark(node, device, prefix, glyphs, level)
+    if prefix == "net" and up == 0 and reason_for(node, device, prefix) is None:
+        mark = Mark(glyphs.dot, "dim")
+    return [
+        (f"   {mark.glyph} ", mark.role),
+        (fit(printable(device), named, glyphs.more), "text"),
+    ]
+
+
+def _speed(node: NodeState, prefix: str, device: str) -> str:
+    if node.value(f"{prefix}.up", device) == 0:
+        return "down"
+    speed = node.value("rdma.rate" if prefix == "rdma" else "net.speed", device)
+    return formatting.bits(speed) if speed and speed > 0 else ""
+
+
+def _troubles(node: NodeState, prefix: str, device: str) -> str:
+    counts = [(node.value(f"{prefix}.{key}", device), said) for key, said in TROUBLES]
+    return ", ".join(f"{said} {formatting.count(n)}" for n, said in counts if n)
+
+
+def _values(series: Sequence[tuple[float, float]]) -> list[float | None]:
+    return [value for _, value in series]
+
+
+# ---- file systems
+
+
+def mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A line for each mount: how full, what is left, and whether it answers."""
+    devices = names(node, "disk.used", "disk.mounted", "disk.stuck")
+    if not devices:
+        return []
+    wide = max(min(width - 60, 30), 10)
+    lines: list[Runs] = []
+    for device in devices:
+        used = node.value("disk.used", device)
+        free = formatting.size(node.value("disk.free", device)) or formatting.NOTHING
+        runs: list[Run] = [
+            (f"   {fit(printable(device), 20, glyphs.more)} ", "text"),
+            *bar(used, wide, glyphs),
+            number(formatting.percent(used), 5),
+            (f"  {free} free" if used is not None else "", "dim"),
+        ]
+        lines.append([*runs, (_mount_trouble(node, device), "warn")])
+    return [*title(node, "File systems", "disk"), *lines]
+
+
+def _mount_trouble(node: NodeState, device: str) -> str:
+    if stuck := node.value("disk.stuck", device):
+        return f"  does not answer for {formatting.age(stuck)}"
+    if node.value("disk.mounted", device) == 0:
+        return "  not mounted"
+    return "  read-only" if node.value("disk.readonly", device) else ""
+
+
+_LEVELS = {True: Level.OK, False: Level.BAD, None: Level.UNKNOWN}
+_STATES = {True: "up", False: "down", None: "not heard"}
+
+
+def switch_lines(ports: Sequence[SwitchPort], glyphs: Glyphs) -> list[Runs]:
+    """A title and a row for each port; nothing where no switch is known."""
+    if not ports:
+        return []
+    title: Runs = [(" Switch ports", "title"), ("  in: what the node sends", "dim")]
+    return [[], title, *(_row(port, glyphs) for port in ports)]
+
+
+def _row(port: SwitchPort, glyphs: Glyphs) -> Runs:
+    mark = glyphs.level(_LEVELS[port.up])
+    runs: list[Run] = [
+        (f"   {mark.glyph} ", mark.role),
+        (fit(printable(port.device), 14, glyphs.more), "text"),
+        (f" {fit(printable(f'{port.switch} {port.port}'), 22, glyphs.more)}", "text"),
+        (f" {_STATES[port.up]:<9}", mark.role if not port.up else "dim"),
+    ]
+    for label, counter in (("in", "in-octets"), ("out", "out-octets")):
+        rate = formatting.rate(port.rates.get(counter)) or formatting.NOTHING
+        runs += [(f" {label}", "dim"), (rate.rjust(9), "text")]
+    for what in ("errors", "discards"):
+        count = _sum(port, what)
+        shown = formatting.NOTHING if count is None else str(count)
+        runs += [(f"  {what} ", "dim"), (shown, "warn" if count else "text")]
+    return runs
+
+
+def _sum(port: SwitchPort, what: str) -> int | None:
+    """Both directions of a counter; None where the switch gave neither."""
+    found = [port.values[k] for k in (f"in-{what}", f"out-{what}") if k in port.values]
+    return sum(found) if found else None

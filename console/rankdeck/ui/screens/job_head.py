@@ -1,0 +1,231 @@
+"""The lines over a job's ranks: its state, what failed first, what is about to happen."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from textual.geometry import Size
+
+from rankdeck.model import text
+from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.text import printable
+from rankdeck.rules.job_news import told, when
+from rankdeck.rules.progress import phases
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.formatting import since
+from rankdeck.ui.glyphs import Mark
+from rankdeck.ui.screens.jobs import blamed, duration, rank_counts
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
+from rankdeck.ui.widgets.text import pressed
+
+MEDIUM = 24
+"""Lines of a screen from which on there is room for more than the state."""
+LARGE = 30
+"""Lines from which on the parts of the run are shown too."""
+SLOWER = 1.5
+"""Times the last run from which on a part is called slow."""
+WIDE = 100
+"""Columns from which on bars and lines have their full length."""
+BAR, SPARK = 20, 16
+CELLS = "▁▂▃▄▅▆▇█"
+
+
+class JobHead(Canvas):
+    """State, first failure, countdown: what one has to know before reading logs."""
+
+    lines: tuple[Runs, ...] = ()
+    _right = ""
+
+    def show(self, lines: Iterable[Runs], right: str = "") -> None:
+        shown = tuple(lines)
+        if shown != self.lines or right != self._right:
+            self._right = right
+            if len(shown) != len(self.lines):
+                self.styles.height = len(shown)
+            self.lines = shown
+            self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        if y >= len(self.lines):
+            return []
+        note = f"  {self._right} " if self._right and y == 0 else ""
+        room = max(width - cell_len(note), 0)
+        return [*pressed(self.lines[y], room, self.glyphs.more), (note, "key")]
+
+
+def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> list[Runs]:
+    """The lines over the ranks: first the state, then how far it is, then what went wrong.
+
+    `before` is an earlier run of the same name, to compare with. The parts of a line begin
+    with two spaces, the one that may go first stands last.
+    """
+    lines: list[Runs] = [_state_line(job, mark)]
+    large, roomy = size.height >= LARGE, size.height >= MEDIUM
+    ill = job.first_failure is not None or bool(job.stalled)
+    if (large or (roomy and not ill)) and job.progress and not job.state.final:
+        lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
+    if large:
+        lines.append(_phase_line(job, before))
+    if job.countdown is not None:
+        lines.append(_countdown_line(job.countdown))
+    if job.first_failure is not None:
+        lines += _failure_lines(job.first_failure, size)
+    for stall in job.stalled[:2]:
+        lines += _stall_lines(stall, size)
+    if roomy:
+        lines += _meaning(job.explained, size.width)
+    lines += _node_lines(job, 2 if large else int(roomy))
+    if job.troubles:
+        lines.append([(f" {printable(job.troubles[-1])}", "warn")])
+    return lines
+
+
+def _node_lines(job: Job, room: int) -> list[Runs]:
+    """What happened on its nodes; the last line says how much more there is."""
+    more = len(job.node_notes) - room
+    lines: list[Runs] = []
+    for note in job.node_notes[:room]:
+        role = "simulated" if note.simulated else note.level.word
+        lines.append([(f" {printable(told(note))}", role), (f"  {when(note, job)}", "dim")])
+    if lines and more > 0:
+        lines[-1] = [*lines[-1], (f"  and {more} more", "dim")]
+    return lines
+
+
+def _state_line(job: Job, mark: Mark) -> list[Run]:
+    shown: list[Run] = [(f" REPLAY {formatting.clock(job.clock)} ", "warn")] if job.clock else []
+    coming = job.output_coming and job.state.final
+    mixed = any(rank.state is not job.state for rank in job.ranks)
+    counts = f": {rank_counts(job)}" if mixed else ""
+    return [
+        *shown,
+        (f" {printable(job.id.partition('.replay-')[0])} ", "title"),
+        (f" {mark.glyph} {job.state}", mark.role),
+        (" ended; output still coming" if coming else "", "dim"),
+        (f"  {formatting.lasted(duration(job))}", "text"),
+        (f"  {formatting.many(len(job.ranks), 'rank')}{counts}", "dim"),
+        (f"  {printable(fold(job.nodes))}", "dim"),
+    ]
+
+
+def _countdown_line(countdown: Countdown) -> Runs:
+    left = max(-since(countdown.deadline), 0.0)
+    return [
+        (f" stopping the other ranks in {left:.0f} s", "warn"),
+        (f"  {actions.key('keep')}", "key"),
+        (" keeps them running", "dim"),
+        (f"  {printable(countdown.why)}", "text"),
+    ]
+
+
+def _phase_line(job: Job, before: Job | None) -> list[Run]:
+    """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: parts of the run, slower ones marked."""
+    last = {phase.name: _length(phase) for phase in phases(before)} if before else {}
+    runs: list[Run] = [(" ", "text")]
+    for phase in phases(job):
+        took = _length(phase)
+        if len(runs) > 1:
+            runs.append((" · ", "dim"))
+        runs.append((f"{phase.name} ", "dim"))
+        if took is None:
+            runs.append(("now", "ok"))
+            continue
+        usual = last.get(phase.name)
+        slow = usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
+        runs.append((text.duration(took), "warn" if slow else "text"))
+        if usual is not None:
+            runs.append((f" (last {text.duration(usual)})", "dim"))
+    return runs
+
+
+def _length(phase: Phase) -> float | None:
+    return None if phase.end is None else round(phase.end - phase.start, 1)
+
+
+def _progress_line(progress: Progress, *, wide: bool) -> list[Run]:
+    """`step 120/1000 ▓▓▓░░░ 12%  loss 2.31 ▃▂▁  tokens_s 11,800`."""
+    bar, spark = (BAR, SPARK) if wide else (BAR // 2, SPARK // 2)
+    runs: list[Run] = [(" ", "text")]
+    if progress.step is not None:
+        of = f"/{progress.steps:g}" if progress.steps else ""
+        runs.append((f"step {progress.step:g}{of} ", "title"))
+    if progress.share is not None:
+        full = round(progress.share * bar)
+        runs += [("━" * full, "ok"), ("─" * (bar - full), "border")]
+        runs.append((f" {progress.share:.0%}", "text"))
+    for name, value in list(progress.values.items())[:4]:
+        runs.append((f"  {printable(name)} ", "dim"))
+        runs.append((f"{value:,.6g}", "text"))
+        if len(numbers := progress.series.get(name, ())) > 2:
+            runs.append((f" {_spark(numbers[-spark:])}", "accent"))
+    return runs
+
+
+def _spark(numbers: Sequence[float]) -> str:
+    """A line of cells between the least and the largest number."""
+    low, high = min(numbers), max(numbers)
+    span = (high - low) or 1.0
+    return "".join(CELLS[round((n - low) / span * (len(CELLS) - 1))] for n in numbers)
+
+
+def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
+    head: list[Run] = [
+        (" slow " if stall.kind == "slow" else " stalled ", "warn"),
+        (f" {printable(stall.text)}", "text"),
+        (f"  {actions.key('inspect')}", "key"),
+        (" looks where every rank is", "dim"),
+    ]
+    roomy = size.height >= MEDIUM
+    return [head, *(_meaning(stall.explained, size.width) if roomy else [])]
+
+
+def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
+    """What the first of them means and what to try; in two lines where one is too short."""
+    for one in explained[:1]:
+        means: list[Run] = [("   means ", "dim"), (printable(one.means), "text")]
+        remedy: list[Run] = [("  try ", "dim"), (printable(one.remedy), "accent")]
+        if length([*means, *remedy]) <= width:
+            return [[*means, *remedy]]
+        return [means, [("   try   ", "dim"), remedy[1]]]
+    return []
+
+
+def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
+    give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
+    roomy, large = size.height >= MEDIUM, size.height >= LARGE
+    head: list[Run] = [
+        (" first failure ", "bad"),
+        (f" {blamed(failure)}", "text"),
+    ]
+    if not roomy and failure.explained:
+        head.append((f"  {printable(failure.explained[0].means)}", "accent"))
+    head.append((f"  {formatting.clock(failure.at, millis=True)}{give}", "text"))
+    if failure.tied:
+        head.append((f"  at the same time: {fold_ranks(failure.tied)}", "dim"))
+    if failure.victims:
+        many = formatting.many(len(failure.victims), "rank")
+        head.append((f"  pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
+    if not failure.settled:
+        head.append(("  may still be corrected", "dim"))
+    if not roomy:
+        return [head]
+    lines = _evidence(failure, 2 if large else 1)
+    said: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
+    return [head, *_because(failure, large=large), *said, *_meaning(failure.explained, size.width)]
+
+
+def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:
+    """Why it is this one, where there is more to say than that it failed."""
+    if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
+        return []
+    said = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
+    return [[("   because ", "dim"), (said, "text")]] if said else []
+
+
+def _evidence(failure: FirstFailure, room: int) -> list[str]:
+    """Its last lines, that which was understood always among them."""
+    last = [line for line in failure.lines if line.strip()]
+    telling = next((one.line for one in failure.explained if one.line.strip()), "")
+    if telling and telling not in last[-room:]:
+        return [telling, *last[-room + 1 :]] if room > 1 else [telling]
+    return last[-room:]

@@ -1,0 +1,213 @@
+"""The fleet or one node at one time: now, or as it was."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.text import printable
+from rankdeck.state.fleet import Fleet, NodeState
+from rankdeck.state.node_history import SUMMARY, FleetPicture
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
+from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.query import Subject
+from rankdeck.ui.widgets.canvas import Runs, cut, sparkline
+
+Key = Callable[[str], tuple[object, ...]]
+
+
+class Snapshot(Protocol):
+    """What is known of every node, by name."""
+
+    def level(self, name: str) -> Level: ...
+    def number(self, column: NodeColumn, name: str) -> float | None: ...
+    def why(self, name: str) -> str: ...
+    def subject(self, name: str) -> Subject: ...
+
+
+class Now:
+    """The nodes as they are; `levels` are those judged last."""
+
+    def __init__(self, nodes: Mapping[str, NodeState], levels: Mapping[str, Level]) -> None:
+        self._nodes, self._levels = nodes, levels
+
+    def level(self, name: str) -> Level:
+        return self._levels.get(name, Level.UNKNOWN)
+
+    def number(self, column: NodeColumn, name: str) -> float | None:
+        return column.number(self._nodes[name])
+
+    def why(self, name: str) -> str:
+        return formatting.why(self._nodes[name])
+
+    def subject(self, name: str) -> Subject:
+        return formatting.subject(self._nodes[name])
+
+
+class Then:
+    """The nodes as they were in a picture, and what the journal had told by then."""
+
+    def __init__(
+        self, places: Mapping[str, int], frame: FleetPicture, told: Iterable[Occurrence]
+    ) -> None:
+        self.frame = frame
+        self._places = places
+        self._wrong = wrong_then(told, frame.at)
+
+    def level(self, name: str) -> Level:
+        return self.frame.level(self._places[name])
+
+    def number(self, column: NodeColumn, name: str) -> float | None:
+        if column.metric not in SUMMARY:
+            return None
+        return self.frame.number(self._places[name], column.metric)
+
+    def why(self, name: str) -> str:
+        wrong = self._wrong.get(name, ())
+        if not wrong:
+            return ""
+        more = f" (+{len(wrong) - 1})" if len(wrong) > 1 else ""
+        return printable(wrong[0].text, 600).split(" · ")[0] + more
+
+    def subject(self, name: str) -> Subject:
+        word = self.level(name).word
+        checks = frozenset(one.check for one in self._wrong.get(name, ()))
+        return Subject(
+            f"{name} {word} {self.why(name)}",
+            word,
+            lambda metric: self._of_metric(metric, name),
+            name,
+            checks,
+        )
+
+    def _of_metric(self, metric: str, name: str) -> float | None:
+        column = find(metric)
+        return None if column is None else self.number(column, name)
+
+
+def wrong_then(told: Iterable[Occurrence], at: float) -> dict[str, list[Occurrence]]:
+    """Node -> what had begun by then and not ended, the worst first."""
+    there: dict[tuple[str, str, str], Occurrence] = {}
+    for one in told:
+        key = (one.node, one.check, one.device)
+        if one.at > at or one.kind == "event":
+            continue
+        if one.kind == "began":
+            there[key] = one
+        else:
+            there.pop(key, None)
+    wrong: dict[str, list[Occurrence]] = {}
+    for one in sorted(there.values(), key=lambda one: -int(one.level)):
+        wrong.setdefault(one.node, []).append(one)
+    return wrong
+
+
+def order(titles: Iterable[str], instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key:
+    """The key by which names are sorted: by the first title, then the next, last by name."""
+    keys = [_order(title, instant, nodes) for title in titles]
+    return lambda name: (*(key(name) for key in keys), name)
+
+
+def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key:
+    """The natural order of a column: worst or largest first."""
+    if title == "STATE":
+        return lambda name: (-int(instant.level(name)),)
+    if title == "NODE":
+        return lambda name: (name,)
+    if title == "SEEN":
+        return lambda name: (-(nodes[name].heard_s() or 1e18),)
+    column = find(title)
+
+    def key(name: str) -> tuple[object, ...]:
+        value = instant.number(column, name) if column else None
+        return value is None, -(value or 0.0)
+
+    return key
+
+
+EVENTS = 30
+LIVE = next(one.shown_key for one in actions.ACTIONS if one.id == "pause")
+TITLES: Mapping[str, str] = {column.metric: column.title for column in NUMBERS}
+SAY = {column.metric: column.say for column in NUMBERS}
+
+
+def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
+    """The instant so many pictures further; None where that is now."""
+    span = fleet.past.span()
+    if span is None:
+        return None
+    begin = span[1] if moment is None else moment
+    at = max(begin + frames * fleet.past.period, span[0])
+    return None if at > span[1] else at
+
+
+def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
+    """That this is not now."""
+    text = f" PAUSED at {formatting.clock(moment)}, {formatting.age(now - moment)} ago "
+    return [
+        (text, "warn"),
+        (f" {glyphs.dot} {LIVE} live  , . step  < > ten steps", "dim"),
+    ]
+
+
+def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
+    """The lines of the node's page at an instant of the past."""
+    frame = fleet.past.frame(moment)
+    lines: list[Runs] = [banner(moment, fleet.wall(), glyphs), []]
+    if frame is None:
+        return [*lines, [(" nothing is remembered yet", "dim")]]
+    place = fleet.place(node.name)
+    level = frame.level(place)
+    mark = glyphs.level(level)
+    lines.append(
+        [
+            (f" {printable(node.name)}  ", "title"),
+            (f"{mark.glyph} {level.word}", mark.role),
+        ]
+    )
+    return [
+        *lines,
+        [],
+        *_numbers(fleet, frame, place, width, glyphs),
+        *_before(fleet, node, moment, width, glyphs),
+    ]
+
+
+def _numbers(
+    fleet: Fleet, frame: FleetPicture, place: int, width: int, glyphs: Glyphs
+) -> list[Runs]:
+    wide = max(min(width - 26, 120), 10)
+    lines: list[Runs] = []
+    for metric in SUMMARY:
+        value = frame.number(place, metric)
+        series = fleet.past.series(place, metric, frame.at)
+        if all(number is None for number in series):
+            continue
+        said = SAY[metric](value) or formatting.NOTHING
+        spark = sparkline(series, wide, glyphs)
+        lines.append(
+            [
+                (f"   {TITLES[metric]:<8}", "dim"),
+                (f"{said:>9}  ", "text"),
+                (spark, "accent"),
+            ]
+        )
+    return lines
+
+
+def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
+    """What had happened by then, newest first."""
+    lines: list[Runs] = [[], [(" Until then", "title"), ("  newest first", "dim")]]
+    for one in reversed(fleet.journal.newest):
+        if one.node != node.name or one.at > moment or len(lines) > EVENTS:
+            continue
+        mark = glyphs.level(one.level)
+        text = cut(printable(one.text, 600).split(" · ")[0], width - 26, glyphs.more)
+        lines.append(
+            [
+                (f"   {formatting.clock(one.at)}  ", "dim"),
+                (f"{mark.glyph} {one.kind:<6} ", mark.role),
+                (text, "text"),
+            ]
+        )
+    return lines if lines[2:] else [*lines, [("   nothing is remembered", "dim")]]

@@ -1,0 +1,332 @@
+"""Logs to read: one rank's, the launcher's, or those of many ranks merged by time."""
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+
+from textual.widget import Widget
+
+from rankdeck.errors import RankdeckError
+from rankdeck.logs.merge import EVENT, MergedLog
+from rankdeck.model.health import Occurrence
+from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.text import printable
+from rankdeck.state.lines import Line, RankLog
+from rankdeck.ui import formatting
+from rankdeck.ui.session_protocol import OutputPort
+from rankdeck.ui.views.base import Scene
+from rankdeck.ui.widgets.canvas import Run
+from rankdeck.ui.widgets.logview import LogView
+from rankdeck_agent.wire import LAUNCHER
+
+PART = 1 << 18
+"""Bytes that are fetched at once: some 10 ms to make lines of."""
+_ALL = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """What was fetched of one stream, as a log."""
+
+    log: RankLog
+    part: LogPart
+
+    @property
+    def said(self) -> str:
+        """Where in the log it is: `out, 12% of 1.0G`."""
+        share = 100 * self.part.start / max(self.part.end, 1)
+        return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
+
+
+async def fetch(output: OutputPort, place: LogPlace, size: int = PART) -> Deep:
+    """Whole lines from about that place on; raises NodeError."""
+    part = await output.read(place, size)
+    log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
+    for chunk in part.chunks:
+        log.add(chunk)
+    return Deep(log, part)
+
+
+def before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
+    """The place and size of the part that ends at this offset."""
+    begin = max(offset - PART, 0)
+    return LogPlace(rank, stream, begin), offset - begin
+
+
+NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
+"""Ranks of one node have one colour in front of their lines."""
+PREFIX = 18
+TURN = 0.01
+"""Seconds of work before keys and painting have their turn."""
+AFTER = 60.0
+"""Seconds after the end of a job in which what its nodes say still belongs to it."""
+
+
+class OneView:
+    """One rank, or the launcher, on the whole screen."""
+
+    name = "one"
+
+    def __init__(self, scene: Scene, view: LogView) -> None:
+        self._scene, self.view = scene, view
+        self.rank: int | None = None
+        self.deep: Deep | None = None
+        """A part of the log from the node, while one is shown instead of the newest lines."""
+        self._opened = False
+
+    @property
+    def widget(self) -> Widget:
+        return self.view
+
+    @property
+    def busy(self) -> bool:
+        return self.view.busy
+
+    def enter(self, job: Job) -> None:
+        del job
+        assert self.rank is not None
+        self.deep = None
+        self._opened = False
+        self._scene.watch((self.rank,))
+        self.view.open(self._scene.log(self.rank))
+
+    def show(self, job: Job) -> None:
+        self.view.tick(self._title(job))
+        if not self._opened and not self.whole and job.clock is None:
+            self._opened = True
+            self.view.run_worker(self._open(), group="open", exclusive=True)
+
+    def _title(self, job: Job) -> list[Run]:
+        if self.rank == LAUNCHER:
+            node = printable(job.plan.nodes[0].node)
+            return [("launcher", "title"), (f"  {node}", "dim")]
+        found = next((one for one in job.ranks if one.rank == self.rank), None)
+        title = self._scene.title(job, found) if found else []
+        return [*title[:-1], (f"  {self.deep.said}", "accent")] if self.deep else title
+
+    def note(self, job: Job) -> str:
+        del job
+        return ""
+
+    def texts(self) -> tuple[list[str], str]:
+        who = "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
+        return self.view.texts(), f"lines of {who}"
+
+    # ---- beyond the lines that are here
+
+    def _here(self, *, back: bool) -> tuple[str, int] | None:
+        """Stream and offset at the upper or lower end of what is shown; None for no line."""
+        if self.deep is not None:
+            part = self.deep.part
+            return part.stream, part.start if back else part.stop
+        source = self.view.log_source
+        if source is None or not source.lines:
+            return None
+        if source.gaps:
+            return source.gaps[-1].stream, source.gaps[-1].end
+        return source.lines[0].stream, source.lines[0].offset
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything there is of the log is here."""
+        here = self._here(back=True)
+        return self.deep is None and (here is None or here[1] == 0)
+
+    async def read_on(self, job: Job, *, back: bool, far: bool) -> None:
+        """Show what comes before, or after, what is shown; raises NodeError."""
+        here = self._here(back=back)
+        if here is None or self.rank is None or (back and here[1] == 0):
+            return
+        if not back:
+            if self.deep is None or far or self.deep.part.stop >= self.deep.part.end:
+                self.enter(job)
+                return
+            place, size = LogPlace(self.rank, *here), PART
+        elif far:
+            place, size = LogPlace(self.rank, here[0], 0), PART
+        else:
+            place, size = before(self.rank, *here)
+        await self._fetch(place, size)
+        self.view.put(last=back and not far)
+
+    def _output(self, rank: int) -> OutputPort:
+        return self._scene.deck.session.output(self._scene.job_id, rank)
+
+    async def _fetch(self, place: LogPlace, size: int = PART) -> None:
+        self.deep = await fetch(self._output(place.rank), place, size)
+        self.view.open(self.deep.log, live=False)
+
+    async def find(self, text: str, *, back: bool) -> AsyncGenerator[str]:
+        """Go to the next line with the text in all of the log; says how far that is, and which match.
+
+        Raises NodeError.
+        """
+        line, rank = self.view.current_line, self.rank
+        if line is None or rank is None:
+            return
+        offset = line.offset if back else line.offset + 1
+        place = LogPlace(rank, line.stream, offset)
+        there = False
+        async with aclosing(self._output(rank).find(place, text, back=back)) as found:
+            async for one in found:
+                if one.at is not None and not there:
+                    there = True
+                    await self._go(LogPlace(rank, line.stream, one.at))
+                yield said(one, line.stream, back=back)
+
+    async def _go(self, place: LogPlace) -> None:
+        """Put the line that begins there on the screen."""
+        await self._fetch(replace(place, offset=max(place.offset - PART // 2, 0)))
+        source = self.view.shown
+        if source is not None:
+            at = bisect_left(source.lines, place.offset, key=lambda one: one.offset)
+            self.view.go(source.first + at)
+
+    async def _open(self) -> None:
+        """Have the node ready before anybody asks it: asked in earnest, it says what is wrong."""
+        if self.rank is not None:
+            with suppress(RankdeckError):
+                await self._output(self.rank).open()
+
+    def next_rank(self, job: Job, steps: int) -> int | None:
+        """The rank that many further in the order of the view."""
+        ranks = [one.rank for one in self._scene.ranks(job)]
+        if not ranks:
+            return None
+        at = ranks.index(self.rank) if self.rank in ranks else -steps
+        return ranks[(at + steps) % len(ranks)]
+
+
+def said(found: FoundLine, stream: str, *, back: bool) -> str:
+    """Which match of how many it is, as far as that is known."""
+    share = f"{100 * found.share:.0f}%"
+    if found.looking:
+        return f"searching {stream} on the node, {share}"
+    so_far = "" if found.whole else f" in the {share} counted so far"
+    if found.at is None:
+        side = "before" if back else "after"
+        return f"no match {side} this in {stream}; {found.count:,} in all{so_far}"
+    if found.before is None:
+        return f"a match in {stream}; {found.count:,} in all{so_far}"
+    where = so_far or f" in all of {stream}"
+    return f"match {found.before + 1:,} of {found.count:,}{where}"
+
+
+class MergedView:
+    """All chosen ranks by time, with what their nodes said in between."""
+
+    name = "merged"
+
+    def __init__(self, scene: Scene, view: LogView) -> None:
+        self._scene, self.view = scene, view
+        self.fold = self.events = True
+        self._merged = MergedLog({})
+        self._ranks: tuple[int, ...] = ()
+
+    @property
+    def widget(self) -> Widget:
+        return self.view
+
+    @property
+    def busy(self) -> bool:
+        return self._merged.waiting > 0 or self.view.busy
+
+    @property
+    def rank(self) -> int | None:
+        line = self.view.current_line
+        return line.rank if line is not None and line.rank >= 0 else None
+
+    def enter(self, job: Job) -> None:
+        ranks = sorted(self._scene.ranks(job), key=lambda one: one.rank)
+        self._ranks = tuple(one.rank for one in ranks)
+        self._scene.watch(self._ranks)
+        logs = {rank: self._scene.log(rank) for rank in self._ranks}
+        nodes = tuple(dict.fromkeys(one.node for one in ranks))
+        self._merged = MergedLog(logs, self._events_of(nodes, job), fold=self.fold)
+        roles = {one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)] for one in ranks}
+        self.view.open(self._merged, self._prefix(roles))
+
+    def _events_of(self, nodes: tuple[str, ...], job: Job) -> "LauncherLog":
+        return LauncherLog(self._scene, nodes if self.events else (), job.created)
+
+    def _prefix(self, roles: dict[int, str]) -> Callable[[int, Line], Run]:
+        digits = len(str(max(roles, default=0)))
+
+        def prefix(number: int, line: Line) -> Run:
+            counts = self._merged.counts(number)
+            if len(counts) > 1:
+                told = f"{fold_ranks(counts)} [x{sum(counts.values())}]"
+                if len(told) > PREFIX:
+                    told = f"{len(counts)} ranks [x{sum(counts.values())}]"
+                return told + " ", "title"
+            if line.rank == EVENT:
+                return "node ", "accent"
+            times = f" [x{counts[line.rank]}]" if line.rank in counts else ""
+            return f"{line.rank:>{digits}}{times} ", roles.get(line.rank, "text")
+
+        return prefix
+
+    def show(self, job: Job) -> None:
+        if self._scene.numbers(job) != self._ranks:
+            self.enter(job)
+        self._take_in()
+        title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
+        if left := self._merged.waiting:
+            title.append((f"  {left:,} lines to come", "accent"))
+        elif self._merged.late or self._merged.first:
+            title.append(("  the newest lines; a rank has the others", "dim"))
+        if not self.fold:
+            title.append(("  not folded", "dim"))
+        if not self.events:
+            title.append(("  without node events", "dim"))
+        self.view.tick(title, self._merged.changes)
+
+    def _take_in(self) -> None:
+        until = time.monotonic() + TURN
+        while self._merged.update() and time.monotonic() < until:
+            pass
+
+    def note(self, job: Job) -> str:
+        del job
+        return self._scene.choice.said
+
+    def texts(self) -> tuple[list[str], str]:
+        return self.view.texts(), f"merged lines of ranks {fold_ranks(self._ranks)}"
+
+
+class LauncherLog:
+    """What some nodes said while a job ran, as a merged log wants it; also of the past."""
+
+    def __init__(self, scene: Scene, nodes: tuple[str, ...], since: float) -> None:
+        self._scene, self._nodes, self._since = scene, frozenset(nodes), since
+        self._seen: tuple[int, float] = (-1, 0.0)
+        self._found: frozenset[Occurrence] = frozenset()
+
+    def __call__(self) -> frozenset[Occurrence]:
+        journal = self._scene.deck.session.fleet.journal
+        seen = (journal.total, self._until())
+        if self._nodes and seen != self._seen:
+            self._seen = seen
+            told = journal.between(self._nodes, self._since, seen[1])
+            self._found = frozenset(map(_cleaned, told))
+        return self._found
+
+    def _until(self) -> float:
+        """The moment that a replay shows, else shortly after the end of the job."""
+        job = self._scene.jobs.job(self._scene.job_id)
+        if job.clock is not None:
+            return job.clock
+        return math.inf if job.ended is None else job.ended + AFTER
+
+
+def _cleaned(one: Occurrence) -> Occurrence:
+    return replace(
+        one,
+        node=printable(one.node),
+        device=printable(one.device),
+        text=printable(one.text),
+    )
