@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.fault_model import Shape
 from benchmarks.fault_plants import inside, need_root
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import LabSite
@@ -162,7 +163,7 @@ def _head_disk(site: LabSite, folder: Path, options: str) -> Generator[None]:
 # ---- floods -----------------------------------------------------------------------------
 
 
-def _plain(command: str, ranks: int = 1, nodes: int = 1, **more: object) -> dict[str, object]:
+def _plain(command: str, ranks: int = 1, nodes: int = 1, **more: object) -> Shape:
     return job_file(["sh", "-c", command], nodes=nodes, ranks_per_node=ranks, **more)
 
 
@@ -192,7 +193,7 @@ class BigLog:
             lost, doubled = max(-size, 0), max(size, 0)
             tally = ended(scene, state="done", seconds=None, wrong=wrong)
             scene.output.unlink()
-            return _with(tally, lost=lost, doubled=doubled)
+            return replace(tally, lost=lost, doubled=doubled)
 
 
 def _digest(read: Callable[[int], bytes]) -> bytes:
@@ -200,11 +201,6 @@ def _digest(read: Callable[[int], bytes]) -> bytes:
     while data := read(1 << 20):
         found.update(data)
     return found.digest()
-
-
-def _with(tally: Tally, **more: object) -> Tally:
-    values = {name: getattr(tally, name) for name in Tally.__dataclass_fields__}
-    return Tally(**{**values, **more})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +220,7 @@ class NoNewline:
             fine = len(shown) == 2 and shown[0].startswith("x" * 9000) and shown[1] == "the end"
             wrong = [*untold(scene)] + ([] if fine else [f"shown: {[s[-40:] for s in shown]}"])
             tally = ended(scene, state="done", seconds=None, wrong=wrong)
-            return _with(tally, lost=max(missing, 0))
+            return replace(tally, lost=max(missing, 0))
 
 
 def garbage(sites: Sites) -> Tally:
@@ -244,7 +240,7 @@ def garbage(sites: Sites) -> Tally:
         wrong = [f"control codes printed: {sorted(found)}"] if found else []
         wrong += [] if "the end" in text else [f"the last line is not on the screen:\n{text}"]
         tally = ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene)])
-        return _with(tally, lost=abs(missing))
+        return replace(tally, lost=abs(missing))
 
 
 QUIET = r"""
@@ -277,13 +273,13 @@ class Beside:
                 scene, state="done", seconds=late.worst, key=max(console.keys),
                 wrong=[*wrong, *untold(scene)],
             )  # fmt: skip
-            return _with(tally, memory=max(scene.cost.memory, console.cost.memory))
+            return replace(tally, memory=max(scene.cost.memory, console.cost.memory))
 
 
 def _stale(screen: str) -> str:
     """What is wrong with the quiet ranks in a picture of the wall; "" where all are fresh."""
     now = time.time()
-    newest = {}
+    newest: dict[str, int] = {}
     for rank, stamp in re.findall(r"quiet (\d+) (\d{10})", screen):
         newest[rank] = max(newest.get(rank, 0), int(stamp))
     old = {rank: now - stamp for rank, stamp in newest.items() if now - stamp > 6}
@@ -358,7 +354,7 @@ class AllFail:
                 scene, state="failed", seconds=seconds, key=max(console.keys),
                 wrong=[*wrong, *untold(scene, FAILED)],
             )  # fmt: skip
-            return _with(tally, memory=max(scene.cost.memory, console.cost.memory))
+            return replace(tally, memory=max(scene.cost.memory, console.cost.memory))
 
     def _seconds(self, scene: Scene, began: float, named: float | None) -> float:
         """From the moment of the failure until another console called the job failed."""
@@ -388,7 +384,7 @@ def unread_terminal(sites: Sites) -> Tally:
         scene.watch.order(cancel=scene.job)
         scene.finish(LIMIT)
         memory = max(scene.cost.memory, console.cost.memory)
-        return _with(tally, memory=memory, left=scene.left())
+        return replace(tally, memory=memory, left=scene.left())
 
 
 def still_streaming(sites: Sites) -> Tally:
@@ -416,7 +412,7 @@ def still_streaming(sites: Sites) -> Tally:
             wrong=[*wrong, *untold(scene)], note=note,
         )  # fmt: skip
         scene.output.unlink()
-        return _with(
+        return replace(
             tally, lost=max(lines - printed, 0) * 40, doubled=max(printed - lines - 1, 0) * 40
         )
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,7 +42,7 @@ CLOCK_SET = (
 )
 
 Harm = Callable[[LabSite], None]
-Prepare = Callable[[LabSite], "contextmanager[LabSite]"]
+Prepare = Callable[[LabSite], AbstractContextManager[LabSite]]
 
 
 @contextmanager
@@ -64,10 +64,10 @@ class Wire:
     nodes: int = 3
     allowed: tuple[str, ...] = MUTE
     """What `run` may say."""
-    prepare: Callable[[LabSite], "object"] = as_it_is
+    prepare: Prepare = as_it_is
 
     def __call__(self, sites: Sites) -> Tally:
-        with self.prepare(sites.lab) as site:  # pyright: ignore[reportGeneralTypeIssues]
+        with self.prepare(sites.lab) as site:
             return self._play(site)
 
     def _play(self, site: LabSite) -> Tally:
@@ -210,14 +210,17 @@ def forget_names(site: LabSite) -> None:
     (site.lab.folder / "hosts.kept").write_text(hosts.read_text())
     hosts.write_text("127.0.0.1 localhost\n")
     first = site.first_process(VICTIM)
-    for pid in family(first):
-        with suppress(OSError):
-            if b"sshd:" in Path(f"/proc/{pid}/cmdline").read_bytes() and _parent(pid) != first:
-                os.kill(pid, signal.SIGKILL)
+    for _ in range(10):  # also what was just about to connect
+        for pid in family(first):
+            with suppress(OSError):
+                if b"sshd:" in Path(f"/proc/{pid}/cmdline").read_bytes() and _grown(pid, first):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
 
 
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def _grown(pid: int, first: int) -> bool:
+    """Whether it came from sshd, and is not the one that listens."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) != first
 
 
 def know_names(site: LabSite) -> None:

@@ -257,13 +257,13 @@ def test_a_supervisor_that_is_gone_is_blamed_and_not_its_ranks():
 def test_a_lost_node_loses_its_ranks_until_it_is_back():
     feed = Feed()
     feed.start_all()
-    feed.made("n2", "lost", text="no route")
+    feed.made("n2", "lost", 5.0, text="does not answer: no route")
     lost = [rank.state for rank in feed.job.ranks]
-    feed.made("n2", "connected")
+    feed.made("n2", "connected", 33.0)
 
     assert lost == [State.RUNNING, State.RUNNING, State.LOST, State.LOST]
     assert [rank.state for rank in feed.job.ranks] == [State.RUNNING] * 4
-    assert feed.job.troubles == ("n2: no route",)
+    assert feed.job.troubles == ()
 
 
 def test_a_cancelled_job_does_not_wait_for_a_dead_node():
@@ -476,6 +476,17 @@ def test_a_node_that_goes_away_after_it_has_told_all_is_no_trouble_of_the_job():
 
     assert feed.job.troubles == ()
     assert feed.job.state is State.DONE
+
+
+def test_a_node_that_answers_again_is_no_longer_said_to_be_mute():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n1", "lost", 50.0, text="does not answer: no route to host", heard=30.0)
+    assert feed.job.troubles == ("n1: does not answer: no route to host",)
+
+    feed.made("n1", "connected", 61.0)
+
+    assert feed.job.troubles == ()
 
 
 def test_output_that_a_lost_node_did_not_send_is_said_to_be_there():

@@ -3,14 +3,14 @@
 import asyncio
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
 from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
 from rankdeck.errors import NodeError
 from rankdeck.model.border import last_table
-from rankdeck.model.job import Chunk, Followed, NodeEvent, Plan
+from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel, Shell
@@ -63,6 +63,10 @@ class Spawns:
 
 
 LOST_AFTER = 15.0
+TICK = 1.0
+"""Seconds between two looks at who is silent."""
+SHORTEST_SILENCE = 6.0
+"""Seconds: a node says every two what its clock is, whatever else it has to say."""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
 MOST_WAITING = 8 << 20
 """Bytes of output not yet taken before we stop reading."""
@@ -100,6 +104,8 @@ class SshFollower:
         self._linked: set[str] = set()
         self._heard_at: dict[str, float] = {}
         """When each node was last heard, on the clock that never jumps."""
+        self._silent: Counter[str] = Counter()
+        """Looks in a row at which a node that was heard before had said nothing."""
         self._awaited: set[str] = set()
         """Nodes on which another console is about to start the job."""
         self._unstarted: dict[str, float] = {}
@@ -141,7 +147,8 @@ class SshFollower:
 
     async def _events(self) -> AsyncIterator[Followed]:
         async with asyncio.TaskGroup() as self._tasks:
-            runners = [self._tasks.create_task(self._keep(s)) for s in self._streams.values()]
+            works = (self._watch_silence(), *map(self._keep, self._streams.values()))
+            runners = [self._tasks.create_task(work) for work in works]
             try:
                 while not self._over():
                     while self._waiting and self._open:
@@ -187,13 +194,33 @@ class SshFollower:
                 # It has been asked again and did not answer; its silence began before that.
                 time.monotonic() - heard >= self._lost_after and stream.node not in self._lost
             ):
-                self._lost.add(stream.node)
-                text = f"does not answer: {why}"
-                self._made(stream, "lost", text=text, **_heard(stream))
+                self._lose(stream, why)
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
             failures += 1
         self._done.add(stream.node)
         self._news.set()
+
+    async def _watch_silence(self) -> None:
+        """Name nodes of which nothing comes any more, also while a connection seems to stand."""
+        while True:
+            await asyncio.sleep(TICK)
+            if not self._paused:
+                for stream in self._streams.values():
+                    self._judge_silence(stream)
+
+    def _judge_silence(self, stream: NodeStream) -> None:
+        # Looks are counted, not seconds: while this console itself was stopped, nobody was silent.
+        heard = stream.node in self._heard_at and not stream.closed
+        if not heard or stream.node in self._lost | self._awaited:
+            return
+        self._silent[stream.node] += 1
+        seconds = self._silent[stream.node] * TICK
+        if seconds >= max(self._lost_after, SHORTEST_SILENCE):
+            self._lose(stream, f"nothing has come from it for {seconds:.0f} s")
+
+    def _lose(self, stream: NodeStream, why: str) -> None:
+        self._lost.add(stream.node)
+        self._made(stream, "lost", text=f"{MUTE}: {why}", **_heard(stream))
 
     async def _look_once(self, stream: NodeStream) -> str:
         """One channel, from opening to its end; why it ended."""
@@ -242,6 +269,7 @@ class SshFollower:
         channel.write(stream.watch_line())
         self._linked.add(stream.node)
         self._heard_at[stream.node] = time.monotonic()
+        self._silent[stream.node] = 0
         self._lost.discard(stream.node)
         self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
         return channel
@@ -257,6 +285,10 @@ class SshFollower:
                 channel.end()
             return
         stream.heard, self._heard_at[stream.node] = time.time(), time.monotonic()
+        self._silent[stream.node] = 0
+        if stream.node in self._lost:
+            self._lost.discard(stream.node)
+            self._made(stream, "connected")
         self._waiting.extend(found)
         self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
         if self._bytes > MOST_WAITING and not self._paused:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from rankdeck.model.activity import computes, place
 from rankdeck.model.ending import exit_status
-from rankdeck.model.job import NodeEvent, RankState, State
+from rankdeck.model.job import MUTE, NodeEvent, RankState, State
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
@@ -206,6 +206,10 @@ def _unstarted(event: NodeEvent) -> str:
 
 
 def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    # What is true no more is not left standing: the job may yet end well.
+    record.troubles = [
+        text for text in record.troubles if not text.startswith(f"{node.name}: {MUTE}")
+    ]
     node.lost = False
     if not record.aborted:
         # What made us stop the job stays its cause, also when the node is back.
