@@ -9,7 +9,7 @@ import pyte
 
 from benchmarks.fault_sites import AnySite
 from benchmarks.matrix.meter import Cost, metered
-from benchmarks.matrix.scene import rankdeck
+from benchmarks.matrix.played_job import rankdeck
 from benchmarks.measure import cpu_of
 from benchmarks.terminal import SIZE, Terminal, terminal
 

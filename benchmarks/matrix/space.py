@@ -14,10 +14,10 @@ from pathlib import Path
 from benchmarks.fault_model import Shape
 from benchmarks.fault_plants import inside, need_root
 from benchmarks.fault_run import wait
-from benchmarks.fault_sites import LabSite
+from benchmarks.fault_sites import DemoSite, LabSite
 from benchmarks.matrix.deck import deck
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.scene import (
+from benchmarks.matrix.played_job import (
     Scene,
     counted,
     elapsed,
@@ -34,6 +34,8 @@ NODE_STATE = "/run/home/.local/state/rankdeck"
 LIMIT = 60.0
 REFUSED = re.compile("no space|disk|quota|read-only|could not be written", re.IGNORECASE)
 NO_SPACE = (rf"{VICTIM}: no space left for ", rf"{VICTIM}: there is space again")
+SHARED = (r"on its nodes: ",)
+"""What the embedded nodes see is this machine: what others do to it may be told."""
 HEAD_FULL = (r".*cannot be written", r"matrix-\S+: cancelled", r".*first failure|  \S")
 
 
@@ -163,6 +165,13 @@ def _head_disk(site: LabSite, folder: Path, options: str) -> Generator[None]:
 # ---- floods -----------------------------------------------------------------------------
 
 
+def _roomy(site: DemoSite) -> DemoSite:
+    """The embedded cluster with room for hundreds of ranks."""
+    file = site.place() / "roomy.yaml"
+    file.write_text(Path(site.cluster).read_text().replace("slots: 4", "slots: 256"))
+    return replace(site, cluster=str(file))
+
+
 def _plain(command: str, ranks: int = 1, nodes: int = 1, **more: object) -> Shape:
     return job_file(["sh", "-c", command], nodes=nodes, ranks_per_node=ranks, **more)
 
@@ -187,7 +196,7 @@ class BigLog:
             with wanted, scene.output.open("rb") as shown:
                 same = _digest(wanted.stdout.read) == _digest(shown.read)
             size = scene.output.stat().st_size - self.lines * (99 + 5)
-            wrong = [*untold(scene)] + (
+            wrong = [*untold(scene, SHARED)] + (
                 [] if same else ["what was printed is not what was written"]
             )
             lost, doubled = max(-size, 0), max(size, 0)
@@ -216,9 +225,11 @@ class NoNewline:
             scene.finish()
             shown = scene.lines()
             file = sites.demo.folder(scene.job, "sakuya") / "rank.0/out"
-            missing = self.megabytes * (1 << 20) + len("\r\nthe end\r\n") - file.stat().st_size
+            missing = self.megabytes * (1 << 20) + len("\nthe end\n") - file.stat().st_size
             fine = len(shown) == 2 and shown[0].startswith("x" * 9000) and shown[1] == "the end"
-            wrong = [*untold(scene)] + ([] if fine else [f"shown: {[s[-40:] for s in shown]}"])
+            wrong = [*untold(scene, SHARED)] + (
+                [] if fine else [f"shown: {[s[-40:] for s in shown]}"]
+            )
             tally = ended(scene, state="done", seconds=None, wrong=wrong)
             return replace(tally, lost=max(missing, 0))
 
@@ -234,12 +245,12 @@ def garbage(sites: Sites) -> Tally:
             console.terminal.read_for(2)
             text = console.screen(3)
         folder = sites.demo.folder(scene.job, "sakuya")
-        sent = (folder / "sent").read_bytes().replace(b"\n", b"\r\n") + b"\r\nthe end\r\n"
+        sent = (folder / "sent").read_bytes() + b"\nthe end\n"
         missing = len(sent) - (folder / "rank.0/out").stat().st_size
         found = set(re.findall(rb"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]", scene.output.read_bytes()))
         wrong = [f"control codes printed: {sorted(found)}"] if found else []
         wrong += [] if "the end" in text else [f"the last line is not on the screen:\n{text}"]
-        tally = ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene)])
+        tally = ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene, SHARED)])
         return replace(tally, lost=abs(missing))
 
 
@@ -259,10 +270,10 @@ class Beside:
 
     def __call__(self, sites: Sites) -> Tally:
         writer = QUIET % (self.seconds, self.seconds)
-        with playing(sites.demo, _plain(writer, 8, 2)) as scene:
+        with playing(_roomy(sites.demo), _plain(writer, 8, 2)) as scene:
             late = _Lateness(scene)
             scene.start()
-            with deck(sites.demo, scene.job) as console:
+            with deck(_roomy(sites.demo), scene.job) as console:
                 console.type_for(self.seconds / 2)
                 stale = _stale(console.screen(2))
             scene.finish(600)
@@ -271,7 +282,7 @@ class Beside:
             wrong += [f"quiet ranks on the screen: {stale}"] if stale else []
             tally = ended(
                 scene, state="done", seconds=late.worst, key=max(console.keys),
-                wrong=[*wrong, *untold(scene)],
+                wrong=[*wrong, *untold(scene, SHARED)],
             )  # fmt: skip
             return replace(tally, memory=max(scene.cost.memory, console.cost.memory))
 
@@ -311,15 +322,16 @@ class _Lateness:
 def children(sites: Sites) -> Tally:
     """A rank that starts ten thousand programs, each gone at once."""
     writer = 'i=0; while [ $i -lt 10000 ]; do i=$((i+1)); /bin/true; done; echo "started $i"'
-    with playing(sites.demo, _plain(writer)) as scene:
+    with playing(_roomy(sites.demo), _plain(writer)) as scene:
         scene.start()
         scene.finish(300)
         wrong = [] if scene.lines() == ["started 10000"] else [f"printed: {scene.lines()}"]
-        return ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene)])
+        return ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene, SHARED)])
 
 
 FAILS = 'read x <"{gate}"; echo "rank ${{RANKDECK_RANK:-$RANK}} gives up"; exit 3'
 FAILED = (
+    r"on its nodes: ",
     r"first failure",
     r"corrected: ",
     r"  (because|\||means|also|  try)",
@@ -339,9 +351,9 @@ class AllFail:
         gate.unlink(missing_ok=True)
         subprocess.run(["mkfifo", gate], check=True)
         job = _plain(FAILS.format(gate=gate), self.ranks // 2, 2)
-        with playing(sites.demo, job) as scene:
+        with playing(_roomy(sites.demo), job) as scene:
             scene.start()
-            with deck(sites.demo, scene.job) as console:
+            with deck(_roomy(sites.demo), scene.job) as console:
                 console.type_for(2)
                 with gate.open("w"):
                     began = time.monotonic()
@@ -368,9 +380,9 @@ class AllFail:
 def unread_terminal(sites: Sites) -> Tally:
     """64 panes on a terminal that takes nothing for a minute, then keys again."""
     writer = "i=0; while [ $i -lt 900 ]; do i=$((i+1)); echo line $i; sleep 0.1; done"
-    with playing(sites.demo, _plain(writer, 32, 2)) as scene:
+    with playing(_roomy(sites.demo), _plain(writer, 32, 2)) as scene:
         scene.start()
-        with deck(sites.demo, scene.job) as console:
+        with deck(_roomy(sites.demo), scene.job) as console:
             for _ in range(8):
                 console.terminal.write(b"+")
             console.terminal.read_for(2)
@@ -390,7 +402,7 @@ def unread_terminal(sites: Sites) -> Tally:
 def still_streaming(sites: Sites) -> Tally:
     """A job that ended while its flood is still printed: every console says that it has ended."""
     writer = "yes 'a line of a rank that has long ended' | head -c 300M"
-    with playing(sites.demo, _plain(writer)) as scene:
+    with playing(_roomy(sites.demo), _plain(writer)) as scene:
         scene.start()
         events = sites.demo.folder(scene.job, "sakuya") / "events"
         wait(lambda: b'"exited"' in events.read_bytes(), 120)
@@ -409,7 +421,7 @@ def still_streaming(sites: Sites) -> Tally:
         note = f"{'streamed on' if streams else 'was printed already'} when it was asked"
         tally = ended(
             scene, state="done", seconds=LIMIT if named is None else named,
-            wrong=[*wrong, *untold(scene)], note=note,
+            wrong=[*wrong, *untold(scene, SHARED)], note=note,
         )  # fmt: skip
         scene.output.unlink()
         return replace(

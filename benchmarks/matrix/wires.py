@@ -17,7 +17,16 @@ from benchmarks.fault_plants import family, need, need_root
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import LabSite, compile_c
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.scene import Scene, ask, counted, elapsed, ended, playing, untold, writing
+from benchmarks.matrix.played_job import (
+    Scene,
+    ask,
+    counted,
+    elapsed,
+    ended,
+    playing,
+    untold,
+    writing,
+)
 from benchmarks.matrix.sites import Sites
 
 VICTIM = "n2"

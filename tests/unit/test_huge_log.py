@@ -11,7 +11,7 @@ from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, LogPlace, Plan
+from rankdeck.model.job import Abort, LogPlace, NodeEvent, Plan
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -21,6 +21,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.wire import NodePlan
 from tests.support.local import local_shell
+from tests.unit.test_history import PLAN
 
 SIZE = 128 << 20
 """Bytes of the log; most of them are a hole in the file."""
@@ -178,3 +179,39 @@ async def test_an_agent_that_has_ended_meanwhile_is_started_again(job, tmp_path:
 
         assert part.end == SIZE + 9
         assert console.shell.opened.count("job browse") == 2
+
+
+class Flood:
+    """A follower that has a thousand things to tell at once."""
+
+    async def _tell(self):
+        for number in range(1000):
+            yield NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": f"trouble {number % 10}"})
+
+    def __aiter__(self):
+        return self._tell()
+
+
+class Flooding:
+    def follow(self, plan: Plan, seen: object) -> Flood:
+        return Flood()
+
+
+async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankdeck.following.TURN", 0.0)
+    turns = 0
+    with History(tmp_path / "history.db") as history:
+        async with asyncio.TaskGroup() as tasks:
+            jobs, fleet = Jobs(), Fleet(CLUSTER)
+            recorder = JobRecorder(history, fleet, "c")
+            following = Following(jobs, fleet, recorder, tasks.create_task)
+            following._backend = Flooding()
+            following.follow(jobs.add(PLAN, 1.0))
+            told = tasks.create_task(following.finished(PLAN.job))
+            while not told.done():
+                turns += 1
+                await asyncio.sleep(0)
+
+    assert turns > 500

@@ -17,6 +17,7 @@ from rankdeck.model.job import (
     State,
     Tail,
 )
+from rankdeck.rules import ends
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
@@ -496,3 +497,21 @@ def test_output_that_a_lost_node_did_not_send_is_said_to_be_there():
 
     assert feed.job.troubles == ("n1: the rest of the output is on the node",)
     assert feed.job.state is State.DONE
+
+
+def test_the_words_of_each_rank_are_read_as_it_ends_and_not_all_at_the_verdict():
+    feed = Feed()
+    feed.start_all()
+    for rank in range(4):
+        feed.tell(
+            f"n{rank // 2 + 1}",
+            "exited",
+            2.0,
+            rank=rank,
+            code=3,
+            said=[f"RuntimeError: {rank} of 4 gave up"],
+        )
+    read = ends._kinds_of.cache_info().misses
+
+    assert feed.job.first_failure is not None
+    assert ends._kinds_of.cache_info().misses == read

@@ -8,7 +8,7 @@ from rankdeck.model.activity import computes, place
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import MUTE, NodeEvent, RankState, State
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.ends import End
+from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
 
@@ -92,6 +92,8 @@ def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         kernel=_texts(event.fields, "kernel", _MOST_KERNEL),
         doing=_doing(event.fields.get("activity")),
     )
+    if exit_status(code, signal) != 0:
+        read_words(record.told[state.rank].said)
     _end_rank(record, state, event.at, code, signal)
 
 
