@@ -137,7 +137,8 @@ class Scene:
         if not wait(self.over, limit):
             return None
         final = ("done", "failed", "cancelled")
-        wait(lambda: self.shape().get("state") in final, 20)
+        if self.shape():
+            wait(lambda: self.shape().get("state") in final, 20)
         return self.process.returncode
 
     def ask(self, *words: str, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -264,7 +265,7 @@ def ended(
         memory=scene.cost.memory,
         cpu=scene.cost.cpu,
         key=key,
-        note=note,
+        note=note or ", ".join(sorted(one.name for one in processes(scene.job))),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fault_model import Shape
-from benchmarks.fault_plants import inside, need_root
+from benchmarks.fault_plants import inside, need_root, processes
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import DemoSite, LabSite
 from benchmarks.matrix.deck import deck
@@ -32,6 +32,7 @@ from benchmarks.matrix.sites import Sites
 VICTIM = "n2"
 NODE_STATE = "/run/home/.local/state/rankdeck"
 LIMIT = 60.0
+RANKS = 6
 REFUSED = re.compile("no space|disk|quota|read-only|could not be written", re.IGNORECASE)
 NO_SPACE = (rf"{VICTIM}: no space left for ", rf"{VICTIM}: there is space again")
 SHARED = (r"on its nodes: ",)
@@ -100,7 +101,7 @@ class Refused:
 
 
 FILL = "dd if=/dev/zero of=ballast bs=4k 2>/dev/null; true"
-INODES = "i=0; while : 2>/dev/null >f$i; do i=$((i+1)); done; true"
+INODES = "i=0; while touch f$i 2>/dev/null; do i=$((i+1)); done"
 
 
 # ---- a small disk on the head -----------------------------------------------------------
@@ -123,8 +124,10 @@ class FullHead:
             if self.before:
                 self._spoil(site, folder)
             with playing(site, writing(3000, 0.05)) as scene:
-                scene.start()
-                if not self.before:
+                if self.before:  # no other console hears of the job before it asks the nodes
+                    wait(lambda: len([*processes(scene.job)]) >= RANKS, LIMIT)
+                else:
+                    scene.start()
                     self._spoil(site, folder)
                     time.sleep(3)
                 return self._cancelled(scene)
@@ -144,7 +147,9 @@ class FullHead:
         wrong += [] if done.returncode == 0 else [f"cancel: {done.stdout} {done.stderr}"]
         wrong += [] if "cannot be written" in listed.stderr else ["`jobs` says nothing of the disk"]
         wrong += [*_traces(scene, listed, done)]
-        return ended(scene, state="cancelled", seconds=seconds, wrong=wrong)
+        state = json.loads(done.stdout)["state"] if done.stdout else ""
+        tally = ended(scene, state="cancelled", seconds=seconds, wrong=wrong)
+        return replace(tally, state=state, right=state == "cancelled")
 
 
 def _traces(scene: Scene, *done: subprocess.CompletedProcess[str]) -> Generator[str]:

@@ -20,8 +20,6 @@ from rankdeck.state.stalls import notice_stalls
 log = logging.getLogger(__name__)
 TICK = 0.25
 LOOK_PERIOD = 0.02
-TURN = 0.01
-"""Seconds for which what came of one job is taken in, until others have their turn."""
 START_LIMIT = 75.0
 """Longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
@@ -142,12 +140,8 @@ class Following:
             self.jobs.tell(job)
 
     async def _pump(self, job_id: str, follower: Follower) -> None:
-        turn = time.monotonic()
         try:
             async for event in follower:
-                if time.monotonic() - turn > TURN:
-                    await asyncio.sleep(0)  # a key may be waiting
-                    turn = time.monotonic()
                 self.jobs.apply(event)
                 self._chronicle.take(event)
                 if hear := self._listeners.get(job_id):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
@@ -181,37 +182,28 @@ async def test_an_agent_that_has_ended_meanwhile_is_started_again(job, tmp_path:
         assert console.shell.opened.count("job browse") == 2
 
 
-class Flood:
-    """A follower that has a thousand things to tell at once."""
-
-    async def _tell(self):
-        for number in range(1000):
-            yield NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": f"trouble {number % 10}"})
-
-    def __aiter__(self):
-        return self._tell()
-
-
-class Flooding:
-    def follow(self, plan: Plan, seen: object) -> Flood:
-        return Flood()
-
-
 async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankdeck.following.TURN", 0.0)
-    turns = 0
-    with History(tmp_path / "history.db") as history:
-        async with asyncio.TaskGroup() as tasks:
-            jobs, fleet = Jobs(), Fleet(CLUSTER)
-            recorder = JobRecorder(history, fleet, "c")
-            following = Following(jobs, fleet, recorder, tasks.create_task)
-            following._backend = Flooding()
-            following.follow(jobs.add(PLAN, 1.0))
-            told = tasks.create_task(following.finished(PLAN.job))
-            while not told.done():
-                turns += 1
-                await asyncio.sleep(0)
+    monkeypatch.setattr("rankdeck.backends.follow.TURN", 0.0)
+    turns = took = 0
+    async with local_shell(tmp_path) as shell, asyncio.TaskGroup() as tasks:
+        follower = SshFollower(shell, Agents(shell), PLAN, {})
+        follower._waiting.extend(
+            NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(1000)
+        )
+
+        async def take() -> None:
+            nonlocal took
+            async for _ in follower:
+                took += 1
+                if took == 1000:
+                    await follower.close()
+
+        taking = tasks.create_task(take())
+        while took < 1000:
+            turns += 1
+            await asyncio.sleep(0)
+        taking.cancel()
 
     assert turns > 500

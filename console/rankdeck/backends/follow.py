@@ -63,6 +63,8 @@ class Spawns:
 
 
 LOST_AFTER = 15.0
+TURN = 0.01
+"""Seconds for which what came is handed on, until others have their turn: a key may be waiting."""
 TICK = 1.0
 """Seconds between two looks at who is silent."""
 SHORTEST_SILENCE = 6.0
@@ -151,8 +153,13 @@ class SshFollower:
             runners = [self._tasks.create_task(work) for work in works]
             try:
                 while not self._over():
+                    turn = time.monotonic()
                     while self._waiting and self._open:
                         yield self._take()
+                        # Here and not in who takes them: a task that ends there would leave us open.
+                        if time.monotonic() - turn > TURN:
+                            await asyncio.sleep(0)
+                            turn = time.monotonic()
                     self._news.clear()
                     if not self._waiting and not self._over():
                         await self._news.wait()
