@@ -236,7 +236,7 @@ def untold(scene: Scene, allowed: Sequence[str] = ()) -> tuple[str, ...]:
 def counted(scene: Scene, ranks: int, count: int) -> Missed:
     """Bytes that were lost or doubled by `run`, and by `logs` afterwards, together."""
     shown = missed(scene.lines(), ranks, count)
-    told = scene.ask("logs", scene.job, "--json")
+    told = scene.ask("logs", scene.job, "--json", limit=300)
     texts = [json.loads(line) for line in told.stdout.splitlines()]
     read = missed([one["text"] for one in texts if one["rank"] is not None], ranks, count)
     return Missed(shown.lost + read.lost, shown.doubled + read.doubled)
