@@ -255,15 +255,16 @@ def small_disk(node: str) -> Prepare:
 
     def prepare(site: Site) -> Callable[[], None]:
         script = f"mkdir -p {FULL} && mount -t tmpfs -o size=1m tmpfs {FULL}"
-        _inside(site, node, script)
-        return lambda: _inside(site, node, f"umount {FULL}")
+        inside(site, node, script)
+        return lambda: inside(site, node, f"umount {FULL}")
 
     return prepare
 
 
-def _inside(site: Site, node: str, script: str) -> None:
+def inside(site: Site, node: str, script: str) -> None:
+    """Run a shell script by root in the mounts of a node; raises CalledProcessError."""
     target = str(site.first_process(node))
-    argv = ("nsenter", "-t", target, "-m", "sh", "-c", script)
+    argv = ("nsenter", "-t", target, "-m", "-p", "sh", "-c", script)
     subprocess.run(argv, check=True, timeout=_LIMIT, capture_output=True)
 
 

@@ -103,6 +103,11 @@ class LabSite:
         self.lab.crash(node)
         self.hurt[node] = "crashed"
 
+    def throttle(self, node: str, rate: str, *, towards_head: bool = False) -> None:
+        """See `Lab.throttle`."""
+        self.lab.throttle(node, rate, towards_head=towards_head)
+        self.hurt[node] = "cut"
+
     def mend(self) -> None:
         for node, how in self.hurt.items():
             self.lab.mend(node) if how == "cut" else self.lab.boot(node)
@@ -154,9 +159,9 @@ def lab_site() -> Generator[LabSite]:
             lab.down()
 
 
-def compile_c(source: str, target: Path, compiler: str) -> None:
+def compile_c(source: str, target: Path, compiler: str, *options: str) -> None:
     """Compile a program of one file; raises CalledProcessError."""
     text = target.with_suffix(".c")
     text.write_text(source)
-    argv = (compiler, "-O1", "-o", str(target), str(text))
+    argv = (compiler, "-O1", *options, "-o", str(target), str(text))
     subprocess.run(argv, check=True, timeout=_COMPILE_LIMIT, capture_output=True)

@@ -6,6 +6,7 @@
 import argparse
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -58,9 +59,17 @@ def run(rows: Sequence[Row], sites: Sites, rounds: int = 1) -> Iterator[tuple[Ro
             if why := row.lacking():
                 raise MissingError(why)
             for _ in range(rounds):
-                yield row, row.run(sites)
+                yield row, _once(row, sites)
         except MissingError as missing:
             print(f"{row.name}: skipped: {missing}", file=sys.stderr, flush=True)
+
+
+def _once(row: Row, sites: Sites) -> Tally:
+    """Run it; one that breaks has not held, and the others go on."""
+    try:
+        return row.run(sites)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        return Tally(wrong=(f"the row broke: {type(error).__name__}: {error}",))
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

@@ -1,6 +1,9 @@
 """Jobs over real SSH with the real agent: launch, follow, resume, cancel."""
 
 import asyncio
+import contextlib
+import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -87,7 +90,34 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
         assert lost.fields["heard"] == broken.fields["heard"] < lost.at - 0.4
         assert plan.nodes[1].node == "n2"
         assert c.state(job) is State.DONE
-        assert c.jobs.job(job).troubles
+        assert c.jobs.job(job).troubles == ()
+
+
+def _signal_follow(job, node, number):
+    """Signal the program that tells this console of the job, on that node."""
+    words = f"job\0follow\0{job}\0{node}\0".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if words in (folder / "cmdline").read_bytes():
+                os.kill(int(folder.name), number)
+
+
+async def test_a_node_that_says_nothing_is_lost_though_its_connection_stands(tmp_path):
+    async with console(tmp_path) as c:
+        job = await c.launch("sleep 10")
+        follow = c.backend.follow
+        c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(job))
+            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+            _signal_follow(job, "n2", signal.SIGSTOP)
+            await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST, 20)
+            assert c.events("n2", "disconnected") == []
+            _signal_follow(job, "n2", signal.SIGCONT)
+            await until(lambda: c.jobs.job(job).ranks[2].state is not State.LOST, 20)
+
+        assert c.state(job) is State.DONE
+        assert [t for t in c.jobs.job(job).troubles if "does not answer" in t] == []
 
 
 def _impatient(follower):

@@ -315,3 +315,22 @@ def test_a_metric_that_stops_is_dropped_in_shares_too() -> None:
         fleet.take_changes(0.5)
 
     assert [fleet.node(n).value("cpu.temp") for n in ("n1", "n2")] == [None, None]
+
+
+def told(skews, base=2e9):
+    """The skew of a node after samples that arrived a second apart, so much ahead of our clock."""
+    wall = Clock()
+    fleet = Fleet(Cluster(name="lab", nodes=(Node(name="n1"),)), Clock(), wall)
+    for number, skew in enumerate(skews):
+        wall.now = base + number
+        fleet.apply("n1", sample(base + number + skew, mem__used=5))
+    return fleet.node("n1").skew
+
+
+def test_samples_that_a_slow_link_held_up_are_no_clock_that_is_behind() -> None:
+    assert told([0.0, -3.0, -8.0, -12.0, -20.0, -15.0]) == 0.0
+
+
+def test_a_clock_that_was_set_is_noticed_in_both_directions() -> None:
+    assert told([0.0, 30.0]) == 30.0
+    assert told([0.0, *[-30.0] * 5]) == -30.0

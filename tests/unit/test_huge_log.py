@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, LogPlace, Plan
+from rankdeck.model.job import Abort, LogPlace, NodeEvent, Plan
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -21,6 +22,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.wire import NodePlan
 from tests.support.local import local_shell
+from tests.unit.test_history import PLAN
 
 SIZE = 128 << 20
 """Bytes of the log; most of them are a hole in the file."""
@@ -178,3 +180,30 @@ async def test_an_agent_that_has_ended_meanwhile_is_started_again(job, tmp_path:
 
         assert part.end == SIZE + 9
         assert console.shell.opened.count("job browse") == 2
+
+
+async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankdeck.backends.follow.TURN", 0.0)
+    turns = took = 0
+    async with local_shell(tmp_path) as shell, asyncio.TaskGroup() as tasks:
+        follower = SshFollower(shell, Agents(shell), PLAN, {})
+        follower._waiting.extend(
+            NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(1000)
+        )
+
+        async def take() -> None:
+            nonlocal took
+            async for _ in follower:
+                took += 1
+                if took == 1000:
+                    await follower.close()
+
+        taking = tasks.create_task(take())
+        while took < 1000:
+            turns += 1
+            await asyncio.sleep(0)
+        taking.cancel()
+
+    assert turns > 500

@@ -17,6 +17,7 @@ from rankdeck.model.job import (
     State,
     Tail,
 )
+from rankdeck.rules import ends
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
@@ -257,13 +258,13 @@ def test_a_supervisor_that_is_gone_is_blamed_and_not_its_ranks():
 def test_a_lost_node_loses_its_ranks_until_it_is_back():
     feed = Feed()
     feed.start_all()
-    feed.made("n2", "lost", text="no route")
+    feed.made("n2", "lost", 5.0, text="does not answer: no route")
     lost = [rank.state for rank in feed.job.ranks]
-    feed.made("n2", "connected")
+    feed.made("n2", "connected", 33.0)
 
     assert lost == [State.RUNNING, State.RUNNING, State.LOST, State.LOST]
     assert [rank.state for rank in feed.job.ranks] == [State.RUNNING] * 4
-    assert feed.job.troubles == ("n2: no route",)
+    assert feed.job.troubles == ()
 
 
 def test_a_cancelled_job_does_not_wait_for_a_dead_node():
@@ -478,6 +479,17 @@ def test_a_node_that_goes_away_after_it_has_told_all_is_no_trouble_of_the_job():
     assert feed.job.state is State.DONE
 
 
+def test_a_node_that_answers_again_is_no_longer_said_to_be_mute():
+    feed = Feed()
+    feed.start_all()
+    feed.made("n1", "lost", 50.0, text="does not answer: no route to host", heard=30.0)
+    assert feed.job.troubles == ("n1: does not answer: no route to host",)
+
+    feed.made("n1", "connected", 61.0)
+
+    assert feed.job.troubles == ()
+
+
 def test_output_that_a_lost_node_did_not_send_is_said_to_be_there():
     feed = ended_but_for_its_output()
 
@@ -485,3 +497,21 @@ def test_output_that_a_lost_node_did_not_send_is_said_to_be_there():
 
     assert feed.job.troubles == ("n1: the rest of the output is on the node",)
     assert feed.job.state is State.DONE
+
+
+def test_the_words_of_each_rank_are_read_as_it_ends_and_not_all_at_the_verdict():
+    feed = Feed()
+    feed.start_all()
+    for rank in range(4):
+        feed.tell(
+            f"n{rank // 2 + 1}",
+            "exited",
+            2.0,
+            rank=rank,
+            code=3,
+            said=[f"RuntimeError: {rank} of 4 gave up"],
+        )
+    read = ends._kinds_of.cache_info().misses
+
+    assert feed.job.first_failure is not None
+    assert ends._kinds_of.cache_info().misses == read

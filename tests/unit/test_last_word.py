@@ -65,6 +65,15 @@ def test_notes_and_troubles_of_both_are_kept() -> None:
     assert (word.node_notes, word.troubles) == ((NOTE,), ("n1: a sentence", "n2: b"))
 
 
+def test_a_node_that_is_back_is_not_said_to_be_mute_because_it_once_was() -> None:
+    mute = "n1: does not answer: no route"
+    lost = tuple(replace(rank, state=State.LOST, node="n1") for rank in RUNNING.ranks)
+
+    assert mute not in last_word(JOB, replace(RUNNING, troubles=(mute,))).troubles
+    gone = replace(RUNNING, ranks=lost, troubles=(mute,))
+    assert mute in last_word(gone, replace(gone, troubles=())).troubles
+
+
 def test_what_another_console_wrote_is_news_once_and_ones_own_is_not(
     tmp_path: Path,
 ) -> None:

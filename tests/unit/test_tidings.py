@@ -69,10 +69,18 @@ def test_a_stall_is_told_when_it_begins_and_when_it_ends() -> None:
 def test_a_node_that_is_lost_and_comes_back_is_told() -> None:
     lost = tuple(replace(r, state=State.LOST) if r.rank > 1 else r for r in RANKS)
     gone = replace(RUNS, ranks=lost, troubles=("n2: does not answer: no route",))
-    back = replace(RUNS, troubles=gone.troubles)
+    back = RUNS
 
     assert tidings(RUNS, gone, 100.0) == ("n2: does not answer: no route",)
     assert tidings(gone, back, 100.0) == ("n2: answers again",)
+
+
+def test_a_node_that_does_not_answer_is_no_failure_while_the_job_goes_on() -> None:
+    gone = FirstFailure(what="node", rank=None, node="n2", exit_code=None, signal=None, at=90.0)
+    silent = replace(RUNS, first_failure=gone, troubles=("n2: does not answer: no route",))
+
+    assert tidings(RUNS, silent, 100.0) == ("n2: does not answer: no route",)
+    assert tidings(silent, RUNS, 100.0) == ()
 
 
 def test_nothing_is_told_of_a_job_in_which_nothing_happened() -> None:

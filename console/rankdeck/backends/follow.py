@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
 from rankdeck.errors import NodeError, UnreachableError
 from rankdeck.model.border import last_table
-from rankdeck.model.job import Chunk, Followed, NodeEvent, Plan
+from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel, Shell
@@ -65,7 +65,13 @@ class Spawns:
 
 LOST_AFTER = 15.0
 SILENT_AFTER = 15
-"""Looks, a second apart, in which nothing came of a node that tells something every two seconds."""
+"""Looks, a second apart, after which a channel that has sent no frame is opened anew."""
+TURN = 0.01
+"""Seconds for which events are handed on before other tasks get a turn: a key may be waiting."""
+TICK = 1.0
+"""Seconds between two looks at who is silent."""
+SHORTEST_SILENCE = 6.0
+"""Seconds; a node sends its clock every two, whatever else it has to send."""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
 MOST_WAITING = 8 << 20
 """Bytes of output that may wait for the caller before the channels are paused."""
@@ -106,6 +112,8 @@ class SshFollower:
         """Nodes whose last stream was of no use: a few frames do not make the next one better."""
         self._heard_at: dict[str, float] = {}
         """When each node last sent anything, in seconds of the monotonic clock."""
+        self._silent: Counter[str] = Counter()
+        """Looks in a row at which a node that was heard before had sent nothing."""
         self._awaited: set[str] = set()
         """Nodes on which another console is about to start the job."""
         self._unstarted: dict[str, float] = {}
@@ -155,12 +163,18 @@ class SshFollower:
 
     async def _events(self) -> AsyncIterator[Followed]:
         async with asyncio.TaskGroup() as self._tasks:
+            self._runners.append(self._tasks.create_task(self._watch_silence()))
             for stream in self._streams.values():
                 self._begin(stream)
             try:
                 while not self._over():
+                    turn = time.monotonic()
                     while self._waiting and self._open:
                         yield self._take()
+                        # Here and not in who takes them: a task that ends there would leave us open.
+                        if time.monotonic() - turn > TURN:
+                            await asyncio.sleep(0)
+                            turn = time.monotonic()
                     self._news.clear()
                     if not self._waiting and not self._over():
                         await self._news.wait()
@@ -206,14 +220,35 @@ class SshFollower:
                 # It has been asked again and did not answer; its silence began before that.
                 time.monotonic() - heard >= self._lost_after and stream.node not in self._lost
             ):
-                self._lost.add(stream.node)
-                text = f"does not answer: {why}"
-                self._made(stream, "lost", text=text, **_heard(stream))
+                self._lose(stream, why)
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
             failures += 1
         self._again.discard(stream.node)
         self._done.add(stream.node)
         self._news.set()
+
+    async def _watch_silence(self) -> None:
+        """Name nodes of which nothing comes any more, also while a connection seems to stand."""
+        while True:
+            await asyncio.sleep(TICK)
+            if not self._paused:
+                for stream in self._streams.values():
+                    self._judge_silence(stream)
+
+    def _judge_silence(self, stream: NodeStream) -> None:
+        # Looks are counted, not seconds: while this console itself was stopped, nobody was silent.
+        heard = stream.node in self._heard_at and not stream.closed
+        if not heard or stream.node in self._lost | self._awaited:
+            return
+        self._silent[stream.node] += 1
+        seconds = self._silent[stream.node] * TICK
+        if seconds >= max(self._lost_after, SHORTEST_SILENCE):
+            self._lose(stream, f"nothing has come from it for {seconds:.0f} s")
+
+    def _lose(self, stream: NodeStream, why: str) -> None:
+        self._lost.add(stream.node)
+        self._linked.discard(stream.node)
+        self._made(stream, "lost", text=f"{MUTE}: {why}", **_heard(stream))
 
     async def _look_once(self, stream: NodeStream) -> str:
         """Use one channel from opening to end; returns why it ended."""
@@ -302,6 +337,7 @@ class SshFollower:
         if stream.frames:
             self._link(stream)
             stream.heard, self._heard_at[stream.node] = time.time(), time.monotonic()
+            self._silent[stream.node] = 0
         self._waiting.extend(found)
         self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
         if self._bytes > MOST_WAITING and not self._paused:

@@ -340,6 +340,10 @@ class CancelReport:
     """Node -> why it could not be asked."""
 
 
+MUTE = "does not answer"
+"""How a trouble of a job begins, after the name of the node, while nothing is heard of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
     """A record from one node's supervisor (see wire.py), or made by the follower itself.

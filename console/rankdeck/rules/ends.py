@@ -177,12 +177,22 @@ def meaning_of(end: End, manners: Manners, first: float) -> Meaning:
     return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}")
 
 
-def last_words(lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines that explain the end: from the last exception on, else the last few."""
+@lru_cache(maxsize=4096)
+def last_words(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The lines that say why: from the last exception on, else the last few."""
     for at in range(len(lines) - 1, -1, -1):
         if _EXCEPTION.match(lines[at]):
-            return tuple(lines[at:])
-    return tuple(lines[-_LAST:])
+            return lines[at:]
+    return lines[-_LAST:]
+
+
+def read_words(lines: tuple[str, ...]) -> None:
+    """Work out what the last lines of a rank say, so that the verdict on all ranks need not.
+
+    A thousand ranks that end at once would else be read in one go, and hold up every key.
+    """
+    _kinds_of(last_words(lines))
+    aborted_ranks(lines)
 
 
 def exception_of(words: Sequence[str]) -> str:
@@ -191,7 +201,8 @@ def exception_of(words: Sequence[str]) -> str:
     return found[1].rpartition(".")[2] if found else ""
 
 
-def aborted_ranks(lines: Sequence[str]) -> frozenset[int]:
+@lru_cache(maxsize=4096)
+def aborted_ranks(lines: tuple[str, ...]) -> frozenset[int]:
     """Ranks of which these lines say that they called MPI_Abort."""
     return frozenset(rank for line in lines if _ABORT.search(line) for rank in named_ranks(line))
 

@@ -30,9 +30,12 @@ def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _blamed(job: Job) -> str:
-    """Who failed first and how, without the victims, which change all the time."""
+    """Who failed first and how; without the ranks it took along, which change all the time.
+
+    A node that does not answer is a trouble of its own, and may come back: no failure so far.
+    """
     first = job.first_failure
-    return f"{who(first)}, {how(first)}" if first else ""
+    return f"{who(first)}, {how(first)}" if first and first.what != "node" else ""
 
 
 def countdown(before: Job, after: Job, now: float) -> Iterator[str]:

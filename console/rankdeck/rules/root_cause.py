@@ -81,7 +81,7 @@ def view_of(job: FailedJob) -> View:
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
         return tuple(meaning_of(end, job.manners, first) for end in ends)
 
-    named = aborted_ranks([line for e in (*job.launchers, *job.ends) for line in e.lines])
+    named = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
     ranks = tuple(
         Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
         if m.end.rank in named and m.end.failed and not m.end.told

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from rankdeck.model.job import Explained, Job, NodeEvent, Plan, RankState, State
+from rankdeck.model.job import MUTE, Explained, Job, NodeEvent, Plan, RankState, State
 from rankdeck.state import node_history
 from rankdeck.state.store import Store
 
@@ -273,17 +273,28 @@ def last_word(mine: Job, kept: Job) -> Job:
     if not first.state.final:
         # Both see it run, but only our own nodes' news are of this second.
         first, other = mine, kept
+    ranks = _ranks(first, other)
     word = replace(
         first,
+        troubles=_troubles((*kept.troubles, *mine.troubles), ranks),
         explained=first.explained or _explained(first, other),
-        troubles=tuple(dict.fromkeys((*kept.troubles, *mine.troubles))),
         marks={**other.marks, **first.marks},
         progress=first.progress or other.progress,
         kept=mine.kept or kept.kept,
-        ranks=_ranks(first, other),
+        ranks=ranks,
         node_notes=max(mine.node_notes, kept.node_notes, key=len),
     )
     return next((one for one in (mine, kept) if one == word), word)
+
+
+def _troubles(told: Sequence[str], ranks: Sequence[RankState]) -> tuple[str, ...]:
+    """Each sentence once; that a node does not answer only of one that has not come back."""
+    lost = {f"{rank.node}: {MUTE}" for rank in ranks if rank.state is State.LOST}
+    stands = (
+        text for text in told
+        if f": {MUTE}" not in text or text.startswith(tuple(lost))
+    )  # fmt: skip
+    return tuple(dict.fromkeys(stands))
 
 
 def _weight(job: Job) -> tuple[bool, bool, bool, int]:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from rankdeck.model.activity import computes, place
 from rankdeck.model.ending import exit_status
-from rankdeck.model.job import NodeEvent, RankState, State
+from rankdeck.model.job import MUTE, NodeEvent, RankState, State
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.ends import End
+from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
 from rankdeck_agent.wire import LAUNCHER
 
@@ -92,6 +92,8 @@ def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         kernel=_texts(event.fields, "kernel", _MOST_KERNEL),
         doing=_doing(event.fields.get("activity")),
     )
+    if exit_status(code, signal) != 0:
+        read_words(record.told[state.rank].said)
     _end_rank(record, state, event.at, code, signal)
 
 
@@ -206,6 +208,10 @@ def _unstarted(event: NodeEvent) -> str:
 
 
 def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    # What is true no more is not left standing: the job may yet end well.
+    record.troubles = [
+        text for text in record.troubles if not text.startswith(f"{node.name}: {MUTE}")
+    ]
     node.lost = False
     if not record.aborted:
         # What made us stop the job stays its cause, also when the node is back.

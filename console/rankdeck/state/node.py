@@ -38,11 +38,37 @@ Number = int | float
 EVENTS = 100
 EPOCH = 1e9
 """Epoch seconds below which a node's stamp is no wall time, so that its clock is not judged."""
+STAMPS = 5
+"""Samples in a row that must say alike by how much a clock is behind."""
+ALIKE = 0.5
+"""Seconds between the earliest and the latest of them; on a slow link they differ more."""
 
 CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 _LINKS = ("rdma.up", "net.up")
+
+
+class _Skew:
+    """By how many seconds a node's clock is ahead, from samples that each came just now."""
+
+    def __init__(self) -> None:
+        self.ahead: float | None = None
+        self._stamps: deque[float] = deque(maxlen=STAMPS)
+
+    def take(self, ahead: float | None) -> None:
+        """Learn from one more sample; None where its stamp is no time.
+
+        No sample comes before it was sent, but a slow link may hold it up: that a clock is behind
+        is believed when several samples in a row say so alike.
+        """
+        if ahead is None:
+            self.ahead = None
+            return
+        self._stamps.append(ahead)
+        alike = len(self._stamps) == STAMPS and max(self._stamps) - min(self._stamps) < ALIKE
+        if self.ahead is None or ahead > self.ahead or alike:
+            self.ahead = max(self._stamps) if alike else ahead
 
 
 class NodeState:
@@ -69,8 +95,7 @@ class NodeState:
         self.failed_to_attach = False
         self.up = True
         self.events: deque[Event] = deque(maxlen=EVENTS)
-        self.skew: float | None = None
-        """Seconds by which the node's clock is ahead of ours."""
+        self._skew = _Skew()
         self.at = 0.0
         """Stamp of the newest sample, on the node's clock."""
         self.samples = 0
@@ -110,6 +135,11 @@ class NodeState:
         if reason.since is None:
             return None
         return max(0.0, self._clock() - reason.since)
+
+    @property
+    def skew(self) -> float | None:
+        """Seconds by which the node's clock is ahead of ours; None: nobody knows."""
+        return self._skew.ahead
 
     @property
     def uptime(self) -> float | None:
@@ -241,7 +271,7 @@ class NodeState:
         self._await_next()
         self.at = at
         self.samples += 1
-        self.skew = at - wall if at > EPOCH else None
+        self._skew.take(at - wall if at > EPOCH else None)
         self._take_holes(sample)
         sane = sanitize.sane(sample.values)
         for metric, raw in islice(sample.values.items(), sanitize.METRICS):

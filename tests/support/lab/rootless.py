@@ -222,9 +222,25 @@ class Lab:
         """Take the node's link down: nothing goes through, nothing is refused."""
         self.as_root(["ip", "link", "set", f"v{self._number(node)}", "down"])
 
+    def throttle(self, node: str, rate: str, *, towards_head: bool = False) -> None:
+        """Let so much through in one direction, as tc writes it: `256kbit`; "0": nothing at all."""
+        # A bucket that is smaller than every packet drops each of them.
+        bucket = ("rate", "8bit", "burst", "10b") if rate == "0" else ("rate", rate, "burst", "16k")
+        queue = ("tbf", *bucket, "limit", "32k")
+        self.as_root([*self._queue("replace", node, towards_head=towards_head), *queue])
+
+    def _queue(self, verb: str, node: str, *, towards_head: bool) -> list[str]:
+        """The command that changes what waits at one end of the link of a node."""
+        space = ["nsenter", f"--net=/run/netns/{node}"] if towards_head else []
+        device = "eth0" if towards_head else f"v{self._number(node)}"
+        return [*space, "tc", "qdisc", verb, "dev", device, "root"]
+
     def mend(self, node: str) -> None:
-        """Take the link up again."""
+        """Take the link up again, and let everything through."""
         self.as_root(["ip", "link", "set", f"v{self._number(node)}", "up"])
+        for towards_head in (False, True):
+            # Fails where nothing was throttled.
+            self.as_root(self._queue("delete", node, towards_head=towards_head), check=False)
 
     def crash(self, node: str) -> None:
         """End every process of the node at once; its address stays and refuses."""
