@@ -21,6 +21,14 @@ from rankdeck.remote.agent import bundle
 
 LIAR = "koishi"
 PROGRAM = ROOT / "tests/support/liar.py"
+PYTHON = """\
+#!/bin/sh
+lie="$HOME/.cache/rankdeck/{program}"
+case "$1" in
+*.pyz) [ -e "$lie" ] && {{ shift; exec {real} "$lie" "$@"; }} ;;
+esac
+exec {real} "$@"
+"""
 CODES = range(6)
 """Exit codes that `status`, `run` and the other verbs have."""
 LIMIT = 90.0
@@ -38,7 +46,8 @@ def lying(
 ) -> Generator[None]:
     """One node lies so long; `only` names the words of the agent's command that do.
 
-    The program has the size of the agent, by which a console knows that it need not bring it.
+    The agent's file stays as it is, or the console would bring it anew: what lies is the Python
+    that the cluster file names, on the node that has the program.
     """
     agent, folder = bundle(), place(site)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,20 +61,18 @@ def lying(
     lie |= more
     (folder / "lie.json").write_text(json.dumps(lie))
     (folder / "real.pyz").write_bytes(agent.data)
-    program = PROGRAM.read_bytes() + b"\n#"
-    replace(folder / agent.name, program.ljust(len(agent.data), b"x"))
+    (folder / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
+    python = site.place() / "python"
+    python.write_text(PYTHON.format(real=sys.executable, program=PROGRAM.name))
+    python.chmod(0o700)
+    file = Path(site.cluster)
+    text = file.read_text()
+    file.write_text(text.replace(sys.executable, str(python)))
     try:
         yield
     finally:
-        replace(folder / agent.name, agent.data)
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Put the file there in one step, also while it is read."""
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(data)
-    fresh.chmod(0o700)
-    fresh.rename(path)
+        (folder / PROGRAM.name).unlink()
+        file.write_text(text)
 
 
 @dataclass(frozen=True, slots=True)

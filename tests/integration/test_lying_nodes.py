@@ -1,6 +1,7 @@
 """A node whose agent is a program that lies, behind a real SSH server."""
 
 import asyncio
+import sys
 import time
 from contextlib import aclosing
 
@@ -10,8 +11,9 @@ from tests.support.jobs import console
 from rankdeck.backends import follow
 from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.recording import record
+from rankdeck.backends.ssh import SshBackend
 from rankdeck.model.job import NodeEvent
-from rankdeck.remote.agent import Agents, bundle
+from rankdeck.remote.agent import Agents
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SILENT = "import time; time.sleep(600)"
@@ -24,37 +26,32 @@ for line in (now, 'no frame', '{"kind":5}', now):
 time.sleep(600)"""
 
 
-def put(home, program):
-    """Lay the program where the agent lies; the console looks at its size alone."""
-    folder = home / ".cache/rankdeck"
-    folder.mkdir(parents=True, exist_ok=True)
-    agent = bundle()
-    (folder / agent.name).write_bytes(f"{program}\n#".encode().ljust(len(agent.data), b"x"))
+def lying_python(home, program):
+    """A Python that runs this program where it should run the agent; tells the truth of the file."""
+    python, script = home / "python", home / "liar.py"
+    script.write_text(program)
+    python.write_text(
+        f'#!/bin/sh\ncase "$HOME:$1" in {home}:*.pyz) exec {sys.executable} {script};; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o700)
+    return str(python)
 
 
 async def told_of(tmp_path, program, kinds, limit=40.0):
     """The first event of one of these kinds about a node with that agent, and all before it."""
     async with console(tmp_path, ("n1", "n2")) as one:
         job = await one.launch("sleep 600")
-        put(one.nodes.sshd["n2"].home, program)
+        agents = Agents(one.connections, lying_python(one.nodes.sshd["n2"].home, program))
         plan = one.jobs.job(job).plan
-        follower = SshFollower(one.connections, Agents(one.connections), plan, {}, lost_after=2)
+        follower = SshFollower(one.connections, agents, plan, {}, lost_after=2)
         heard = []
-        try:
-            async with asyncio.timeout(limit), aclosing(aiter(follower)) as events:
-                async for event in events:
-                    if isinstance(event, NodeEvent) and event.node == "n2":
-                        heard.append(event)
-                        if event.kind in kinds:
-                            await follower.close()
-        finally:
-            put_back(one.nodes.sshd["n2"].home)
+        async with asyncio.timeout(limit), aclosing(aiter(follower)) as events:
+            async for event in events:
+                if isinstance(event, NodeEvent) and event.node == "n2":
+                    heard.append(event)
+                    if event.kind in kinds:
+                        await follower.close()
     return heard
-
-
-def put_back(home):
-    agent = bundle()
-    (home / ".cache/rankdeck" / agent.name).write_bytes(agent.data)
 
 
 async def test_an_agent_that_says_nothing_does_not_answer(tmp_path, monkeypatch) -> None:
@@ -84,12 +81,10 @@ async def test_a_line_between_frames_that_is_none_is_said_once(tmp_path) -> None
 async def test_a_report_ends_though_a_node_tells_nothing_sound(tmp_path, program) -> None:
     async with console(tmp_path, ("n1", "n2")) as one:
         job = await one.launch("for i in 1 2 3; do echo $i; sleep 0.1; done; sleep 600")
-        put(one.nodes.sshd["n2"].home, program)
+        python = lying_python(one.nodes.sshd["n2"].home, program)
+        backend = SshBackend(one.connections, Agents(one.connections, python))
         pieces, began = [], time.monotonic()
-        try:
-            recording = await record(one.backend, one.jobs.job(job), pieces.append, None)
-        finally:
-            put_back(one.nodes.sshd["n2"].home)
+        recording = await record(backend, one.jobs.job(job), pieces.append, None)
 
     assert time.monotonic() - began < 80
     assert {piece.node for piece in pieces} == {"n1"}

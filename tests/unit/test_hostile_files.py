@@ -13,6 +13,8 @@ from rankdeck.config.files import read_document
 from rankdeck.errors import ConfigError
 from tests.support.bombs import HEAD, NODE_SETS, TEXTS, UPCALLS
 
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTS = f"{ROOT}/console:{ROOT}/agents:{ROOT}"
 PROBE = """
 import sys, time
 from pathlib import Path
@@ -37,6 +39,7 @@ def test_a_file_that_is_made_to_hurt_is_one_clear_answer(tmp_path: Path, name: s
 
     done = subprocess.run(
         [sys.executable, "-c", PROBE, str(path)],
+        env={**os.environ, "PYTHONPATH": IMPORTS},
         capture_output=True,
         text=True,
         timeout=20,
@@ -68,7 +71,7 @@ def test_a_node_set_of_a_file_runs_no_program(tmp_path: Path, text: str, line: s
     done = subprocess.run(
         [sys.executable, "-c", PROBE, str(path)],
         cwd=tmp_path,
-        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
+        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": IMPORTS},
         capture_output=True,
         text=True,
         timeout=20,
