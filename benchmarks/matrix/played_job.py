@@ -125,12 +125,14 @@ class Scene:
     # ---- what is done
 
     def start(self) -> None:
-        """Wait until all ranks run, and lines of each came; raises RuntimeError."""
+        """Wait until all ranks have begun, and lines of each came; raises RuntimeError."""
         if not wait(lambda: self.job or self.over(), START_LIMIT) or not self.job:
             raise RuntimeError(f"no job was started: {self.words()}")
         self.watch.order(follow=self.job)
-        if not wait(lambda: self.states() == {"running"} or self.over(), START_LIMIT):
-            raise RuntimeError(f"not all ranks run: {self.states()}: {self.words()}")
+        if not wait(
+            lambda: (self.states() and "pending" not in self.states()) or self.over(), START_LIMIT
+        ):
+            raise RuntimeError(f"not all ranks have begun: {self.states()}: {self.words()}")
 
     def finish(self, limit: float = END_LIMIT) -> int | None:
         """Wait for the end of `run`; its exit code, None where it does not end in `limit` s."""
