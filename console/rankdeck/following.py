@@ -48,10 +48,10 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
 class Following:
     """The owner of all followers; `start` runs a task as long as the session is open."""
 
-    def __init__(self, jobs: Jobs, fleet: Fleet, chronicle: JobRecorder, start: Start) -> None:
+    def __init__(self, jobs: Jobs, fleet: Fleet, recorder: JobRecorder, start: Start) -> None:
         self.jobs = jobs
         self._fleet = fleet
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._start = start
         self._backend: Backend
         self._followers: dict[str, Follower] = {}
@@ -73,7 +73,7 @@ class Following:
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no console of this user stops it."""
         self.jobs.keep(job_id)
-        self._chronicle.save(self.jobs.job(job_id), time.time())
+        self._recorder.save(self.jobs.job(job_id), time.time())
 
     def stop_counting(self, job_id: str) -> None:
         """Begin no gang abort here any more: the job is being cancelled."""
@@ -130,7 +130,7 @@ class Following:
 
     def take_up(self, job: Job) -> None:
         """Restore a job from the history, and follow it unless it has ended."""
-        self.jobs.restore(job, seen=self._chronicle.last_seen(job.id))
+        self.jobs.restore(job, seen=self._recorder.last_seen(job.id))
         if not job.state.final:
             self.follow(job)
 
@@ -148,7 +148,7 @@ class Following:
         try:
             async for event in follower:
                 self.jobs.apply(event)
-                self._chronicle.take(event)
+                self._recorder.take(event)
                 if hear := self._listeners.get(job_id):
                     hear(event)
                 if self._is_missed(event):
@@ -158,7 +158,7 @@ class Following:
         finally:
             self._followers.pop(job_id, None)
             self.jobs.output_over(job_id)
-            self._chronicle.save(self.jobs.job(job_id), time.time())
+            self._recorder.save(self.jobs.job(job_id), time.time())
 
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: it is not waited for."""
@@ -212,7 +212,7 @@ class Following:
         """Judge stalls, save every followed job, apply what other consoles wrote."""
         self.notice_stalls()
         for job_id in tuple(self._followers):
-            self._chronicle.save(self.jobs.job(job_id), now)
+            self._recorder.save(self.jobs.job(job_id), now)
         self._hear_consoles()
         for job_id, follower in tuple(self._followers.items()):
             if not self.jobs.only_told(job_id):
@@ -222,7 +222,7 @@ class Following:
                 self._start(follower.close())
 
     def _hear_consoles(self) -> None:
-        for turn in self._chronicle.news():
+        for turn in self._recorder.news():
             self._learn(turn)
 
     def notice_stalls(self) -> None:

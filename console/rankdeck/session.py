@@ -74,7 +74,7 @@ class Session:
         self.messages = Messages()
         self.questions = Questions()
         self._history = history
-        self._chronicle = JobRecorder(history, self.fleet, cluster.name)
+        self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
         self._tasks = tasks
@@ -83,7 +83,7 @@ class Session:
         self._agents: Agents
         self._reading: LogReader
         self.images: ImageDistributor
-        self.following = Following(self.jobs, self.fleet, self._chronicle, self._start)
+        self.following = Following(self.jobs, self.fleet, self._recorder, self._start)
         self._background: list[asyncio.Task[None]] = []
         self._listens = False
         """Whether telemetry of the nodes is being received."""
@@ -183,7 +183,7 @@ class Session:
         await self.find_running(LOOK_LIMIT)
 
     def _keep(self, job: Job) -> None:
-        self._chronicle.save(job, time.time())
+        self._recorder.save(job, time.time())
 
     async def cancel(
         self, job_id: str, grace: float | None = None, *, by: str = "user"
@@ -205,7 +205,7 @@ class Session:
         if job.state.final and not report.left and not report.unverified:
             report = replace(report, state=job.state)
         self.jobs.cancelled(job_id, report)
-        self._chronicle.save(self.jobs.job(job_id), time.time())
+        self._recorder.save(self.jobs.job(job_id), time.time())
         return report
 
     async def inspect(self, job_id: str) -> Inspection:
@@ -320,7 +320,7 @@ class Session:
         now = time.time()
         self._nodes_log.exchange(self.fleet, now)
         for job in self._node_notes.notice(now):
-            self._chronicle.save(job, now)
+            self._recorder.save(job, now)
 
     def end(self) -> None:
         """Stop all background tasks; jobs on the nodes go on."""

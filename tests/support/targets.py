@@ -24,7 +24,7 @@ from rankdeck.backends.ssh import _left
 from rankdeck.config import trust
 from rankdeck.config.files import look_at
 from rankdeck.errors import AgentError, ConfigError, LaunchError
-from rankdeck.images.locate import lying_rows
+from rankdeck.images.locate import image_rows
 from rankdeck.model.border import DEEPEST, last_table, table
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.model.job import JobSpec, Plan
@@ -233,7 +233,7 @@ def answers() -> Take:
 
     def take(raw: bytes) -> None:
         found = last_table(raw)
-        lying_rows(found.get("rows"))
+        image_rows(found.get("rows"))
         if isinstance(found.get("ranks"), list):
             _concluded(jobs.job("j"), {"n1": found}, {})
         _left("n1", Result(0, raw, b""))

@@ -207,7 +207,7 @@ async def test_what_an_earlier_console_saw_of_the_nodes_stands_in_the_log_of_a_f
         [("node02", 1, "Xid 79: lost"), ("node02", 90_000, "much later")]
     ):
         one = Occurrence(begun + after, node, "event", Level.BAD, "gpu.xid", f"{place}", text)
-        stage.fleet.journal.restore([one])
+        stage.fleet.event_log.restore([one])
     for node in range(1, 5):
         stage.tell(JOB, f"node{node:02}", "closed", at=begun + 5)
     async with console(stage, (120, 40)) as (app, pilot):
@@ -226,7 +226,7 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         Occurrence(begun + 5, "node02", "event", Level.BAD, "gpu.xid", "0", "Xid 79"),
         Occurrence(begun + 9, "node02", "event", Level.BAD, "gpu.xid", "0", "Xid 31"),
     ]
-    stage.fleet.journal.restore(told)
+    stage.fleet.event_log.restore(told)
     stage.jobs.set_clock(JOB, begun + 6)
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)

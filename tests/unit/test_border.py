@@ -13,7 +13,7 @@ from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.remote_log import _found
 from rankdeck.backends.ssh import _left, _port
 from rankdeck.errors import AgentError
-from rankdeck.images.locate import lying_rows
+from rankdeck.images.locate import image_rows
 from rankdeck.model.border import DEEPEST, last_table, table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
@@ -155,7 +155,7 @@ def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
         left = []
 
     assert all(0 <= one.pid < 1 << 31 and len(one.command) <= 500 for one in left)
-    assert all(one.size >= 0 for one in lying_rows(inspected.get("rows")))
+    assert all(one.size >= 0 for one in image_rows(inspected.get("rows")))
     job = heard()[0]
     if isinstance(inspected.get("ranks"), list):
         assert _concluded(job, {"n1": inspected}, {}).job == "j"

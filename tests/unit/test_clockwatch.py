@@ -6,7 +6,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.backends.node_stream import Clockwatch, NodeStream
+from rankdeck.backends.node_stream import ClockWatch, NodeStream
 from rankdeck.model.job import Plan
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
@@ -36,7 +36,7 @@ def test_what_happens_after_a_step_has_its_time_on_our_clock():
 
 
 def test_a_clock_set_back_is_known_after_some_stamps_that_agree():
-    watch = Clockwatch(5.0, 0.02)
+    watch = ClockWatch(5.0, 0.02)
     for arrived in (100.0, 102.0, 104.0, 106.0, 108.0):
         watch = watch.after(arrived + 5.0 - 30.0 - 0.01, arrived)
 
@@ -46,7 +46,7 @@ def test_a_clock_set_back_is_known_after_some_stamps_that_agree():
 
 @given(st.lists(st.floats(0, 60), min_size=1, max_size=30))
 def test_stamps_that_a_link_held_up_and_then_let_go_are_no_step(stalls):
-    watch, now = Clockwatch(0.0, 0.02), 100.0
+    watch, now = ClockWatch(0.0, 0.02), 100.0
     for stall in stalls:
         sent = [now + 2.0 * i for i in range(int(stall / 2) + 1)]
         now += stall
@@ -59,7 +59,7 @@ def test_stamps_that_a_link_held_up_and_then_let_go_are_no_step(stalls):
 
 @given(st.lists(st.floats(0, 0.9), min_size=1, max_size=30), st.floats(-9, 9))
 def test_a_clock_that_is_not_set_is_left_alone(delays, offset):
-    watch = Clockwatch(offset, 0.02)
+    watch = ClockWatch(offset, 0.02)
     for i, delay in enumerate(delays):
         watch = watch.after(2.0 * i + offset, 2.0 * i + delay)
 

@@ -85,7 +85,7 @@ def words(fleet: Fleet, node: NodeState) -> Iterable[str]:
     """Every word that a screen may show."""
     for reason in node.health.reasons:
         yield from (reason.check, reason.text, reason.device)
-    for one in fleet.journal.newest:
+    for one in fleet.event_log.newest:
         yield from (one.check, one.text, one.device)
     for finding in node.findings():
         yield finding.evidence
@@ -163,9 +163,9 @@ def test_a_node_that_never_repeats_itself_does_not_fill_the_memory() -> None:
     assert_sane(fleet)
     assert len(node.failed) <= 2 * sanitize.ENTRIES
     assert len(node.health.reasons) <= 64
-    assert len(fleet.journal.newest) <= fleet_history.MOST
-    assert len(fleet.journal._open) <= 4096
-    assert len(fleet.journal._told) <= fleet_history.MOST
+    assert len(fleet.event_log.newest) <= fleet_history.MOST
+    assert len(fleet.event_log._open) <= 4096
+    assert len(fleet.event_log._told) <= fleet_history.MOST
 
 
 @pytest.mark.parametrize("at", [0, 9e15, -5, 1.7e9 + 1e9])
@@ -174,7 +174,7 @@ def test_an_event_of_a_clock_that_is_wrong_is_of_now(at) -> None:
 
     console.hear("event", {"at": at, "level": "bad", "check": "kernel.mce", "text": "x"})
 
-    (kept,) = [one for one in console.fleet.journal.newest if one.kind == "event"]
+    (kept,) = [one for one in console.fleet.event_log.newest if one.kind == "event"]
     assert abs(kept.at - (1.7e9 + console.now)) < 5
 
 

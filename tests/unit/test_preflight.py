@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankdeck import preflight
 from rankdeck.backends.placement import lay_out
 from rankdeck.images import bring, locate
-from rankdeck.images.locate import ImageAt, difference, lying_rows
+from rankdeck.images.locate import ImageAt, difference, image_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
@@ -229,7 +229,7 @@ def test_a_missing_container_of_enroot_says_what_makes_it(image, fix):
 def test_rows_of_images_may_hold_anything(raw):
     assert all(
         row.kind and row.size >= 0
-        for row in lying_rows([raw, {"kind": raw, "size": raw, "free": raw}])
+        for row in image_rows([raw, {"kind": raw, "size": raw, "free": raw}])
     )
 
 

@@ -76,7 +76,7 @@ def test_a_fault_is_seen_in_time_and_stays_seen(what, fault):
         check: level for check, (level, _) in wanted.items()
     }
     assert watch.node.health.level is max(level for level, _ in wanted.values())
-    told = {one.check for one in watch.fleet.journal.newest if one.kind == "began"}
+    told = {one.check for one in watch.fleet.event_log.newest if one.kind == "began"}
     assert set(wanted) <= told
 
 
@@ -87,7 +87,7 @@ def test_a_healthy_node_is_ok_for_an_hour_and_tells_nothing():
         watch.beat()
         assert watch.node.health.level is OK, watch.node.health.reasons
 
-    assert not watch.fleet.journal.newest
+    assert not watch.fleet.event_log.newest
 
 
 AT_TWO_LOOKS = [key for key in SEEN if key[1] not in ("flap", "retx", "hang")]

@@ -188,7 +188,7 @@ _APART = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Clockwatch:
+class ClockWatch:
     """Notices from the stamps of `now` frames that a node's clock was set; immutable, see `after`."""
 
     offset: float
@@ -197,7 +197,7 @@ class Clockwatch:
     doubts: tuple[tuple[float, float], ...] = ()
     """Arrival and lag, in seconds, of consecutive stamps that came too late."""
 
-    def after(self, at: float, arrived: float) -> "Clockwatch":
+    def after(self, at: float, arrived: float) -> "ClockWatch":
         """The state after a stamp `at` of the node arrived at `arrived`; both in epoch seconds.
 
         A stamp ahead of our clock proves that the clock was set forward. One
@@ -207,18 +207,18 @@ class Clockwatch:
         if ahead > self.uncertainty + SURE:
             return self._set(at - arrived)
         if ahead > -(self.uncertainty + LATE):
-            return Clockwatch(self.offset, self.uncertainty)
+            return ClockWatch(self.offset, self.uncertainty)
         lags = [lag for _, lag in self.doubts] + [ahead]
         fits = max(lags) - min(lags) < SURE
         fits = fits and all(arrived - when >= _APART for when, _ in self.doubts[-1:])
         doubts = (*self.doubts, (arrived, ahead)) if fits else ((arrived, ahead),)
         if len(doubts) >= _AGREEING:
             return self._set(at - arrived)
-        return Clockwatch(self.offset, self.uncertainty, doubts)
+        return ClockWatch(self.offset, self.uncertainty, doubts)
 
-    def _set(self, offset: float) -> "Clockwatch":
+    def _set(self, offset: float) -> "ClockWatch":
         # The delay of the stamp is not known: it adds to the uncertainty.
-        return Clockwatch(offset, self.uncertainty + SURE)
+        return ClockWatch(offset, self.uncertainty + SURE)
 
 
 STREAMS = ("out", "err")
@@ -235,7 +235,7 @@ class NodeStream:
 
     def __init__(self, plan: NodePlan, seen: int) -> None:
         self.plan, self.node, self.seen = plan, plan.node, seen
-        self._clock = Clockwatch(0.0, 0.5)
+        self._clock = ClockWatch(0.0, 0.5)
         self.heard: float | None = None
         """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
@@ -305,13 +305,13 @@ class NodeStream:
         return self._clock.offset
 
     @property
-    def clock(self) -> Clockwatch:
+    def clock(self) -> ClockWatch:
         """How the node's clock differs from ours, as far as known."""
         return self._clock
 
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
-        self._clock = Clockwatch(offset, uncertainty)
+        self._clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
         self.caught_up = False
 

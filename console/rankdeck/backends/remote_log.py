@@ -104,7 +104,7 @@ class LogReader:
 
     def of(self, job: Job, rank: int) -> "Ranges":
         """The output of this rank, or of the launcher."""
-        nodes = (job.plan.keeper(r.node) for r in job.ranks if r.rank == rank)
+        nodes = (job.plan.supervising_node(r.node) for r in job.ranks if r.rank == rank)
         node = next(nodes, job.plan.nodes[0].node)
         there = self._browsing
         if there is None or (there.job, there.node) != (job.id, node):

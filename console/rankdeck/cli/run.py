@@ -14,7 +14,7 @@ from rankdeck.cli.opening import Interrupts, job_of, opened, override, until_don
 from rankdeck.cli.preflight import looked, passes
 from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.cli.status import of_job
-from rankdeck.cli.stream import Tidings
+from rankdeck.cli.stream import News
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import find_job
 from rankdeck.config.safe_files import write_private
@@ -107,7 +107,7 @@ async def attend(session: Session, job_id: str, *, as_json: bool, may_cancel: bo
     if not as_json:
         session.watch(job_id, ranks, None)
     printer = stream.Printer(session, job, ranks, show)
-    tidings = Tidings(session, job_id, may_cancel=may_cancel)
+    tidings = News(session, job_id, may_cancel=may_cancel)
     session.hear(job.nodes)
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:

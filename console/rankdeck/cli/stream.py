@@ -179,7 +179,7 @@ NEWS_PERIOD = 0.25
 STOPS = "; Ctrl-C stops them now, twice leaves them running"
 
 
-class Tidings:
+class News:
     """Tells each thing once, also what had happened before it was made."""
 
     def __init__(self, session: Session, job_id: str, *, may_cancel: bool) -> None:

@@ -79,7 +79,7 @@ async def look(
     async def one(node: str) -> ImageAt:
         agent = await agents.agent_path(node)
         done = await shell.run(node, (*agent, "image", "look"), stdin, LOOK_LIMIT)
-        rows = lying_rows(last_table(done.out).get("rows"))
+        rows = image_rows(last_table(done.out).get("rows"))
         if done.code != 0 or not rows:
             said = done.err.decode("utf-8", "replace").strip() or "no answer"
             raise AgentError(node, clean(said))
@@ -88,7 +88,7 @@ async def look(
     return await on_each(nodes, one)
 
 
-def lying_rows(raw: object) -> tuple[ImageAt, ...]:
+def image_rows(raw: object) -> tuple[ImageAt, ...]:
     """What an agent says of images, with everything odd made harmless."""
     rows = cast("list[Any]", raw)[:16] if isinstance(raw, list) else []
     return tuple(_lying(cast("Mapping[str, Any]", row)) for row in rows if isinstance(row, dict))

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rankdeck.logs.search import TROUBLE
 from rankdeck.model.job import RankState, State
-from rankdeck.rules.rank_status import WORST, Standing
+from rankdeck.rules.rank_status import WORST, RankStatus
 
 ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0
 """Seconds behind the newest word of all ranks after which a running rank is unusual."""
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)\b\D{0,3}(\d+)", re.IGNORECASE)
-NO_STANDING: Mapping[int, Standing] = {}
+NO_STANDING: Mapping[int, RankStatus] = {}
 _USUAL = len(WORST) + 2
 _LOST, _ODD = _USUAL - 2, _USUAL - 1
 
@@ -20,7 +20,7 @@ def ordered(
     ranks: Sequence[RankState],
     order: str,
     lines: Callable[[int], int],
-    known: Mapping[int, Standing] = NO_STANDING,
+    known: Mapping[int, RankStatus] = NO_STANDING,
 ) -> tuple[RankState, ...]:
     """The ranks in this order; `lines` gives how many lines a rank has written."""
     if order == "node":
@@ -38,9 +38,9 @@ def ordered(
     return tuple(sorted(ranks, key=lambda one: one.rank))
 
 
-def oddness(one: RankState, latest: float, standing: Standing | None = None) -> int:
+def oddness(one: RankState, latest: float, standing: RankStatus | None = None) -> int:
     """The smaller, the more a rank wants to be looked at; all that are well are alike."""
-    if standing is Standing.VICTIM:
+    if standing is RankStatus.VICTIM:
         return _USUAL
     if standing is not None:
         return WORST.index(standing)

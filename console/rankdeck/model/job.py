@@ -200,7 +200,7 @@ class Plan:
     def world_size(self) -> int:
         return sum(len(node.ranks) for node in self.nodes)
 
-    def keeper(self, node: str) -> str:
+    def supervising_node(self, node: str) -> str:
         """Node whose supervisor reports these ranks: `node` itself, or on Slurm the login node."""
         shared = next((plan.node for plan in self.nodes if plan.elsewhere), "")
         return shared or node

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any, cast
 
-from rankdeck.images.locate import ImageAt, lying_rows
+from rankdeck.images.locate import ImageAt, image_rows
 from rankdeck.model.text import clean
 
 Raw = Mapping[str, Any]
@@ -89,7 +89,7 @@ class NodeFacts:
 
 def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
     """The facts in an answer that was asked for and heard at these epoch seconds."""
-    images = lying_rows(raw.get("images"))
+    images = image_rows(raw.get("images"))
     own, base = _table(raw, "own"), _table(raw, "base")
     return NodeFacts(
         base=clean(base.get("path"), 400),

@@ -101,7 +101,7 @@ def _until(job: Job, rank: RankState, now: float, known: Known) -> float | None:
     """Until when its output would have arrived; None: never. A broken link is not silence."""
     if known.told is None:
         return now
-    told = known.told.get(job.plan.keeper(rank.node))
+    told = known.told.get(job.plan.supervising_node(rank.node))
     return now if told is not None and now - told <= FRESH else told
 
 

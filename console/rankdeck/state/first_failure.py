@@ -91,7 +91,7 @@ def _manners(record: JobRecord) -> Manners:
 
 def _rank_end(record: JobRecord, rank: RankState) -> End:
     told = record.told.get(rank.rank)
-    node = record.nodes[record.plan.keeper(rank.node)]
+    node = record.nodes[record.plan.supervising_node(rank.node)]
     said, looks = told.said if told else (), record.looks.get(rank.rank)
     failed = rank.state in (State.FAILED, State.CANCELLED)
     return End(

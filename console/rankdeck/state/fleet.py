@@ -37,7 +37,7 @@ class Fleet:
             for node in cluster.nodes
         }
         self._places = {name: place for place, name in enumerate(self._nodes)}
-        self.journal = EventLog()
+        self.event_log = EventLog()
         self.past = Past(len(self._nodes))
         self._reasons: dict[str, tuple[Reason, ...]] = {}
         self._peers_changed = False
@@ -90,7 +90,7 @@ class Fleet:
         else:
             event = state.take_event(message)
         if event is not None:
-            self.journal.event(state.name, event, self._time_of(event, state.skew))
+            self.event_log.event(state.name, event, self._time_of(event, state.skew))
 
     def _time_of(self, event: Event, ahead: float | None) -> float:
         """When it happened, on our clock; now, where the node's stamp is no time of the past.
@@ -209,7 +209,7 @@ class Fleet:
         if reasons is before or (not reasons and not before) or not state.was_heard:
             return
         self._reasons[state.name] = reasons
-        self.journal.judged(state.name, before, reasons, wall)
+        self.event_log.judged(state.name, before, reasons, wall)
 
 
 def _expected(cluster: Cluster, node: Node) -> Expected:

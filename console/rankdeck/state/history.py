@@ -255,7 +255,7 @@ def _sane(job: Job) -> Job:
     """The job, if its ranks are on its nodes; raises ValueError."""
     nodes = {node.node for node in job.plan.nodes}
     ranks = {rank.rank for rank in job.ranks}
-    if not all(job.plan.keeper(rank.node) in nodes for rank in job.ranks):
+    if not all(job.plan.supervising_node(rank.node) in nodes for rank in job.ranks):
         raise ValueError("a rank is on none of its nodes")
     if len(ranks) != len(job.ranks):
         raise ValueError("a rank is there twice")

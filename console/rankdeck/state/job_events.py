@@ -19,7 +19,7 @@ SUPERVISOR = "supervisor"
 
 def speaks(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
     """Whether the supervisor of this node reports this rank."""
-    return record.plan.keeper(state.node) == node.name
+    return record.plan.supervising_node(state.node) == node.name
 
 
 def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
@@ -72,7 +72,7 @@ def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.mark("started", event.at, latest=True)
     pid = _integer(event.fields, "pid")
     host = _text(event.fields, "host", 64)
-    if record.plan.keeper(host) != node.name:
+    if record.plan.supervising_node(host) != node.name:
         host = ""  # only with a shared run folder (Slurm) does `host` name another machine
     record.told.pop(state.rank, None)
     record.looks.pop(state.rank, None)
@@ -118,7 +118,7 @@ def _doing(value: object) -> str:
 def _end_rank(
     record: JobRecord, state: RankState, at: float, code: int | None, signal: int | None
 ) -> None:
-    node = record.nodes[record.plan.keeper(state.node)]
+    node = record.nodes[record.plan.supervising_node(state.node)]
     failed = exit_status(code, signal) != 0
     told = failed and record.is_stopped(at, node)
     end = State.CANCELLED if told else State.FAILED if failed else State.DONE

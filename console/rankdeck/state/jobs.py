@@ -202,7 +202,7 @@ def _failed(record: JobRecord, first: FirstFailure | None) -> bool:
 
 def _rank(record: JobRecord, rank: RankState) -> RankState:
     log = record.logs.get(("", rank.rank))
-    if record.nodes[record.plan.keeper(rank.node)].lost and not rank.state.final:
+    if record.nodes[record.plan.supervising_node(rank.node)].lost and not rank.state.final:
         rank = replace(rank, state=State.LOST)
     if rank.state is State.RUNNING and (looks := record.looks.get(rank.rank)):
         rank = replace(rank, activity=looks[-1])

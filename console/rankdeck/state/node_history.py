@@ -48,12 +48,12 @@ class SharedEventLog:
     def recall(self, fleet: "Fleet", now: float) -> None:
         """Load events of earlier consoles and acknowledgements into a new fleet."""
         self._write("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
-        fleet.journal.restore(self.recent(RECALLED))
+        fleet.event_log.restore(self.recent(RECALLED))
         self.exchange(fleet, now)
 
     def exchange(self, fleet: "Fleet", now: float) -> None:
         """Save what happened, and load what other consoles acknowledged."""
-        self.add(fleet.journal.take())
+        self.add(fleet.event_log.take())
         if self.changed():
             fleet.set_acks(self.acks(now))
 

@@ -247,7 +247,7 @@ def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         state = record.ranks.get(rank)
         if state is None or state.state.final:
             continue
-        if record.plan.keeper(state.node) != node.name:
+        if record.plan.supervising_node(state.node) != node.name:
             continue
         kept = record.looks.setdefault(rank, deque(maxlen=KEPT))
         # A follower that connects again tells looks that are known.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rankdeck.model.health import Level
 from rankdeck.model.states import State
-from rankdeck.rules.rank_status import Standing
+from rankdeck.rules.rank_status import RankStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Glyphs:
     def state(self, state: State) -> Mark:
         return Mark(self.states[state], STATE_ROLES[state])
 
-    def standing(self, standing: Standing) -> Mark:
+    def standing(self, standing: RankStatus) -> Mark:
         """How a rank shows that wants to be looked at, or was only pulled down."""
         glyph = {
-            Standing.STALLED: self.levels[Level.WARN],
-            Standing.VICTIM: self.down,
+            RankStatus.STALLED: self.levels[Level.WARN],
+            RankStatus.VICTIM: self.down,
         }.get(standing, self.states[State.FAILED])
         return Mark(glyph, STANDING_ROLES[standing])
 
@@ -70,10 +70,10 @@ STATE_ROLES = {
 }
 
 STANDING_ROLES = {
-    Standing.FIRST: "bad",
-    Standing.FAILED: "bad",
-    Standing.STALLED: "warn",
-    Standing.VICTIM: "unknown",
+    RankStatus.FIRST: "bad",
+    RankStatus.FAILED: "bad",
+    RankStatus.STALLED: "warn",
+    RankStatus.VICTIM: "unknown",
 }
 
 UNICODE = Glyphs(

@@ -198,7 +198,7 @@ def _numbers(
 def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
     """What had happened by then, newest first."""
     lines: list[Runs] = [[], [(" Until then", "title"), ("  newest first", "dim")]]
-    for one in reversed(fleet.journal.newest):
+    for one in reversed(fleet.event_log.newest):
         if one.node != node.name or one.at > moment or len(lines) > EVENTS:
             continue
         mark = glyphs.level(one.level)

@@ -60,7 +60,7 @@ class EventsScreen(BaseScreen):
         return [(formatting.told(one.device, one.seen), "text")]
 
     def tick(self) -> None:
-        journal = self.console.session.fleet.journal
+        journal = self.console.session.fleet.event_log
         seen = (journal, journal.total, self._filter)
         if seen == self._seen:
             return

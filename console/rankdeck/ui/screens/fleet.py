@@ -191,7 +191,7 @@ class FleetScreen(BaseScreen):
         if frame is shown:
             return False
         self._instant = (
-            Then(self._places, frame, fleet.journal.newest)
+            Then(self._places, frame, fleet.event_log.newest)
             if frame
             else Now(self._states, self.console.levels)
         )

@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
-from rankdeck.rules.rank_status import Standing
+from rankdeck.rules.rank_status import RankStatus
 from rankdeck.ui import actions, commands
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import BaseScreen
@@ -89,7 +89,7 @@ def _signs(glyphs: Glyphs) -> list[Runs]:
     for state in State:
         mark = glyphs.state(state)
         states.append((f"{mark.glyph} {state}   ", mark.role))
-    for standing in (Standing.STALLED, Standing.VICTIM):
+    for standing in (RankStatus.STALLED, RankStatus.VICTIM):
         mark = glyphs.standing(standing)
         states.append((f"{mark.glyph} {standing}   ", mark.role))
     return [[], [(" Signs", "title")], levels, states, []]

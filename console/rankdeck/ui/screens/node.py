@@ -70,7 +70,7 @@ class NodeScreen(BaseScreen):
 
     def _moment(self, at: float) -> list[Runs]:
         """What happened here around the time of a log line, live or long ago."""
-        journal, name = self.console.session.fleet.journal, self.node_name
+        journal, name = self.console.session.fleet.event_log, self.node_name
         near = sorted(
             journal.between((name,), at - NEAR, at + NEAR),
             key=lambda one: abs(one.at - at),

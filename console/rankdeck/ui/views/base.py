@@ -11,7 +11,7 @@ from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rankset import choose
 from rankdeck.model.text import printable
-from rankdeck.rules.rank_status import Standing, standings
+from rankdeck.rules.rank_status import RankStatus, standings
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
@@ -112,10 +112,10 @@ ALL_BACKLOG = 16 << 20
 QUIET = 10.0
 """Seconds behind the others from which on a title says how long a rank has been silent."""
 
-EDGES: dict[Standing, str] = {
-    Standing.FIRST: "bad",
-    Standing.FAILED: "bad",
-    Standing.STALLED: "warn",
+EDGES: dict[RankStatus, str] = {
+    RankStatus.FIRST: "bad",
+    RankStatus.FAILED: "bad",
+    RankStatus.STALLED: "warn",
 }
 """Frames that the eye shall find first."""
 
@@ -129,7 +129,7 @@ class Scene:
     choice: RankChoice = field(default_factory=RankChoice)
     stamps: str = "off"
     _watched: tuple[int, ...] = ()
-    _judged: tuple[Job, Mapping[int, Standing]] | None = None
+    _judged: tuple[Job, Mapping[int, RankStatus]] | None = None
 
     @property
     def jobs(self) -> Jobs:
@@ -167,7 +167,7 @@ class Scene:
         """Ask again, whatever is asked for next."""
         self._watched = ()
 
-    def standings(self, job: Job) -> Mapping[int, Standing]:
+    def standings(self, job: Job) -> Mapping[int, RankStatus]:
         """Who wants to be looked at; found once for each state of the job."""
         if self._judged is None or self._judged[0] is not job:
             self._judged = job, standings(job)
@@ -182,7 +182,7 @@ class Scene:
 
     def edge(self, job: Job, one: RankState) -> str:
         """The role of the frame around a rank; "" for the usual one."""
-        return EDGES.get(self.standings(job).get(one.rank, Standing.VICTIM), "")
+        return EDGES.get(self.standings(job).get(one.rank, RankStatus.VICTIM), "")
 
     def title(self, job: Job, one: RankState) -> list[Run]:
         """A rank in a few words: state, number, node, how it ended or how long it is silent."""
@@ -202,11 +202,11 @@ class Scene:
         standing = self.standings(job).get(one.rank)
         ending = formatting.ending(one.exit_code, one.signal)
         if ending and one.state is not State.DONE:
-            more = standing in (Standing.FIRST, Standing.VICTIM)
+            more = standing in (RankStatus.FIRST, RankStatus.VICTIM)
             return [(ending, role), *([(f"  {standing}", role)] if more else [])]
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
-        if standing is Standing.STALLED:
+        if standing is RankStatus.STALLED:
             begun = min(s.since for s in job.stalled if one.rank in (*s.ranks, *s.first))
             quiet = max(self.now(job) - begun, 0.0)
             return [(f"stalled {formatting.age(quiet)}", "warn"), *_doing(one)]

@@ -307,7 +307,7 @@ class LauncherLog:
         self._found: frozenset[Occurrence] = frozenset()
 
     def __call__(self) -> frozenset[Occurrence]:
-        journal = self._scene.console.session.fleet.journal
+        journal = self._scene.console.session.fleet.event_log
         seen = (journal.total, self._until())
         if self._nodes and seen != self._seen:
             self._seen = seen

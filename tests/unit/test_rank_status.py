@@ -2,7 +2,7 @@
 
 from rankdeck.logs.order import ordered
 from rankdeck.model.job import Stall
-from rankdeck.rules.rank_status import Standing, standings
+from rankdeck.rules.rank_status import RankStatus, standings
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB
 
@@ -10,8 +10,8 @@ from tests.ui.support.scenes import JOB
 def test_the_first_failure_is_told_from_those_it_pulled_down() -> None:
     found = standings(scenes.failing().jobs.job(JOB))
 
-    assert [r for r, one in found.items() if one is Standing.FIRST] == [5]
-    victims = sorted(r for r, one in found.items() if one is Standing.VICTIM)
+    assert [r for r, one in found.items() if one is RankStatus.FIRST] == [5]
+    victims = sorted(r for r, one in found.items() if one is RankStatus.VICTIM)
     assert victims == [0, 1, 2, 4, 6, 8, 9, 10, 12, 13, 14]
     assert 3 not in found
 
@@ -22,7 +22,7 @@ def test_where_all_are_silent_only_who_fell_silent_first_stands_out() -> None:
     stall = Stall(kind="all", ranks=everybody, since=0.0, text="", first=(7,))
     stage.jobs.set_stalled(JOB, (stall,))
 
-    assert standings(stage.jobs.job(JOB)) == {7: Standing.STALLED}
+    assert standings(stage.jobs.job(JOB)) == {7: RankStatus.STALLED}
 
 
 def test_who_failed_first_comes_first_and_victims_keep_their_places() -> None:
