@@ -124,13 +124,13 @@ def test_reasons_that_come_and_go_are_written_down_once() -> None:
     for percent in (10, 85, 86, 99, 99, 10, 10):
         use(nodes, clock, percent)
 
-    told = [(o.kind, o.level, o.check) for o in nodes.journal.take()]
+    told = [(o.kind, o.level, o.check) for o in nodes.event_log.take()]
     assert told == [
         ("began", Level.WARN, "disk.full"),
         ("began", Level.BAD, "disk.full"),
         ("ended", Level.OK, "disk.full"),
     ]
-    assert nodes.journal.take() == ()
+    assert nodes.event_log.take() == ()
 
 
 def test_what_an_earlier_console_saw_is_not_told_twice() -> None:
@@ -138,7 +138,7 @@ def test_what_an_earlier_console_saw_is_not_told_twice() -> None:
     event = Event(900.0, "warn", "kernel.oom", "killed a.out")
     nodes.apply("n1", event)
     use(nodes, clock, 99)
-    kept = nodes.journal.take()
+    kept = nodes.event_log.take()
     again, clock = fleet()
     again.journal.restore(kept)
     again.apply("n1", event)
