@@ -140,13 +140,13 @@ def test_what_an_earlier_console_saw_is_not_told_twice() -> None:
     use(nodes, clock, 99)
     kept = nodes.event_log.take()
     again, clock = fleet()
-    again.journal.restore(kept)
+    again.event_log.restore(kept)
     again.apply("n1", event)
     use(again, clock, 99)
     use(again, clock, 10)
 
     assert [o.kind for o in kept] == ["event", "began", "began"]
-    assert sorted((o.kind, o.check) for o in again.journal.take()) == [("ended", "disk.full")]
+    assert sorted((o.kind, o.check) for o in again.event_log.take()) == [("ended", "disk.full")]
 
 
 def test_a_node_that_was_booted_again_says_so_and_forgets_its_xids() -> None:
