@@ -46,14 +46,16 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
 
 
 class Following:
-    """The owner of all followers; `start` runs a task as long as the session is open."""
+    """The owner of all followers of one backend; `start` runs a task as long as the session is open."""
 
-    def __init__(self, jobs: Jobs, fleet: Fleet, recorder: JobRecorder, start: Start) -> None:
+    def __init__(
+        self, jobs: Jobs, fleet: Fleet, recorder: JobRecorder, backend: Backend, start: Start
+    ) -> None:
         self.jobs = jobs
         self._fleet = fleet
         self._recorder = recorder
+        self._backend = backend
         self._start = start
-        self._backend: Backend
         self._followers: dict[str, Follower] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
@@ -61,9 +63,8 @@ class Following:
         self._told: dict[str, float] = {}
         """Job -> since when only another console says that it has ended, epoch seconds."""
 
-    def begin(self, backend: Backend, cancel: Cancel) -> None:
-        """Follow through this backend; `cancel` ends a job of which a part has failed."""
-        self._backend = backend
+    def begin(self, cancel: Cancel) -> None:
+        """Judge the jobs from now on; `cancel` ends one of which a part has failed."""
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, work: Coroutine[Any, Any, None]) -> None:

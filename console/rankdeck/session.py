@@ -66,24 +66,33 @@ Confirm = Callable[[HostKeyError], Awaitable[bool]]
 class Session:
     """The owner of all state and tasks of one open cluster; made by `open_session`."""
 
-    def __init__(self, cluster: Cluster, history: History, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        questions: Questions,
+        connections: Connections,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self.cluster = cluster
+        self.questions = questions
         self.fleet = Fleet(cluster)
         self.jobs = Jobs()
         self.switches = Switches(cluster)
         self.messages = Messages()
-        self.questions = Questions()
+        self._connections = connections
+        self._agents = agents = Agents(connections, cluster.access.python)
+        self.images = ImageDistributor(connections, agents)
+        self._backend: Backend = plugins.find("backends", cluster.backend)(connections, agents)
+        self._log_reader = LogReader(connections, agents)
         self._history = history
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
         self._tasks = tasks
-        self._backend: Backend
-        self._connections: Connections
-        self._agents: Agents
-        self._reading: LogReader
-        self.images: ImageDistributor
-        self.following = Following(self.jobs, self.fleet, self._recorder, self._start)
+        self.following = Following(
+            self.jobs, self.fleet, self._recorder, self._backend, self._start
+        )
         self._background: list[asyncio.Task[None]] = []
         self._listens = False
         """Whether telemetry of the nodes is being received."""
@@ -137,7 +146,7 @@ class Session:
         leaves no unknown job behind.
         """
         plan = self.plan(spec)
-        if self._backend.name == "ssh":
+        if not self._backend.chooses_nodes:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self.jobs.add(plan, time.time()))
@@ -165,7 +174,7 @@ class Session:
 
         Returns node -> why it did not answer within `limit` seconds.
         """
-        if self._backend.name != "ssh":
+        if self._backend.chooses_nodes:
             return {}
         names = [node.name for node in self.cluster.nodes]
         found, silent = await ask_what_runs(
@@ -250,7 +259,7 @@ class Session:
 
     def output(self, job_id: str, rank: int) -> Ranges:
         """The output of a rank, which is read and searched on its node, by byte offset."""
-        return self._reading.of(self.jobs.job(job_id), rank)
+        return self._log_reader.of(self.jobs.job(job_id), rank)
 
     async def settle(self, limit: float) -> None:
         """Wait until every node has sent telemetry or failed, at most `limit` seconds."""
@@ -269,15 +278,9 @@ class Session:
 
     # ---- opening and closing
 
-    def begin(self, connections: Connections, link: Link | None) -> None:
+    def begin(self, link: Link | None) -> None:
         """Restore the jobs of earlier sessions and start receiving the telemetry of every node."""
-        agents = Agents(connections, self.cluster.access.python)
-        self._connections, self._agents = connections, agents
-        self._reading = LogReader(connections, agents)
-        self.images = ImageDistributor(connections, agents)
-        make = plugins.find("backends", self.cluster.backend)
-        self._backend = make(connections, agents)
-        self.following.begin(self._backend, self.cancel)
+        self.following.begin(self.cancel)
         self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
             self.following.take_up(job)
@@ -370,7 +373,10 @@ async def open_session(
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        session = Session(cluster, history, tasks)
+        questions = Questions()
+        connections = Connections(cluster, confirm or questions.confirm)
+        await stack.enter_async_context(connections)
+        session = Session(cluster, history, questions, connections, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
@@ -378,11 +384,9 @@ async def open_session(
             log.warning("%s", history.trouble)
             (progress or _unheard)(f"rankdeck: {history.trouble}")
         stack.callback(logger.removeHandler, session.messages)
-        connections = Connections(cluster, confirm or session.questions.confirm)
-        await stack.enter_async_context(connections)
         link = None
         if telemetry:
             link = await stack.enter_async_context(open_link(cluster, session.fleet))
-        session.begin(connections, link)
+        session.begin(link)
         stack.callback(session.end)
         yield session

@@ -44,8 +44,9 @@ class Console:
         fleet, agents = Fleet(CLUSTER), Agents(shell)
         self.jobs, self.plan, self.shell = Jobs(), plan, shell
         self.jobs.add(plan, 1.0)
-        self.following = Following(self.jobs, fleet, JobRecorder(history, fleet, "c"), start)
-        self.following.begin(SshBackend(shell, agents), self._cancel)
+        recorder, backend = JobRecorder(history, fleet, "c"), SshBackend(shell, agents)
+        self.following = Following(self.jobs, fleet, recorder, backend, start)
+        self.following.begin(self._cancel)
         self.reading = LogReader(shell, agents)
 
     async def _cancel(self, job_id: str) -> None:

@@ -44,6 +44,8 @@ class Backend(Protocol):
     """One way to run the ranks of a job. `name` is what a cluster file calls it."""
 
     name: ClassVar[str]
+    chooses_nodes: ClassVar[bool]
+    """Whether a scheduler chooses the nodes when the job starts: they cannot be asked before."""
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """What `launch` would do for this job, under the id `job`.

@@ -27,6 +27,7 @@ class KubernetesBackend:
     """Writes the manifest; the user applies it."""
 
     name: ClassVar[str] = "kubernetes"
+    chooses_nodes: ClassVar[bool] = True
 
     def __init__(self, *_links: object) -> None:
         """Needs no connection and no agent; the session offers them to every backend."""

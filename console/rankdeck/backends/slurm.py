@@ -73,6 +73,7 @@ class SlurmBackend(SshBackend):
     """Submits by a supervisor on the login node, which is followed and cancelled like any other."""
 
     name: ClassVar[str] = "slurm"
+    chooses_nodes: ClassVar[bool] = True
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the login node, with all ranks; `text` is the script to submit by hand.

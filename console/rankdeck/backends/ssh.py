@@ -34,6 +34,7 @@ class SshBackend:
     """Plans, launches, follows and cancels over SSH; see `base.Backend`."""
 
     name: ClassVar[str] = "ssh"
+    chooses_nodes: ClassVar[bool] = False
 
     def __init__(self, shell: Shell, agents: Agents) -> None:
         self._shell, self._agents = shell, agents

@@ -68,7 +68,7 @@ async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, .
         take([found(Level.BAD, "plan", "", str(error))])
         return tuple(findings)
     take(check_job.judge(spec))
-    if means.backend.name != "ssh":
+    if means.backend.chooses_nodes:
         text = (
             f"the nodes are chosen by {means.backend.name} when the job starts: they were not asked"
         )
