@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import yaml
+from tests.support import mpich
 
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
@@ -143,7 +144,7 @@ OPEN_MPI = (
 def _hydra(name: str, victim: int, word: str, kind: Kind = Kind.FAILURE) -> Fault:
     return Fault(
         name=f"mpich.{name}", launcher="mpich", job=_mpich(victim, name), kind=kind,
-        right=_rank(victim, word), lacking=plants.need("mpiexec.mpich", "mpicc.mpich"),
+        right=_rank(victim, word), lacking=mpich.lacking,
     )  # fmt: skip
 
 

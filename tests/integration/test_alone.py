@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support import mpich
 from tests.support.lab import Lab
 
 from rankdeck.rules.messages import believes_alone, lone_line
@@ -33,12 +34,11 @@ ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that is linked with MPICH."""
-    compiler = shutil.which("mpicc.mpich")
-    if compiler is None:
-        pytest.skip("needs mpicc.mpich (Debian: libmpich-dev)")
+    if why := mpich.lacking():
+        pytest.skip(why)
     folder = tmp_path_factory.mktemp("alone")
     (folder / "hello.c").write_text(PROGRAM)
-    subprocess.run([compiler, "hello.c", "-o", "hello"], cwd=folder, check=True)
+    subprocess.run(["mpicc.mpich", "hello.c", "-o", "hello"], cwd=folder, check=True)
     return folder / "hello"
 
 
