@@ -1,6 +1,7 @@
 """Ways to do harm to a job that runs: signals to the right process, links cut, disks filled."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -305,6 +306,16 @@ def busy_port(port: int) -> Prepare:
 
 
 # ---- what is lacking ----------------------------------------------------------------------
+
+
+def need(*programs: str) -> Callable[[], str]:
+    """Say which of these programs are not there."""
+
+    def lacking() -> str:
+        missing = [one for one in programs if not shutil.which(one)]
+        return f"needs {', '.join(missing)}" if missing else ""
+
+    return lacking
 
 
 def need_root() -> str:
