@@ -1,7 +1,7 @@
 """What the matrix is made of: a row, and what one run of it counted."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from benchmarks.matrix.sites import Sites
@@ -53,6 +53,11 @@ class Tally:
     inputs: int | None = None
     """Inputs tried."""
     note: str = ""
+
+    @property
+    def untimed(self) -> "Tally":
+        """The same without times: on a busy machine they prove nothing."""
+        return replace(self, seconds=None, key=None)
 
     @property
     def faults(self) -> tuple[str, ...]:
