@@ -5,6 +5,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.measure import cpu_of, resident_of
 
@@ -34,11 +35,18 @@ def metered(pid: int) -> Generator[Cost]:
         thread.join(5)
 
 
+def _is_still_us(pid: int) -> bool:
+    """Whether a child has been forked and not yet become its program: its memory is ours."""
+    ours = Path("/proc/self/cmdline").read_bytes()
+    return Path(f"/proc/{pid}/cmdline").read_bytes() == ours
+
+
 def _watch(pid: int, cost: Cost, over: threading.Event) -> None:
     try:
         began, before = time.monotonic(), cpu_of(pid)
         while True:
-            cost.memory = max(cost.memory, resident_of(pid))
+            if not _is_still_us(pid):
+                cost.memory = max(cost.memory, resident_of(pid))
             if over.wait(PERIOD):
                 return
             cost.cpu = (cpu_of(pid) - before) / (time.monotonic() - began)
