@@ -9,7 +9,7 @@ import pyte
 
 from benchmarks.fault_sites import AnySite
 from benchmarks.matrix.meter import Cost, metered
-from benchmarks.matrix.played_job import rankdeck
+from benchmarks.matrix.scene import rankdeck
 from benchmarks.measure import cpu_of
 from benchmarks.terminal import SIZE, Terminal, terminal
 
@@ -21,7 +21,7 @@ PAUSE = 0.15
 
 
 @dataclass(slots=True)
-class Deck:
+class ConsoleInPty:
     """The console; `terminal` is the side at which a person sits."""
 
     terminal: Terminal
@@ -58,7 +58,7 @@ class Deck:
 
 
 @contextmanager
-def deck(site: AnySite, job: str) -> Generator[Deck]:
+def console_in_pty(site: AnySite, job: str) -> Generator[ConsoleInPty]:
     """The console on the wall of a job, ended afterwards."""
     argv = rankdeck(site, "attach", job)
     with terminal(argv, {**site.environment(), "LC_ALL": "C.UTF-8"}) as shown:
@@ -66,4 +66,4 @@ def deck(site: AnySite, job: str) -> Generator[Deck]:
         with metered(pid) as cost:
             if not shown.wait_for("━".encode(), 60):
                 raise RuntimeError("the job never came on the screen")
-            yield Deck(shown, pid, cost)
+            yield ConsoleInPty(shown, pid, cost)

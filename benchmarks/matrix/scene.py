@@ -124,12 +124,17 @@ class Scene:
 
     # ---- what is done
 
-    def start(self) -> None:
-        """Wait until all ranks run, and lines of each came; raises RuntimeError."""
+    def start(self, *, short: bool = False) -> None:
+        """Wait until all ranks run; of a `short` job some may have ended by then. Raises RuntimeError."""
         if not wait(lambda: self.job or self.over(), START_LIMIT) or not self.job:
             raise RuntimeError(f"no job was started: {self.words()}")
         self.watch.order(follow=self.job)
-        if not wait(lambda: self.states() == {"running"} or self.over(), START_LIMIT):
+
+        def begun() -> bool:
+            states = self.states()
+            return states == {"running"} or (short and bool(states) and "pending" not in states)
+
+        if not wait(lambda: begun() or self.over(), START_LIMIT):
             raise RuntimeError(f"not all ranks run: {self.states()}: {self.words()}")
 
     def finish(self, limit: float = END_LIMIT) -> int | None:
@@ -137,7 +142,8 @@ class Scene:
         if not wait(self.over, limit):
             return None
         final = ("done", "failed", "cancelled")
-        wait(lambda: self.shape().get("state") in final, 20)
+        if self.shape():
+            wait(lambda: self.shape().get("state") in final, 20)
         return self.process.returncode
 
     def ask(self, *words: str, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -233,7 +239,7 @@ def untold(scene: Scene, allowed: Sequence[str] = ()) -> tuple[str, ...]:
 def counted(scene: Scene, ranks: int, count: int) -> Missed:
     """Bytes that were lost or doubled by `run`, and by `logs` afterwards, together."""
     shown = missed(scene.lines(), ranks, count)
-    told = scene.ask("logs", scene.job, "--json")
+    told = scene.ask("logs", scene.job, "--json", limit=300)
     texts = [json.loads(line) for line in told.stdout.splitlines()]
     read = missed([one["text"] for one in texts if one["rank"] is not None], ranks, count)
     return Missed(shown.lost + read.lost, shown.doubled + read.doubled)
@@ -262,7 +268,7 @@ def ended(
         memory=scene.cost.memory,
         cpu=scene.cost.cpu,
         key=key,
-        note=note,
+        note=note or ", ".join(sorted(one.name for one in processes(scene.job))),
     )
 
 

@@ -16,7 +16,8 @@ from benchmarks.fault_plants import inside, need_root, processes
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import DemoSite, LabSite
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.played_job import (
+from benchmarks.matrix.pty_console import console_in_pty
+from benchmarks.matrix.scene import (
     Scene,
     counted,
     elapsed,
@@ -26,7 +27,6 @@ from benchmarks.matrix.played_job import (
     untold,
     writing,
 )
-from benchmarks.matrix.pty_console import deck
 from benchmarks.matrix.sites import Sites
 
 VICTIM = "n2"
@@ -58,7 +58,7 @@ def node_full(sites: Sites) -> Tally:
     """The logs fill the disk of a node; later there is space again."""
     site, count = sites.lab, 40_000
     with small_state(site, "size=2m"), playing(site, writing(count, 0)) as scene:
-        scene.start()
+        scene.start(short=True)
         named = elapsed(lambda: _told(scene, "no space left"), LIMIT)
         inside(site, VICTIM, f"mount -o remount,size=64m {NODE_STATE}")
         scene.finish()
@@ -129,7 +129,7 @@ class FullHead:
                 if self.before:  # no other console hears of the job before it asks the nodes
                     wait(lambda: len([*processes(scene.job)]) >= RANKS, LIMIT)
                 else:
-                    scene.start()
+                    scene.start(short=True)
                     self._spoil(site, folder)
                     time.sleep(3)
                 return self._cancelled(scene)
@@ -195,7 +195,7 @@ class BigLog:
         form = "%012.0f " + "x" * 86
         writer = f"seq -f '{form}' {self.lines}"
         with playing(sites.demo, _plain(writer)) as scene:
-            scene.start()
+            scene.start(short=True)
             scene.finish(self.limit)
             wanted = subprocess.Popen(
                 ["sh", "-c", f"{writer} | sed 's/^/[0] /'"], stdout=subprocess.PIPE
@@ -229,7 +229,7 @@ class NoNewline:
     def __call__(self, sites: Sites) -> Tally:
         writer = f"head -c {self.megabytes}M /dev/zero | tr '\\0' x; echo; echo the end"
         with playing(sites.demo, _plain(writer)) as scene:
-            scene.start()
+            scene.start(short=True)
             scene.finish()
             shown = scene.lines()
             file = sites.demo.folder(scene.job, "sakuya") / "rank.0/out"
@@ -247,8 +247,8 @@ def garbage(sites: Sites) -> Tally:
     size = 4 << 20
     writer = f"head -c {size} /dev/urandom | tee sent; echo; echo the end"
     with playing(sites.demo, _plain(f'cd "$RANKDECK_RUN"; {writer}')) as scene:
-        scene.start()
-        with deck(sites.demo, scene.job) as console:
+        scene.start(short=True)
+        with console_in_pty(sites.demo, scene.job) as console:
             scene.finish()
             console.terminal.read_for(2)
             text = console.screen(3)
@@ -280,8 +280,8 @@ class Beside:
         writer = QUIET % (self.seconds, self.seconds)
         with playing(_roomy(sites.demo), _plain(writer, 8, 2)) as scene:
             late = _Lateness(scene)
-            scene.start()
-            with deck(_roomy(sites.demo), scene.job) as console:
+            scene.start(short=True)
+            with console_in_pty(_roomy(sites.demo), scene.job) as console:
                 console.type_for(self.seconds / 2)
                 stale = _stale(console.screen(2))
             scene.finish(600)
@@ -331,7 +331,7 @@ def children(sites: Sites) -> Tally:
     """A rank that starts ten thousand programs, each gone at once."""
     writer = 'i=0; while [ $i -lt 10000 ]; do i=$((i+1)); /bin/true; done; echo "started $i"'
     with playing(_roomy(sites.demo), _plain(writer)) as scene:
-        scene.start()
+        scene.start(short=True)
         scene.finish(300)
         wrong = [] if scene.lines() == ["started 10000"] else [f"printed: {scene.lines()}"]
         return ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene, SHARED)])
@@ -360,8 +360,8 @@ class AllFail:
         subprocess.run(["mkfifo", gate], check=True)
         job = _plain(FAILS.format(gate=gate), self.ranks // 2, 2)
         with playing(_roomy(sites.demo), job) as scene:
-            scene.start()
-            with deck(_roomy(sites.demo), scene.job) as console:
+            scene.start(short=True)
+            with console_in_pty(_roomy(sites.demo), scene.job) as console:
                 console.type_for(2)
                 with gate.open("w"):
                     began = time.monotonic()
@@ -389,8 +389,8 @@ def unread_terminal(sites: Sites) -> Tally:
     """64 panes on a terminal that takes nothing for a minute, then keys again."""
     writer = "i=0; while [ $i -lt 900 ]; do i=$((i+1)); echo line $i; sleep 0.1; done"
     with playing(_roomy(sites.demo), _plain(writer, 32, 2)) as scene:
-        scene.start()
-        with deck(_roomy(sites.demo), scene.job) as console:
+        scene.start(short=True)
+        with console_in_pty(_roomy(sites.demo), scene.job) as console:
             for _ in range(8):
                 console.terminal.write(b"+")
             console.terminal.read_for(2)
@@ -411,7 +411,7 @@ def still_streaming(sites: Sites) -> Tally:
     """A job that ended while its flood is still printed: every console says that it has ended."""
     writer = "yes 'a line of a rank that has long ended' | head -c 300M"
     with playing(_roomy(sites.demo), _plain(writer)) as scene:
-        scene.start()
+        scene.start(short=True)
         events = sites.demo.folder(scene.job, "sakuya") / "events"
         wait(lambda: b'"exited"' in events.read_bytes(), 120)
         began = time.monotonic()

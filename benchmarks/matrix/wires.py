@@ -17,7 +17,7 @@ from benchmarks.fault_plants import family, need, need_root
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import LabSite, compile_c
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.played_job import (
+from benchmarks.matrix.scene import (
     Scene,
     ask,
     counted,
@@ -82,7 +82,7 @@ class Wire:
     def _play(self, site: LabSite) -> Tally:
         count = int((self.lasts + 12) * LINES_A_SECOND)
         with playing(site, writing(count, PAUSE, nodes=self.nodes)) as scene:
-            scene.start()
+            scene.start(short=True)
             named = self._hurt(scene, site)
             again = self._mend(scene, site)
             scene.finish(self.lasts + 120)

@@ -166,10 +166,15 @@ _PODMAN_GPU = {
 }
 
 
-class Podman:
-    """`podman run`, one per rank, of an ordinary user or of root."""
+class _Engine:
+    """What Podman and Docker share: `run` per rank, options and variables in the same words."""
 
-    name: ClassVar[str] = "podman"
+    name: ClassVar[str]
+    _start: ClassVar[str]
+    """The shell script that adds what is known on the node only, and runs the engine."""
+    _always: ClassVar[tuple[str, ...]]
+    _gpu: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Vendor of the GPUs -> options that hand them to the container."""
 
     def wrap(
         self,
@@ -178,26 +183,35 @@ class Podman:
         env: Mapping[str, str],
         launch: Launch,
     ) -> tuple[str, ...]:
-        """`--env-host` passes the launcher's variables; the job's own, named, win over the image."""
-        options = [
-            *_PODMAN_ALWAYS,
-            *(f"--volume={mount}" for mount in mounts(container, launch)),
-        ]
+        """All variables by name: what stands in a command, everybody on the node can read."""
+        options = [*self._always, *(f"--volume={mount}" for mount in mounts(container, launch))]
         options += [f"--env={name}" for name in env]
-        options += _PODMAN_GPU.get(container.gpu, ())
+        options += self._gpu.get(container.gpu, ())
         if container.workdir:
             options.append(f"--workdir={container.workdir}")
         command = (*options, *container.args, container.image, *argv)
         prefix = without_host_mpi(launch)
-        return (*prefix, "sh", "-c", _PODMAN_START, "podman-run", *command)
+        return (*prefix, "sh", "-c", self._start, f"{self.name}-run", *command)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """Nothing: it is told the names, and finds the values in its environment."""
         return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """No single-copy transfers: each rank has a user namespace of its own."""
+        """No single-copy transfers: Podman gives each rank a user namespace, Docker's seccomp forbids them."""
         return no_single_copy(flavour)
+
+
+class Podman(_Engine):
+    """`podman run`, one per rank, of an ordinary user or of root.
+
+    `--env-host` passes the launcher's variables; the job's own, named, win over the image.
+    """
+
+    name: ClassVar[str] = "podman"
+    _start = _PODMAN_START
+    _always = _PODMAN_ALWAYS
+    _gpu = _PODMAN_GPU
 
 
 _DOCKER_START = (
@@ -212,38 +226,13 @@ _DOCKER_ALWAYS = ("--rm", "--net=host", "--pid=host", "--ipc=host")
 _DOCKER_GPU = {"nvidia": ("--gpus=all",), "amd": (*AMD_DEVICES, "--group-add=video")}
 
 
-class Docker:
+class Docker(_Engine):
     """`docker run`, one per rank; `--pid=host` lets cancel see the processes."""
 
     name: ClassVar[str] = "docker"
-
-    def wrap(
-        self,
-        argv: Sequence[str],
-        container: Container,
-        env: Mapping[str, str],
-        launch: Launch,
-    ) -> tuple[str, ...]:
-        """All variables by name: what stands in a command, everybody on the node can read."""
-        options = [
-            *_DOCKER_ALWAYS,
-            *(f"--volume={mount}" for mount in mounts(container, launch)),
-        ]
-        options += [f"--env={name}" for name in env]
-        options += _DOCKER_GPU.get(container.gpu, ())
-        if container.workdir:
-            options.append(f"--workdir={container.workdir}")
-        command = (*options, *container.args, container.image, *argv)
-        prefix = without_host_mpi(launch)
-        return (*prefix, "sh", "-c", _DOCKER_START, "docker-run", *command)
-
-    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Nothing: it is told the names, and finds the values in its environment."""
-        return {}
-
-    def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """No single-copy transfers: Docker's seccomp profile forbids them."""
-        return no_single_copy(flavour)
+    _start = _DOCKER_START
+    _always = _DOCKER_ALWAYS
+    _gpu = _DOCKER_GPU
 
 
 _ENROOT_START = (
