@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_main_path import Console, left_of
+from tests.integration.test_main_path import Console, demo_console, left_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -37,14 +37,8 @@ command: [no-such-program-anywhere]
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    console = Console(tmp_path_factory.mktemp("insight"))
-    bare = [sys.executable, "-m", "rankdeck", "demo"]
-    options = {"env": console.env, "check": True, "capture_output": True, "timeout": 90}
-    subprocess.run([*bare, "up"], **options)
-    try:
+    with demo_console(tmp_path_factory.mktemp("insight")) as console:
         yield console
-    finally:
-        subprocess.run([*bare, "down"], **options)
 
 
 def need_mpi() -> None:

@@ -1,14 +1,12 @@
 """Whole logs read and searched on their nodes over real SSH, from the screen and the command line."""
 
 import collections
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from tests.integration.test_main_path import Console
+from tests.integration.test_main_path import Console, demo_console
 from tests.ui.test_screens import shows, type_in
 
 from rankdeck.config.clusters import read_cluster
@@ -38,14 +36,8 @@ command:
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    console = Console(tmp_path_factory.mktemp("views"))
-    bare = [sys.executable, "-m", "rankdeck", "demo"]
-    options = {"env": console.env, "check": True, "capture_output": True, "timeout": 90}
-    subprocess.run([*bare, "up"], **options)
-    try:
+    with demo_console(tmp_path_factory.mktemp("views")) as console:
         yield console
-    finally:
-        subprocess.run([*bare, "down"], **options)
 
 
 @pytest.fixture(scope="module")

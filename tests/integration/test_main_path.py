@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +80,23 @@ class Console:
         return str(path)
 
 
-@pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    console = Console(tmp_path_factory.mktemp("main"))
+@contextmanager
+def demo_console(folder: Path) -> Iterator[Console]:
+    """The command line in this folder, with an embedded cluster of its own; down at the end."""
+    console = Console(folder)
     bare = [sys.executable, "-m", "rankdeck", "demo"]
-    subprocess.run([*bare, "up"], env=console.env, check=True, capture_output=True, timeout=60)
+    options = {"env": console.env, "check": True, "capture_output": True, "timeout": 90}
+    subprocess.run([*bare, "up"], **options)
     try:
         yield console
     finally:
-        subprocess.run(
-            [*bare, "down"],
-            env=console.env,
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
+        subprocess.run([*bare, "down"], **options)
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    with demo_console(tmp_path_factory.mktemp("main")) as console:
+        yield console
 
 
 def left_of(job_id: str) -> list[int]:

@@ -1,30 +1,16 @@
 """The short rows of the matrix that cut links and move clocks, each for real in the lab."""
 
-from collections.abc import Iterator
-
 import pytest
 from benchmarks.matrix.model import Row
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.wires import ROWS
-from benchmarks.result import MissingError
+from tests.support.matrix import must_hold, sites
 
+__all__ = ["sites"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SHORT = [row for row in ROWS if row.short]
 
 
-@pytest.fixture(scope="module")
-def sites() -> Iterator[Sites]:
-    with Sites() as up:
-        yield up
-
-
 @pytest.mark.parametrize("row", SHORT, ids=lambda row: row.name)
 def test_nothing_is_lost_and_nothing_untrue_is_said(sites: Sites, row: Row) -> None:
-    if why := row.lacking():
-        pytest.skip(why)
-    try:
-        tally = row.run(sites)
-    except MissingError as missing:
-        pytest.skip(str(missing))
-
-    assert tally.untimed.faults == ()
+    must_hold(row, sites)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_main_path import Console
+from tests.integration.test_main_path import Console, demo_console
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 MPI = """\
@@ -53,14 +53,8 @@ RAISES = "threading.Thread(target=work).start(); threading.Event().wait(900)"
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    console = Console(tmp_path_factory.mktemp("stalls"))
-    bare = [sys.executable, "-m", "rankdeck", "demo"]
-    options = {"env": console.env, "check": True, "capture_output": True, "timeout": 90}
-    subprocess.run([*bare, "up"], **options)
-    try:
+    with demo_console(tmp_path_factory.mktemp("stalls")) as console:
         yield console
-    finally:
-        subprocess.run([*bare, "down"], **options)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,0 +1,27 @@
+"""Short rows of the matrix as tests: the clusters they need, and what must hold."""
+
+from collections.abc import Iterator
+
+import pytest
+from benchmarks.matrix.model import Row
+from benchmarks.matrix.sites import Sites
+from benchmarks.result import MissingError
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Sites]:
+    """Clusters that are brought up when a row asks for them, for all rows of a file."""
+    with Sites() as found:
+        yield found
+
+
+def must_hold(row: Row, sites: Sites) -> None:
+    """Run it once: nothing lost, nothing left, nothing untrue; times are not asserted."""
+    if why := row.lacking():
+        pytest.skip(why)
+    try:
+        tally = row.run(sites)
+    except MissingError as missing:
+        pytest.skip(str(missing))
+
+    assert tally.untimed.faults == (), tally
