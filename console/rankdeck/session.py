@@ -82,9 +82,9 @@ class Session:
         self.messages = Messages()
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
-        self.images = ImageDistributor(connections, agents)
-        self._backend: Backend = plugins.find("backends", cluster.backend)(connections, agents)
-        self._log_reader = LogReader(connections, agents)
+        self.images = ImageDistributor(agents)
+        self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
+        self._log_reader = LogReader(agents)
         self._history = history
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
@@ -127,7 +127,6 @@ class Session:
         }
         means = Tools(
             cluster=self.cluster,
-            shell=self._connections,
             agents=self._agents,
             backend=self._backend,
             health=health,
@@ -177,9 +176,7 @@ class Session:
         if self._backend.chooses_nodes:
             return {}
         names = [node.name for node in self.cluster.nodes]
-        found, silent = await ask_what_runs(
-            self._connections, self._agents, self.cluster.name, names, limit
-        )
+        found, silent = await ask_what_runs(self._agents, self.cluster.name, names, limit)
         for plan, created in found.values():
             if not self.jobs.knows(plan.job) and not self._history.knows(plan.job):
                 self.jobs.add(plan, created)
@@ -219,7 +216,7 @@ class Session:
 
     async def inspect(self, job_id: str) -> Inspection:
         """Where every rank of the job is now; asks all its nodes."""
-        return await inspect_job(self._connections, self._agents, self.jobs.job(job_id))
+        return await inspect_job(self._agents, self.jobs.job(job_id))
 
     async def report(self, job_id: str, path: Path, *, full: bool = False) -> Recording:
         """Write all about the job to a .tar.gz at `path`, secrets masked; raises RankdeckError.
@@ -267,7 +264,7 @@ class Session:
 
     def installer(self, *, system: bool, dry: bool = False) -> Installer:
         """Installs agents on nodes as a service, or removes them; `dry` only reports what it would do."""
-        return Installer(self._connections, self._agents, system=system, dry=dry)
+        return Installer(self._agents, system=system, dry=dry)
 
     def acknowledge(self, ack: Ack) -> None:
         """Store the acknowledgement of a problem; an `until` in the past withdraws it.

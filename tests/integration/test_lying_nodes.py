@@ -43,7 +43,7 @@ async def told_of(tmp_path, program, kinds, limit=40.0):
         job = await one.launch("sleep 600")
         agents = Agents(one.connections, lying_python(one.nodes.sshd["n2"].home, program))
         plan = one.jobs.job(job).plan
-        follower = SshFollower(one.connections, agents, plan, {}, lost_after=2)
+        follower = SshFollower(agents, plan, {}, lost_after=2)
         heard = []
         async with asyncio.timeout(limit), aclosing(aiter(follower)) as events:
             async for event in events:
@@ -82,7 +82,7 @@ async def test_a_report_ends_though_a_node_tells_nothing_sound(tmp_path, program
     async with console(tmp_path, ("n1", "n2")) as one:
         job = await one.launch("for i in 1 2 3; do echo $i; sleep 0.1; done; sleep 600")
         python = lying_python(one.nodes.sshd["n2"].home, program)
-        backend = SshBackend(one.connections, Agents(one.connections, python))
+        backend = SshBackend(Agents(one.connections, python))
         pieces, began = [], time.monotonic()
         recording = await record(backend, one.jobs.job(job), pieces.append, None)
 

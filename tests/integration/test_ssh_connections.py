@@ -172,9 +172,9 @@ async def test_the_clock_of_this_machine_is_our_own(tmp_path):
 async def test_the_agent_is_put_on_a_node_once(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
-        words = await Agents(c).agent_path("n1")
+        words = await Agents(c)._path("n1")
         before = path.stat().st_mtime_ns
-        again = await Agents(c).agent_path("n1")
+        again = await Agents(c)._path("n1")
 
         assert words == again == ("python3", str(path))
         assert path.read_bytes() == bundle().data
@@ -185,10 +185,10 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
 async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
-        await Agents(c).agent_path("n1")
+        await Agents(c)._path("n1")
         path.write_bytes(b"#" * len(bundle().data))
 
-        await Agents(c).agent_path("n1")
+        await Agents(c)._path("n1")
 
         assert path.read_bytes() == bundle().data
 
@@ -200,7 +200,7 @@ async def test_an_agent_that_is_changed_on_its_way_is_not_started(tmp_path, monk
     )
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(AgentError, match=f"is not what was sent .SHA-256 {bundle().digest}"):
-            await Agents(c).agent_path("n1")
+            await Agents(c)._path("n1")
 
 
 async def test_a_missing_or_old_python_is_named(tmp_path):
@@ -209,9 +209,9 @@ async def test_a_missing_or_old_python_is_named(tmp_path):
         old.write_text("#!/bin/sh\necho 3.6\n")
         old.chmod(0o755)
         with pytest.raises(AgentError, match="no `python-x` there"):
-            await Agents(c, "python-x").agent_path("n1")
+            await Agents(c, "python-x")._path("n1")
         with pytest.raises(AgentError, match=r"is 3\.6, too old"):
-            await Agents(c, str(old)).agent_path("n1")
+            await Agents(c, str(old))._path("n1")
 
 
 async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeypatch):

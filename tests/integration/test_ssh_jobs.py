@@ -15,6 +15,7 @@ from tests.support.polling import until
 
 from rankdeck.errors import LaunchError
 from rankdeck.model.job import Launch, MpiOptions, State
+from rankdeck.remote.agent import Agents
 
 pytestmark = pytest.mark.slow
 
@@ -61,9 +62,7 @@ async def test_nothing_is_left_half_launched(tmp_path):
         try:
             with pytest.raises(LaunchError, match=r"n2.*refused"):
                 await c.launch("sleep 300")
-            listed = await c.connections.run(
-                "n1", (*await c.backend._agents.agent_path("n1"), "job", "list")
-            )
+            listed = await Agents(c.connections).call("n1", ("job", "list"), limit=30)
         finally:
             await c.nodes.sshd["n2"].start()
 

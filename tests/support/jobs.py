@@ -16,7 +16,7 @@ class Console:
 
     def __init__(self, cluster, connections):
         self.cluster, self.connections = cluster, connections
-        self.backend = SshBackend(connections, Agents(connections))
+        self.backend = SshBackend(Agents(connections))
         self.jobs = Jobs()
         self.kinds = []
         self.told = []

@@ -17,7 +17,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from rankdeck.backends.inspect import _concluded, _rows
+from rankdeck.backends.inspect import _concluded
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.plans import plan_job
 from rankdeck.backends.ssh import _left
@@ -25,7 +25,7 @@ from rankdeck.config import trust
 from rankdeck.config.files import look_at
 from rankdeck.errors import AgentError, ConfigError, LaunchError
 from rankdeck.images.locate import image_rows
-from rankdeck.model.border import DEEPEST, last_table, table
+from rankdeck.model.border import DEEPEST, table
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
@@ -37,7 +37,7 @@ from rankdeck.preflight.trial_run import MARK, _told_by_ranks
 from rankdeck.prometheus.exporter import Families
 from rankdeck.prometheus.names import of_counter
 from rankdeck.prometheus.server import HttpServer, _read
-from rankdeck.remote.shell import Result
+from rankdeck.remote.agent import Answer
 from rankdeck.rules.find_jobs import found_jobs
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.fleet import Fleet, Switches
@@ -232,11 +232,12 @@ def answers() -> Take:
     jobs.add(PLAN, 1000.0)
 
     def take(raw: bytes) -> None:
-        found = last_table(raw)
+        answer = Answer(0, raw, b"")
+        found = answer.row
         image_rows(found.get("rows"))
         if isinstance(found.get("ranks"), list):
             _concluded(jobs.job("j"), {"n1": found}, {})
-        _left("n1", Result(0, raw, b""))
+        _left("n1", answer)
 
     return take
 
@@ -273,7 +274,7 @@ ROWS_OF_LIST = hostile.table_with(
 )
 def found() -> Take:
     def take(raw: bytes) -> None:
-        for plan, at in found_jobs("c", {"n1": _rows(raw)}, 1e9).values():
+        for plan, at in found_jobs("c", {"n1": Answer(0, raw, b"").rows}, 1e9).values():
             Jobs().add(plan, at)
 
     return take
@@ -405,12 +406,12 @@ class Driver:
             return [self._number() for _ in range(2 + number % 3)]
         return number if name.endswith(("Count", "State")) else self._number()
 
-    def _number(self) -> "Answer":
+    def _number(self) -> "Number":
         size = next(self._rest, 0) % 9
-        return Answer.from_bytes(bytes(next(self._rest, 0) for _ in range(size)), "big")
+        return Number.from_bytes(bytes(next(self._rest, 0) for _ in range(size)), "big")
 
 
-class Answer(int):
+class Number(int):
     """A number, or a structure of numbers, as NVML's are."""
 
     def __getattr__(self, name: str) -> object:

@@ -1,5 +1,6 @@
 """Whatever a node answers over SSH: nothing but our own errors comes out, and nothing grows without end."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -12,15 +13,14 @@ from rankdeck.backends.inspect import _concluded
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.remote_log import _found
 from rankdeck.backends.ssh import _left, _port
-from rankdeck.errors import AgentError
+from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.locate import image_rows
-from rankdeck.model.border import DEEPEST, last_table, table
+from rankdeck.model.border import DEEPEST, table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks
-from rankdeck.remote.agent import Agents, _parse
-from rankdeck.remote.shell import Result
+from rankdeck.remote.agent import Agents, Answer, _parse
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder
@@ -140,7 +140,7 @@ def test_ten_megabytes_in_one_string_are_refused_quickly():
     line = b'{"left": "' + b"\\u0041" * 1_700_000 + b'"}'
     began = time.process_time()
 
-    assert last_table(line) == {}
+    assert Answer(0, line, b"").row == {}
     assert time.process_time() - began < 2
 
 
@@ -148,9 +148,9 @@ def test_ten_megabytes_in_one_string_are_refused_quickly():
 @given(hostile.answers)
 def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
     out = hostile.line(answer)
-    inspected = last_table(out)
+    inspected = Answer(0, out, b"").row
     try:
-        left = _left("n1", Result(0, out, b""))
+        left = _left("n1", Answer(0, out, b""))
     except AgentError:
         left = []
 
@@ -182,7 +182,7 @@ def test_whatever_a_probe_prints_is_a_row_or_none(value):
 @pytest.mark.parametrize("said", [b"", b"x", b"-1", b"0", b"65536", b"9" * 5000, b"\xb2"])
 def test_a_port_that_is_none_is_refused(said):
     with pytest.raises(ValueError, match="no port"):
-        _port(said)
+        _port(Answer(0, said, b""))
 
 
 @pytest.mark.parametrize(
@@ -202,3 +202,23 @@ def test_a_version_that_is_none_is_said_of_the_node(version):
 def test_an_answer_without_a_path_is_said_of_the_node(said):
     with pytest.raises(AgentError, match="no usable answer"):
         _parse("n1", said.encode(), b"")
+
+
+def test_the_answer_is_found_among_what_the_login_prints():
+    out = b'Welcome {\n{"job": "a"}\nmotd\n{"job": "b"}\n[1]\n29500\nbye 4711\n'
+    answer = Answer(3, out, b"motd\nrankdeck: no such job\n\n")
+
+    assert [row["job"] for row in answer.rows] == ["a", "b"]
+    assert answer.row == {"job": "b"}
+    assert answer.word == "4711"
+    assert answer.complaint == "no such job"
+    assert Answer(3, b"", b"").complaint == "exit status 3"
+
+
+async def test_the_limit_of_a_call_includes_bringing_the_agent_there():
+    class Deaf:
+        async def run(self, *_):
+            await asyncio.Event().wait()
+
+    with pytest.raises(UnreachableError, match="n1: no answer within 0"):
+        await Agents(Deaf()).call("n1", ("job", "list"), limit=0.01)

@@ -44,10 +44,10 @@ class Console:
         fleet, agents = Fleet(CLUSTER), Agents(shell)
         self.jobs, self.plan, self.shell = Jobs(), plan, shell
         self.jobs.add(plan, 1.0)
-        recorder, backend = JobRecorder(history, fleet, "c"), SshBackend(shell, agents)
+        recorder, backend = JobRecorder(history, fleet, "c"), SshBackend(agents)
         self.following = Following(self.jobs, fleet, recorder, backend, start)
         self.following.begin(self._cancel)
-        self.reading = LogReader(shell, agents)
+        self.reading = LogReader(agents)
 
     async def _cancel(self, job_id: str) -> None:
         raise AssertionError(f"{job_id} was to be cancelled")
@@ -189,7 +189,7 @@ async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
     monkeypatch.setattr("rankdeck.backends.follow.TURN", 0.0)
     turns = took = 0
     async with local_shell(tmp_path) as shell, asyncio.TaskGroup() as tasks:
-        follower = SshFollower(shell, Agents(shell), PLAN, {})
+        follower = SshFollower(Agents(shell), PLAN, {})
         follower._waiting.extend(
             NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(1000)
         )

@@ -41,7 +41,10 @@ class Follower(Protocol):
 
 
 class Backend(Protocol):
-    """One way to run the ranks of a job. `name` is what a cluster file calls it."""
+    """One way to run the ranks of a job; its class is called with one argument, the `Agents`.
+
+    `name` is what a cluster file calls it.
+    """
 
     name: ClassVar[str]
     chooses_nodes: ClassVar[bool]

@@ -10,11 +10,10 @@ from typing import Any
 
 from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
 from rankdeck.errors import NodeError, UnreachableError
-from rankdeck.model.border import last_table
 from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Channel, Shell
+from rankdeck.remote.shell import Channel
 from rankdeck.state.launch_lock import is_launched
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NodePlan
@@ -89,13 +88,12 @@ class SshFollower:
 
     def __init__(
         self,
-        shell: Shell,
         agents: Agents,
         plan: Plan,
         seen: Mapping[str, int],
         lost_after: float = LOST_AFTER,
     ) -> None:
-        self._shell, self._agents, self._plan = shell, agents, plan
+        self._agents, self._plan = agents, plan
         self._lost_after = lost_after
         self._streams = {n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes}
         self._spawns = Spawns(self._streams)
@@ -297,14 +295,11 @@ class SshFollower:
             stream.closed = True
 
     async def _connect(self, stream: NodeStream, broken: list[str]) -> Channel:
-        agent = await self._agents.agent_path(stream.node)
-        clock = await self._shell.clock(stream.node)
+        clock = await self._agents.shell.clock(stream.node)
         stream.reconnected(clock.offset, clock.uncertainty)
-        where = (stream.plan.job, stream.node, "--after", str(stream.seen))
-        channel = await self._shell.open(
-            stream.node,
-            (*agent, "job", "follow", *where),
-            lambda data: self._feed(stream, data, broken),
+        command = ("job", "follow", stream.plan.job, stream.node, "--after", str(stream.seen))
+        channel = await self._agents.open(
+            stream.node, command, lambda data: self._feed(stream, data, broken)
         )
         self._channels[stream.node] = channel
         self._awaited.discard(stream.node)
@@ -383,40 +378,23 @@ class SshFollower:
             said = await self._start_daemon(host, asked, str(request["command"]))
             if said != "ok":
                 self._spawns.failed(origin.node, host)
+        answer = ("job", "answer", self._plan.job, origin.node, "--", asked, said)
         try:
-            agent = await self._agents.agent_path(origin.node)
-            answer = (
-                *agent,
-                "job",
-                "answer",
-                self._plan.job,
-                origin.node,
-                "--",
-                asked,
-                said,
-            )
-            await self._shell.run(origin.node, answer, limit=SPAWN_LIMIT)
+            await self._agents.call(origin.node, answer, limit=SPAWN_LIMIT)
         except NodeError as error:
-            self._made(
-                origin,
-                "trouble",
-                text=f"the launcher could not be answered: {error.why}",
-            )
+            text = f"the launcher could not be answered: {error.why}"
+            self._made(origin, "trouble", text=text)
 
     async def _start_daemon(self, host: str, asked: str, command: str) -> str:
         stdin = json.dumps({"id": asked, "host": host, "command": command}).encode()
+        spawn = ("job", "spawn", self._plan.job, host)
         try:
-            agent = await self._agents.agent_path(host)
-            run = (*agent, "job", "spawn", self._plan.job, host)
-            result = await self._shell.run(host, run, stdin, SPAWN_LIMIT)
+            answer = await self._agents.call(host, spawn, stdin, limit=SPAWN_LIMIT)
         except NodeError as error:
             return f"{host}: {error.why}"
-        answer = last_table(result.out)
-        if answer.get("ok") is True:
+        if answer.row.get("ok") is True:
             return "ok"
-        why = clean(answer.get("error"), 300)
-        why = why or clean(result.err.decode("utf-8", "replace").strip()[-200:])
-        return f"{host}: {why or f'exit status {result.code}'}"
+        return f"{host}: {clean(answer.row.get('error'), 300) or answer.complaint}"
 
     def _launchers_closed(self) -> bool:
         """Whether every node with planned processes has closed, while others have none planned."""
@@ -429,26 +407,13 @@ class SshFollower:
         for stream in self._streams.values():
             if stream.closed:
                 continue
+            job = (self._plan.job, stream.node)
+            command = ("job", "cancel", *job, "--grace", "2", "--by", "system")
             try:
-                agent = await self._agents.agent_path(stream.node)
-                argv = (
-                    *agent,
-                    "job",
-                    "cancel",
-                    self._plan.job,
-                    stream.node,
-                    "--grace",
-                    "2",
-                    "--by",
-                    "system",
-                )
-                await self._shell.run(stream.node, argv, limit=2 + SPAWN_LIMIT)
+                await self._agents.call(stream.node, command, limit=2 + SPAWN_LIMIT)
             except NodeError as error:
-                self._made(
-                    stream,
-                    "trouble",
-                    text=f"what the launcher left could not be ended: {error.why}",
-                )
+                text = f"what the launcher left could not be ended: {error.why}"
+                self._made(stream, "trouble", text=text)
 
 
 def _heard(stream: NodeStream) -> dict[str, float]:

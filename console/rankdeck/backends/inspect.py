@@ -1,18 +1,16 @@
 """Asks all nodes of a job at once where its ranks are, and nodes which jobs they run."""
 
 import asyncio
-import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.border import last_table
+from rankdeck.errors import AgentError, NodeError
 from rankdeck.model.job import Job
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Shell, on_each
+from rankdeck.remote.shell import on_each
 from rankdeck.rules.find_jobs import Found, found_jobs
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 
@@ -21,7 +19,7 @@ _TOGETHER = 32
 """Nodes that are asked at the same time."""
 
 
-async def inspect_job(shell: Shell, agents: Agents, job: Job, limit: float = LIMIT) -> Inspection:
+async def inspect_job(agents: Agents, job: Job, limit: float = LIMIT) -> Inspection:
     """Where the ranks of this job are; a node that does not answer is named, not waited for."""
     answers: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, str] = {}
@@ -29,12 +27,10 @@ async def inspect_job(shell: Shell, agents: Agents, job: Job, limit: float = LIM
 
     async def one(node: str) -> None:
         try:
-            async with slots, asyncio.timeout(limit):
-                answers[node] = await _ask(shell, agents, job.id, node, limit)
+            async with slots:
+                answers[node] = await _ask(agents, job.id, node, limit)
         except NodeError as error:
             missing[node] = clean(error.why, 300)
-        except TimeoutError:
-            missing[node] = f"no answer within {limit:.0f} s"
 
     async with asyncio.TaskGroup() as tasks:
         for node in job.plan.nodes:
@@ -42,16 +38,11 @@ async def inspect_job(shell: Shell, agents: Agents, job: Job, limit: float = LIM
     return _concluded(job, answers, missing)
 
 
-async def _ask(
-    shell: Shell, agents: Agents, job: str, node: str, limit: float
-) -> Mapping[str, Any]:
-    agent = await agents.agent_path(node)
-    result = await shell.run(node, (*agent, "job", "inspect", job, node), limit=limit)
-    answer = last_table(result.out)
-    if not isinstance(answer.get("ranks"), list):
-        said = result.err.decode("utf-8", "replace").strip().splitlines()
-        raise AgentError(node, clean(said[-1], 300) if said else f"exit status {result.code}")
-    return answer
+async def _ask(agents: Agents, job: str, node: str, limit: float) -> Mapping[str, Any]:
+    answer = await agents.call(node, ("job", "inspect", job, node), limit=limit)
+    if not isinstance(answer.row.get("ranks"), list):
+        raise AgentError(node, answer.complaint)
+    return answer.row
 
 
 def _concluded(
@@ -76,40 +67,18 @@ def _concluded(
     return replace(found, notes=tuple(notes), ras=tuple(ras))
 
 
-_MOST_LINES = 1000
-
-
 async def ask_what_runs(
-    shell: Shell, agents: Agents, cluster: str, nodes: Iterable[str], limit: float
+    agents: Agents, cluster: str, nodes: Iterable[str], limit: float
 ) -> tuple[Found, dict[str, str]]:
     """The jobs that run on these nodes, and node -> why it did not answer within `limit` seconds."""
 
-    async def ask(node: str) -> list[Mapping[str, Any]]:
-        try:
-            async with asyncio.timeout(limit):
-                agent = await agents.agent_path(node)
-                argv = (*agent, "job", "list", "--plans")
-                result = await shell.run(node, argv, limit=limit)
-        except TimeoutError as error:
-            raise UnreachableError(node, f"no answer within {limit:g} s") from error
-        if result.code != 0:
-            raise AgentError(node, f"`job list` ended with exit code {result.code}")
-        return _rows(result.out)
+    async def ask(node: str) -> Sequence[Mapping[str, Any]]:
+        answer = await agents.call(node, ("job", "list", "--plans"), limit=limit)
+        if answer.code != 0:
+            raise AgentError(node, f"`job list` ended with exit code {answer.code}")
+        return answer.rows
 
     answers = await on_each(nodes, ask)
     silent = {n: a.why for n, a in answers.items() if isinstance(a, NodeError)}
     told = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
     return found_jobs(cluster, told, time.time()), silent
-
-
-def _rows(out: bytes) -> list[Mapping[str, Any]]:
-    """The lines that are JSON objects: start-up files of the login may print others."""
-    rows: list[Mapping[str, Any]] = []
-    for line in out.splitlines()[-_MOST_LINES:]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append(cast("dict[str, Any]", row))
-    return rows

@@ -13,7 +13,7 @@ from rankdeck.model.border import integer, stamp
 from rankdeck.model.job import Chunk, FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents, next_of
-from rankdeck.remote.shell import Channel, Shell
+from rankdeck.remote.shell import Channel
 
 LIMIT = 20.0
 """Seconds that a node may say nothing while it is asked."""
@@ -22,8 +22,8 @@ LIMIT = 20.0
 class Browsing:
     """The `job browse` agent of one job on one node; started with the first question."""
 
-    def __init__(self, shell: Shell, agents: Agents, job: str, node: str) -> None:
-        self._shell, self._agents = shell, agents
+    def __init__(self, agents: Agents, job: str, node: str) -> None:
+        self._agents = agents
         self.job, self.node = job, node
         self._channel: Channel | None = None
         self._starting = asyncio.Lock()
@@ -63,11 +63,9 @@ class Browsing:
         """The running agent; raises NodeError."""
         async with self._starting:
             if self._channel is None:
-                agent = await self._agents.agent_path(self.node)
-                argv = (*agent, "job", "browse", self.job, self.node)
-                parser = FrameParser()
-                self._channel = await self._shell.open(
-                    self.node, argv, lambda data: self._take(parser, data)
+                command, parser = ("job", "browse", self.job, self.node), FrameParser()
+                self._channel = await self._agents.open(
+                    self.node, command, lambda data: self._take(parser, data)
                 )
             return self._channel
 
@@ -98,8 +96,8 @@ class Browsing:
 class LogReader:
     """Gives access to the output of ranks; keeps one agent running at a time."""
 
-    def __init__(self, shell: Shell, agents: Agents) -> None:
-        self._shell, self._agents = shell, agents
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
         self._browsing: Browsing | None = None
 
     def of(self, job: Job, rank: int) -> "Ranges":
@@ -110,24 +108,24 @@ class LogReader:
         if there is None or (there.job, there.node) != (job.id, node):
             if there is not None:
                 there.end()
-            there = self._browsing = Browsing(self._shell, self._agents, job.id, node)
-        return Ranges(self._shell, there)
+            there = self._browsing = Browsing(self._agents, job.id, node)
+        return Ranges(self._agents, there)
 
 
 class Ranges:
     """The output of one rank, or of the launcher, by offset; every failure is a NodeError."""
 
-    def __init__(self, shell: Shell, browsing: Browsing) -> None:
-        self._shell, self._browsing = shell, browsing
+    def __init__(self, agents: Agents, browsing: Browsing) -> None:
+        self._agents, self._browsing = agents, browsing
 
     async def open(self) -> None:
         """Make ready on the node, so that the first answer comes at once."""
-        await self._shell.clock(self._browsing.node)
+        await self._agents.shell.clock(self._browsing.node)
         await self._browsing.open()
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
         """Whole lines from about that offset on; a negative one counts from the end."""
-        clock = await self._shell.clock(self._browsing.node)
+        clock = await self._agents.shell.clock(self._browsing.node)
         where = [place.rank, place.stream, place.offset, size]
         chunks: list[Chunk] = []
         async with aclosing(self._browsing.ask(read=where)) as frames:

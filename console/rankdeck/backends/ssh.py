@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, cast
 from weakref import WeakSet
@@ -12,12 +12,12 @@ from weakref import WeakSet
 from rankdeck.backends.follow import NOT_THERE, SshFollower
 from rankdeck.backends.plans import plan_job, with_port
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
-from rankdeck.model.border import integer, last_table
+from rankdeck.model.border import integer
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.text import clean
-from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Result, Shell, on_each
+from rankdeck.remote.agent import Agents, Answer
+from rankdeck.remote.shell import on_each
 from rankdeck_agent.wire import NodePlan
 
 START_LIMIT = 30.0
@@ -36,8 +36,8 @@ class SshBackend:
     name: ClassVar[str] = "ssh"
     chooses_nodes: ClassVar[bool] = False
 
-    def __init__(self, shell: Shell, agents: Agents) -> None:
-        self._shell, self._agents = shell, agents
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
         self._followers: dict[str, WeakSet[SshFollower]] = {}
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
@@ -45,7 +45,7 @@ class SshBackend:
 
     def follow(self, plan: Plan, seen: Mapping[str, int]) -> SshFollower:
         """Follow from the beginning, or per node from the event after `seen[node]`."""
-        follower = SshFollower(self._shell, self._agents, plan, seen)
+        follower = SshFollower(self._agents, plan, seen)
         self._followers.setdefault(plan.job, WeakSet()).add(follower)
         return follower
 
@@ -70,8 +70,8 @@ class SshBackend:
         if not plan.port_on:
             return plan
         try:
-            result = await self._agent(plan.port_on, ("job", "port"), b"", START_LIMIT)
-            return with_port(plan, _port(result.out))
+            answer = await self._agents.call(plan.port_on, ("job", "port"), limit=START_LIMIT)
+            return with_port(plan, _port(answer))
         except (NodeError, ValueError) as error:
             raise LaunchError("prepare", f"no free port on {plan.port_on}: {error}") from error
 
@@ -85,11 +85,9 @@ class SshBackend:
 
     async def _prepare(self, node: NodePlan) -> None:
         stdin = json.dumps(asdict(node)).encode()
-        result = await self._agent(node.node, ("job", "run"), stdin, START_LIMIT)
-        answer = last_table(result.out)
-        if answer.get("ok") is not True:
-            why = clean(answer.get("error"), 400)
-            raise AgentError(node.node, why or _complaint(result))
+        answer = await self._agents.call(node.node, ("job", "run"), stdin, limit=START_LIMIT)
+        if answer.row.get("ok") is not True:
+            raise AgentError(node.node, clean(answer.row.get("error"), 400) or answer.complaint)
 
     # ---- cancel
 
@@ -113,50 +111,32 @@ class SshBackend:
         self, job: str, node: str, grace: float, by: str
     ) -> list[RemainingProcess]:
         """Cancel on one node; tried again while the link is down, until its time is over."""
-        argv = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
+        command = ("job", "cancel", job, node, "--grace", f"{grace:g}", "--by", by)
         deadline = time.monotonic() + grace + CANCEL_SLACK
         while True:
             try:
-                answer = await self._agent(node, argv, b"", grace + CANCEL_LIMIT)
+                answer = await self._agents.call(node, command, limit=grace + CANCEL_LIMIT)
                 return _left(node, answer)
             except UnreachableError:
                 if time.monotonic() + _RETRY >= deadline:
                     raise
             await asyncio.sleep(_RETRY)
 
-    async def _agent(self, node: str, argv: tuple[str, ...], stdin: bytes, limit: float) -> Result:
-        async with _limit(node, limit):
-            agent = await self._agents.agent_path(node)
-            return await self._shell.run(node, (*agent, *argv), stdin, limit)
 
-
-@asynccontextmanager
-async def _limit(node: str, limit: float) -> AsyncGenerator[None]:
-    """A time limit that ends in an UnreachableError."""
-    try:
-        async with asyncio.timeout(limit):
-            yield
-    except TimeoutError as error:
-        raise UnreachableError(node, f"no answer within {limit:.0f} s") from error
-
-
-def _port(out: bytes) -> int:
+def _port(answer: Answer) -> int:
     """The port in the agent's answer; raises ValueError."""
-    word = b"".join(out.split()[-1:])[:6]
-    if not word.isdigit() or not 0 < int(word) < 1 << 16:
+    if not re.fullmatch("[0-9]{1,5}", answer.word) or not 0 < int(answer.word) < 1 << 16:
         raise ValueError("the agent names no port")
-    return int(word)
+    return int(answer.word)
 
 
-def _left(node: str, result: Result) -> list[RemainingProcess]:
+def _left(node: str, answer: Answer) -> list[RemainingProcess]:
     """What the node says is left; a job that never began there left nothing."""
-    answer = last_table(result.out)
-    rows = answer.get("left")
+    rows = answer.row.get("left")
     if not isinstance(rows, list):
-        why = _complaint(result)
-        if NOT_THERE in why:
+        if NOT_THERE in answer.complaint:
             return []
-        raise AgentError(node, f"cancel gave no answer: {why}")
+        raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
     found = cast("list[object]", rows)
     return [
         _left_one(node, cast("dict[str, Any]", row) if isinstance(row, dict) else {})
@@ -169,9 +149,3 @@ def _left_one(node: str, row: Mapping[str, Any]) -> RemainingProcess:
     pid = row.get("pid")
     pid = pid if integer(pid) and 0 < pid < 1 << 31 else 0
     return RemainingProcess(node, pid, clean(row.get("command"), 500))
-
-
-def _complaint(result: Result) -> str:
-    lines = result.err.decode("utf-8", "replace").strip().splitlines()
-    text = lines[-1].removeprefix("rankdeck: ") if lines else f"exit status {result.code}"
-    return clean(text, 300)

@@ -4,6 +4,7 @@ import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from rankdeck.errors import LaunchError, NodeError
@@ -30,7 +31,7 @@ from rankdeck.images.locate import (
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Shell
+from rankdeck.remote.shell import Channel, OnData
 
 
 def push_command(
@@ -58,14 +59,13 @@ Found = Mapping[str, ImageAt]
 class ImageDistributor:
     """What copies images of one cluster."""
 
-    shell: Shell
     agents: Agents
 
     async def look(
         self, nodes: Iterable[str], wanted: WantedImage
     ) -> dict[str, ImageAt | NodeError]:
         """How an image lies on each of the nodes, or why that one could not say."""
-        return await look(self.shell, self.agents, nodes, wanted)
+        return await look(self.agents, nodes, wanted)
 
     async def bring(self, spec: JobSpec, nodes: Sequence[str], tell: Tell) -> tuple[str, ...]:
         """Copy the job's image to those of the nodes that lack it, and give these.
@@ -125,9 +125,9 @@ class ImageDistributor:
         tell: Tell,
     ) -> dict[str, NodeError]:
         if place.sha256:
-            targets = [NodeFile(self.shell, self.agents, node, place) for node in nodes]
+            targets = [NodeFile(self.agents, node, place) for node in nodes]
         else:
-            targets = [NodeStore(self.shell, node, wanted.runtime) for node in nodes]
+            targets = [NodeStore(self.agents.shell, node, wanted.runtime) for node in nodes]
         return await copy(source, targets, tell)
 
     async def _source(
@@ -137,18 +137,22 @@ class ImageDistributor:
         place = Place(wanted.image, wanted.base, 0, "")
         for node, row in found.items():
             if row.kind == "store":
-                argv = (wanted.runtime, "save", wanted.image)
-                return NodeOutput(self.shell, node, argv, row.size), place
+                return NodeOutput(node, partial(self._save, node, wanted), row.size), place
             if row.kind == "file":
-                agent = await self.agents.agent_path(node)
-                argv = (*agent, "image", "send", "--", row.path, "{offset}")
                 place = replace(place, size=row.size, sha256=row.digest)
-                return NodeOutput(self.shell, node, argv, row.size), place
+                return NodeOutput(node, partial(self._send, node, row.path), row.size), place
         file = local_image(spec)
         if file is None:
             raise LaunchError("prepare", _nowhere(wanted, found))
         source = LocalFile(file)
         return source, replace(place, size=source.size, sha256=await sha256_of(file))
+
+    async def _save(self, node: str, wanted: WantedImage, _: int, take: OnData) -> Channel:
+        save = (wanted.runtime, "save", wanted.image)
+        return await self.agents.shell.open(node, save, take)
+
+    async def _send(self, node: str, path: str, offset: int, take: OnData) -> Channel:
+        return await self.agents.open(node, ("image", "send", "--", path, str(offset)), take)
 
 
 def _complete(found: Mapping[str, ImageAt | NodeError], wanted: WantedImage) -> Found:

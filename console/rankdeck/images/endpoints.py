@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, Protocol
 
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.text import clean
-from rankdeck.remote.agent import Agents, Dialogue, dialogue
-from rankdeck.remote.shell import Channel, Shell
+from rankdeck.remote.agent import Agents, Dialogue
+from rankdeck.remote.shell import Channel, OnData, Shell
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0
@@ -22,6 +22,8 @@ _AHEAD = 4 << 20
 
 
 Hand = Callable[[bytes], Awaitable[None]]
+Start = Callable[[int, OnData], Awaitable[Channel]]
+"""Starts a command that writes an image, from this byte on where it can."""
 
 
 class ImageSource(Protocol):
@@ -83,8 +85,8 @@ class LocalFile:
 class NodeOutput:
     """What a command on a node writes, read no faster than it is passed on."""
 
-    def __init__(self, shell: Shell, node: str, argv: Sequence[str], size: int) -> None:
-        self._shell, self._node, self._argv, self.size = shell, node, argv, size
+    def __init__(self, node: str, start: Start, size: int) -> None:
+        self._node, self._start, self.size = node, start, size
         self._waiting = bytearray()
         self._news = asyncio.Event()
         self._channel: Channel | None = None
@@ -97,9 +99,8 @@ class NodeOutput:
         self._news.set()
 
     async def pump(self, offset: int, hand: Hand) -> None:
-        """Hand over all of it; `{offset}` in the command is where to begin. Raises NodeError."""
-        argv = [word.replace("{offset}", str(offset)) for word in self._argv]
-        channel = self._channel = await self._shell.open(self._node, argv, self._take)
+        """Hand over all of it from there on; raises NodeError."""
+        channel = self._channel = await self._start(offset, self._take)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._wait(channel))
@@ -156,18 +157,16 @@ class Place:
 class NodeFile:
     """A file on a node, taken by its agent: resumed, checked, renamed when whole."""
 
-    def __init__(self, shell: Shell, agents: Agents, node: str, place: Place) -> None:
-        self._shell, self._agents, self.node, self._place = shell, agents, node, place
+    def __init__(self, agents: Agents, node: str, place: Place) -> None:
+        self._agents, self.node, self._place = agents, node, place
         self._talk: Dialogue
 
     async def open(self, stack: AsyncExitStack) -> int:
         """The offset from which it wants it; raises NodeError."""
         place = self._place
-        argv = ("image", "receive", f"--base={place.base}", *(["--replace"] if place.replace else []),
+        command = ("image", "receive", f"--base={place.base}", *(["--replace"] if place.replace else []),
                 "--", place.path, str(place.size), place.sha256)  # fmt: skip
-        self._talk = await stack.enter_async_context(
-            dialogue(self._shell, self._agents, self.node, argv)
-        )
+        self._talk = await stack.enter_async_context(self._agents.dialogue(self.node, command))
         offset = self._checked(await self._talk.hear(READY_LIMIT)).get("offset")
         if type(offset) is not int or not 0 <= offset <= place.size:
             raise AgentError(self.node, "said no offset to go on from")

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from rankdeck.errors import AgentError, NodeError
-from rankdeck.model.border import last_table
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Shell, on_each
+from rankdeck.remote.shell import on_each
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
@@ -70,19 +69,17 @@ def local_image(spec: JobSpec) -> Path | None:
 
 
 async def look(
-    shell: Shell, agents: Agents, nodes: Iterable[str], wanted: WantedImage
+    agents: Agents, nodes: Iterable[str], wanted: WantedImage
 ) -> dict[str, ImageAt | NodeError]:
     """How the image lies on each node, or why that node could not say."""
     asked = [wanted.runtime, wanted.image, wanted.base]
     stdin = json.dumps({"images": [asked], "limit": None}).encode()
 
     async def one(node: str) -> ImageAt:
-        agent = await agents.agent_path(node)
-        done = await shell.run(node, (*agent, "image", "look"), stdin, LOOK_LIMIT)
-        rows = image_rows(last_table(done.out).get("rows"))
-        if done.code != 0 or not rows:
-            said = done.err.decode("utf-8", "replace").strip() or "no answer"
-            raise AgentError(node, clean(said))
+        answer = await agents.call(node, ("image", "look"), stdin, limit=LOOK_LIMIT)
+        rows = image_rows(answer.row.get("rows"))
+        if answer.code != 0 or not rows:
+            raise AgentError(node, answer.complaint if answer.code else "no answer")
         return rows[0]
 
     return await on_each(nodes, one)

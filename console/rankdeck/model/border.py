@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeGuard, cast
 
 LONGEST = 8 << 20
@@ -11,6 +11,7 @@ DEEPEST = 24
 """Brackets that may be open at once."""
 LATEST = 2.5e11
 """No stamp of a sane clock is later, in epoch seconds; every calendar still knows the year."""
+_MOST_LINES = 1000
 _INTEGER = 1 << 53
 _DIGITS = 20
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
@@ -56,13 +57,12 @@ def table(line: bytes, longest: int = LONGEST) -> Table | None:
     return cast("Table", found) if isinstance(found, dict) else None
 
 
-def last_table(out: bytes) -> Table:
-    """The last line that is a JSON object: start-up files of the login may print others. Empty where none is."""
-    for line in reversed(out[-LONGEST:].splitlines()):
-        found = table(line)
-        if found is not None:
-            return found
-    return {}
+def tables(out: bytes) -> Iterator[Table]:
+    """Those of the last 1000 lines that are JSON objects, the last one first.
+
+    Start-up files of a login may print other lines.
+    """
+    return filter(None, map(table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
 
 
 def _deep(line: bytes) -> bool:

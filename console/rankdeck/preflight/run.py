@@ -29,11 +29,12 @@ from rankdeck.preflight.trial_run import (
     probe_spec,
     run_probe,
 )
-from rankdeck.remote.agent import Agents, Dialogue, dialogue
-from rankdeck.remote.shell import Shell, on_each
+from rankdeck.remote.agent import Agents, Dialogue
+from rankdeck.remote.shell import on_each
 
 FACTS_LIMIT = 20.0
 CONNECT_LIMIT = 12.0
+REMOVE_LIMIT = 10.0
 LIVES = 45
 """Seconds after which the agents end by themselves, whatever happens to us."""
 IMAGE_PATIENCE = 2.0
@@ -46,7 +47,6 @@ class Tools:
     """What preflight works with."""
 
     cluster: Cluster
-    shell: Shell
     agents: Agents
     backend: Backend
     health: Mapping[str, Health] = field(default_factory=dict[str, Health])
@@ -114,11 +114,9 @@ class _Run:
             tasks.create_task(self._probe(case))
 
     async def _facts(self, node: str) -> NodeFacts:
-        means = self._means
         try:
-            talk = await self._stack.enter_async_context(
-                dialogue(means.shell, means.agents, node, ("preflight",))
-            )
+            talking = self._means.agents.dialogue(node, ("preflight",))
+            talk = await self._stack.enter_async_context(talking)
             asked = time.time()
             raw = await talk.ask(self._request(node), FACTS_LIMIT)
         except NodeError as error:
@@ -199,9 +197,7 @@ class _Run:
 
     async def _forget(self, node: str, job: str) -> None:
         """Take the run folder of the probe away; what stays is small and named after it."""
-        means = self._means
-        agent = await means.agents.agent_path(node)
-        await means.shell.run(node, (*agent, "job", "remove", job, node), b"", 10)
+        await self._means.agents.call(node, ("job", "remove", job, node), limit=REMOVE_LIMIT)
 
 
 def _can_launch(case: Context, node: str) -> bool:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.border import last_table, table
+from rankdeck.model.border import table, tables
 from rankdeck.model.text import clean
-from rankdeck.remote.shell import Channel, Shell
+from rankdeck.remote.shell import Channel, OnData, Shell
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
@@ -91,162 +91,41 @@ def _zip(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-class WantedAgent(Protocol):
-    """Configures the telemetry agent of a node and is told what becomes of it."""
-
-    async def configure(self, node: str) -> Mapping[str, Any]:
-        """The agent's configuration, made for each start; may wait. Raises NodeError."""
-        ...
-
-    async def superseded(self, node: str) -> None:
-        """Return when another agent has taken over on this node."""
-        ...
-
-    def report(self, node: str, sentence: str, well: bool) -> None: ...
+# ---- answers
 
 
-OLDEST_PYTHON = (3, 9)
-UPLOAD_LIMIT = 120.0
-BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
-STEADY = 30.0
-"""Seconds of running after which a restart waits for the shortest pause again."""
-_LOOK = (
-    'f="$HOME/.cache/rankdeck/$1"; a=$("$2" -c "$3" "$f" 2>/dev/null) || a=; '
-    'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'
-)
-_ASK = """\
-import hashlib, sys
-try:
-    with open(sys.argv[1], "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
-except EnvironmentError:
-    digest = ""
-print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
-"""
-"""Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there."""
-_PUT = (
-    'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
-    'test "$(wc -c < "$1.$$.part")" -eq "$2" && mv -f "$1.$$.part" "$1"; '
-    'c=$?; rm -f "$1.$$.part"; exit $c'
-)
+Row = dict[str, Any]
+Parsed = TypeVar("Parsed")
 
 
-_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command of the agent wrote until it ended, beside what start-up files of the login print."""
 
+    code: int
+    """Its exit status; 128 + signal if a signal ended it."""
+    out: bytes
+    err: bytes
 
-class Agents:
-    """Copies the agent to nodes and remembers its path on each."""
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Its answers: the lines of stdout that are JSON objects, of the last 1000."""
+        return tuple(tables(self.out))[::-1]
 
-    def __init__(self, shell: Shell, python: str = "python3") -> None:
-        self._shell, self._python = shell, python
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+    @property
+    def row(self) -> Row:
+        """The last of them; empty if there is none."""
+        return next(tables(self.out), dict[str, Any]())
 
-    async def agent_path(self, node: str) -> tuple[str, ...]:
-        """The first arguments of a command of the agent there; uploads it if needed. Raises NodeError."""
-        async with self._locks.setdefault(node, asyncio.Lock()):
-            if node not in self._paths:
-                self._paths[node] = await self._bring(node)
-            return self._paths[node]
+    @property
+    def word(self) -> str:
+        """The last word of stdout, for commands that print just one."""
+        return b"".join(self.out.split()[-1:])[:80].decode("utf-8", "replace")
 
-    async def _bring(self, node: str) -> tuple[str, ...]:
-        agent = bundle()
-        version, digest, path = await self._look(node, agent.name)
-        self._check_python(node, version)
-        if digest != agent.digest:
-            await self._upload(node, path, agent.data)
-            _, digest, _ = await self._look(node, agent.name)
-        if digest != agent.digest:
-            why = f"the agent at {clean(path)} is not what was sent (SHA-256 {agent.digest}): not started"
-            raise AgentError(node, why)
-        return (self._python, path)
-
-    async def _look(self, node: str, name: str) -> tuple[str, str, str]:
-        """Version of Python there, SHA-256 of the agent that lies there, and its path."""
-        look = ("sh", "-c", _LOOK, "sh", name, self._python, _ASK)
-        found = await self._shell.run(node, look)
-        return _parse(node, found.out, found.err)
-
-    def _check_python(self, node: str, version: str) -> None:
-        if not version:
-            why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
-            raise AgentError(node, why)
-        if not _VERSION.match(version):
-            why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
-            raise AgentError(node, why)
-        major, _, minor = version.partition(".")
-        if (int(major), int(minor)) < OLDEST_PYTHON:
-            why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
-            raise AgentError(node, why)
-
-    async def _upload(self, node: str, path: str, data: bytes) -> None:
-        put = ("sh", "-c", _PUT, "sh", path, str(len(data)))
-        result = await self._shell.run(node, put, data, UPLOAD_LIMIT)
-        if result.code != 0:
-            why = _last_line(result.err) or f"exit status {result.code}"
-            raise AgentError(node, f"the agent could not be put at {path}: {why}")
-
-    # ---- telemetry
-
-    def attach_telemetry(
-        self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup
-    ) -> asyncio.Task[None]:
-        """Start telemetry there and keep it running until the task is cancelled."""
-        work = self._keep(node, wanted, tasks)
-        return tasks.create_task(work, name=f"telemetry {node}")
-
-    async def _keep(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            began = loop.time()
-            try:
-                why = await self._telemetry(node, wanted, tasks)
-            except NodeError as error:
-                why = error.why
-            if not why:
-                continue
-            failures = 0 if loop.time() - began > STEADY else failures + 1
-            pause = BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else BACKOFF[0]
-            wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
-            await asyncio.sleep(pause)
-
-    async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
-        """Run it once; returns why it ended, "" if another agent took its place."""
-        # First, because it may wait, for ever if an agent is installed there.
-        config = json.dumps(await wanted.configure(node)).encode()
-        agent = await self.agent_path(node)
-        channel = await self._shell.open(node, (*agent, "telemetry"), lambda _: None)
-        yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
-        try:
-            channel.write(config + b"\n")
-            wanted.report(node, "telemetry started", True)
-            code = await channel.wait()
-            superseded = yielding.done()
-        finally:
-            yielding.cancel()
-            await channel.close()
-        if superseded:
-            return ""
-        # The file may have been deleted: look again before the next start.
-        self._paths.pop(node, None)
-        return channel.complaint or f"telemetry ended with exit code {code}"
-
-
-async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
-    """End the program when `other` returns: it runs until its stdin is closed."""
-    await other
-    channel.end()
-
-
-def _parse(node: str, out: bytes, err: bytes) -> tuple[str, str, str]:
-    """The answer line, among whatever the login's start-up files print."""
-    for line in reversed(out.decode("utf-8", "replace").splitlines()):
-        words = line.split("|", 3)
-        if words[0] == "rankdeck" and len(words) == 4:
-            return words[1], words[2], words[3]
-    why = _last_line(err) or "nothing"
-    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
+    @property
+    def complaint(self) -> str:
+        """The last line of stderr, else the exit status; safe to show."""
+        return _last_line(self.err).removeprefix("rankdeck: ") or f"exit status {self.code}"
 
 
 def _last_line(text: bytes) -> str:
@@ -255,12 +134,10 @@ def _last_line(text: bytes) -> str:
 
 
 _LONGEST = 8 << 20
-Row = dict[str, Any]
-Parsed = TypeVar("Parsed")
 
 
 class Dialogue:
-    """Questions and answers with one running program; made by `dialogue`."""
+    """Questions and answers with one running program; made by `Agents.dialogue`."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -333,24 +210,203 @@ async def _ended(channel: Channel) -> None:
         return
 
 
-@asynccontextmanager
-async def dialogue(
-    shell: Shell, agents: Agents, node: str, argv: Sequence[str]
-) -> AsyncGenerator[Dialogue]:
-    """The agent's command on the node, until the block ends; raises NodeError."""
-    talk = Dialogue(node)
-    agent = await agents.agent_path(node)
-    talk.channel = await shell.open(node, (*agent, *argv), talk.take)
-    try:
-        yield talk
-    finally:
-        talk.channel.end()
-        await talk.channel.close()
+# ---- the agents of a cluster
 
 
-LIMIT = 120.0
-TEXT = 65536
-Answer = Mapping[str, Any]
+class WantedAgent(Protocol):
+    """Configures the telemetry agent of a node and is told what becomes of it."""
+
+    async def configure(self, node: str) -> Mapping[str, Any]:
+        """The agent's configuration, made for each start; may wait. Raises NodeError."""
+        ...
+
+    async def superseded(self, node: str) -> None:
+        """Return when another agent has taken over on this node."""
+        ...
+
+    def report(self, node: str, sentence: str, well: bool) -> None: ...
+
+
+OLDEST_PYTHON = (3, 9)
+UPLOAD_LIMIT = 120.0
+BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
+STEADY = 30.0
+"""Seconds of running after which a restart waits for the shortest pause again."""
+_LOOK = (
+    'f="$HOME/.cache/rankdeck/$1"; a=$("$2" -c "$3" "$f" 2>/dev/null) || a=; '
+    'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'
+)
+_ASK = """\
+import hashlib, sys
+try:
+    with open(sys.argv[1], "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+except EnvironmentError:
+    digest = ""
+print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
+"""
+"""Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there."""
+_PUT = (
+    'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
+    'test "$(wc -c < "$1.$$.part")" -eq "$2" && mv -f "$1.$$.part" "$1"; '
+    'c=$?; rm -f "$1.$$.part"; exit $c'
+)
+
+
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
+
+
+class Agents:
+    """Calls commands of the agent on nodes; copies it there first where it is missing."""
+
+    def __init__(self, shell: Shell, python: str = "python3") -> None:
+        self.shell, self._python = shell, python
+        """For programs on nodes that are not the agent."""
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def call(
+        self, node: str, command: Sequence[str], stdin: bytes = b"", *, limit: float
+    ) -> Answer:
+        """Run a command of the agent, such as ("job", "list"), to its end.
+
+        `limit` is in seconds and includes bringing the agent there. Raises NodeError for a node
+        that cannot be reached or has no agent; a command that fails is an answer with its code.
+        """
+        try:
+            async with asyncio.timeout(limit):
+                agent = await self._path(node)
+                done = await self.shell.run(node, (*agent, *command), stdin, limit)
+        except TimeoutError as error:
+            raise UnreachableError(node, f"no answer within {limit:g} s") from error
+        return Answer(done.code, done.out, done.err)
+
+    async def open(self, node: str, command: Sequence[str], on_data: OnData) -> Channel:
+        """Start a command of the agent that goes on; `on_data` gets its stdout. Raises NodeError."""
+        agent = await self._path(node)
+        return await self.shell.open(node, (*agent, *command), on_data)
+
+    @asynccontextmanager
+    async def dialogue(self, node: str, command: Sequence[str]) -> AsyncGenerator[Dialogue]:
+        """A command of the agent that answers questions, until the block ends; raises NodeError."""
+        talk = Dialogue(node)
+        talk.channel = await self.open(node, command, talk.take)
+        try:
+            yield talk
+        finally:
+            talk.channel.end()
+            await talk.channel.close()
+
+    async def _path(self, node: str) -> tuple[str, ...]:
+        """The first arguments of a command of the agent there; uploads it if needed. Raises NodeError."""
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            if node not in self._paths:
+                self._paths[node] = await self._bring(node)
+            return self._paths[node]
+
+    async def _bring(self, node: str) -> tuple[str, ...]:
+        agent = bundle()
+        version, digest, path = await self._look(node, agent.name)
+        self._check_python(node, version)
+        if digest != agent.digest:
+            await self._upload(node, path, agent.data)
+            _, digest, _ = await self._look(node, agent.name)
+        if digest != agent.digest:
+            why = f"the agent at {clean(path)} is not what was sent (SHA-256 {agent.digest}): not started"
+            raise AgentError(node, why)
+        return (self._python, path)
+
+    async def _look(self, node: str, name: str) -> tuple[str, str, str]:
+        """Version of Python there, SHA-256 of the agent that lies there, and its path."""
+        look = ("sh", "-c", _LOOK, "sh", name, self._python, _ASK)
+        found = await self.shell.run(node, look)
+        return _parse(node, found.out, found.err)
+
+    def _check_python(self, node: str, version: str) -> None:
+        if not version:
+            why = f"no `{self._python}` there: install Python 3.9 or newer, or name it with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+        if not _VERSION.match(version):
+            why = f"`{self._python}` gives no version: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+        major, _, minor = version.partition(".")
+        if (int(major), int(minor)) < OLDEST_PYTHON:
+            why = f"`{self._python}` is {version}, too old: name a Python 3.9 or newer with `ssh: {{python: …}}`"
+            raise AgentError(node, why)
+
+    async def _upload(self, node: str, path: str, data: bytes) -> None:
+        put = ("sh", "-c", _PUT, "sh", path, str(len(data)))
+        result = await self.shell.run(node, put, data, UPLOAD_LIMIT)
+        if result.code != 0:
+            why = _last_line(result.err) or f"exit status {result.code}"
+            raise AgentError(node, f"the agent could not be put at {path}: {why}")
+
+    # ---- telemetry
+
+    def attach_telemetry(
+        self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup
+    ) -> asyncio.Task[None]:
+        """Start telemetry there and keep it running until the task is cancelled."""
+        work = self._keep(node, wanted, tasks)
+        return tasks.create_task(work, name=f"telemetry {node}")
+
+    async def _keep(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            try:
+                why = await self._telemetry(node, wanted, tasks)
+            except NodeError as error:
+                why = error.why
+            if not why:
+                continue
+            failures = 0 if loop.time() - began > STEADY else failures + 1
+            pause = BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else BACKOFF[0]
+            wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
+            await asyncio.sleep(pause)
+
+    async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
+        """Run it once; returns why it ended, "" if another agent took its place."""
+        # First, because it may wait, for ever if an agent is installed there.
+        config = json.dumps(await wanted.configure(node)).encode()
+        channel = await self.open(node, ("telemetry",), lambda _: None)
+        yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
+        try:
+            channel.write(config + b"\n")
+            wanted.report(node, "telemetry started", True)
+            code = await channel.wait()
+            superseded = yielding.done()
+        finally:
+            yielding.cancel()
+            await channel.close()
+        if superseded:
+            return ""
+        # The file may have been deleted: look again before the next start.
+        self._paths.pop(node, None)
+        return channel.complaint or f"telemetry ended with exit code {code}"
+
+
+async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
+    """End the program when `other` returns: it runs until its stdin is closed."""
+    await other
+    channel.end()
+
+
+def _parse(node: str, out: bytes, err: bytes) -> tuple[str, str, str]:
+    """The answer line, among whatever the login's start-up files print."""
+    for line in reversed(out.decode("utf-8", "replace").splitlines()):
+        words = line.split("|", 3)
+        if words[0] == "rankdeck" and len(words) == 4:
+            return words[1], words[2], words[3]
+    why = _last_line(err) or "nothing"
+    raise AgentError(node, f"a command over SSH gives no usable answer: {why}")
+
+
+# ---- installed agents
+
+
+INSTALL_LIMIT = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +416,7 @@ class NodeOutcome:
     node: str
     ok: bool
     why: str = ""
-    answer: Answer = field(default_factory=dict[str, Any])
+    answer: Row = field(default_factory=dict[str, Any])
 
     def text(self, key: str) -> str:
         """One value of the answer as text that is safe to show."""
@@ -375,12 +431,12 @@ class NodeOutcome:
 class Installer:
     """Runs the agent's `service` command on nodes."""
 
-    def __init__(self, shell: Shell, agents: Agents, *, system: bool, dry: bool = False) -> None:
-        self._shell, self._agents = shell, agents
+    def __init__(self, agents: Agents, *, system: bool, dry: bool = False) -> None:
+        self._agents = agents
         self._words = ("--system" if system else "--user", *(["--dry-run"] * dry))
 
     async def run(
-        self, verb: str, nodes: Sequence[str], configs: Mapping[str, Answer]
+        self, verb: str, nodes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
     ) -> tuple[NodeOutcome, ...]:
         """Run `verb` on every node, with `configs` for install; a failing node stops no other."""
         async with asyncio.TaskGroup() as tasks:
@@ -389,25 +445,13 @@ class Installer:
             ]
         return tuple(task.result() for task in running)
 
-    async def _one(self, verb: str, node: str, config: Answer) -> NodeOutcome:
+    async def _one(self, verb: str, node: str, config: Mapping[str, Any]) -> NodeOutcome:
         try:
-            agent = await self._agents.agent_path(node)
-            said = await self._shell.run(
-                node,
-                (*agent, "service", verb, *self._words),
-                json.dumps(dict(config)).encode(),
-                LIMIT,
-            )
-            answer = _answer(node, said.out, said.err)
+            stdin = json.dumps(dict(config)).encode()
+            command = ("service", verb, *self._words)
+            said = await self._agents.call(node, command, stdin, limit=INSTALL_LIMIT)
         except NodeError as error:
             return NodeOutcome(node, ok=False, why=clean(error.why, 400))
+        answer = said.row or {"why": said.complaint}
         ok = answer.get("ok") is True
         return NodeOutcome(node, ok, "" if ok else clean(answer.get("why"), 400), answer)
-
-
-def _answer(node: str, out: bytes, err: bytes) -> Answer:
-    """The line of JSON, among lines that the login prints; raises AgentError."""
-    if answer := last_table(out[-TEXT:]):
-        return answer
-    lines = err.decode("utf-8", "replace").strip().splitlines()
-    raise AgentError(node, clean(lines[-1], 300) if lines else "gave no answer")

@@ -36,7 +36,7 @@ Found = dict[str, tuple[Plan, float]]
 """Job -> its plan and when it was started, in epoch seconds."""
 
 
-def found_jobs(cluster: str, told: Mapping[str, list[Mapping[str, Any]]], now: float) -> Found:
+def found_jobs(cluster: str, told: Mapping[str, Sequence[Mapping[str, Any]]], now: float) -> Found:
     """The running jobs, from the rows of `job list --plans` of each node; invalid rows are left out."""
     parts: dict[str, list[NodePlan]] = {}
     created: dict[str, float] = {}
