@@ -101,6 +101,8 @@ class Found:
     device: str = ""
     xid: Optional[int] = None
     """The number of an Xid, or of an SXid where `kind` says so."""
+    link: Optional[int] = None
+    """The NVLink that it names."""
 
 
 @dataclass(frozen=True)
@@ -170,11 +172,12 @@ PATTERNS: tuple[Pattern, ...] = (
 _XID = re.compile(
     rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
 )
-_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b.*)?fallen off the bus")
+_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b)?.*fallen off the bus")
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?({_PCI})\b")
 _SXID = re.compile(
     rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
 )
+_LINK = re.compile(r"\bLink (-?\d{1,3})\b")
 _WORDS = re.compile(
     r"NVRM|nvidia|nccl|[Pp]rocess|oom|task |LOCKUP|lockup|rcu|panic|BUG|Oops|nfs|lockd|[Ll]ock reclaim|/O|error|"
     r"Remount|nvme|end of device|md/|XFS|EXT4|BTRFS|EDAC|[Hh]ardware|[Mm]achine|Memory f|severity|temperature|"
@@ -203,7 +206,8 @@ def _xid(found: "re.Match[str]") -> Found:
     number = int(found["number"])
     xid = judge(number, found["details"])
     seen = f"Xid {number}, {xid.what}" + _after(found["details"])
-    return Found("xid", xid.level, _say(seen, xid.do), address(found["pci"]), number)
+    device, link = address(found["pci"]), _link(found["details"])
+    return Found("xid", xid.level, _say(seen, xid.do), device, number, link)
 
 
 def _lost(found: "re.Match[str]") -> Found:
@@ -213,11 +217,25 @@ def _lost(found: "re.Match[str]") -> Found:
 
 
 def _sxid(found: "re.Match[str]") -> Found:
-    fatal = found["details"].startswith("Fatal")
-    do = "reset all GPUs and the NVSwitch, or reboot" if fatal else "watch this link"
+    level, do = next(row[1:] for row in _SXIDS if found["details"].startswith(row[0]))
     text = _say(f"SXid {found['number']}" + _after(found["details"]), do)
-    level = "bad" if fatal else "warn"
-    return Found("sxid", level, text, address(found["pci"]), int(found["number"]))
+    device, link = address(found["pci"]), _link(found["details"])
+    return Found("sxid", level, text, device, int(found["number"]), link)
+
+
+_SXIDS = (
+    ("Fatal", "bad", "reset all GPUs and the NVSwitch, or reboot"),
+    # The lines after the first only bring its registers.
+    ("Severity ", "info", ""),
+    ("Data ", "info", ""),
+    ("", "warn", "watch this link"),
+)
+"""How the details of an SXid begin -> level, what to do."""
+
+
+def _link(details: str) -> Optional[int]:
+    found = _LINK.search(details)
+    return int(found[1]) if found else None
 
 
 _NVIDIA = {_XID: _xid, _LOST: _lost, _SXID: _sxid}
@@ -252,11 +270,16 @@ def _say(seen: str, do: str) -> str:
     return f"{seen[:room]} · {do}" if do else seen[:TEXT_LIMIT]
 
 
+_MESSAGE = 4
+"""Lines after the one with its address that a message may have: later ones blame nobody."""
+
+
 class KernelLines:
     """Reads one log line by line: some messages say on one line which device the next is about."""
 
     def __init__(self) -> None:
         self._spoken_of = ""
+        self._lines_left = 0
 
     def take(self, line: str) -> "tuple[Optional[KernelLine], Optional[Found]]":
         """The line without prefix, where the kernel wrote it, and the event in it."""
@@ -264,10 +287,11 @@ class KernelLines:
         if stripped is None:
             return None, None
         found = find(stripped.message)
-        if found is None:
-            named = _NAMED.search(stripped.message)
-            self._spoken_of = address(named[1]) if named else self._spoken_of
-        elif found.xid == OFF_THE_BUS and not found.device:
+        named = _NAMED.search(stripped.message)
+        self._lines_left -= 1
+        if named and found is None:
+            self._spoken_of, self._lines_left = address(named[1]), _MESSAGE
+        elif found and found.xid == OFF_THE_BUS and not found.device and self._lines_left >= 0:
             found = replace(found, device=self._spoken_of)
         return stripped, found
 

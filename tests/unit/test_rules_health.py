@@ -375,6 +375,51 @@ def test_two_xids_of_one_gpu_stand_beside_each_other_and_repeats_are_counted() -
     assert not after(xid(63), xid(63)).reasons[0].text.startswith("2 times")
 
 
+@pytest.mark.parametrize(
+    ("check", "worse", "milder"),
+    [
+        ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
+         "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 06"),
+        ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
+         "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 05"),
+        ("kernel.sxid", "SXid 24007: Fatal, Link 44", "SXid 24007: Data {0x1}"),
+        ("kernel.edac", "EDAC MC0: 1 UE on DIMM_A1", "EDAC MC0: 1 CE on DIMM_A1"),
+        ("kernel.disk", "nvme nvme0: Disabling device after reset failure",
+         "nvme nvme0: I/O 7 QID 3 timeout, aborting"),
+    ],
+)  # fmt: skip
+def test_a_milder_later_line_takes_back_no_worse_one(check, worse, milder) -> None:
+    bad = Event(2e9, "bad", check, worse, "d")
+    warn = Event(2e9 + 0.4, "warn", check, milder, "d")
+
+    for events in ((bad, warn), (warn, bad), (bad, warn, bad)):
+        health = after(*events)
+        assert health.level is Level.BAD
+        assert worse.split(" ·")[0] in health.reasons[0].text
+    assert after(bad, warn, Event(2e9 + 1, "ok", check, worse, "d")).level is not Level.BAD
+
+
+def test_the_links_of_a_gpu_are_told_apart() -> None:
+    def link(number, level):
+        text = f"Xid 149, NVLink NETIR error: NETIR_LINK_EVT XC0 i0 Link {number:02} (0x1)"
+        return Event(2e9 + number, level, "kernel.xid", text, "0008:01:00")
+
+    reasons = after(link(5, "bad"), link(6, "warn"), link(14, "bad")).reasons
+
+    assert [(r.device, r.level) for r in reasons] == [
+        ("0008:01:00 link 14", Level.BAD),
+        ("0008:01:00 link 5", Level.BAD),
+        ("0008:01:00 link 6", Level.WARN),
+    ]
+
+
+def test_a_node_that_shouts_hides_no_worse_event() -> None:
+    worst = Event(2e9, "bad", "kernel.xid", "Xid 79, lost", "0000:18:00")
+    small = [Event(2e9 + n, "warn", "kernel.link", "down", f"eth{n}") for n in range(200)]
+
+    assert after(worst, *small).level is Level.BAD
+
+
 def test_an_ok_ends_what_the_same_check_said() -> None:
     def nfs(level):
         return Event(2e9, level, "kernel.nfs", "server not responding", "files")

@@ -156,6 +156,32 @@ def test_a_message_over_two_lines_keeps_its_device():
     assert (event.xid, event.device) == (79, "0000:3b:00")
 
 
+def test_a_lost_gpu_without_an_address_blames_none_that_was_named_long_before():
+    lines = KernelLines()
+    lines.take("[ 1.1] NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330)")
+    for n in range(9):
+        lines.take(f"[ 2.{n}] usb 1-1: new high-speed USB device number 4")
+
+    event = lines.take("[ 900.3] NVRM: GPU has fallen off the bus.")[1]
+
+    assert (event.xid, event.device) == (79, "")
+
+
+@pytest.mark.parametrize(
+    ("details", "level", "link"),
+    [
+        ("24007, Fatal, Link 44 sourcetrack timeout error (First)", "bad", 44),
+        ("24007, Severity 5 Engine instance 44 Sub-engine instance 00", "info", None),
+        ("24007, Data {0x00ac0000, 0x00000000, 0x00000000}", "info", None),
+        ("12028, Non-fatal, Link 32 egress non-posted PRIV error (First)", "warn", 32),
+    ],
+)
+def test_the_data_lines_of_an_sxid_are_no_second_error(details, level, link):
+    event = find(f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): {details}")
+
+    assert (event.level, event.link) == (level, link)
+
+
 @pytest.mark.parametrize(
     "line",
     [
