@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent.names import LOG_CLOSED
+from rankdeck_agent.names import LOG_CLOSED, SATURATED
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import cover, coverage_words, explain
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
@@ -517,6 +517,72 @@ def test_no_other_error_passes_for_a_missing_permission(failed: dict[str, str]) 
 
     assert health.level is Level.UNKNOWN
     assert health.limits == ""
+
+
+CLEAN_PORT = {
+    "rdma.up": {"mlx5_0/1": 1},
+    "rdma.errors": {"mlx5_0/1": 15},
+    "rdma.phys_errors": {"mlx5_0/1": 15},
+    "rdma.congestion": {"mlx5_0/1": 0},
+}
+STUCK = SATURATED.format(15)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"rdma.counters.excessive_buffer_overrun_errors/mlx5_0/1": STUCK},
+        {"rdma.counters.port_xmit_wait/mlx5_0/1": STUCK,
+         "rdma.xmit_wait/mlx5_0/1": f"port_xmit_wait: {STUCK}"},
+        {"rdma.counters.link_downed/mlx5_0/1": STUCK,
+         "rdma.link_downs/mlx5_0/1": f"link_downed: {STUCK}"},
+        {"rdma.counters.VL15_dropped/mlx5_0/1": "Invalid argument (EINVAL)"},
+    ],
+)  # fmt: skip
+def test_a_counter_that_sticks_or_that_no_rule_reads_is_said_beside_a_good_node(failed) -> None:
+    health = judged(values=CLEAN_PORT, failed=failed)
+
+    assert (health.level, health.reasons) == (Level.OK, ())
+    for key, why in failed.items():
+        if "counters" in key:
+            assert f"{key.split('/')[0].rpartition('.')[2]} of mlx5_0/1: {why}" in health.limits
+
+
+def test_a_growing_error_counter_is_bad_beside_one_that_sticks() -> None:
+    failed = {"rdma.counters.excessive_buffer_overrun_errors/mlx5_0/1": STUCK}
+    memory = Memory()
+    for now, errors in ((0.0, 15), (60.0, 915)):
+        values = {**CLEAN_PORT, "rdma.phys_errors": {"mlx5_0/1": errors}}
+        facts = Facts(now=now, values=values, failed=failed)
+        health, memory = assess(facts, memory)
+
+    assert health.level is Level.BAD
+    assert "excessive_buffer_overrun_errors" in health.limits
+    covered = cover(facts, memory.settled)
+    found = explain(facts, derive(facts), memory, covered, health.reasons)
+    assert "blind: excessive_buffer_overrun_errors of mlx5_0/1" in found[10].evidence
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"rdma.counters.symbol_error/mlx5_0/1": "Input/output error (EIO)"},
+        {"rdma.phys_errors/mlx5_1/1": f"symbol_error: {STUCK}"},
+        {"mem.used": STUCK},
+        {"disk.used/mlx5_0/1": STUCK},
+    ],
+)
+def test_what_a_rule_reads_and_nothing_replaces_leaves_the_node_unknown(failed) -> None:
+    health = judged(values=CLEAN_PORT, failed=failed)
+
+    assert health.level is Level.UNKNOWN
+    assert health.limits == ""
+
+
+def test_no_braces_in_a_name_stop_the_judge() -> None:
+    failed = {"rdma.counters.{0.x}/{}": f"{STUCK}{{}}"}
+
+    assert "{0.x} of {}" in judged(values=CLEAN_PORT, failed=failed).limits
 
 
 def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> None:
