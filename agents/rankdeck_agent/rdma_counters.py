@@ -54,13 +54,13 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "tcpRetransSegs RetransSegs RTO completer_retry_err out_of_seq_request rcvd_seq_err",
         "Nak Sequence Error", "Nak Sequence Error Implied", "Rcvd Out of order packets",
     )),
-    ("rdma.timeouts", _names("local_ack_timeout_err to_retransmits RTO retrans_timeout_events")),
+    ("rdma.timeouts", _names("local_ack_timeout_err to_retransmits RTO retrans_timeout_events roce_adp_retrans_to")),
     ("rdma.not_ready", _names(
         "out_of_buffer rnr_nak_retry_err rnr_naks_rcvd rx_out_of_buffer send_rnr_err rcvd_rnr_err",
         "RNR sent", "RNR received",
     )),
     ("rdma.congestion", _names(
-        "np_ecn_marked_roce_packets rp_cnp_handled RxECNMrkd cnpHandled rx_ecn_marked rx_cnp"
+        "np_ecn_marked_roce_packets rp_cnp_handled roce_slow_restart_cnps RxECNMrkd cnpHandled rx_ecn_marked rx_cnp"
     )),
     ("rdma.discards", _names(
         "port_xmit_discards rx_roce_discards rx_drops ip4InDiscards ip6InDiscards"

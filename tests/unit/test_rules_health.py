@@ -338,6 +338,63 @@ def test_what_the_driver_asks_for_is_told_by_value(action, level) -> None:
     assert [r.level for r in reasons] == ([] if level is None else [level])
 
 
+@pytest.mark.parametrize(
+    ("bits", "counted", "level", "check"),
+    [
+        (0x80, (), Level.BAD, "gpu.brake"),
+        (0x48, (), Level.WARN, "gpu.slowdown"),
+        (0x08, (), Level.WARN, "gpu.slowdown"),
+        (0x88, (), Level.BAD, "gpu.brake"),
+        (0x27, (), Level.OK, ""),
+        (0x80, ("gpu.throttle_brake",), Level.OK, ""),
+        (0x40, ("gpu.throttle_thermal",), Level.OK, ""),
+    ],
+)
+def test_what_holds_the_clocks_down_is_told_where_nothing_counts_it(
+    bits, counted, level, check
+) -> None:
+    values = {"gpu.throttle_reasons": {"0": bits}, **{name: {"0": 0} for name in counted}}
+
+    health = held(31, values=values)
+
+    assert health.level is level
+    assert [r.check for r in health.reasons] == ([check] if check else [])
+    assert held(5, values=values).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ({"gpu.fabric": 3, "gpu.fabric_status": 0}, Level.OK),
+        ({"gpu.fabric": 2, "gpu.fabric_status": 0}, Level.BAD),
+        ({"gpu.fabric": 1, "gpu.fabric_status": 0}, Level.BAD),
+        ({"gpu.fabric": 3, "gpu.fabric_status": 999}, Level.BAD),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 0b01_10_10_10_10}, Level.OK),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 0b01}, Level.WARN),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 0b10000}, Level.BAD),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 5 << 8}, Level.BAD),
+        ({"gpu.reset_required": 1}, Level.BAD),
+    ],
+)
+def test_the_fabric_and_a_wanted_reset_are_judged(values, level) -> None:
+    assert held(61, values={m: {"0": n} for m, n in values.items()}).level is level
+
+
+@pytest.mark.parametrize(
+    ("metric", "each_minute"),
+    [("rdma.not_ready", 1000), ("rdma.xmit_wait", 10**9), ("rdma.congestion", 10**6)],
+)
+def test_a_full_fabric_is_a_warning_with_its_own_words_and_no_error(metric, each_minute) -> None:
+    memory = Memory()
+    for minute in range(6):
+        values = {"rdma.errors": {"a/1": 0}, metric: {"a/1": minute * each_minute}}
+        health, memory = assess(Facts(now=minute * 60.0, values=values), memory)
+
+    (reason,) = health.reasons
+    assert reason.level is Level.WARN
+    assert "error" not in reason.text
+
+
 # ---- events
 
 
