@@ -264,7 +264,7 @@ def garbage(sites: Sites) -> Tally:
 
 QUIET = r"""
 rank=${RANKDECK_RANK:-$RANK}
-if [ "$rank" = 0 ]; then exec timeout %d yes 'a line of the rank that never stops'; fi
+if [ "$rank" = 0 ]; then timeout %d yes 'a line of the rank that never stops'; exit 0; fi
 i=0
 while [ $i -lt %d ]; do i=$((i+1)); echo "quiet $rank $(date +%%s)"; sleep 1; done
 """
@@ -400,7 +400,9 @@ def unread_terminal(sites: Sites) -> Tally:
             console.press()
             seconds = time.monotonic() - began
             console.type_for(5)
-        tally = ended(scene, state="running", seconds=seconds, key=max(console.keys))
+        tally = ended(
+            scene, state="running", seconds=seconds, key=max(console.keys), note="still running"
+        )
         scene.watch.order(cancel=scene.job)
         scene.finish(LIMIT)
         memory = max(scene.cost.memory, console.cost.memory)
