@@ -409,9 +409,14 @@ def unread_terminal(sites: Sites) -> Tally:
         return replace(tally, memory=memory, left=scene.left())
 
 
+FLOOD_LINE = "a line of a rank that has long ended"
+
+
 def still_streaming(sites: Sites) -> Tally:
     """A job that ended while its flood is still printed: every console says that it has ended."""
-    writer = "yes 'a line of a rank that has long ended' | head -c 300M"
+    size = len(FLOOD_LINE) + 1
+    lines = (300 << 20) // size
+    writer = f"yes '{FLOOD_LINE}' | head -n {lines}"
     with playing(_roomy(sites.demo), _plain(writer)) as scene:
         scene.start(short=True)
         events = sites.demo.folder(scene.job, "sakuya") / "events"
@@ -425,8 +430,6 @@ def still_streaming(sites: Sites) -> Tally:
         said = next((one["state"] for one in states if one["job"] == scene.job), "")
         wrong = [] if said == "done" else [f"jobs after {asked:.0f} s: {said}"]
         scene.finish(300)
-        size = 300 << 20
-        lines = size // 40
         printed = scene.output.read_bytes().count(b"\n")
         note = f"{'streamed on' if streams else 'was printed already'} when it was asked"
         tally = ended(
@@ -435,7 +438,7 @@ def still_streaming(sites: Sites) -> Tally:
         )  # fmt: skip
         scene.output.unlink()
         return replace(
-            tally, lost=max(lines - printed, 0) * 40, doubled=max(printed - lines - 1, 0) * 40
+            tally, lost=max(lines - printed, 0) * size, doubled=max(printed - lines, 0) * size
         )
 
 
