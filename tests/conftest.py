@@ -1,5 +1,6 @@
 """What every test starts from: folders of its own, and the labs."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.lab import lab, root_lab
 from tests.support.parallel import order, pytest_xdist_make_scheduler
+from tests.support.programs import search_path
 
 __all__ = ["lab", "pytest_xdist_make_scheduler", "root_lab"]
+os.environ["PATH"] = search_path()
 # How fast the machine is says nothing of what is tested.
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -47,7 +50,7 @@ def need() -> Callable[..., None]:
 
     def check(*programs: str) -> None:
         for program in programs:
-            if not shutil.which(program) and not shutil.which(program, path="/usr/sbin:/sbin"):
+            if not shutil.which(program):
                 pytest.skip(f"needs {program}")
 
     return check
