@@ -29,8 +29,8 @@ print(f"rank {w.rank} of {w.size} on {MPI.Get_processor_name()} sum {w.allreduce
 
 
 @pytest.fixture(scope="module")
-def root(root_lab: RootLab) -> Operator:
-    root = Operator(root_lab, "root")
+def root(slurm_lab: RootLab) -> Operator:
+    root = Operator(slurm_lab, "root")
     slurm.start(root)
     return slurm.through(root)
 
@@ -186,7 +186,7 @@ def test_torchrun_is_launched_in_images(user: Operator) -> None:
 def test_cancel_takes_the_job_out_of_slurm(user: Operator) -> None:
     deaf = ["sh", "-c", "trap '' TERM; echo held; while :; do sleep 1; done"]
     job = user.run("--detach", "--no-preflight", launch="plain", command=deaf)["job"]
-    assert eventually(lambda: len(user.lines(job)) == 4), user.lines(job)
+    assert len(user.first_lines(job, 4)) == 4, user.lines(job)
 
     (report,) = user.objects("cancel", job)
 

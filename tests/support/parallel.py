@@ -17,9 +17,13 @@ TOGETHER: Mapping[str, str] = {
     "test_root_preflight": "root lab",
 }
 """File -> group, where it is not a group of its own."""
-APART = frozenset({"test_demo"})
+APART = frozenset({"test_demo", "test_demo_faults"})
 """Files whose tests share nothing."""
-FIRST = ("root lab", "test_root_slurm")
+FIRST = (
+    *("root lab", "test_root_slurm", "test_two_pis", "test_killed_console", "test_faults"),
+    *("test_insight", "test_images", "test_lab_jobs", "test_matrix_processes", "test_matrix_space"),
+    *("test_matrix_wires", "test_stalls", "test_main_path", "test_demo_faults"),
+)
 """What takes longest, longest first."""
 
 
