@@ -11,7 +11,7 @@ from tests.support.lab.root.people import OCI, Operator, load, start_docker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
-SITE = next((path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None)
+SITE = next(Path(sys.prefix).resolve().glob("lib/python3.*/site-packages/torch"), None)
 HELLO = """\
 from mpi4py import MPI
 w = MPI.COMM_WORLD

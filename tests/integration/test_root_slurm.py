@@ -12,7 +12,7 @@ from tests.support.lab.root import OLD_SANDBOX, SIF, slurm
 from tests.support.lab.root.people import Operator, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
-SITE = next((path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None)
+SITE = next(Path(sys.prefix).resolve().glob("lib/python3.*/site-packages/torch"), None)
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
 CLUSTER = """\
 cluster: site
