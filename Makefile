@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
 # Most slow tests wait more than they compute: two processes a core, up to eight.
-CORES := $(shell nproc)
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((2 * $(CORES))); echo $$((n < 8 ? n : 8)))
 
 .PHONY: help setup dev demo test fast check bench sbom lock clean
