@@ -82,6 +82,14 @@ def broad_handlers(path: Path) -> Iterator[str]:
                 yield f"{name_of(path)}:{node.lineno}"
 
 
+def test_only_slow_tests_get_a_second_run() -> None:
+    mark = "mark." + "flaky"
+
+    found = [name_of(path) for path in sources("tests") if mark in path.read_text()]
+
+    assert found == ["tests/conftest.py"]
+
+
 def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
     there = {path.stem for path in sources("tests")}
     groups = {*TOGETHER.values()}
