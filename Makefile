@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
+# Most slow tests wait more than they compute: two processes a core, up to eight.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS ?= $(shell n=$$((2 * $(CORES))); echo $$((n < 8 ? n : 8)))
 
 .PHONY: help setup dev demo test fast check bench sbom lock clean
 
@@ -41,10 +44,10 @@ demo: setup
 test: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
-	$(PYTEST) -rsR $(EXTRA_PYTEST)
+	$(PYTEST) -n $(WORKERS) $(EXTRA_PYTEST)
 
 fast: dev
-	$(PYTEST) -m "not slow" $(EXTRA_PYTEST)
+	$(PYTEST) -n $(CORES) -m "not slow" $(EXTRA_PYTEST)
 
 check: dev
 	$(BIN)/ruff check .

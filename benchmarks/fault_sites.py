@@ -63,8 +63,10 @@ class DemoSite:
         os.kill(self.first_process(node), signal.SIGKILL)
 
     def mend(self) -> None:
-        if not demo.status().running:
-            demo.up()
+        # A test gives each of its cases folders of its own; the cluster stays where it is.
+        with _folders({name: self.variables[name] for name in XDG}):
+            if not demo.status().running:
+                demo.up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,27 +122,32 @@ AnySite = DemoSite | LabSite
 @contextmanager
 def demo_site() -> Generator[DemoSite]:
     """An embedded cluster of our own, away from the user's; down at the end."""
-    before = {name: os.environ.get(name) for name in XDG}
     with tempfile.TemporaryDirectory(prefix="faults.") as name:
-        for variable in XDG:
-            folder = Path(name) / variable[4:-5].lower()
+        own = {variable: Path(name) / variable[4:-5].lower() for variable in XDG}
+        for folder in own.values():
             folder.mkdir(mode=0o700)
-            os.environ[variable] = str(folder)
-        try:
-            file = demo.up()
-            variables = {**os.environ, "PYTHONPATH": IMPORTS}
-            variables.pop("RANKDECK_STATE", None)
-            yield DemoSite(DemoFolders(file.parent), str(file), variables)
-        finally:
-            demo.down()
-            _restore(before)
+        with _folders({variable: str(folder) for variable, folder in own.items()}):
+            try:
+                file = demo.up()
+                variables = {**os.environ, "PYTHONPATH": IMPORTS}
+                variables.pop("RANKDECK_STATE", None)
+                yield DemoSite(DemoFolders(file.parent), str(file), variables)
+            finally:
+                demo.down()
 
 
-def _restore(before: Mapping[str, str | None]) -> None:
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+@contextmanager
+def _folders(own: Mapping[str, str]) -> Generator[None]:
+    """These folders instead of the user's in our environment, until the end of the block."""
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What every test starts from: folders of its own, and the labs."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.lab import lab, root_lab
+from tests.support.lab import lab, root_lab, slurm_lab
+from tests.support.parallel import order, pytest_xdist_make_scheduler
+from tests.support.programs import search_path
 
-__all__ = ["lab", "root_lab"]
+__all__ = ["lab", "pytest_xdist_make_scheduler", "root_lab", "slurm_lab"]
+os.environ["PATH"] = search_path()
 # How fast the machine is says nothing of what is tested.
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -17,11 +21,13 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Only what runs real programs may be run once more: launchers and runtimes have races of their own."""
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    if hasattr(config, "workerinput"):  # one of several processes
+        order(items)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +50,7 @@ def need() -> Callable[..., None]:
 
     def check(*programs: str) -> None:
         for program in programs:
-            if not shutil.which(program) and not shutil.which(program, path="/usr/sbin:/sbin"):
+            if not shutil.which(program):
                 pytest.skip(f"needs {program}")
 
     return check

@@ -1,8 +1,11 @@
 """Sizes and words that CONTRIBUTING.md promises."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support.parallel import APART, FIRST, TOGETHER
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("console", "agents", "benchmarks", "tests")
@@ -15,13 +18,18 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Every function of a file and its lines, docstring left out."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         first = node.body[0]
@@ -67,8 +75,23 @@ def test_errors_are_caught_by_name() -> None:
 
 def broad_handlers(path: Path) -> Iterator[str]:
     """Where a file catches whatever comes."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ExceptHandler):
             caught = getattr(node.type, "id", "") if node.type else "Exception"
             if caught in ("Exception", "BaseException"):
                 yield f"{name_of(path)}:{node.lineno}"
+
+
+def test_only_slow_tests_get_a_second_run() -> None:
+    mark = "mark." + "flaky"
+
+    found = [name_of(path) for path in sources("tests") if mark in path.read_text()]
+
+    assert found == ["tests/conftest.py"]
+
+
+def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
+    there = {path.stem for path in sources("tests")}
+    groups = {*TOGETHER.values()}
+
+    assert sorted({*TOGETHER, *APART, *FIRST} - there - groups) == []

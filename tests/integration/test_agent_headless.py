@@ -34,7 +34,7 @@ def agent(tmp_path):
 
 @contextlib.contextmanager
 def mosquitto(folder, port, *lines):
-    if not (program := shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/bin")):
+    if not (program := shutil.which("mosquitto")):
         pytest.skip("mosquitto is not installed")
     conf = folder / "mosquitto.conf"
     conf.write_text(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "cluster: two\nnodes:\n  - {name: 'n[1-2]', slots: 2}\n"
 JOB = "job: hello\nlaunch: plain\nnodes: 2\ncommand: [echo, hi]\n"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.support.lab import RootLab
 from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF, people
-from tests.support.lab.root.people import OCI, Operator, eventually, load, start_docker
+from tests.support.lab.root.people import OCI, Operator, load, start_docker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
-SITE = next((path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None)
+SITE = next(Path(sys.prefix).resolve().glob("lib/python3.*/site-packages/torch"), None)
 HELLO = """\
 from mpi4py import MPI
 w = MPI.COMM_WORLD
@@ -133,7 +133,7 @@ def test_mpi_crosses_the_nodes_in_docker(docker_user: Operator) -> None:
 def test_cancel_leaves_nothing_of_docker(docker_user: Operator) -> None:
     who = docker_user
     job = who.run("--detach", container=DOCKER, **mpi(HELD))["job"]
-    assert eventually(lambda: len(who.lines(job)) == 4), who.lines(job, "err")
+    assert len(who.first_lines(job, 4)) == 4, who.lines(job, "err")
 
     (report,) = who.objects("cancel", job)
 
@@ -212,7 +212,7 @@ def test_cancel_leaves_nothing_of_containers_that_ignore_it(
         }
     )  # fmt: skip
     job = who.run("--detach", container=CELLS[cell], **launch)["job"]
-    assert eventually(lambda: len(who.lines(job)) == 4), who.lines(job, "err")
+    assert len(who.first_lines(job, 4)) == 4, who.lines(job, "err")
 
     (report,) = who.objects("cancel", job)
 
@@ -233,7 +233,7 @@ def test_cancel_finds_containers_whose_launcher_was_killed(
 ) -> None:
     who = podman_user
     job = who.run("--detach", container=PODMAN, **mpi(HELD))["job"]
-    assert eventually(lambda: len(who.lines(job)) == 4)
+    assert len(who.first_lines(job, 4)) == 4
     # Not Podman's own pause process: without it no command of Podman works for this user.
     launchers = ("-x mpirun", "-x prterun", "-f 'podman run'")
     who.on("n1", "; ".join(f"pkill -KILL {which}" for which in launchers))

@@ -1,6 +1,7 @@
 """Faults planted for real on the embedded cluster: who is blamed, and that every console says the same."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from benchmarks.fault_list import FAULTS, SHORT
@@ -36,3 +37,9 @@ def test_the_culprit_is_named_and_explained(place: Place, fault: Fault) -> None:
         True,
         "",
     ), outcome
+
+
+def test_a_cluster_is_mended_where_it_is(place: Place, own_folders: Path) -> None:
+    place[0].mend()
+
+    assert not list(own_folders.rglob("running.json"))

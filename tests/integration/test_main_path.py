@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -64,6 +65,17 @@ class Console:
     def job(self, job_id: str) -> dict[str, Any]:
         (found,) = [job for job in self.objects("jobs") if job["job"] == job_id]
         return found
+
+    def told(self, job_id: str) -> str:
+        """The next that `attach` says of a job beside its output; "" where it is over, or nothing comes."""
+        with self.start("attach", job_id) as process:
+            end = Timer(LIMIT, process.kill)
+            end.start()
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            end.cancel()
+            process.kill()
+        return line
 
     def newest(self) -> str:
         return self.objects("jobs")[0]["job"]
@@ -177,8 +189,9 @@ def test_a_job_outlives_its_console_and_no_line_is_lost(console: Console) -> Non
     job_id = next(job["job"] for job in console.objects("jobs") if job["name"] == "counting")
 
     assert first
-    job = console.wait_for(job_id, "done")
-    assert job["exit_code"] == 0
+    console.run("attach", job_id)
+    job = console.job(job_id)
+    assert (job["state"], job["exit_code"]) == ("done", 0)
     by_rank = lines_of(console, job_id)
     assert sorted(by_rank) == list(range(6))
     for lines in by_rank.values():

@@ -26,7 +26,7 @@ def user(root_lab: RootLab) -> Operator:
 
 @pytest.fixture(scope="module")
 def archive(user: Operator) -> str:
-    """The archive, and a Docker daemon on two nodes; no image is in any store."""
+    """The archive, and a Docker daemon on two nodes."""
     root = Operator(user.lab, "root")
     start_docker(root, user)
     return people.archive(root)
@@ -76,6 +76,7 @@ def test_a_launch_brings_an_image_from_store_to_store_and_runs_it(
     user: Operator, archive: str, engine: str
 ) -> None:
     load(user, engine, archive, ("n1",))
+    user.on("n2", f"{engine} rmi -f {OCI}")
     assert set(digests(user, engine, OCI)) == {"n1"}
 
     job = user.run(**hello(engine, OCI))

@@ -12,7 +12,7 @@ from tests.support.lab.root import OLD_SANDBOX, SIF, slurm
 from tests.support.lab.root.people import Operator, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
-SITE = next((path for path in Path(sys.prefix).glob("lib/python3.*/site-packages/torch")), None)
+SITE = next(Path(sys.prefix).resolve().glob("lib/python3.*/site-packages/torch"), None)
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
 CLUSTER = """\
 cluster: site
@@ -29,8 +29,8 @@ print(f"rank {w.rank} of {w.size} on {MPI.Get_processor_name()} sum {w.allreduce
 
 
 @pytest.fixture(scope="module")
-def root(root_lab: RootLab) -> Operator:
-    root = Operator(root_lab, "root")
+def root(slurm_lab: RootLab) -> Operator:
+    root = Operator(slurm_lab, "root")
     slurm.start(root)
     return slurm.through(root)
 
@@ -186,7 +186,7 @@ def test_torchrun_is_launched_in_images(user: Operator) -> None:
 def test_cancel_takes_the_job_out_of_slurm(user: Operator) -> None:
     deaf = ["sh", "-c", "trap '' TERM; echo held; while :; do sleep 1; done"]
     job = user.run("--detach", "--no-preflight", launch="plain", command=deaf)["job"]
-    assert eventually(lambda: len(user.lines(job)) == 4), user.lines(job)
+    assert len(user.first_lines(job, 4)) == 4, user.lines(job)
 
     (report,) = user.objects("cancel", job)
 

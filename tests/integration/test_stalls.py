@@ -86,6 +86,7 @@ def stalled(console: Console, launch: str, culprit: int, does: str) -> dict:
     (started,) = console.objects("run", file, "--detach", "--no-preflight")
     deadline = time.monotonic() + 150
     try:
+        console.told(started["job"])
         while not (found := console.job(started["job"])["stalled"]):
             assert time.monotonic() < deadline, console.job(started["job"])
     finally:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/mosquitto"
-PLACES = "/usr/sbin:/usr/bin:/usr/local/bin"
 LIMIT = 20.0
 
 
@@ -23,8 +22,8 @@ class Mosquitto:
     """Started and ended by the test; the port stays the same over a restart."""
 
     def __init__(self, folder, authority, accounts, server=None):
-        self.program = shutil.which("mosquitto", path=PLACES)
-        if not self.program or not shutil.which("mosquitto_passwd", path=PLACES):
+        self.program = shutil.which("mosquitto")
+        if not self.program or not shutil.which("mosquitto_passwd"):
             pytest.skip("mosquitto is not installed")
         self.folder, self.port, self.ca = folder, free_port(), authority.file
         self._lay(authority, accounts, server or authority.server())

@@ -1,28 +1,56 @@
 #!/bin/bash
-# Installs the programs that the slow tests run, where this is Debian's family and we are root.
+# Gets the programs that the slow tests run, where this is Debian's family and we are root.
+# Servers are unpacked into the cache folder: nothing is installed that would be started or enabled.
 # Never fails: a test whose program is missing skips and names it.
 set -uo pipefail
-export PATH="$PATH:/usr/sbin:/sbin"
+unpacked=${XDG_CACHE_HOME:-$HOME/.cache}/rankdeck-tests/servers
 
 # program:package
-wanted=(
-    sshd:openssh-server ssh:openssh-client mosquitto:mosquitto mosquitto_pub:mosquitto-clients
+tools=(
+    ssh:openssh-client mosquitto_pub:mosquitto-clients
     mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 ethtool:ethtool tini:tini unshare:util-linux ps:procps
 )
-missing=()
-for entry in "${wanted[@]}"; do
-    command -v "${entry%%:*}" >/dev/null || missing+=("${entry#*:}")
-done
+servers=(sshd:openssh-server mosquitto:mosquitto)
+
+lacking() { # PROGRAM:PACKAGE...: the packages whose program is not here
+    local entry
+    for entry in "$@"; do
+        PATH="$PATH:/usr/sbin:/sbin:$unpacked/${entry#*:}/usr/sbin" command -v "${entry%%:*}" >/dev/null || echo "${entry#*:}"
+    done
+}
+
+libraries() { # PACKAGE: what it needs and this machine lacks, without itself
+    apt-get install -s --no-install-recommends "$1" | awk -v own="$1" '$1 == "Inst" && $2 != own { print $2 }'
+}
+
+install() { timeout 300 apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+
+unpack() { # PACKAGE: its files in the cache folder, whole or not at all
+    local part needed
+    part=$(mktemp -d) && mapfile -t needed < <(libraries "$1") &&
+        { [ ${#needed[@]} -eq 0 ] || install "${needed[@]}"; } &&
+        (cd "$part" && timeout 300 apt-get download -qq "$1" 2>/dev/null && dpkg-deb -x ./*.deb files) &&
+        mkdir -p "$unpacked" && rm -rf "${unpacked:?}/$1" && mv "$part/files" "$unpacked/$1"
+    local status=$?
+    rm -rf "$part"
+    return $status
+}
+
+mapfile -t to_install < <(lacking "${tools[@]}")
+mapfile -t to_unpack < <(lacking "${servers[@]}")
+missing=("${to_install[@]}" "${to_unpack[@]}")
 [ ${#missing[@]} -eq 0 ] && exit 0
-echo "not installed: ${missing[*]}"
+echo "not here: ${missing[*]}"
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "their tests skip; as root on Debian this would install them"
+    echo "their tests skip; as root on Debian this would get them"
     exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive
 timeout 300 apt-get update -qq || echo "apt-get update failed; going on with what is known"
-for package in "${missing[@]}"; do
-    timeout 300 apt-get install -y -qq --no-install-recommends "$package" >/dev/null ||
-        echo "could not install $package; its tests skip"
+for package in "${to_install[@]}"; do
+    install "$package" || echo "could not install $package; its tests skip"
+done
+for package in "${to_unpack[@]}"; do
+    unpack "$package" || echo "could not unpack $package; its tests skip"
 done
 exit 0

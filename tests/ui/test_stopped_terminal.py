@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 # A console in a real terminal: a starved machine may be too late once.
-pytestmark = pytest.mark.flaky(reruns=1)
+pytestmark = pytest.mark.slow
 
 LIMIT = 40.0
 

@@ -20,7 +20,7 @@ import pytest
 from rankdeck.ui.app import LEAVE_LIMIT
 
 # A console in a real terminal: a starved machine may be too late once.
-pytestmark = pytest.mark.flaky(reruns=1)
+pytestmark = pytest.mark.slow
 
 START = 20.0
 READY = b"STATE"

@@ -110,7 +110,7 @@ def test_memory_is_bounded_by_bytes_too() -> None:
 def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share() -> None:
     tracemalloc.start()
     logs = [RankLog(rank, keep_bytes=share(512)) for rank in range(512)]
-    for turn in range(30):
+    for turn in range(12):
         for log in logs:
             text = "".join(f"step {turn * 60 + n} loss 2.5 tok/s\n" for n in range(60))
             log.add(chunk(log.positions()["out"], text.encode()))
@@ -120,7 +120,7 @@ def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share(
     big.add(chunk(0, b"x\n" * 5000))
 
     assert used < 64 << 20
-    assert len(logs[0].lines) > 300
+    assert 300 < len(logs[0].lines) < 12 * 60
     assert len(big.lines) == 5000
 
 

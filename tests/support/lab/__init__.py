@@ -9,7 +9,8 @@ Take the fixture `lab` (one rootless lab of three nodes per test module; see `ro
         assert lab.rankdeck("-c", str(file), "status").returncode == 0
 
 A test that cuts or crashes mends or boots afterwards. The fixture `root_lab` is the same with a root file
-system of its own on every node: Apptainer, Podman, Slurm, two versions of Open MPI (see `root`).
+system of its own on every node: Apptainer, Podman, Slurm, two versions of Open MPI (see `root`). Files
+share it, so a test there takes away what others could trip over, or makes first what it leans on.
 """
 
 import tempfile
@@ -24,7 +25,7 @@ from tests.support.lab import root
 from tests.support.lab.root import RootLab
 from tests.support.lab.rootless import Lab, missing
 
-__all__ = ["Lab", "RootLab", "lab", "missing", "root_lab", "running"]
+__all__ = ["Lab", "RootLab", "lab", "missing", "root_lab", "running", "slurm_lab"]
 AnyLab = TypeVar("AnyLab", bound=Lab)
 
 
@@ -37,9 +38,19 @@ def lab() -> Iterator[Lab]:
         yield up
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def root_lab() -> Iterator[RootLab]:
-    """Give three nodes n1, n2, n3 with real containers and Slurm; skips by name where it cannot."""
+    """Give three nodes n1, n2, n3 with real containers, one lab for all files that take it; skips by name where it cannot."""
+    yield from _root_lab()
+
+
+@pytest.fixture(scope="module")
+def slurm_lab() -> Iterator[RootLab]:
+    """The same for the file alone that makes it a Slurm cluster."""
+    yield from _root_lab()
+
+
+def _root_lab() -> Iterator[RootLab]:
     if why := root.missing():
         pytest.skip(why)
     with running(RootLab) as up:

@@ -24,8 +24,8 @@ def user_name() -> str:
     return "lab"
 
 
-def lay(folder: Path, nodes: Mapping[str, str]) -> None:
-    """Write everything the scripts expect in the lab's folder."""
+def lay(folder: Path, nodes: Mapping[str, str], helpers: Path) -> None:
+    """Write everything the scripts expect in the lab's folder; `helpers` are programs of sshd."""
     for name in ("shared", "console", *nodes):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in ("hostkey", "id"):
@@ -40,7 +40,7 @@ def lay(folder: Path, nodes: Mapping[str, str]) -> None:
         "passwd": _passwd(),
         "group": f"root:x:0:\nlab:x:{gid()}:\n",
         "known_hosts": "".join(f"{name},{at} {host_key}\n" for name, at in nodes.items()),
-        "sshd_config": _SSHD,
+        "sshd_config": _SSHD + _helpers(helpers),
         "ssh_config": _ssh_config(folder),
     }.items():
         (folder / name).write_text(text)
@@ -52,6 +52,13 @@ def _passwd() -> str:
         "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
         f"{user_name()}:x:{uid()}:{gid()}::/run/home:/bin/bash\n"
     )
+
+
+def _helpers(folder: Path) -> str:
+    """Where sshd from 9.8 on, which is several programs, finds the others."""
+    programs = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
+    there = {key: folder / name for key, name in programs.items() if (folder / name).exists()}
+    return "".join(f"{key} {path}\n" for key, path in there.items())
 
 
 def _ssh_config(folder: Path) -> str:

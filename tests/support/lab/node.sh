@@ -25,4 +25,4 @@ done
 cd /
 
 exec unshare -U --map-user="$LAB_UID" --map-group="$LAB_GID" \
-    tini -s -- /usr/sbin/sshd -D -e -f /run/lab/sshd_config
+    tini -s -- "$LAB_SSHD" -D -e -f /run/lab/sshd_config

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import yaml
 
 from tests.support.lab import files, processes
+from tests.support.programs import search_path
 
 NET = "10.78.0"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -29,8 +30,7 @@ _WITH_US = ("setpriv", "--pdeathsig", "KILL")
 
 def missing() -> str:
     """Why the lab cannot be here, or "" where it can."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    lacking = [program for program in _PROGRAMS if not shutil.which(program, path=path)]
+    lacking = [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
     if lacking:
         return f"the lab needs {', '.join(lacking)}"
     attempt = subprocess.run(
@@ -41,6 +41,11 @@ def missing() -> str:
         check=False,
     )
     return f"the lab needs user namespaces: {attempt.stderr.strip()}" if attempt.returncode else ""
+
+
+def _sshd() -> Path:
+    """The machine's sshd, installed or unpacked by packages.sh."""
+    return Path(shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd").resolve()
 
 
 class Lab:
@@ -64,7 +69,7 @@ class Lab:
         self._head = self._pid = 0
         self._environment = {
             **os.environ,
-            "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
+            "PATH": search_path(),
             "LAB": str(folder),
             "LAB_NET": NET,
             "LAB_NODES": " ".join(self.nodes),
@@ -73,13 +78,15 @@ class Lab:
             "LAB_KEEP": " ".join(self._kept()),
             "LAB_HOMES": self.homes,
             "LAB_NODE_SCRIPT": str(self.node_script),
+            "LAB_SSHD": str(_sshd()),
         }
 
     # ---- up and down ------------------------------------------------------------------
 
     def up(self) -> None:
         """Start it and wait until every node accepts SSH; raises RuntimeError with the logs."""
-        files.lay(self.folder, dict(zip(self.nodes, self._addresses(), strict=True)))
+        addresses = dict(zip(self.nodes, self._addresses(), strict=True))
+        files.lay(self.folder, addresses, self._helpers())
         own = [*_WITH_US, "unshare", *self.making, "-n", "-u", "-m", "-p", "-i", "-f"]
         with (self.folder / "head.log").open("wb") as log:
             head = subprocess.Popen(
@@ -285,6 +292,10 @@ class Lab:
                 return next(iter(processes.children(pid)), 0)
         return 0
 
+    def _helpers(self) -> Path:
+        """Where the nodes' sshd finds the programs that it starts for each connection."""
+        return _sshd().parents[1] / "lib/openssh"
+
     def _kept(self) -> list[str]:
         """What a node must see of the machine although it has folders of its own."""
         return _under_tmp(self.folder)
@@ -301,6 +312,7 @@ def _under_tmp(folder: Path) -> list[str]:
         REPOSITORY,
         Path(sys.prefix).resolve(),
         Path(sys.base_prefix).resolve(),
+        _sshd().parents[2],
     }
     there = {path for path in wanted if path.is_relative_to(tmp)}
     return [str(path.relative_to(tmp)) for path in there if not there & set(path.parents)]

@@ -21,6 +21,8 @@ from tests.support.lab import rootless
 _SCRIPTS = Path(__file__).parent
 _BUILD_LIMIT = 900
 _PROGRAMS = ("mmdebstrap", "apt-get", "chroot")
+_ALONE = ("unshare", "-m", "-p", "-f", "--kill-child=KILL", "--mount-proc")
+"""A build that is given up ends with all that it started."""
 SIF = "/srv/images/mpi5.sif"
 SANDBOX = "/srv/images/mpi5"
 OLD_SANDBOX = "/srv/images/mpi4"
@@ -68,7 +70,7 @@ def _build(place: Path) -> str:
         with log.open("wb") as output:
             try:
                 subprocess.run(
-                    ["unshare", "-m", *command],
+                    [*_ALONE, *command],
                     stdout=output,
                     stderr=output,
                     timeout=_BUILD_LIMIT,
@@ -129,6 +131,9 @@ class RootLab(rootless.Lab):
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` so that it runs on the head, as root."""
         return [*self._into_head(), "--", *argv]
+
+    def _helpers(self) -> Path:
+        return IMAGES / "none"
 
     def _kept(self) -> list[str]:
         kept = (self.folder, Path(sys.prefix).resolve())

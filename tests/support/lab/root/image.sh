@@ -31,12 +31,12 @@ five=$!
 strap bookworm "$dest/mpi4" openmpi-bin,python3-mpi4py &
 four=$!
 
-# Everything of apt happens in the new root: dpkg would otherwise meet the machine's own.
-in_node() { chroot "$dest/node" "$@"; }
+# Everything of apt happens in the new root: dpkg would otherwise meet the machine's own. No TMPDIR of ours is there.
+in_node() { chroot "$dest/node" env -u TMPDIR "$@"; }
 cp --remove-destination /etc/resolv.conf "$dest/node/etc/resolv.conf"
 echo "deb $mirror sid main" >"$dest/node/etc/apt/sources.list.d/sid.list"
 printf 'Package: *\nPin: release n=sid\nPin-Priority: 100\n' >"$dest/node/etc/apt/preferences.d/sid"
-in_node apt-get -o Acquire::Check-Valid-Until=false update -q
+in_node apt-get -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none update -q
 in_node apt-get install -y -q --no-install-recommends apptainer/sid
 in_node apt-get clean
 

@@ -1,10 +1,16 @@
 """People who work on a root lab: one user each, through the command line of the console."""
 
+import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import yaml
@@ -48,6 +54,28 @@ class Operator:
         found = [line for line in self.objects("logs", job) if line["stream"] == stream]
         return [line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)]
 
+    def first_lines(self, job: str, count: int, limit: float = 60) -> list[str]:
+        """The first lines of a job that runs, as they come; fewer where it ends or the time is over."""
+        command = [sys.executable, "-m", "rankdeck", "-c", self.file, "logs", job, "--follow"]
+        with subprocess.Popen(
+            self.lab.command(command),
+            env=self.lab.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            # What enters the lab is the parent of what runs there: both are meant.
+            end = Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
+            end.start()
+            try:
+                assert process.stdout is not None
+                return list(itertools.islice(process.stdout, count))
+            finally:
+                end.cancel()
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
     def left(self, job: str) -> int:
         return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
 
@@ -63,10 +91,13 @@ def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
 
 
 def archive(root: Operator) -> str:
-    """One archive for all nodes and engines, so that the image has one id."""
+    """One archive for all nodes and engines, so that the image has one id; made once a lab."""
     file = f"{root.lab.shared}/oci.tar"
-    pack = f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {file} {OCI}"
-    said = root.on("n1", f"({pack}) && chmod 644 {file} && echo saved", 200)
+    if Path(file).exists():
+        return file
+    part = f"{file}.part"
+    pack = f"tar -C {SANDBOX} -c . | podman import - {OCI} && podman save -o {part} {OCI}"
+    said = root.on("n1", f"({pack}) && chmod 644 {part} && mv {part} {file} && echo saved", 200)
     assert "saved" in said, said
     return file
 
@@ -85,7 +116,7 @@ def load(
 
 
 def start_docker(root: Operator, user: Operator) -> None:
-    """A Docker daemon on two nodes that keeps away from the network."""
+    """A Docker daemon on two nodes that keeps away from the network; what runs already stays."""
     bare = (
         "--iptables=false --ip6tables=false --bridge=none --exec-opt=native.cgroupdriver=cgroupfs"
     )
@@ -94,6 +125,7 @@ def start_docker(root: Operator, user: Operator) -> None:
         f"(setsid dockerd {bare} >/var/log/dockerd.log 2>&1 </dev/null &)"
     )
     for node in ("n1", "n2"):
-        root.on(node, start)
         up = lambda node=node: "Server Version" in user.on(node, "docker info")  # noqa: E731
+        if not up():
+            root.on(node, start)
         assert eventually(up), root.on(node, "tail /var/log/dockerd.log")

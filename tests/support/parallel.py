@@ -1,0 +1,58 @@
+"""How pytest-xdist deals the tests out: which stay together, which come first.
+
+A file is one group: its tests run in one process, in their order, and share its clusters. Some files share one
+cluster between them, so they are one group; the tests of others share nothing, so each goes to the next free worker.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+
+TOGETHER: Mapping[str, str] = {
+    "test_containers": "root lab",
+    "test_root_images": "root lab",
+    "test_root_lab": "root lab",
+    "test_root_preflight": "root lab",
+}
+"""File -> group, where it is not a group of its own."""
+APART = frozenset({"test_demo", "test_demo_faults"})
+"""Files whose tests share nothing."""
+FIRST = (
+    *("root lab", "test_root_slurm", "test_two_pis", "test_killed_console", "test_faults"),
+    *("test_insight", "test_images", "test_lab_jobs", "test_matrix_processes", "test_matrix_space"),
+    *("test_matrix_wires", "test_stalls", "test_main_path", "test_demo_faults"),
+)
+"""What takes longest, longest first."""
+
+
+def group(test: str) -> str:
+    """The group of a test, by its id (`tests/unit/test_x.py::test_it[a]`)."""
+    file = PurePosixPath(test.partition("::")[0])
+    return test if file.stem in APART else TOGETHER.get(file.stem, str(file))
+
+
+def rank(test: str) -> int:
+    """Where a test stands among the slow ones; small: early."""
+    name = group(test).partition("::")[0]
+    name = PurePosixPath(name).stem
+    return FIRST.index(name) if name in FIRST else len(FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deals groups in the order of the tests. Asked for by pytest-xdist with `-n`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
+
+
+def order(items: list[pytest.Item]) -> None:
+    """Put what takes long first: the last worker to finish then has little left."""
+    items.sort(key=lambda item: (not item.get_closest_marker("slow"), rank(item.nodeid)))

@@ -1,0 +1,15 @@
+"""Where the programs are that tests run: on PATH, in the system's folders, or unpacked by packages.sh."""
+
+import os
+from pathlib import Path
+
+_CACHE = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+UNPACKED = Path(_CACHE, "rankdeck-tests/servers")
+"""A folder per package; found before any test gets folders of its own."""
+
+
+def search_path() -> str:
+    """A PATH with all of them, what the user has first."""
+    unpacked = map(str, sorted(UNPACKED.glob("*/usr/*bin")))
+    mine = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([*mine, "/usr/sbin", "/sbin", *unpacked]))
