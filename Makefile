@@ -10,11 +10,11 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
 
-.PHONY: help setup dev demo test fast check bench sbom lock clean
+.PHONY: help setup dev demo test fast check bench house sbom lock clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench sbom lock clean"
+	echo "also: setup dev bench house sbom lock clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -54,6 +54,10 @@ check: dev
 
 bench: dev
 	$(BIN)/python -m benchmarks
+
+# Modules, lines, circles of imports, and how many functions and files a line, a sample and a cancel pass.
+house: dev
+	$(BIN)/python -m benchmarks house
 
 # What an installation is made of (CycloneDX), and the dependencies with their hashes.
 sbom: dev
