@@ -101,6 +101,8 @@ class Found:
     device: str = ""
     xid: Optional[int] = None
     """The number of an Xid, or of an SXid where `kind` says so."""
+    link: Optional[int] = None
+    """The NVLink that it names."""
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,27 @@ _STUCK = "if it goes on: reboot the node"
 
 PATTERNS: tuple[Pattern, ...] = (
     _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI})[ :].*)?RmInitAdapter failed", "the driver cannot start the GPU: reboot the node"),
+    _pattern("nvlink", "warn", r"NVRM: knvlink\w+: .*\b[Ff]ailed", "collectives are slow or fail: reset the GPU, check NVSwitch and fabric manager"),
+    _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
+    _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
+    _pattern("amdgpu", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset begin", "jobs on it are lost: restart them; again: have it inspected"),
+    _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", "results may be wrong: drain, reset the GPU"),
+    _pattern("amdgpu", "info", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?ring \S+ timeout", "an application hung the GPU"),
+    # Without a device: that the connection is back does not bring the open files back.
+    _pattern("lustre", "warn", r"LustreError: .*This client was evicted by ", "open files of running jobs are lost: restart them, check server and network"),
+    _pattern("lustre", "warn", r"Lustre: .*Connection to (?P<device>[\w.-]+) \(at [^)]*\) was lost", "whoever touches it waits: check server and network"),
+    _pattern("lustre", "ok", r"Lustre: .*Connection restored to (?P<device>[\w.-]+)"),
+    _pattern("gpfs", "bad", r"GPFS Deadman Switch timer.*expired", "the node lost its cluster: drain, check the network, start GPFS"),
+    _pattern("gpfs", "bad", r"mmfs: .*\b(?:expel|unmount.*(?:panic|force))", "file systems are gone: drain, check the network, start GPFS"),
     _pattern("peermem", "warn", r"nvidia-peermem .*ERROR detected invalid context", "GPUDirect RDMA lost its buffers: restart the job"),
     _pattern("nccl", "info", r"segfault at .* in libnccl\.so", "the application crashed inside NCCL"),
     _pattern("oom", "warn", r"(?:Out of memory: )?Kill(?:ed)? process \d+ \(.*\)", "its job is incomplete: use fewer ranks"),
     _pattern("oom", "warn", r"(?:System )?OOM encountered, victim process: ", "its job is incomplete: use fewer ranks"),
     _pattern("oom", "info", r"oom-kill:constraint=", "says whose limit it was"),
+    _pattern("oom", "info", r"\S+ invoked oom-killer: ", "says who asked for memory"),
     _pattern("hung", "warn", r"task \S.{0,40}:\d+ blocked for more than \d+ seconds", "storage or driver does not answer: see what it waits for"),
     _pattern("lockup", "bad", r"(?:soft lockup - (?P<device>CPU#\d+)|[Hh]ard LOCKUP|rcu.*detected stalls?\b)", _STUCK),
-    _pattern("panic", "bad", r"(?:Kernel panic - not syncing|kernel BUG at |BUG: unable to handle|BUG: kernel NULL pointer|Oops: )", "reboot the node, keep the log"),
+    _pattern("panic", "bad", r"(?:Kernel panic - not syncing|kernel BUG at |BUG: unable to handle|BUG: kernel NULL pointer|Oops: |general protection fault\b.*\[#|Unable to handle kernel )", "reboot the node, keep the log"),
     _pattern("nfs", "ok", r"(?:nfs|lockd): server (?P<device>\S+) OK\b"),
     _pattern("nfs", "bad", r"(?:nfs|lockd): server (?P<device>\S+) not responding", "do not touch the mount: check the server"),
     _pattern("nfs", "bad", r"[Ll]ock reclaim failed", "locks of running jobs are lost: restart them"),
@@ -141,6 +156,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("disk", "bad", r"block (?P<device>nvme\d+n\d+): no available path - failing I/O", _DISK),
     _pattern("disk", "bad", r"nvme (?P<device>nvme\d+): (?:Disabling device after reset failure|Removing after probe failure)", "the drive is gone: replace it"),
     _pattern("disk", "warn", r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down)", "watch the drive"),
+    _pattern("disk", "bad", r"(?P<device>ata\d+\.\d+): disabled$", "the drive is gone: replace it"),
     _pattern("disk", "bad", r"(?:(?P<device>[\w.-]+): )?attempt to access beyond end of device", _DISK),
     _pattern("disk", "bad", r"md/\S*?: ?Disk failure on (?P<device>[\w.-]+)", "replace the disk"),
     _pattern("disk", "bad", r"(?:EXT4-fs error|BTRFS(?:: | )(?:error|critical)) \(device (?P<device>[\w.-]+)", _DISK),
@@ -159,8 +175,12 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("mlx5", "warn", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?Detected insufficient power on the PCIe slot", "check the power of the slot"),
     _pattern("mlx5", "bad", rf"mlx5_core (?P<device>{_PCI}): .*(?:health compromised|device's health|Fatal error|assert_var)", "the adapter failed: reset or reboot"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*(?:timeout\. Will cause a leak|mlx5_cmd_out_err:)", "the firmware refuses or does not answer"),
-    _pattern("link", "warn", r"(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "check cable and switch port"),
-    _pattern("link", "ok", r"(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Uu]p\b"),
+    _pattern("bnxt", "bad", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]irmware (?:fatal|not responding)|FW fatal|[Ff]atal (?:firmware|FW))", "the adapter failed: reset or reboot"),
+    _pattern("bnxt", "warn", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]irmware .*reset|FW reset|Error \(timeout: |[Hh]wrm .*timeout)", "the firmware refuses or does not answer"),
+    # A SATA port without a disk is down from the start; a disk that goes is "disabled".
+    _pattern("link", "warn", r"(?<![\w.-])(?!SATA )(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "check cable and switch port"),
+    _pattern("link", "ok", r"(?<![\w.-])(?!SATA )(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Uu]p\b"),
+    _pattern("pcie", "bad", rf"(?P<device>{_PCI}): DPC: (?:containment event|unmasked uncorrectable error)", "the port was shut off, what is behind it is gone: reseat it, reboot"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): .*(?:severity=Uncorrect\w+|AER: (?:Multiple )?Uncorrect\w+)", "a device or its slot fails: reseat it"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*(?:severity=Correct\w+|AER: (?:Multiple )?Correct\w+)", "watch whether it comes often: reseat the device"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*available PCIe bandwidth, limited by", "fewer lanes or a lower speed than it can: reseat the device"),
@@ -170,15 +190,16 @@ PATTERNS: tuple[Pattern, ...] = (
 _XID = re.compile(
     rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
 )
-_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b.*)?fallen off the bus")
+_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b)?.*fallen off the bus")
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?({_PCI})\b")
 _SXID = re.compile(
     rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
 )
+_LINK = re.compile(r"\bLink (-?\d{1,3})\b")
 _WORDS = re.compile(
     r"NVRM|nvidia|nccl|[Pp]rocess|oom|task |LOCKUP|lockup|rcu|panic|BUG|Oops|nfs|lockd|[Ll]ock reclaim|/O|error|"
     r"Remount|nvme|end of device|md/|XFS|EXT4|BTRFS|EDAC|[Hh]ardware|[Mm]achine|Memory f|severity|temperature|"
-    r"oltage|VFS|mlx5|[Pp]ort module|insufficient|[Ll]ink|AER|PCIe"
+    r"oltage|VFS|amdgpu|Lustre|GPFS|mmfs|fault|Unable|disabled|DPC|bnxt|mlx5|[Pp]ort module|insufficient|[Ll]ink|AER|PCIe"
 )
 """None of the patterns fits a line without one of these: most lines are dismissed at once."""
 
@@ -203,7 +224,8 @@ def _xid(found: "re.Match[str]") -> Found:
     number = int(found["number"])
     xid = judge(number, found["details"])
     seen = f"Xid {number}, {xid.what}" + _after(found["details"])
-    return Found("xid", xid.level, _say(seen, xid.do), address(found["pci"]), number)
+    device, link = address(found["pci"]), _link(found["details"])
+    return Found("xid", xid.level, _say(seen, xid.do), device, number, link)
 
 
 def _lost(found: "re.Match[str]") -> Found:
@@ -213,14 +235,31 @@ def _lost(found: "re.Match[str]") -> Found:
 
 
 def _sxid(found: "re.Match[str]") -> Found:
-    fatal = found["details"].startswith("Fatal")
-    do = "reset all GPUs and the NVSwitch, or reboot" if fatal else "watch this link"
+    level, do = next(row[1:] for row in _SXIDS if found["details"].startswith(row[0]))
     text = _say(f"SXid {found['number']}" + _after(found["details"]), do)
-    level = "bad" if fatal else "warn"
-    return Found("sxid", level, text, address(found["pci"]), int(found["number"]))
+    device, link = address(found["pci"]), _link(found["details"])
+    return Found("sxid", level, text, device, int(found["number"]), link)
+
+
+_SXIDS = (
+    ("Fatal", "bad", "reset all GPUs and the NVSwitch, or reboot"),
+    # The lines after the first only bring its registers.
+    ("Severity ", "info", ""),
+    ("Data ", "info", ""),
+    ("", "warn", "watch this link"),
+)
+"""How the details of an SXid begin -> level, what to do."""
+
+
+def _link(details: str) -> Optional[int]:
+    found = _LINK.search(details)
+    return int(found[1]) if found else None
 
 
 _NVIDIA = {_XID: _xid, _LOST: _lost, _SXID: _sxid}
+
+
+_ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu")
 
 
 def _listed(message: str) -> Optional[Found]:
@@ -228,7 +267,7 @@ def _listed(message: str) -> Optional[Found]:
         found = row.pattern.search(message)
         if found:
             device = found.groupdict().get("device") or ""
-            if row.kind in ("pcie", "mlx5", "gpu"):
+            if row.kind in _ON_PCI:
                 device = address(device)
             return Found(row.kind, row.level, _say(message.strip(), row.do), device)
     return None
@@ -252,11 +291,16 @@ def _say(seen: str, do: str) -> str:
     return f"{seen[:room]} · {do}" if do else seen[:TEXT_LIMIT]
 
 
+_MESSAGE = 4
+"""Lines after the one with its address that a message may have: later ones blame nobody."""
+
+
 class KernelLines:
     """Reads one log line by line: some messages say on one line which device the next is about."""
 
     def __init__(self) -> None:
         self._spoken_of = ""
+        self._lines_left = 0
 
     def take(self, line: str) -> "tuple[Optional[KernelLine], Optional[Found]]":
         """The line without prefix, where the kernel wrote it, and the event in it."""
@@ -264,10 +308,11 @@ class KernelLines:
         if stripped is None:
             return None, None
         found = find(stripped.message)
-        if found is None:
-            named = _NAMED.search(stripped.message)
-            self._spoken_of = address(named[1]) if named else self._spoken_of
-        elif found.xid == OFF_THE_BUS and not found.device:
+        named = _NAMED.search(stripped.message)
+        self._lines_left -= 1
+        if named and found is None:
+            self._spoken_of, self._lines_left = address(named[1]), _MESSAGE
+        elif found and found.xid == OFF_THE_BUS and not found.device and self._lines_left >= 0:
             found = replace(found, device=self._spoken_of)
         return stripped, found
 

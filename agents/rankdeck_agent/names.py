@@ -8,6 +8,9 @@ LOG_CLOSED = {
 }
 """Why `kernel.events` is not there for want of a permission: less is checked, and nothing is wrong."""
 
+SATURATED = "saturated at {}: counts no more, perfquery -R clears it"
+"""Why an RDMA counter is blind: what it was part of goes on without it."""
+
 JOB_VARIABLE = "RANKDECK_JOB"
 """In the environment of every process of a job: how cancel finds them."""
 NODE_VARIABLE = "RANKDECK_NODE"

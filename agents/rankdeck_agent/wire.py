@@ -140,6 +140,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("gpu.used", "gauge", "%", "time a kernel was running"),
     ("gpu.mem_used", "gauge", "B", "memory in use"),
     ("gpu.mem_total", "gauge", "B", "memory installed"),
+    ("gpu.mem_reserved", "gauge", "B", "memory that the driver keeps for itself"),
     ("gpu.temp", "gauge", "C", "core temperature"),
     ("gpu.margin", "gauge", "C", "left until heat slows it down"),
     ("gpu.mem_temp", "gauge", "C", "memory temperature"),
@@ -179,6 +180,7 @@ METRICS: Mapping[str, Metric] = _table(
         "",
         "0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset",
     ),
+    ("gpu.reset_required", "gauge", "", "1 where NVML refuses a GPU until it is reset"),
     ("gpu.lost", "gauge", "", "1 where the driver says that the GPU is lost"),
     ("gpu.nvlinks", "gauge", "", "NVLinks that could be up"),
     ("gpu.nvlinks_active", "gauge", "", "NVLinks that are up"),
@@ -194,6 +196,8 @@ METRICS: Mapping[str, Metric] = _table(
         "",
         "1 not started, 2 in progress, 3 in the NVSwitch fabric",
     ),
+    ("gpu.fabric_status", "gauge", "", "NVML's error of the registration in the fabric; 0 none"),
+    ("gpu.fabric_health", "gauge", "", "faults of the fabric: mask as in NVML, 2 bits each"),
     ("gpu.pcie_gen", "gauge", "", "PCIe generation now: lower when idle"),
     ("gpu.pcie_gen_max", "gauge", "", "PCIe generation that GPU and slot can do"),
     ("gpu.pcie_width", "gauge", "", "PCIe lanes now"),
@@ -253,8 +257,8 @@ class Event:
 
     `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the
     device is the GPU's PCI address, the text begins with "Xid N"), sxid, gpu, oom, hung, lockup,
-    panic, nfs, disk, edac, mce, thermal, voltage, mlx5, link, pcie, files, nccl, peermem; or
-    `kernel.log` where lines were lost or folded. Events of the past are sent again when
+    panic, nfs, lustre, gpfs, disk, edac, mce, thermal, voltage, mlx5, bnxt, link, pcie, files, nccl,
+    peermem, nvlink, amdgpu; or `kernel.log` where lines were lost or folded. Events of the past are sent again when
     the agent starts, with the same `at` (epoch seconds). "ok" ends what the same check said of the device.
     """
 

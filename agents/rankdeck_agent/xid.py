@@ -10,7 +10,7 @@ _RECOVERY_CHANGED = 154
 
 @dataclass(frozen=True)
 class Xid:
-    """`level` is "bad", "warn" or "info"; `what` names the fault, `do` says what follows."""
+    """`level` is "bad", "warn", "info" or "ok"; `what` names the fault, `do` says what follows."""
 
     level: str
     what: str
@@ -131,39 +131,56 @@ _NVLINK5 = {
     150: "MSE",
 }
 _DETAIL = re.compile(
-    r"(?:^|, )(?P<unit>[A-Z][A-Z0-9_]+)(?:/[A-Z0-9_]+)? +(?P<severity>Fatal|Nonfatal)\b"
+    r"(?:^|, )(?P<unit>[A-Z][A-Z0-9_]+)(?:/[A-Z0-9_]+| Degraded)? +(?P<severity>Fatal|Nonfatal)\b"
     r"[^(]*(?:\((?P<info>0x[0-9a-fA-F]{1,8}) (?P<status>0x[0-9a-fA-F]{1,8}))?"
 )
-_NEED_RESET: Mapping[str, frozenset[int]] = {
-    "SAW_MVB": frozenset({0x2, 0x10}),
-    "RLW_CTRL": frozenset(),
-    "RLW_REMAP": frozenset({0x40, 0x80}),
-    "RLW_RSPCOL": frozenset({0x2}),
-    "RLW_RXPIPE": frozenset(),
-    "RLW_SRC_TRACK": frozenset({0x1, 0x10, 0x20}),
-    "RLW_TAGSTATE": frozenset({0x2, 0x20000, 0x100000}),
-    "TLW_CTRL": frozenset({0x4}),
-    "TLW_RX": frozenset({0x4}),
-    "TLW_TX": frozenset({0x4}),
-    "TREX": frozenset(),
-    "NVLPW_CTRL": frozenset(),
-    "NETIR_BER_EVENT": frozenset(),
-    "NETIR_MFDE_EVENT": frozenset({0x1, 0x4, 0x5, 0x7}),
+_RESET_BITS: Mapping[str, tuple[int, int]] = {
+    "SAW_MVB": (0x12, 0x3F),
+    "RLW_CTRL": (0, 0x80000000),
+    "RLW_REMAP": (0xC0, 0x800003FF),
+    "RLW_RSPCOL": (0x2, 0x80000003),
+    "RLW_RXPIPE": (0, 0x8000000F),
+    "RLW_SRC_TRACK": (0x31, 0x8000003F),
+    "RLW_TAGSTATE": (0x120002, 0x80130003),
+    "TLW_CTRL": (0x4, 0x80000007),
+    "TLW_RX": (0x4, 0x80000007),
+    "TLW_TX": (0x4, 0x80000007),
+    "TREX": (0, 0x80000001),
+    "NVLPW_CTRL": (0, 0x80000000),
 }
-"""Unit of NVLink 5 -> error status for which NVIDIA asks for a reset of the GPU."""
+"""Unit of NVLink 5 -> bits of its error status for which NVIDIA asks for a reset, and all that it lists."""
+_RESET_NUMBERS: Mapping[str, tuple[frozenset[int], frozenset[int]]] = {
+    "NETIR_BER_EVENT": (frozenset(), frozenset({0, 1, 2, 3})),
+    "NETIR_MFDE_EVENT": (frozenset({1, 4, 5, 7}), frozenset({1, 3, 4, 5, 7})),
+}
+"""The same for units whose status is a number."""
+_ASKS_154 = {"RLW_REMAP": 0x3F, "RLW_SRC_TRACK": 0xC}
+"""Bits for which NVIDIA says: look at Xid 154."""
+_ALWAYS_RESET = "MSE"
 _LINK_EVENT = "NETIR_LINK_EVT"
 _LINK_GOES_ON = frozenset({0b101000, 0b100110})
 """Causes of a link event (bits 20 to 25 of the first word) that need no reset."""
 
 
+_ACTIONS: Mapping[int, Xid] = {
+    0: Xid("ok", "GPU recovery action changed", "nothing more to do"),
+    1: Xid("bad", "GPU recovery action changed", _RESET),
+    2: Xid("bad", "GPU recovery action changed", "drain and reboot the node"),
+    3: Xid("warn", "GPU recovery action changed", "end jobs with peer traffic, then reset the GPU"),
+    4: Xid("bad", "GPU recovery action changed", _RESET),
+}
+"""What Xid 154 asks for, numbered as NVML's recovery action; 0 takes back what was asked before."""
+_ACTION = re.compile(r"\bto 0x([0-9a-fA-F]{1,8})\b")
+_ANOTHER_ACTION = Xid("bad", "GPU recovery action changed", "do what it asks for")
+
+
 def judge(number: int, details: str) -> Xid:
-    """What Xid `number` means; `details` is the rest of its line, which decides for NVLink 5."""
+    """What Xid `number` means; `details` is the rest of its line, which decides for NVLink 5 and 154."""
     if number in _NVLINK5:
         return _nvlink5(number, details)
     if number == _RECOVERY_CHANGED:
-        calm = re.search(r"\bto 0x0\b", details) is not None
-        return Xid("info" if calm else "warn", "GPU recovery action changed",
-                   "nothing more to do" if calm else "do what it asks for")  # fmt: skip
+        found = _ACTION.search(details)
+        return _ACTIONS.get(int(found[1], 16), _ANOTHER_ACTION) if found else _ANOTHER_ACTION
     return XIDS.get(number, _UNKNOWN)
 
 
@@ -174,16 +191,26 @@ def _nvlink5(number: int, details: str) -> Xid:
         return Xid("warn", what, _NVLINK)
     if _needs_reset(found):
         return Xid("bad", what, _NVLINK)
+    status = int(found["status"] or "0", 16)
+    if status & _ASKS_154.get(found["unit"], 0):
+        return Xid("warn", what, "do what Xid 154 beside it asks for")
     return Xid("warn", what, "the link corrects itself; watch its error counters")
 
 
 def _needs_reset(found: "re.Match[str]") -> bool:
-    unit = found["unit"]
-    fatal = found["severity"] == "Fatal"
+    """By the catalogue; what it does not list is as bad as the driver says."""
+    unit, fatal = found["unit"], found["severity"] == "Fatal"
+    if unit.startswith(_ALWAYS_RESET):
+        return True
     if found["status"] is None:
         return fatal
     if unit == _LINK_EVENT:
         return fatal and int(found["info"], 16) >> 20 & 0x3F not in _LINK_GOES_ON
-    if unit in _NEED_RESET:
-        return int(found["status"], 16) in _NEED_RESET[unit]
+    status = int(found["status"], 16)
+    if unit in _RESET_BITS:
+        reset, listed = _RESET_BITS[unit]
+        return bool(status & reset) or (fatal and not status & listed)
+    if unit in _RESET_NUMBERS:
+        numbers, known = _RESET_NUMBERS[unit]
+        return status in numbers or (fatal and status not in known)
     return fatal

@@ -20,7 +20,7 @@ from benchmarks.matrix.processes import (
     misstated,
     writers,
 )
-from benchmarks.matrix.scene import Scene, console_of, ended, playing, untold
+from benchmarks.matrix.scene import END_LIMIT, Scene, console_of, ended, playing, untold
 from benchmarks.matrix.sites import Sites
 
 SHORT, LONG = 20.0, 120.0
@@ -88,7 +88,7 @@ def freeze(what: Freeze, seconds: float, sites: Sites) -> Tally:
         at = plants.send(signal.SIGSTOP, pids, victim.name)
         time.sleep(seconds)
         on = plants.send(signal.SIGCONT, pids, victim.name)
-        code = scene.finish()
+        code = scene.finish(seconds + END_LIMIT)  # a rank that stood still writes on for as long
         return judged(scene, what, (at, on), code)
 
 

@@ -229,7 +229,7 @@ def _fault(victim: Victim) -> Fault:
 def crash(nodes: Sequence[str], sites: Sites) -> Tally:
     """Kill nodes with all that runs there; once they are back, it is said what became of the job."""
     site = sites.demo
-    with playing(site, writers("plain", 200, FAST, abort={"enabled": False})) as scene:
+    with playing(site, writers("plain", 1000, FAST, abort={"enabled": False})) as scene:
         began(scene)
         begin = time.monotonic()
         for node in nodes:
@@ -243,8 +243,12 @@ def crash(nodes: Sequence[str], sites: Sites) -> Tally:
         if blamed is None or blamed.node not in nodes:
             wrong.append(f"{judge.who(blamed)} was blamed")
         wrong += misstated(scene, "failed", code, 1)
-        missing = counted(scene)
-        return ended(scene, state="failed", seconds=seconds, missing=missing, wrong=wrong)
+        # Who reads the ranks died with them: what it had not read is on no disk.
+        missing = counted(scene, on_disk(site, scene.job))
+        return ended(
+            scene, state="failed", seconds=seconds, missing=missing, wrong=wrong,
+            note=_unread(scene).removeprefix("; "),
+        )  # fmt: skip
 
 
 def unread(scene: Scene, nodes: Sequence[str]) -> list[str]:

@@ -264,7 +264,7 @@ def garbage(sites: Sites) -> Tally:
 
 QUIET = r"""
 rank=${RANKDECK_RANK:-$RANK}
-if [ "$rank" = 0 ]; then exec timeout %d yes 'a line of the rank that never stops'; fi
+if [ "$rank" = 0 ]; then timeout %d yes 'a line of the rank that never stops'; exit 0; fi
 i=0
 while [ $i -lt %d ]; do i=$((i+1)); echo "quiet $rank $(date +%%s)"; sleep 1; done
 """
@@ -400,16 +400,23 @@ def unread_terminal(sites: Sites) -> Tally:
             console.press()
             seconds = time.monotonic() - began
             console.type_for(5)
-        tally = ended(scene, state="running", seconds=seconds, key=max(console.keys))
+        tally = ended(
+            scene, state="running", seconds=seconds, key=max(console.keys), note="still running"
+        )
         scene.watch.order(cancel=scene.job)
         scene.finish(LIMIT)
         memory = max(scene.cost.memory, console.cost.memory)
         return replace(tally, memory=memory, left=scene.left())
 
 
+FLOOD_LINE = "a line of a rank that has long ended"
+
+
 def still_streaming(sites: Sites) -> Tally:
     """A job that ended while its flood is still printed: every console says that it has ended."""
-    writer = "yes 'a line of a rank that has long ended' | head -c 300M"
+    size = len(FLOOD_LINE) + 1
+    lines = (300 << 20) // size
+    writer = f"yes '{FLOOD_LINE}' | head -n {lines}"
     with playing(_roomy(sites.demo), _plain(writer)) as scene:
         scene.start(short=True)
         events = sites.demo.folder(scene.job, "sakuya") / "events"
@@ -423,8 +430,6 @@ def still_streaming(sites: Sites) -> Tally:
         said = next((one["state"] for one in states if one["job"] == scene.job), "")
         wrong = [] if said == "done" else [f"jobs after {asked:.0f} s: {said}"]
         scene.finish(300)
-        size = 300 << 20
-        lines = size // 40
         printed = scene.output.read_bytes().count(b"\n")
         note = f"{'streamed on' if streams else 'was printed already'} when it was asked"
         tally = ended(
@@ -433,7 +438,7 @@ def still_streaming(sites: Sites) -> Tally:
         )  # fmt: skip
         scene.output.unlink()
         return replace(
-            tally, lost=max(lines - printed, 0) * 40, doubled=max(printed - lines - 1, 0) * 40
+            tally, lost=max(lines - printed, 0) * size, doubled=max(printed - lines, 0) * size
         )
 
 

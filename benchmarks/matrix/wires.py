@@ -222,14 +222,14 @@ def forget_names(site: LabSite) -> None:
     for _ in range(10):  # also what was just about to connect
         for pid in family(first):
             with suppress(OSError):
-                if b"sshd:" in Path(f"/proc/{pid}/cmdline").read_bytes() and _grown(pid, first):
+                if _serves(Path(f"/proc/{pid}/cmdline").read_bytes()):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
 
 
-def _grown(pid: int, first: int) -> bool:
-    """Whether it came from sshd, and is not the one that listens."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) != first
+def _serves(words: bytes) -> bool:
+    """Whether this is an sshd of one connection, and not the one that listens."""
+    return b"sshd:" in words and b"[listener]" not in words
 
 
 def know_names(site: LabSite) -> None:

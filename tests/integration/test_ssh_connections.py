@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import asyncssh
 import pytest
@@ -67,6 +68,17 @@ async def test_a_command_has_a_limit(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(UnreachableError, match="no answer within"):
             await c.run("n1", ("sleep", "60"), limit=0.3)
+
+
+async def test_an_answer_without_end_is_cut_off_and_its_program_ended(tmp_path):
+    pid = tmp_path / "pid"
+    endless = ("sh", "-c", f"echo $$ >{pid}; exec cat /dev/zero")
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        with pytest.raises(AgentError, match="n1: sent more than 32 MB as an answer"):
+            await c.run("n1", endless, limit=600)
+
+        await until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())
+        assert (await c.run("n1", ("echo", "on"))).out == b"on\n"
 
 
 async def test_an_unknown_host_key_is_asked_about_once_and_remembered(tmp_path):

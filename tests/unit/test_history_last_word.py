@@ -175,6 +175,18 @@ def test_another_consoles_word_ends_a_job_whose_node_is_lost_here() -> None:
     assert feed.jobs.only_told("t-1")
 
 
+def test_the_nodes_that_did_not_tell_the_end_here_are_known() -> None:
+    feed = Feed()
+    feed.start_all()
+    feed.tell("n1", "closed", 3.0)
+    feed.made("n2", "lost", text="gone")
+    assert feed.jobs.unreported("t-1") == frozenset()
+
+    feed.jobs.tell(replace(feed.job, state=State.DONE, ended=5.0))
+
+    assert feed.jobs.unreported("t-1") == {"n2"}
+
+
 def test_a_job_thought_dead_runs_again_when_all_its_nodes_say_so() -> None:
     feed = Feed()
     feed.start_all()

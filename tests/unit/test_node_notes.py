@@ -57,8 +57,24 @@ def began(
     return Occurrence(at, node, "began", level, check, device, text)
 
 
+def silence(at, lasts, node="n1"):
+    """The agent of a node is gone for so many seconds."""
+    text = "the agent has gone · try to log in"
+    kinds = ((at, "began", Level.UNKNOWN), (at + lasts, "ended", Level.OK))
+    return [Occurrence(t, node, kind, level, "node.silent", "", text) for t, kind, level in kinds]
+
+
 def noted(*occurrences, job=RAN, **heard):
     return node_notes(job, NodeHistory(told=occurrences, **heard))
+
+
+def test_an_agent_that_was_gone_for_a_moment_is_not_noted_one_that_was_longer_is() -> None:
+    short, long = silence(START + 20, 2), silence(START + 20, 20, node="n2")
+    while_it_lasts = noted(short[0], job=RUNS)
+
+    assert [note.node for note in while_it_lasts] == ["n1"]
+    assert [note.node for note in noted(*short, *long)] == ["n2"]
+    assert noted(*short, job=replace(RAN, node_notes=while_it_lasts)) == ()
 
 
 def test_an_xid_shortly_before_the_failure_is_told_with_its_distance():

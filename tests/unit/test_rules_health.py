@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck_agent.names import LOG_CLOSED
+from rankdeck_agent.names import LOG_CLOSED, SATURATED
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import cover, coverage_words, explain
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
@@ -338,6 +338,63 @@ def test_what_the_driver_asks_for_is_told_by_value(action, level) -> None:
     assert [r.level for r in reasons] == ([] if level is None else [level])
 
 
+@pytest.mark.parametrize(
+    ("bits", "counted", "level", "check"),
+    [
+        (0x80, (), Level.BAD, "gpu.brake"),
+        (0x48, (), Level.WARN, "gpu.slowdown"),
+        (0x08, (), Level.WARN, "gpu.slowdown"),
+        (0x88, (), Level.BAD, "gpu.brake"),
+        (0x27, (), Level.OK, ""),
+        (0x80, ("gpu.throttle_brake",), Level.OK, ""),
+        (0x40, ("gpu.throttle_thermal",), Level.OK, ""),
+    ],
+)
+def test_what_holds_the_clocks_down_is_told_where_nothing_counts_it(
+    bits, counted, level, check
+) -> None:
+    values = {"gpu.throttle_reasons": {"0": bits}, **{name: {"0": 0} for name in counted}}
+
+    health = held(31, values=values)
+
+    assert health.level is level
+    assert [r.check for r in health.reasons] == ([check] if check else [])
+    assert held(5, values=values).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ({"gpu.fabric": 3, "gpu.fabric_status": 0}, Level.OK),
+        ({"gpu.fabric": 2, "gpu.fabric_status": 0}, Level.BAD),
+        ({"gpu.fabric": 1, "gpu.fabric_status": 0}, Level.BAD),
+        ({"gpu.fabric": 3, "gpu.fabric_status": 999}, Level.BAD),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 0b01_10_10_10_10}, Level.OK),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 0b01}, Level.WARN),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 0b10000}, Level.BAD),
+        ({"gpu.fabric": 3, "gpu.fabric_health": 5 << 8}, Level.BAD),
+        ({"gpu.reset_required": 1}, Level.BAD),
+    ],
+)
+def test_the_fabric_and_a_wanted_reset_are_judged(values, level) -> None:
+    assert held(61, values={m: {"0": n} for m, n in values.items()}).level is level
+
+
+@pytest.mark.parametrize(
+    ("metric", "each_minute"),
+    [("rdma.not_ready", 1000), ("rdma.xmit_wait", 10**9), ("rdma.congestion", 10**6)],
+)
+def test_a_full_fabric_is_a_warning_with_its_own_words_and_no_error(metric, each_minute) -> None:
+    memory = Memory()
+    for minute in range(6):
+        values = {"rdma.errors": {"a/1": 0}, metric: {"a/1": minute * each_minute}}
+        health, memory = assess(Facts(now=minute * 60.0, values=values), memory)
+
+    (reason,) = health.reasons
+    assert reason.level is Level.WARN
+    assert "error" not in reason.text
+
+
 # ---- events
 
 
@@ -373,6 +430,51 @@ def test_two_xids_of_one_gpu_stand_beside_each_other_and_repeats_are_counted() -
     assert texts[0].startswith("2 times: Xid 63")
     assert len(after(xid(63), xid(63)).reasons) == 1
     assert not after(xid(63), xid(63)).reasons[0].text.startswith("2 times")
+
+
+@pytest.mark.parametrize(
+    ("check", "worse", "milder"),
+    [
+        ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
+         "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 06"),
+        ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
+         "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 05"),
+        ("kernel.sxid", "SXid 24007: Fatal, Link 44", "SXid 24007: Data {0x1}"),
+        ("kernel.edac", "EDAC MC0: 1 UE on DIMM_A1", "EDAC MC0: 1 CE on DIMM_A1"),
+        ("kernel.disk", "nvme nvme0: Disabling device after reset failure",
+         "nvme nvme0: I/O 7 QID 3 timeout, aborting"),
+    ],
+)  # fmt: skip
+def test_a_milder_later_line_takes_back_no_worse_one(check, worse, milder) -> None:
+    bad = Event(2e9, "bad", check, worse, "d")
+    warn = Event(2e9 + 0.4, "warn", check, milder, "d")
+
+    for events in ((bad, warn), (warn, bad), (bad, warn, bad)):
+        health = after(*events)
+        assert health.level is Level.BAD
+        assert worse.split(" ·")[0] in health.reasons[0].text
+    assert after(bad, warn, Event(2e9 + 1, "ok", check, worse, "d")).level is not Level.BAD
+
+
+def test_the_links_of_a_gpu_are_told_apart() -> None:
+    def link(number, level):
+        text = f"Xid 149, NVLink NETIR error: NETIR_LINK_EVT XC0 i0 Link {number:02} (0x1)"
+        return Event(2e9 + number, level, "kernel.xid", text, "0008:01:00")
+
+    reasons = after(link(5, "bad"), link(6, "warn"), link(14, "bad")).reasons
+
+    assert [(r.device, r.level) for r in reasons] == [
+        ("0008:01:00 link 14", Level.BAD),
+        ("0008:01:00 link 5", Level.BAD),
+        ("0008:01:00 link 6", Level.WARN),
+    ]
+
+
+def test_a_node_that_shouts_hides_no_worse_event() -> None:
+    worst = Event(2e9, "bad", "kernel.xid", "Xid 79, lost", "0000:18:00")
+    small = [Event(2e9 + n, "warn", "kernel.link", "down", f"eth{n}") for n in range(200)]
+
+    assert after(worst, *small).level is Level.BAD
 
 
 def test_an_ok_ends_what_the_same_check_said() -> None:
@@ -472,6 +574,72 @@ def test_no_other_error_passes_for_a_missing_permission(failed: dict[str, str]) 
 
     assert health.level is Level.UNKNOWN
     assert health.limits == ""
+
+
+CLEAN_PORT = {
+    "rdma.up": {"mlx5_0/1": 1},
+    "rdma.errors": {"mlx5_0/1": 15},
+    "rdma.phys_errors": {"mlx5_0/1": 15},
+    "rdma.congestion": {"mlx5_0/1": 0},
+}
+STUCK = SATURATED.format(15)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"rdma.counters.excessive_buffer_overrun_errors/mlx5_0/1": STUCK},
+        {"rdma.counters.port_xmit_wait/mlx5_0/1": STUCK,
+         "rdma.xmit_wait/mlx5_0/1": f"port_xmit_wait: {STUCK}"},
+        {"rdma.counters.link_downed/mlx5_0/1": STUCK,
+         "rdma.link_downs/mlx5_0/1": f"link_downed: {STUCK}"},
+        {"rdma.counters.VL15_dropped/mlx5_0/1": "Invalid argument (EINVAL)"},
+    ],
+)  # fmt: skip
+def test_a_counter_that_sticks_or_that_no_rule_reads_is_said_beside_a_good_node(failed) -> None:
+    health = judged(values=CLEAN_PORT, failed=failed)
+
+    assert (health.level, health.reasons) == (Level.OK, ())
+    for key, why in failed.items():
+        if "counters" in key:
+            assert f"{key.split('/')[0].rpartition('.')[2]} of mlx5_0/1: {why}" in health.limits
+
+
+def test_a_growing_error_counter_is_bad_beside_one_that_sticks() -> None:
+    failed = {"rdma.counters.excessive_buffer_overrun_errors/mlx5_0/1": STUCK}
+    memory = Memory()
+    for now, errors in ((0.0, 15), (60.0, 915)):
+        values = {**CLEAN_PORT, "rdma.phys_errors": {"mlx5_0/1": errors}}
+        facts = Facts(now=now, values=values, failed=failed)
+        health, memory = assess(facts, memory)
+
+    assert health.level is Level.BAD
+    assert "excessive_buffer_overrun_errors" in health.limits
+    covered = cover(facts, memory.settled)
+    found = explain(facts, derive(facts), memory, covered, health.reasons)
+    assert "blind: excessive_buffer_overrun_errors of mlx5_0/1" in found[10].evidence
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"rdma.counters.symbol_error/mlx5_0/1": "Input/output error (EIO)"},
+        {"rdma.phys_errors/mlx5_1/1": f"symbol_error: {STUCK}"},
+        {"mem.used": STUCK},
+        {"disk.used/mlx5_0/1": STUCK},
+    ],
+)
+def test_what_a_rule_reads_and_nothing_replaces_leaves_the_node_unknown(failed) -> None:
+    health = judged(values=CLEAN_PORT, failed=failed)
+
+    assert health.level is Level.UNKNOWN
+    assert health.limits == ""
+
+
+def test_no_braces_in_a_name_stop_the_judge() -> None:
+    failed = {"rdma.counters.{0.x}/{}": f"{STUCK}{{}}"}
+
+    assert "{0.x} of {}" in judged(values=CLEAN_PORT, failed=failed).limits
 
 
 def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> None:

@@ -25,9 +25,11 @@ _SAME = 5.0
 _BURST = 30
 _PER_SECOND = 0.5
 _LATE = 64
+_LEVELS = ("info", "ok", "warn", "bad")
 _BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
-Key = tuple[str, Optional[int], str]
+Key = tuple[str, Optional[int], str, Optional[int]]
+"""Kind, number of an Xid, device, link."""
 
 
 class Folding:
@@ -39,14 +41,15 @@ class Folding:
 
     def __init__(self) -> None:
         self._last: dict[Key, tuple[str, float]] = {}
-        self._late: dict[Key, Event] = {}
+        self._late: dict[tuple[Key, str], Event] = {}
+        """By level too: a milder line does not replace a worse one."""
         self._folded: Counter[str] = Counter()
         self._room = float(_BURST)
         self._now: Optional[float] = None
 
     def add(self, found: Found, at: float) -> list[Event]:
         """The events to send for one line, at most one."""
-        key = (found.kind, found.xid, found.device)
+        key = (found.kind, found.xid, found.device, found.link)
         level, before = self._last.get(key, ("", -1e9))
         self._remember(key, found.level, at)
         if level == found.level and 0 <= at - before < _SAME:
@@ -56,8 +59,8 @@ class Folding:
         if self._room < 1:
             self._keep(key, found.kind, event)
             return []
+        # What was kept back has gone out before there is room.
         self._room -= 1
-        self._late.pop(key, None)
         return [event]
 
     def due(self, now: float) -> list[Event]:
@@ -80,16 +83,25 @@ class Folding:
         self._last[key] = (level, at)
 
     def _keep(self, key: Key, kind: str, event: Event) -> None:
-        if self._late.pop(key, None) or len(self._late) >= _LATE:
+        for outdated in _outdated(key, event.level):
+            if self._late.pop(outdated, None):
+                self._folded[kind] += 1
+        self._late[key, event.level] = event
+        if len(self._late) > _LATE:
+            # Of the mildest the oldest: a flood of small things hides no great one.
+            del self._late[min(self._late, key=lambda one: _LEVELS.index(one[1]))]
             self._folded[kind] += 1
-        if len(self._late) < _LATE:
-            self._late[key] = event
 
     def _summary(self) -> Event:
         parts = ", ".join(f"{n} × {kind}" for kind, n in self._folded.most_common(8))
         text = f"more lines of the same in the kernel log: {parts}"
         self._folded.clear()
         return Event(time.time(), "info", "kernel.log", text)
+
+
+def _outdated(key: Key, level: str) -> list[tuple[Key, str]]:
+    """What need not be said any more once `level` has been said."""
+    return [(key, one) for one in (_LEVELS if level == "ok" else (level, "ok"))]
 
 
 class _ClosedError(Exception):

@@ -16,6 +16,7 @@ NOT_HERE = frozenset({3, 13, 21, 25, 26})
 GONE = frozenset({1, 9, 18})
 """Not initialised, driver not loaded, library and driver differ: NVML has to start anew."""
 LOST = 15
+RESET_REQUIRED = 16
 INVALID_ARGUMENT = 2
 _OTHER_SPELLING = frozenset({13, 25, 26})
 _LINKS = 36
@@ -59,11 +60,15 @@ def _used(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 
 def memory(nvml: Library, handle: Handle) -> Sequence[Number]:
-    """`(used, total)` in bytes, as nvidia-smi counts."""
+    """`(used, total, reserved)` in bytes, as nvidia-smi counts: what is reserved is neither used nor free.
+
+    The older call counts it as used and does not tell it.
+    """
     name = "nvmlDeviceGetMemoryInfo"
     newer = getattr(nvml, "nvmlMemory_v2", 0x02000028)
     found = first_of(nvml, handle, (name, (newer,)), (name, ()))
-    return found.used, found.total
+    reserved = (found.reserved,) if hasattr(found, "reserved") else ()
+    return found.used, found.total, *reserved
 
 
 def _temperature(nvml: Library, handle: Handle) -> Sequence[Number]:
@@ -163,9 +168,11 @@ def _fabric(nvml: Library, handle: Handle) -> Sequence[Number]:
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, nvml.byref(info))
     if not info.state:
         raise UnsupportedError
-    if info.status:
-        raise nvml.NVMLError(info.status)
-    return (info.state,)
+    # How the registration went is said once it is complete.
+    return info.state, info.status if info.state == _REGISTERED else 0, info.healthMask
+
+
+_REGISTERED = 3
 
 
 def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
@@ -222,7 +229,7 @@ def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
 
 CALLS: tuple[Call, ...] = (
     Call(("gpu.used",), LOAD, _used),
-    Call(("gpu.mem_used", "gpu.mem_total"), LOAD, memory),
+    Call(("gpu.mem_used", "gpu.mem_total", "gpu.mem_reserved"), LOAD, memory),
     Call(("gpu.temp",), LOAD, _temperature),
     Call(("gpu.power",), LOAD, lambda n, h: (n.nvmlDeviceGetPowerUsage(h) / 1e3,)),
     Call(("gpu.clock",), LOAD, _clock(1)),
@@ -249,7 +256,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.retired", "gpu.retired_pending"), CARE, _retired),
     Call(("gpu.nvlinks", "gpu.nvlinks_active"), CARE, _links),
     Call(("gpu.nvlink_errors",), CARE, _link_errors),
-    Call(("gpu.fabric",), CARE, _fabric),
+    Call(("gpu.fabric", "gpu.fabric_status", "gpu.fabric_health"), CARE, _fabric),
     Call(("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max"),
          CARE, _pcie),
     Call(("gpu.pcie_replays",), CARE, _replays),
@@ -259,6 +266,7 @@ CALLS: tuple[Call, ...] = (
 METRICS: tuple[str, ...] = (
     *(metric for call in CALLS for metric in call.metrics),
     "gpu.lost",
+    "gpu.reset_required",
     "gpu.answer",
     "gpu.mig_mem_used",
     "gpu.mig_mem_total",

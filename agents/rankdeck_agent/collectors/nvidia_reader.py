@@ -21,6 +21,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     LOST,
     METRICS,
     NOT_HERE,
+    RESET_REQUIRED,
     Call,
     Handle,
     Library,
@@ -72,6 +73,8 @@ class Device:
     due: dict[int, float] = field(default_factory=dict[int, float])
     failed: dict[str, str] = field(default_factory=dict[str, str])
     mig: str = ""
+    wants_reset: set[int] = field(default_factory=set[int])
+    """Questions that it refuses until it is reset."""
 
     @property
     def unified(self) -> bool:
@@ -158,6 +161,7 @@ class Reader:
                 device.failed = _lost(device, "GPU is lost")
                 break
         reading.put("gpu.lost", int(lost), device.number)
+        reading.put("gpu.reset_required", int(bool(device.wants_reset)), device.number)
         if not lost and now >= device.due.get(-1, 0.0):
             device.due[-1] = now + HEAT
             self._instances(reading, device)
@@ -181,6 +185,7 @@ class Reader:
             self._refused(reading, device, number, call, refused)
         finally:
             self._board.idle()
+        (device.wants_reset.add if error == RESET_REQUIRED else device.wants_reset.discard)(number)
         return error
 
     def _refused(
@@ -211,9 +216,10 @@ class Reader:
             for instance in _instances(nvml, device.handle) if on else ():
                 names.append(_text(nvml.nvmlDeviceGetName(instance)).rpartition(" ")[2])
                 key = f"{device.number}:{nvml.nvmlDeviceGetGpuInstanceId(instance)}"
-                used, total = memory(nvml, instance)
-                reading.put("gpu.mig_mem_used", used, key)
-                reading.put("gpu.mig_mem_total", total, key)
+                for metric, size in zip(
+                    ("gpu.mig_mem_used", "gpu.mig_mem_total"), memory(nvml, instance)
+                ):
+                    reading.put(metric, size, key)
         except (nvml.NVMLError, UnsupportedError, AttributeError):
             on = 0
         finally:

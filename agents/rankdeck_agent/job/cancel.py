@@ -15,7 +15,7 @@ from rankdeck_agent.job.journal import all_events, is_closed, plain
 from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
-from rankdeck_agent.job.supervisor_state import close_for, supervisor_pid
+from rankdeck_agent.job.supervisor_state import close_for, is_starting, supervisor_pid
 
 
 def ask(
@@ -122,6 +122,7 @@ ASKERS = ("user", "abort", "system")
 """Who cancels: a person, the console because a part of the job has failed, or neither."""
 _POLL = 0.05
 _PROOF = 2.0
+_BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
 _CARETAKERS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
@@ -163,6 +164,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
 
     `by` is one of ASKERS and goes into the events.
     """
+    _let_begin(folder)
     hunt = _Hunt(folder, supervisor_pid(folder))
     if hunt.supervisor:
         tell(folder / "control", f"cancel {grace} {by}")
@@ -179,6 +181,13 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
         "left": [*(_named(row) for row in left.values()), *kept],
         "ended": len(hunt.seen) - len(left),
     }
+
+
+def _let_begin(folder: RunFolder) -> None:
+    """Wait while the supervisor is being started: it could not be told, and its ranks not be found."""
+    deadline = time.monotonic() + _BEGIN
+    while is_starting(folder) and time.monotonic() < deadline:
+        time.sleep(_POLL)
 
 
 def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:

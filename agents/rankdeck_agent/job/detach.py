@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, RunFolder
 from rankdeck_agent.job.journal import post_mortem, table
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
+from rankdeck_agent.job.supervisor_state import note_supervisor
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -85,7 +85,7 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
     status = 1
     try:
         _let_go(folder, ready)
-        _note_pid(folder)
+        note_supervisor(folder)
         supervisor = Supervisor(plan, folder)
         supervisor.run(lambda: _announce(ready, str(os.getpid())))
         status = 0
@@ -139,10 +139,3 @@ def _close_quietly(fd: int) -> None:
         os.close(fd)
     except OSError:
         return  # the one that listed the folder
-
-
-def _note_pid(folder: RunFolder) -> None:
-    row = processes.process(os.getpid())
-    fresh = folder / "supervisor.pid.new"
-    fresh.write_text(f"{os.getpid()} {row.start if row else 0}\n")
-    fresh.replace(folder / "supervisor.pid")

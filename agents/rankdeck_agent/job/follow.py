@@ -10,7 +10,7 @@ from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.job.journal import EventReader, all_events, table
 from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
 from rankdeck_agent.job.pipes import Input, send
-from rankdeck_agent.job.supervisor_state import close_for, gone, supervisor_pid
+from rankdeck_agent.job.supervisor_state import close_for, gone, is_starting, supervisor_pid
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -154,7 +154,7 @@ class NodeFollower:
 
     def _check_alive(self) -> list[bytes]:
         """Close for a supervisor that is gone: in the file where it can be written, else only here."""
-        if supervisor_pid(self._folder):
+        if is_starting(self._folder) or supervisor_pid(self._folder):
             return []
         frames = [_line(event) for event in self._new_events()]
         if self._closed is not None:

@@ -14,6 +14,7 @@ from typing import Optional
 from rankdeck_agent.files import private_folder, write_private
 from rankdeck_agent.job import cgroup
 from rankdeck_agent.job.folder import FolderError, RunFolder, run_folder
+from rankdeck_agent.job.supervisor_state import note_starter
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
@@ -239,7 +240,8 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
         _write(path, folder.plan_text(file.text), program=program)
     os.mkfifo(folder / "control", 0o600)
     _make_links(folder)
-    _write(folder / "events", "")
+    note_starter(folder)
+    _write(folder / "events", "")  # from now on others see the job
 
 
 def _inside(folder: RunFolder, file: NodeFile) -> Path:

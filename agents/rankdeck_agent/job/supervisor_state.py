@@ -1,5 +1,6 @@
 """Whether the supervisor of a run folder is alive, and what is known of its ranks if it is not."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -15,10 +16,39 @@ _COARSE = 0.02
 """Seconds by which the time of a file may lag behind the clock."""
 
 
+_SUPERVISOR, _STARTER = "supervisor.pid", "starter.pid"
+
+
+def note_supervisor(folder: RunFolder) -> None:
+    """Write down that this process is the supervisor."""
+    _note(folder, _SUPERVISOR)
+
+
+def note_starter(folder: RunFolder) -> None:
+    """Write down that this process is about to start the supervisor, and ends once it is ready."""
+    _note(folder, _STARTER)
+
+
 def supervisor_pid(folder: RunFolder) -> int:
     """The pid of the living supervisor, 0 where there is none."""
+    return _alive(folder, _SUPERVISOR)
+
+
+def is_starting(folder: RunFolder) -> bool:
+    """Whether a supervisor is being started: that there is none yet means nothing."""
+    return bool(_alive(folder, _STARTER))
+
+
+def _note(folder: RunFolder, name: str) -> None:
+    row = processes.process(os.getpid())
+    fresh = folder / f"{name}.new"
+    fresh.write_text(f"{os.getpid()} {row.start if row else 0}\n")
+    fresh.replace(folder / name)
+
+
+def _alive(folder: RunFolder, name: str) -> int:
     try:
-        pid, start = (int(word) for word in (folder / "supervisor.pid").read_text().split())
+        pid, start = (int(word) for word in (folder / name).read_text().split())
     except (OSError, ValueError):
         return 0
     return pid if processes.is_alive(pid, start) else 0

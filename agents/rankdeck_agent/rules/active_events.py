@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankdeck_agent.rules.facts import ActiveEvent, Facts, Memory
+from rankdeck_agent.rules.facts import ActiveEvent, EventKey, Facts, Memory
 from rankdeck_agent.rules.levels import Level, Reason, Sentence
 from rankdeck_agent.wire import Event
 
@@ -13,6 +13,7 @@ EPOCH = 1e9
 MOST = 64
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 _XID = re.compile(r"S?Xid (\d{1,9})\b")
+_LINK = re.compile(r"\bLink (-?\d{1,3})\b")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.xid": EventKind(4, 3 * DAY, "the driver reports an error of this GPU"),
     "kernel.sxid": EventKind(4, 3 * DAY, "an NVSwitch reports an error", "drain, check NVSwitch and fabric manager"),
     "kernel.gpu": EventKind(2, 3 * DAY, "the GPU is lost to the node"),
+    "kernel.nvlink": EventKind(10, HOUR, "NVLinks of a GPU do not start"),
+    "kernel.amdgpu": EventKind(5, DAY, "the GPU has hardware errors or was reset"),
+    "kernel.lustre": EventKind(9, HOUR, "the node lost a Lustre server"),
+    "kernel.gpfs": EventKind(9, HOUR, "the node lost its GPFS cluster"),
+    "kernel.bnxt": EventKind(7, HOUR, "the adapter is in trouble"),
     "kernel.peermem": EventKind(12, HOUR, "RDMA to GPU memory fails"),
     "kernel.nccl": EventKind(24, 10 * MINUTE, "a program failed, not the node"),
     "kernel.oom": EventKind(17, 10 * MINUTE, "a process was killed for want of memory", "use fewer ranks or a smaller problem"),
@@ -63,11 +69,11 @@ def kind_of(check: str) -> EventKind:
     return OTHER
 
 
-def remember(facts: Facts, memory: Memory) -> Mapping[tuple[str, str], ActiveEvent]:
+def remember(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
     """The events that count now: those of before that have not ended, and the new ones."""
     kept = memory.happened
     if facts.boot and memory.boot and facts.boot != memory.boot:
-        kept = dict[tuple[str, str], ActiveEvent]()
+        kept = dict[EventKey, ActiveEvent]()
     if any(one.until <= facts.now for one in kept.values()):
         kept = {key: one for key, one in kept.items() if one.until > facts.now}
     for event in facts.events:
@@ -76,27 +82,55 @@ def remember(facts: Facts, memory: Memory) -> Mapping[tuple[str, str], ActiveEve
 
 
 def _with(
-    kept: Mapping[tuple[str, str], ActiveEvent], event: Event, facts: Facts
-) -> Mapping[tuple[str, str], ActiveEvent]:
+    kept: Mapping[EventKey, ActiveEvent], event: Event, facts: Facts
+) -> Mapping[EventKey, ActiveEvent]:
+    """A milder event stands beside a worse one of the same thing: only an "ok" takes that back."""
+    device = _device(event)
     number = _XID.match(event.text)
-    key = (event.check, event.device + (f"/{number[1]}" if number else ""))
+    part = f"{device}/{number[1]}" if number else device
+    level = LEVELS.get(event.level, Level.WARN)
+    if level is Level.OK:
+        return _ended(kept, event, part) if event.level == "ok" else kept
+    key = (event.check, part, level)
     before = kept.get(key)
-    if before and event.at == before.at:
-        # An agent that starts tells the past again.
-        return kept
-    kind, level = kind_of(event.check), LEVELS.get(event.level, Level.WARN)
+    kind = kind_of(event.check)
     age = max(0.0, facts.at - event.at) if event.at > EPOCH < facts.at else 0.0
-    rest = {k: one for k, one in kept.items() if k != key}
-    if level is Level.OK or age >= kind.lasts:
-        return rest if before and event.level == "ok" else kept
+    # An agent that starts tells the past again.
+    if age >= kind.lasts or (before and event.at == before.at):
+        return kept
     count = before.count + 1 if before else 1
     text = sentence(event, kind)
     since = before.reason.since if before else facts.now - age
     text = f"{count} times: {text}" if count > 1 else text
-    reason = Reason(event.check, level, text, event.device, since)
+    reason = Reason(event.check, level, text, device, since)
     made = ActiveEvent(reason, event.at, facts.now - age + kind.lasts, count)
-    # The oldest go first: a node that shouts does not fill the memory.
-    return dict([*list(rest.items())[-MOST + 1 :], (key, made)])
+    rest = {k: one for k, one in kept.items() if k != key}
+    return dict([*_room(rest), (key, made)])
+
+
+def _device(event: Event) -> str:
+    """The device, and the link of it that an Xid names."""
+    link = _LINK.search(event.text) if _XID.match(event.text) else None
+    return f"{event.device} link {int(link[1])}" if link else event.device
+
+
+def _ended(
+    kept: Mapping[EventKey, ActiveEvent], event: Event, part: str
+) -> Mapping[EventKey, ActiveEvent]:
+    """Without what the event takes back; told again with what it ended, it ends nothing."""
+    return {
+        key: one
+        for key, one in kept.items()
+        if key[:2] != (event.check, part) or one.at == event.at
+    }
+
+
+def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEvent]]:
+    """Room for one more: of the mildest the oldest goes, so that a node that shouts hides nothing."""
+    rows = list(kept.items())
+    if len(rows) >= MOST:
+        rows.remove(min(rows, key=lambda row: row[1].reason.level))
+    return rows
 
 
 def sentence(event: Event, kind: EventKind) -> str:

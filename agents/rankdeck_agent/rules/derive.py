@@ -14,6 +14,20 @@ RECOVERY = {
     4: (2, "a drain and a reset"),
 }
 """NVML's recovery action -> how bad, and in words."""
+FABRIC_FAULTS = (
+    (0, 3, {1}, 1, "it runs at reduced bandwidth"),
+    (2, 3, {1}, 1, "routes are being recovered"),
+    (4, 3, {1}, 2, "a route is unhealthy"),
+    (6, 3, {1}, 1, "it recovers from an access timeout"),
+    (8, 15, {2, 3, 4, 5, 6, 7, 8}, 2, "its configuration is incorrect"),
+)
+"""NVML's mask of the health of the fabric: shift, width, values that are faults, how bad, in words."""
+_BRAKE, _HEAT_OR_POWER = 0x80, 0x48
+_HELD = (
+    (_BRAKE, "gpu.throttle_brake", "gpu.brake_now"),
+    (_HEAT_OR_POWER, "gpu.throttle_thermal", "gpu.slowed_now"),
+)
+"""Bits of NVML's clock event reasons, the counter that tells more, the derived number."""
 GPUS = ("gpu.mem_total", "gpu.used")
 SPEEDS = {
     "rdma_rate_gbps": ("rdma.rate", "rdma.up", "rdma.slow"),
@@ -44,6 +58,8 @@ def derive(facts: Facts) -> Derived:
     """What follows from this sample."""
     found = Derived()
     _recovery(facts, found)
+    _fabric(facts, found)
+    _held_down(facts, found)
     _counts(facts, found)
     _links(facts, found)
     _clock(facts, found)
@@ -64,6 +80,23 @@ def _recovery(facts: Facts, found: Derived) -> None:
         if action:
             bad, note = RECOVERY.get(int(action), (2, f"recovery action {action:g}"))
             found.put("gpu.action", device, bad, note)
+
+
+def _fabric(facts: Facts, found: Derived) -> None:
+    for device, mask in facts.values.get("gpu.fabric_health", {}).items():
+        faults = [fault for fault in FABRIC_FAULTS if int(mask) >> fault[0] & fault[1] in fault[2]]
+        if faults:
+            note = ", ".join(fault[4] for fault in faults)
+            found.put("gpu.fabric_fault", device, max(fault[3] for fault in faults), note)
+
+
+def _held_down(facts: Facts, found: Derived) -> None:
+    """What holds clocks down now, where the driver does not count for how long."""
+    for device, bits in facts.values.get("gpu.throttle_reasons", {}).items():
+        for mask, counter, derived in _HELD:
+            if int(bits) & mask and device not in facts.values.get(counter, {}):
+                found.put(derived, device, 1)
+                break
 
 
 def _counts(facts: Facts, found: Derived) -> None:

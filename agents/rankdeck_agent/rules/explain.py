@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
-from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.rules.active_events import KINDS, OTHER, kind_of
 from rankdeck_agent.rules.derive import Derived, wanted
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, HealthCheck, Rule
+from rankdeck_agent.rules.unread import blind
 
 ALWAYS = frozenset({"node.skew", "node.like"})
 """Needs that the judge meets itself."""
@@ -26,15 +26,6 @@ _GROWTH_ONLY = frozenset(
     if (mine := [r for r in RULES if r.part_of == check.number])
     and all(rule.window for rule in mine)
 )
-
-
-def limits(failed: Mapping[str, str]) -> str:
-    """What was not read for want of a permission, and what to do; "" where that is nothing.
-
-    One of our own sentences: what else a node says there is an error as any other.
-    """
-    why = failed.get("kernel.events", "")
-    return why if why in LOG_CLOSED.values() else ""
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,8 @@ def explain(
     for number, (check, applies, judged) in by_number(covered).items():
         why = tuple(mine.get(number, ()))
         state = _state(why, applies, judged)
-        evidence = "; ".join(_evidence(number, facts, derived, memory))
+        parts = (*_evidence(number, facts, derived, memory), blind(facts.failed, number))
+        evidence = "; ".join(filter(None, parts))
         found.append(CheckResult(number, check.name, check.title, state, evidence, why))
     return tuple(found)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from rankdeck_agent.rules.levels import Reason
+from rankdeck_agent.rules.levels import Level, Reason
 from rankdeck_agent.wire import Event
 
 Number = Union[int, float]
@@ -82,6 +82,8 @@ class ActiveEvent:
     count: int = 1
 
 
+EventKey = tuple[str, str, Level]
+"""Check, what it is about, level."""
 Key = tuple[int, str]
 """Row in RULES, and device."""
 Growth = tuple[tuple[float, Number], ...]
@@ -97,9 +99,7 @@ class Memory:
     last: Table = field(default_factory=_nothing)
     """The newest readings of counters."""
     grown: Mapping[Key, Growth] = field(default_factory=dict[Key, Growth])
-    happened: Mapping[tuple[str, str], ActiveEvent] = field(
-        default_factory=dict[tuple[str, str], ActiveEvent]
-    )
+    happened: Mapping[EventKey, ActiveEvent] = field(default_factory=dict[EventKey, ActiveEvent])
     calm: Table = field(default_factory=_nothing)
     """Readings of which no rule could hold: not looked at again while they are the same tables."""
     settled: bool = False

@@ -7,11 +7,12 @@ from typing import Optional
 from rankdeck_agent.rules.active_events import remember
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.engine import step
-from rankdeck_agent.rules.explain import cover, limits
+from rankdeck_agent.rules.explain import cover
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.rules.units import duration
+from rankdeck_agent.rules.unread import limits, split
 from rankdeck_agent.wire import Hello, Sample
 
 REASONS = 64
@@ -56,12 +57,14 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
         return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
     new = step(facts, derive(facts), memory)
     covered = cover(facts, memory.settled)
-    reasons = _worst_each([*new.reasons, *events, *_besides(facts, len(covered.judged))])
+    unread = split(facts.failed, facts.values)
+    others = _besides(facts, unread.trouble, len(covered.judged))
+    reasons = _worst_each([*new.reasons, *events, *others])
     boot = facts.boot or memory.boot
     kept = Memory(boot, new.marks, new.last, new.grown, happened, new.calm, settled=True)
     level = reasons[0].level if reasons else Level.OK
     counted = len(covered.judged), len(covered.applicable)
-    return Health(level, reasons, *counted, limits(facts.failed)), kept
+    return Health(level, reasons, *counted, limits(unread.beside)), kept
 
 
 def as_lasting(memory: Memory) -> Memory:
@@ -89,13 +92,11 @@ def _silence(facts: Facts) -> Optional[Reason]:
     return Reason("node.silent", Level.UNKNOWN, text, since=since)
 
 
-def _besides(facts: Facts, judged: int) -> list[Reason]:
+def _besides(facts: Facts, trouble: Mapping[str, str], judged: int) -> list[Reason]:
     """What is not a threshold."""
     found = list(facts.drift or ())
-    closed = limits(facts.failed)
-    failed = {key: why for key, why in facts.failed.items() if not closed or why != closed}
-    if failed:
-        found.append(_unread(failed))
+    if trouble:
+        found.append(_unread(trouble))
     if facts.attach:
         found.append(Reason("node.ssh", Level.WARN, facts.attach))
     if not facts.values or not judged:

@@ -70,7 +70,7 @@ class Health:
     checks: int = 0
     """Checks that apply to this node; the others of the table are for hardware it lacks."""
     limits: str = ""
-    """What the agent is not permitted to read and how to permit it; "" where that is nothing."""
+    """What is not seen on this node and what to do: a log that may not be read, counters that stick; "" for nothing."""
 
 
 def worst_of(reasons: tuple[Reason, ...]) -> Level:

@@ -84,7 +84,7 @@ class Rule:
 CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(1, "driver", "Agent and driver answer", ("agent.lag", "gpu.answer")),
     HealthCheck(2, "gpu.present", "Every GPU is there", ("gpu.mem_total", "gpu.used")),
-    HealthCheck(3, "gpu.recovery", "GPU asks for recovery", ("gpu.recovery",)),
+    HealthCheck(3, "gpu.recovery", "GPU asks for recovery", ("gpu.recovery", "gpu.reset_required")),
     HealthCheck(4, "gpu.xid", "Xid and SXid in the kernel log", ("gpu.mem_total", "gpu.used")),
     HealthCheck(5, "gpu.ecc", "Uncorrectable GPU memory errors", ("gpu.ecc_uncorrected", "gpu.ecc_threshold")),
     HealthCheck(6, "gpu.remap", "GPU row remapping, page retirement",
@@ -97,7 +97,7 @@ CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(11, "link.errors", "Physical link errors", ("rdma.phys_errors", "rdma.errors", "net.errors")),
     HealthCheck(12, "rdma.retries", "RDMA retries exhausted", ("rdma.retries_exhausted",)),
     HealthCheck(13, "rdma.retx", "RDMA retransmissions", ("rdma.retx",)),
-    HealthCheck(14, "gpu.slowdown", "GPU slowed down by heat or power", ("gpu.throttle_thermal", "gpu.throttle_brake")),
+    HealthCheck(14, "gpu.slowdown", "GPU slowed down by heat or power", ("gpu.throttle_thermal", "gpu.throttle_brake", "gpu.throttle_reasons")),
     HealthCheck(15, "gpu.pcie", "PCIe width, generation, replays", ("gpu.pcie_width", "gpu.pcie_gen", "gpu.pcie_replays")),
     HealthCheck(16, "mem.faults", "Host memory faults", ("edac.ue", "edac.ce", "mem.corrupted")),
     HealthCheck(17, "mem", "Memory suffices", ("mem.used", "psi.mem", "mem.oom_kills")),
@@ -106,7 +106,7 @@ CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(20, "node.clock", "Clock right, no unexpected reboot", ("node.skew",)),
     HealthCheck(21, "kernel", "Kernel not stuck", ("kernel.dstate",)),
     HealthCheck(22, "gpu.ecc_rate", "Correctable GPU memory errors", ("gpu.ecc_corrected",)),
-    HealthCheck(23, "fabric", "Congestion on the fabric", ("rdma.congestion", "net.drops")),
+    HealthCheck(23, "fabric", "Congestion on the fabric", ("rdma.congestion", "rdma.not_ready", "net.drops")),
     HealthCheck(24, "leftovers", "No leftovers, no shared cores", ("cpu.load1", "cpu.steal", "gpu.processes")),
     HealthCheck(25, "drift", "Like the cluster file and its peers", ("node.like",)),
 )  # fmt: skip
@@ -143,6 +143,8 @@ RULES: tuple[Rule, ...] = (
            text="the driver says that GPU {device} is lost · jobs on it are dead · reboot; again within 3 days: vendor"),
     *_rows("gpu.recovery", 3, "gpu.action", (WARN, 1, 1), (BAD, 2, 2),
            text="GPU {device} asks for {note} · its driver cannot go on without it · drain the node, then do it"),
+    *_rows("gpu.reset", 3, "gpu.reset_required", (BAD, 1, 1),
+           text="GPU {device} requires a reset · NVML refuses to use it, no job can run on it · drain the node, reset the GPU"),
     # 5, 6 GPU memory
     *_rows("gpu.ecc", 5, "gpu.ecc_uncorrected", (BAD, 1, 1),
            text="GPU {device}: {value} uncorrected memory errors · results may be wrong, jobs die · restart the job; drain and reset the GPU"),
@@ -193,6 +195,12 @@ RULES: tuple[Rule, ...] = (
            text="GPU {device}: only {note} NVLinks work · collectives are slow or hang · drain, reset, check NVSwitch and fabric manager"),
     *_rows("gpu.nvlink_errors", 10, "gpu.nvlink_errors", (WARN, 6000, 600), window=MINUTE,
            text="GPU {device}: {value} NVLink errors {span} · the link is about to fail · drain at the next chance, reset"),
+    *_rows("gpu.fabric", 10, "gpu.fabric", (BAD, 2, 2), below=True, hold=MINUTE,
+           text="GPU {device} has not joined the NVSwitch fabric (state {value} of 3) · CUDA does not start on it · check the fabric manager, then reset"),
+    *_rows("gpu.fabric", 10, "gpu.fabric_status", (BAD, 1, 1),
+           text="GPU {device} could not join the NVSwitch fabric (NVML error {value}) · CUDA does not start on it · check the fabric manager, then reset"),
+    *_rows("gpu.fabric_fault", 10, "gpu.fabric_fault", (WARN, 1, 1), (BAD, 2, 2),
+           text="NVSwitch fabric of GPU {device}: {note} · collectives are slow or hang · check NVSwitches and fabric manager"),
     # 11, 12, 13 errors on the wire
     *_rows("rdma.phys_errors", 11, "rdma.phys_errors", (WARN, 10, 1), window=5 * MINUTE,
            text="{device}: {value} symbol or receive errors {span} · a bad cable or transceiver · clean or replace it; clear with perfquery -R"),
@@ -213,6 +221,12 @@ RULES: tuple[Rule, ...] = (
            text="GPU {device} was slowed down by heat for {value} {span} · the job waits for it · check fans, inlet air, neighbours"),
     *_rows("gpu.brake", 14, "gpu.throttle_brake", (BAD, 30, 15), window=10 * MINUTE,
            text="GPU {device} was held by the power brake for {value} {span} · the supply cannot keep up · check power supplies and their feed"),
+    *_rows("gpu.slowdown_soft", 14, "gpu.throttle_soft", (WARN, 60, 30), window=10 * MINUTE,
+           text="the driver slowed GPU {device} down to keep it cool for {value} {span} · the job waits for it · check fans, inlet air, neighbours"),
+    *_rows("gpu.slowdown", 14, "gpu.slowed_now", (WARN, 1, 1), hold=30, linger=MINUTE,
+           text="the hardware holds the clocks of GPU {device} down · heat or power, its driver does not count for how long · check fans, inlet air, power supplies"),
+    *_rows("gpu.brake", 14, "gpu.brake_now", (BAD, 1, 1), hold=30, linger=MINUTE,
+           text="GPU {device} is held by the power brake · the supply cannot keep up · check power supplies and their feed"),
     *_rows("gpu.pcie", 15, "gpu.pcie_width", (BAD, 0.999, 0.999), over="gpu.pcie_width_max", below=True, hold=60, linger=HOUR, only=("gpu.used", 20, 200),
            text="GPU {device} has {note} PCIe lanes · transfers take twice as long or more · reseat the card or riser"),
     *_rows("gpu.pcie_gen", 15, "gpu.pcie_gen", (WARN, 0.999, 0.999), over="gpu.pcie_gen_max", below=True, hold=60, linger=HOUR, only=("gpu.used", 20, 200),
@@ -275,6 +289,10 @@ RULES: tuple[Rule, ...] = (
     # 23 the fabric, never bad
     *_rows("fabric.congestion", 23, "rdma.congestion", (WARN, 600_000, 120_000), window=10 * MINUTE,
            text="{device}: {value} congestion marks {span} · the fabric is full, not the node · look at the switches, PFC and ECN"),
+    *_rows("rdma.not_ready", 23, "rdma.not_ready", (WARN, 600, 60), window=MINUTE,
+           text="{device}: {value} messages found no buffer at the receiver {span} · the receiving program is too slow, nothing is broken · look for the rank that lags"),
+    *_rows("rdma.xmit_wait", 23, "rdma.xmit_wait", (WARN, 3_000_000_000, 300_000_000), window=10 * MINUTE,
+           text="{device} waited {value} ticks {span} for leave to send · the fabric or a receiver is full, not this port · look at the switches, PFC and ECN"),
     *_rows("rdma.discards", 23, "rdma.discards", (WARN, 6000, 600), window=MINUTE,
            text="{device}: {value} packets dropped by the port {span} · the fabric is full · look at the switches, PFC and ECN"),
     *_rows("net.drops", 23, "net.drops", (WARN, 6000, 600), window=MINUTE,
@@ -297,7 +315,7 @@ RULES: tuple[Rule, ...] = (
 """Rows of one check may differ in level; the worst that fires is shown."""
 
 DERIVED = frozenset({
-    "gpu.missing", "gpu.action", "rdma.down", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "gpu.missing", "gpu.action", "gpu.fabric_fault", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
 """Numbers that are worked out from a sample, see derive.py; not on the wire."""

@@ -41,6 +41,7 @@ class Printer:
         self._nodes = _places(job)
         self._seen = dict.fromkeys(ranks, 0)
         self._show, self._stream = show, stream
+        self._said_lost: set[str] = set()
         session.following.listen(job.id, self._hear)
 
     def drain(self) -> None:
@@ -70,14 +71,18 @@ class Printer:
         if self._session.jobs.job(self._job).state.final:
             text = strip_controls(str(event.fields.get("text", "")))[:300]
             output.progress(f"{event.node}: {text}; {NOT_SHOWN}")
+            self._said_lost.add(event.node)
 
     def finish(self) -> None:
-        """Print all that is left, lines without an end too."""
+        """Print all that is left, lines without an end too, and name the nodes that did not send theirs."""
         self.drain()
         for log in self._logs.values():
             if log.partial is not None:
                 self._print(log.partial)
         output.flush()
+        silent = self._session.jobs.unreported(self._job) - self._said_lost
+        if silent:
+            output.progress(f"{fold(sorted(silent))}: does not answer; {NOT_SHOWN}")
 
     def ends(self) -> dict[int, dict[str, int]]:
         """How much there is on the nodes, per rank and stream, as far as they have told."""

@@ -31,8 +31,8 @@ LAUNCHERS = ("rankdeck", "ssh")
 TORCH_KEYS = ("path", "port", "args")
 ABORT_KEYS = ("enabled", "countdown")
 RESERVED = (
-    "plan.json", "events", "supervisor.pid", "control", "rank-shim", "hostfile",
-    "ssh_config", "launcher",
+    "plan.json", "events", "starter.pid", "supervisor.pid", "control", "rank-shim",
+    "hostfile", "ssh_config", "launcher",
 )  # fmt: skip
 """What the run folder already holds."""
 FILE_LIMIT = 1 << 20

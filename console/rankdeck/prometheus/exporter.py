@@ -222,7 +222,8 @@ class Exporter:
                 families.put(_NODE["device_error"], labels, 0)
             total = node.value("gpu.mem_total", device)
             if metric == "gpu.mem_used" and total and not _is_amd(node, device):
-                families.put(_NODE["fb_free"], labels, (total - value) / MIB)
+                reserved = node.value("gpu.mem_reserved", device) or 0
+                families.put(_NODE["fb_free"], labels, (total - value - reserved) / MIB)
         for integral in INTEGRALS:
             if integral.metric == metric:
                 self._integral(families, node, integral, common)

@@ -61,6 +61,7 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "gpu.used": "DCGM_FI_DEV_GPU_UTIL",
     "gpu.mem_used": ("DCGM_FI_DEV_FB_USED", _mib),
     "gpu.mem_total": ("DCGM_FI_DEV_FB_TOTAL", _mib),
+    "gpu.mem_reserved": ("DCGM_FI_DEV_FB_RESERVED", _mib),
     "gpu.temp": "DCGM_FI_DEV_GPU_TEMP",
     "gpu.mem_temp": "DCGM_FI_DEV_MEMORY_TEMP",
     "gpu.power": "DCGM_FI_DEV_POWER_USAGE",

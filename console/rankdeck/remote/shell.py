@@ -69,14 +69,18 @@ class Channel(Protocol):
         ...
 
     def wait(self) -> Awaitable[int]:
-        """Its exit status; raises UnreachableError when the connection is lost first."""
+        """Its exit status; raises UnreachableError when the connection is lost first, and what its
+        `on_data` raised."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Shell(Protocol):
-    """Programs and tunnels on nodes; every failure to reach a node is raised as UnreachableError."""
+    """Programs and tunnels on nodes; every failure to reach a node is raised as UnreachableError.
+
+    An `on_data` may raise NodeError: then it is called no more, and `Channel.wait` raises that.
+    """
 
     async def run(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30

@@ -10,7 +10,7 @@ from typing import cast
 
 import asyncssh
 
-from rankdeck.errors import AgentError, UnreachableError
+from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.login import FAILURES, Confirm, Logins, explain
 from rankdeck.remote.shell import Clock, OnData, Result, login_line
@@ -27,8 +27,28 @@ _CLOCK = ("sh", "-c", "while read x; do date +%s.%N; done")
 _STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
 
 
+class _Answer:
+    """The output of a program, kept whole; a node can send without end."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep what arrived; raises AgentError once it is more than any answer has."""
+        self._size += len(data)
+        if self._size > _MOST_OUTPUT:
+            self._pieces.clear()
+            raise AgentError(self._node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
+        self._pieces.append(data)
+
+    def whole(self) -> bytes:
+        return b"".join(self._pieces)
+
+
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """Hands stdout to a callback at once; keeps the end of stderr."""
+    """Hands stdout to a callback at once, until it raises NodeError; keeps the end of stderr."""
 
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
@@ -45,9 +65,17 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         if datatype is None:
-            self._on_data(data)
+            self._take(data)
         else:
             self.complaint = (self.complaint + data)[-_MOST_COMPLAINT:]
+
+    def _take(self, data: bytes) -> None:
+        if self.ended.done():
+            return
+        try:
+            self._on_data(data)
+        except NodeError as error:
+            self.ended.set_result(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable.set()
@@ -91,6 +119,8 @@ class SshChannel:
 
     async def wait(self) -> int:
         error = await asyncio.shield(self._session.ended)
+        if isinstance(error, NodeError):
+            raise error
         code = self._channel.get_returncode()
         if code is None:
             why = explain(error, self._node) if error else "the connection was lost"
@@ -156,19 +186,14 @@ class Connections:
     async def run(
         self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
     ) -> Result:
-        """Run a program to its end, at most `limit` seconds; raises UnreachableError."""
-        pieces: list[bytes] = []
-        size = 0
+        """Run a program to its end, at most `limit` seconds.
 
-        def collect(data: bytes) -> None:
-            nonlocal size
-            size += len(data)
-            if size <= _MOST_OUTPUT:
-                pieces.append(data)
-
+        Raises UnreachableError; AgentError as soon as it has sent more than 32 MB.
+        """
+        answer = _Answer(node)
         try:
             async with asyncio.timeout(limit):
-                channel = await self.open(node, argv, collect)
+                channel = await self.open(node, argv, answer.add)
                 try:
                     channel.write(stdin)
                     channel.end()
@@ -179,9 +204,7 @@ class Connections:
             raise UnreachableError(
                 node, f"no answer within {limit:.0f} s to {argv[-1][:60]}"
             ) from error
-        if size > _MOST_OUTPUT:
-            raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
-        return Result(code, b"".join(pieces), channel.complaints)
+        return Result(code, answer.whole(), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
         """Start a program; `on_data` is called with its stdout as it arrives."""

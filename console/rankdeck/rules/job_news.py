@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from rankdeck.model import text
 from rankdeck.model.blame import how, who
@@ -94,6 +95,10 @@ SENTENCE = 200
 _QUIET = ("agent.", "kernel.log", "node.coverage")
 """Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
+_SILENT = "node.silent"
+BLINK = 5.0
+"""Seconds of silence that are worth no note: a broker that stood still takes the agents for gone
+that it did not hear, until they are back."""
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),
@@ -119,10 +124,10 @@ class NodeHistory:
 
 
 def concerns(job: Job, one: Occurrence) -> bool:
-    """Whether this is about the job's nodes and time, and bad enough to be reported."""
+    """Whether this is about the job's nodes and time, and bad enough to be reported; or ends a silence."""
     until = float("inf") if job.ended is None else job.ended + MARGIN
     return (
-        one.kind in _TELLS
+        (one.kind in _TELLS or one.check == _SILENT)
         and job.created - MARGIN <= one.at <= until
         and one.node in job.nodes
         and is_telling(one.check, one.level)
@@ -131,24 +136,39 @@ def concerns(job: Job, one: Occurrence) -> bool:
 
 def is_telling(check: str, level: Level) -> bool:
     """Whether a check of this level is worth a note on a job."""
-    bad = level >= Level.WARN or check == "node.silent"
+    bad = level >= Level.WARN or check == _SILENT
     return bad and not check.startswith(_QUIET)
 
 
 def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     """The notes of the job, most important first; it keeps those that it has."""
-    told = [one for one in heard.told if concerns(job, one)]
+    about = [one for one in heard.told if concerns(job, one)]
+    blinks = _blinks(about)
+    told = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
     fresh = [_note(one, heard) for one in _each_once(told)]
     # Of what was there before only the bad counts: a warning says nothing of this job.
     fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
     known = {(n.node, n.check) for n in fresh}
     old = [n for n in job.node_notes if (n.node, n.check) not in known]
+    old = [n for n in old if n.check != _SILENT or (n.node, n.at) not in blinks]
     known |= {(n.node, n.check) for n in old}
     standing = [n for n in heard.standing if (n.node, n.check) not in known]
     kept = (n for n in (*fresh, *old, *standing) if _counts(job, n))
     at = pivot(job)
     shown = (n for n in kept if not _is_known(n, heard.acks))
     return tuple(sorted(_fold(shown, at), key=lambda n: _rank(n, at))[:MOST])
+
+
+def _blinks(about: Sequence[Occurrence]) -> set[tuple[str, float]]:
+    """Node and time of each silence that was over soon."""
+    began: dict[str, float] = {}
+    found: set[tuple[str, float]] = set()
+    for one in about:
+        if one.check == _SILENT and one.kind == "began":
+            began[one.node] = one.at
+        elif one.check == _SILENT and one.at - began.get(one.node, -inf) <= BLINK:
+            found.add((one.node, began[one.node]))
+    return found
 
 
 def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:

@@ -280,6 +280,11 @@ class Jobs:
         final = self.job(job_id).state.final
         return final and not snapshot(self._record(job_id)).state.final
 
+    def unreported(self, job_id: str) -> frozenset[str]:
+        """The nodes that have not told the end here, of a job that another console saw end."""
+        nodes = self._record(job_id).nodes.values() if self.only_told(job_id) else ()
+        return frozenset(node.name for node in nodes if not node.closed)
+
     def forget(self, job_id: str) -> None:
         """Drop a job that was removed from the history."""
         self._records.pop(job_id, None)

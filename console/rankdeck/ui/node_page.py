@@ -66,7 +66,9 @@ def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     covered = coverage_words(replace(health, limits=""))
     head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
     limits: list[Runs] = [
-        [(f"   {line}", "dim")] for line in _wrapped(health.limits, width - 4) if line
+        [(f"   {line}", "dim")]
+        for line in _wrapped(printable(health.limits, 600), width - 4)
+        if line
     ]
     return [
         [],

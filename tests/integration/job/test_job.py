@@ -12,7 +12,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.integration.job.conftest import Node, mpi_daemon, until
+from tests.integration.job.conftest import REPOSITORY, Node, mpi_daemon, until
+
+from rankdeck_agent.job.follow import NodeFollower
+from rankdeck_agent.job.starting import make, unlink_links
+from rankdeck_agent.wire import NodePlan
 
 pytestmark = pytest.mark.slow
 
@@ -291,6 +295,33 @@ def test_a_supervisor_that_was_killed_is_told_once_and_cancel_still_cleans(node,
     assert any(row.get("text") == "the supervisor of this node is gone" for row in rows)
     assert node.cancel(job, 0.3)["left"] == []
     assert _state(rank) in ("", "Z")  # a zombie waits only for init to notice
+
+
+def test_a_job_that_is_just_being_started_is_not_taken_for_lost(tmp_path, monkeypatch, job):
+    monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
+    plan = NodePlan(job, "n1", (0,))
+    folder = make(plan)  # from here until its supervisor has noted its pid, others see the job
+    kinds = [json.loads(f)["kind"] for f in NodeFollower(folder, -1).round(time.monotonic())]
+    unlink_links(folder)
+
+    assert kinds == ["now"]
+    assert (folder / "events").read_text() == ""
+
+
+def test_a_job_whose_start_was_killed_halfway_is_closed(node, job):
+    script = "import sys; from rankdeck_agent.job.starting import make; from rankdeck_agent.wire import NodePlan; make(NodePlan(*sys.argv[1:], (0,)))"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY / "agents"),
+        "RANKDECK_STATE": str(node.state),
+    }
+    subprocess.run([sys.executable, "-c", script, job, node.name], env=environment, check=True)
+
+    process = node.popen("follow", job, node.name)
+    rows = [row for row, _ in _frames(process.stdout)]
+    process.communicate()
+
+    assert rows[-1]["kind"] == "closed"
 
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 0.2; done"

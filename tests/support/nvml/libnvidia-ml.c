@@ -159,9 +159,10 @@ int nvmlDeviceGetMemoryInfo(void *d, uint64_t *out) { /* total free used */
 }
 typedef struct { unsigned version; uint64_t total, reserved, free, used; } memory2;
 int nvmlDeviceGetMemoryInfo_v2(void *d, memory2 *out) {
-    double v[2];
-    int r = numbers("MemoryInfo", GPU(d), v, 2);
-    if (!r) out->total = (uint64_t)v[1], out->free = (uint64_t)(v[1] - v[0]), out->used = (uint64_t)v[0];
+    double v[3];
+    int r = numbers("MemoryInfo", GPU(d), v, 3); /* used total reserved */
+    if (!r) out->total = (uint64_t)v[1], out->used = (uint64_t)v[0], out->reserved = (uint64_t)v[2];
+    if (!r) out->free = out->total - out->used - out->reserved;
     return r;
 }
 int nvmlDeviceGetTemperature(void *d, int sensor, unsigned *out) {
@@ -233,9 +234,9 @@ typedef struct {
     unsigned health;
 } fabric;
 int nvmlDeviceGetGpuFabricInfoV(void *d, fabric *out) {
-    double v[2];
-    int r = numbers("GpuFabricInfo", GPU(d), v, 2); /* state status */
-    if (!r) out->state = (unsigned char)v[0], out->status = (int)v[1];
+    double v[3];
+    int r = numbers("GpuFabricInfo", GPU(d), v, 3); /* state status health */
+    if (!r) out->state = (unsigned char)v[0], out->status = (int)v[1], out->health = (unsigned)v[2];
     return r;
 }
 typedef struct {

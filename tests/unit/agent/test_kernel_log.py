@@ -110,6 +110,26 @@ def test_the_last_word_about_a_device_is_never_lost_in_a_flood():
     assert last == {f"eth{n}": "ok" for n in range(40)}
 
 
+def nvlink(link, severity):
+    details = f"NETIR_LINK_EVT {severity} XC0 i0 Link {link:02} (0x004505c6 0x00000000)"
+    return find(f"NVRM: Xid (PCI:0008:01:00): 149, {details}")
+
+
+def test_in_a_flood_a_milder_line_replaces_no_worse_one():
+    folding = Folding()
+    flood_of_links = [find(f"eth{n}: Link is Down") for n in range(30)]
+    lines = [*flood_of_links, nvlink(5, "Fatal"), nvlink(5, "Nonfatal"), nvlink(6, "Fatal")]
+    lines += [find(f"ens{n}: Link is Down") for n in range(200)]
+
+    sent = [e for n, line in enumerate(lines) for e in folding.add(line, n / 1e3)]
+    late = [e for at in range(1000) for e in folding.due(float(at))]
+
+    assert len(sent) == 30
+    told = [(e.level, e.text.split(" Link ")[1][:2]) for e in late if e.check == "kernel.xid"]
+    assert told.count(("bad", "05")) == 1
+    assert told.count(("bad", "06")) == 1
+
+
 def test_a_log_that_may_not_be_read_is_failed_and_one_that_is_not_there_absent(
     tmp_path,
 ):

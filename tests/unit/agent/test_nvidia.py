@@ -126,6 +126,37 @@ def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
 
 
 @pytest.mark.slow
+def test_a_gpu_that_requires_a_reset_says_so_until_it_is_done(gpus, machine):
+    machine.say("PowerUsage 3 !16", "RemappedRows 3 !16")
+    until(gpus, lambda r: r.values.get("gpu.reset_required", {}).get("3") == 1)
+
+    machine.say("PowerUsage 3 350500", "RemappedRows 3 0 0 0 0")
+    gpus.close()
+    gpus.collect(0.0)
+
+    until(gpus, lambda r: r.values.get("gpu.reset_required", {}).get("3") == 0)
+
+
+def test_a_gpu_that_could_not_join_the_fabric_is_a_number_and_no_failure(gpus, machine):
+    machine.say("GpuFabricInfo 2 2 0 0", "GpuFabricInfo 5 3 999 16")
+
+    reading = until(gpus, lambda r: "gpu.fabric" in r.values)
+
+    assert {d: reading.values["gpu.fabric"][d] for d in "025"} == {"0": 3, "2": 2, "5": 3}
+    assert {d: reading.values["gpu.fabric_status"][d] for d in "025"} == {"0": 0, "2": 0, "5": 999}
+    assert reading.values["gpu.fabric_health"]["5"] == 16
+    assert not [key for key in reading.failed if key.startswith("gpu.fabric")]
+
+
+def test_reserved_memory_is_neither_used_nor_free(gpus, machine):
+    machine.say("MemoryInfo * 10737418240 85899345920 536870912")
+
+    reading = until(gpus, lambda r: "gpu.mem_reserved" in r.values)
+
+    assert reading.values["gpu.mem_used"]["0"] == 10 << 30
+    assert reading.values["gpu.mem_reserved"]["0"] == 512 << 20
+
+
 def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
     until(gpus, answered)
     # The driver counts seven now: from 3 on each has the index of the one before it.

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from rankdeck_agent.collectors.rdma import BASE, SUMS, TOPS, WRAPS, RdmaCollector, address
+from rankdeck_agent.collectors.rdma import BASE, RdmaCollector, address
 from rankdeck_agent.files import Tree
+from rankdeck_agent.rdma_counters import SUMS, TOPS, WRAPS
 from rankdeck_agent.sampler import Beats
 from rankdeck_agent.wire import METRICS
 from tests.unit.agent.machines import (
@@ -74,10 +75,22 @@ def test_a_counter_that_cannot_be_read_is_failed_and_never_zero(tmp_path):
     reading, between = rdma.collect(10), rdma.collect(11)
 
     assert "garbage" in reading.failed[f"rdma.counters.symbol_error/{KEY}"]
-    assert "symbol_error" in reading.failed[f"rdma.errors/{KEY}"]
-    assert "rdma.errors" not in reading.values
+    assert "rdma.counters.symbol_error" not in reading.values
+    assert reading.values["rdma.errors"] == {KEY: 3}
     assert reading.values["rdma.rx"] == {KEY: 400}
     assert between.failed == reading.failed
+
+
+def test_where_all_of_a_sum_stopped_the_sum_is_failed(tmp_path):
+    rdma = RdmaCollector(str(make_machine(tmp_path)))
+    rdma.collect(0)
+    for name in ("symbol_error", "link_downed"):
+        write(tmp_path, f"{PORT}/counters/{name}", "garbage\n")
+
+    reading = rdma.collect(10)
+
+    assert "rdma.errors" not in reading.values
+    assert "symbol_error" in reading.failed[f"rdma.errors/{KEY}"]
 
 
 def test_a_counter_that_never_answered_does_not_spoil_the_sum(tmp_path):
@@ -105,12 +118,25 @@ def test_a_counter_that_keeps_failing_is_asked_seldom_and_comes_back(tmp_path):
     assert later.failed == {}
 
 
+@pytest.mark.parametrize("name", ["excessive_buffer_overrun_errors", "port_xmit_wait"])
+def test_beside_a_counter_that_sticks_the_others_are_counted(tmp_path, name):
+    root = make_machine(tmp_path)
+    rdma = RdmaCollector(str(root))
+    write(root, f"{PORT}/counters/{name}", f"{TOPS[name]}\n")
+    before = rdma.collect(0)
+    write(root, f"{PORT}/counters/symbol_error", "902\n")
+
+    reading = rdma.collect(10)
+
+    assert set(reading.failed) >= {f"rdma.counters.{name}/{KEY}"}
+    for metric in ("rdma.errors", "rdma.phys_errors"):
+        assert reading.values[metric][KEY] - before.values[metric][KEY] == 900
+
+
 @pytest.mark.parametrize(
     ("name", "top", "metric"),
     [
         ("link_downed", 255, "rdma.link_downs"),
-        ("excessive_buffer_overrun_errors", 15, "rdma.phys_errors"),
-        ("symbol_error", 65535, "rdma.phys_errors"),
         ("port_rcv_data", (1 << 32) - 1, "rdma.rx"),
         ("port_rcv_data", (1 << 64) - 1, "rdma.rx"),
     ],

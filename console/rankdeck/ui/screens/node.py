@@ -18,6 +18,7 @@ from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
 from rankdeck.ui.widgets.text import TextPage
 from rankdeck_agent.rules.explain import coverage_words
+from rankdeck_agent.rules.unread import is_beside
 
 EVENTS = 20
 NEAR = 300.0
@@ -195,19 +196,19 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
 
 def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """What could not be read, and why: never a zero. What fails alike is one line."""
-    closed = node.health.limits
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str, bool], list[str]] = {}
     for name, why in node.failed.items():
         metric, _, device = name.partition("/")
-        alike.setdefault((why, device), []).append(metric)
+        beside = is_beside(name, why, node.values)
+        alike.setdefault((why, device, beside), []).append(metric)
     rows: list[Runs] = []
-    for (why, device), metrics in alike.items():
+    for (why, device, beside), metrics in alike.items():
         of = f"{printable(device)}: " if device else ""
         said = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
         rows += [
             [
                 ("   ", "text"),
-                (printable(why), "dim" if closed and why == closed else "warn"),
+                (printable(why), "dim" if beside else "warn"),
             ],
             [("     ", "text"), (said, "dim")],
         ]

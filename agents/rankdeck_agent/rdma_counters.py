@@ -1,0 +1,101 @@
+"""RDMA counters by their kernel names: what is added up to common metrics, and where each sticks or wraps."""
+
+from collections.abc import Mapping
+
+WORDS = 4
+"""The kernel counts the data of a port in words of four bytes."""
+
+# Kernel name -> factor; of several rows the first whose names exist is used.
+BYTES: tuple[tuple[str, tuple[Mapping[str, int], ...]], ...] = (
+    ("rdma.rx", (
+        {"port_rcv_data": WORDS},  # all with port counters: mlx4, mlx5, hfi1, qib
+        {"rx_bytes": 1},  # bnxt_re, efa
+        {"ip4InOctets": 1, "ip6InOctets": 1},  # irdma
+    )),
+    ("rdma.tx", (
+        {"port_xmit_data": WORDS},
+        {"tx_bytes": 1},
+        {"ip4OutOctets": 1, "ip6OutOctets": 1},
+    )),
+)  # fmt: skip
+
+
+def _names(text: str, *with_spaces: str) -> tuple[str, ...]:
+    return (*text.split(), *with_spaces)
+
+
+SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # Without *_cqe_error: they count what every ordinary end of a program flushes.
+    ("rdma.errors", _names(
+        "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
+        "port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors "
+        "local_link_integrity_errors excessive_buffer_overrun_errors "
+        "req_transport_retries_exceeded req_rnr_retries_exceeded rx_icrc_encapsulated "
+        "max_retry_exceeded unrecoverable_err local_qp_op_err remote_access_err rx_roce_errors "
+        "retry_exceeded_err retry_rnr_exceeded_err send_err "
+        "tcpInProtoErrors tcpInOptErrors InOptErrors InProtoErrors rxVlanErrors ip4InDiscards ip6InDiscards "
+        "rdma_read_wr_err rdma_write_wr_err retrans_timeout_events unresponsive_remote_events",
+        "CRC errors",
+    )),
+    ("rdma.phys_errors", _names(
+        "symbol_error local_link_integrity_errors excessive_buffer_overrun_errors port_rcv_errors "
+        "port_rcv_remote_physical_errors rx_icrc_encapsulated",
+        "CRC errors",
+    )),
+    ("rdma.link_downs", _names("link_downed")),
+    ("rdma.link_recoveries", _names("link_error_recovery")),
+    ("rdma.retries_exhausted", _names(
+        "req_transport_retries_exceeded req_rnr_retries_exceeded max_retry_exceeded "
+        "retry_exceeded_err retry_rnr_exceeded_err unresponsive_remote_events impaired_remote_conn_events"
+    )),
+    ("rdma.retx", _names(
+        "local_ack_timeout_err packet_seq_err out_of_sequence implied_nak_seq_err duplicate_request "
+        "roce_adp_retrans to_retransmits seq_err_naks_rcvd oos_drop_count dup_req retrans_pkts "
+        "tcpRetransSegs RetransSegs RTO completer_retry_err out_of_seq_request rcvd_seq_err",
+        "Nak Sequence Error", "Nak Sequence Error Implied", "Rcvd Out of order packets",
+    )),
+    ("rdma.timeouts", _names("local_ack_timeout_err to_retransmits RTO retrans_timeout_events roce_adp_retrans_to")),
+    ("rdma.not_ready", _names(
+        "out_of_buffer rnr_nak_retry_err rnr_naks_rcvd rx_out_of_buffer send_rnr_err rcvd_rnr_err",
+        "RNR sent", "RNR received",
+    )),
+    ("rdma.congestion", _names(
+        "np_ecn_marked_roce_packets rp_cnp_handled roce_slow_restart_cnps RxECNMrkd cnpHandled rx_ecn_marked rx_cnp"
+    )),
+    ("rdma.discards", _names(
+        "port_xmit_discards rx_roce_discards rx_drops ip4InDiscards ip6InDiscards"
+    )),
+    ("rdma.xmit_wait", _names("port_xmit_wait")),
+)  # fmt: skip
+"""Metric -> the counters that are added up, of whichever driver."""
+
+_WIDTHS: Mapping[int, str] = {
+    4: "local_link_integrity_errors excessive_buffer_overrun_errors",
+    8: "link_error_recovery link_downed port_xmit_constraint_errors port_rcv_constraint_errors",
+    16: "symbol_error port_rcv_errors port_rcv_remote_physical_errors port_rcv_switch_relay_errors "
+        "port_xmit_discards VL15_dropped",
+    32: "port_xmit_wait port_rcv_data port_xmit_data port_rcv_packets port_xmit_packets",
+}  # fmt: skip
+TOPS: Mapping[str, int] = {
+    name: (1 << bits) - 1 for bits, names in _WIDTHS.items() for name in names.split()
+}
+"""Where the counters of a port's `counters/` stick (linux drivers/infiniband/core/sysfs.c)."""
+
+WRAPS = frozenset(
+    _names(
+        "rx_write_requests rx_read_requests rx_atomic_requests rx_dct_connect out_of_buffer out_of_sequence "
+        "duplicate_request rnr_nak_retry_err packet_seq_err implied_nak_seq_err local_ack_timeout_err "
+        "resp_local_length_error resp_cqe_error req_cqe_error req_remote_invalid_request "
+        "req_remote_access_errors resp_remote_access_errors resp_cqe_flush_error req_cqe_flush_error "
+        "req_transport_retries_exceeded req_rnr_retries_exceeded roce_adp_retrans roce_adp_retrans_to "
+        "roce_slow_restart roce_slow_restart_cnps roce_slow_restart_trans"
+    )
+)
+"""Counters of mlx5 queues: 32 bits, and they begin again (linux mlx5/counters.c)."""
+
+COUNTED: Mapping[str, frozenset[str]] = {
+    name: frozenset(metric for metric, names in SUMS if name in names)
+    for _, names in SUMS
+    for name in names
+}
+"""Kernel name -> the common metrics that it is part of."""
