@@ -13,11 +13,11 @@ EXTRA_PYTEST ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((2 * $(CORES))); echo $$((n < 8 ? n : 8)))
 
-.PHONY: help setup dev demo test fast check bench sbom lock clean
+.PHONY: help setup dev demo test fast check bench house sbom lock clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench sbom lock clean"
+	echo "also: setup dev bench house sbom lock clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -57,6 +57,10 @@ check: dev
 
 bench: dev
 	$(BIN)/python -m benchmarks
+
+# Modules, lines, circles of imports, and how many functions and files a line, a sample and a cancel pass.
+house: dev
+	$(BIN)/python -m benchmarks house
 
 # What an installation is made of (CycloneDX), and the dependencies with their hashes.
 sbom: dev

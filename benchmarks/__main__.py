@@ -25,6 +25,7 @@ OF_THEIR_OWN = {
     "faults": "benchmarks.faults",
     "matrix": "benchmarks.matrix.main",
     "fuzz": "benchmarks.matrix.fuzz",
+    "house": "benchmarks.house",
 }
 """Programs with options and a table of their own."""
 HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")

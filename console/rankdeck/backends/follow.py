@@ -3,13 +3,13 @@
 import asyncio
 import json
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
-from rankdeck.errors import NodeError, UnreachableError
+from rankdeck.errors import NodeError
 from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
@@ -63,8 +63,8 @@ class Spawns:
 
 
 LOST_AFTER = 15.0
-SILENT_AFTER = 15
-"""Looks, a second apart, after which a channel that has sent no frame is opened anew."""
+SILENT_AFTER = 15.0
+"""Seconds without a frame after which a channel is opened anew."""
 TURN = 0.01
 """Seconds for which events are handed on before other tasks get a turn: a key may be waiting."""
 TICK = 1.0
@@ -81,6 +81,39 @@ NOT_THERE = "has not been started"
 BELIEVE_AFTER = 3.0
 """Seconds for which a node must say that it does not know a job before that is believed."""
 _MOST_REREADS = 3
+
+
+class Silence:
+    """How long nodes and channels have sent no frame.
+
+    Looks are counted, TICK seconds apart, not time: while this console itself was stopped, nobody
+    was silent.
+    """
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._heard: dict[str, int] = {}
+        self._opened: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Count a look."""
+        self._looks += 1
+
+    def opened(self, node: str) -> None:
+        """Note that its channel has just been opened."""
+        self._opened[node] = self._looks
+
+    def heard(self, node: str) -> None:
+        """Note that it has sent a frame."""
+        self._heard[node] = self._looks
+
+    def of_node(self, node: str) -> float:
+        """Seconds since its last frame, on whatever channel; 0 if it has never sent one."""
+        return (self._looks - self._heard.get(node, self._looks)) * TICK
+
+    def of_channel(self, node: str) -> float:
+        """Seconds since the last frame on its present channel, or since that was opened."""
+        return (self._looks - max(self._opened.get(node, 0), self._heard.get(node, 0))) * TICK
 
 
 class SshFollower:
@@ -110,8 +143,7 @@ class SshFollower:
         """Nodes whose last stream was of no use: a few frames do not make the next one better."""
         self._heard_at: dict[str, float] = {}
         """When each node last sent anything, in seconds of the monotonic clock."""
-        self._silent: Counter[str] = Counter()
-        """Looks in a row at which a node that was heard before had sent nothing."""
+        self._silence = Silence()
         self._awaited: set[str] = set()
         """Nodes on which another console is about to start the job."""
         self._unstarted: dict[str, float] = {}
@@ -226,22 +258,23 @@ class SshFollower:
         self._news.set()
 
     async def _watch_silence(self) -> None:
-        """Name nodes of which nothing comes any more, also while a connection seems to stand."""
+        """Notice nodes and channels of which nothing comes any more, also while a connection seems to stand."""
         while True:
             await asyncio.sleep(TICK)
             if not self._paused:
+                self._silence.look()
                 for stream in self._streams.values():
                     self._judge_silence(stream)
 
     def _judge_silence(self, stream: NodeStream) -> None:
-        # Looks are counted, not seconds: while this console itself was stopped, nobody was silent.
-        heard = stream.node in self._heard_at and not stream.closed
-        if not heard or stream.node in self._lost | self._awaited:
-            return
-        self._silent[stream.node] += 1
-        seconds = self._silent[stream.node] * TICK
-        if seconds >= max(self._lost_after, SHORTEST_SILENCE):
-            self._lose(stream, f"nothing has come from it for {seconds:.0f} s")
+        node = stream.node
+        if not stream.closed and node not in self._lost | self._awaited:
+            seconds = self._silence.of_node(node)
+            if seconds >= max(self._lost_after, SHORTEST_SILENCE):
+                self._lose(stream, f"nothing has come from it for {seconds:.0f} s")
+        seconds = self._silence.of_channel(node)
+        if node in self._channels and seconds >= SILENT_AFTER:
+            stream.broken = f"the agent has said nothing for {seconds:.0f} s"
 
     def _lose(self, stream: NodeStream, why: str) -> None:
         self._lost.add(stream.node)
@@ -250,36 +283,21 @@ class SshFollower:
 
     async def _look_once(self, stream: NodeStream) -> str:
         """Use one channel from opening to end; returns why it ended."""
-        broken: list[str] = []
         try:
-            channel = await self._connect(stream, broken)
+            channel = await self._connect(stream)
             try:
-                code = await self._ended(stream, channel, broken)
+                code = await _ended(stream, channel)
             finally:
                 del self._channels[stream.node]
                 await channel.close()
         except NodeError as error:
             return error.why
-        if broken:
-            return f"the agent sends nonsense: {broken[0]}"
+        if stream.broken:
+            return stream.broken
         why = channel.complaint or f"the agent ended with exit code {code}"
         if code != 0 and not stream.closed and NOT_THERE in why:
             self._not_there(stream, why)
         return why
-
-    async def _ended(self, stream: NodeStream, channel: Channel, broken: list[str]) -> int:
-        """Its exit code, -1 where what it sends is of no use; raises UnreachableError."""
-        quiet = 0
-        while quiet < SILENT_AFTER:
-            before = stream.frames
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    return await channel.wait()
-            if broken:
-                return -1
-            # Looks are counted, not time: this program may have been stopped meanwhile.
-            quiet = 0 if self._paused or stream.frames != before else quiet + 1
-        raise UnreachableError(stream.node, f"the agent has said nothing for {quiet} s")
 
     def _not_there(self, stream: NodeStream, why: str) -> None:
         """Note that the node does not know the job; believed only if no console is starting it there."""
@@ -294,14 +312,15 @@ class SshFollower:
             self._made(stream, "closed", unstarted=why)
             stream.closed = True
 
-    async def _connect(self, stream: NodeStream, broken: list[str]) -> Channel:
+    async def _connect(self, stream: NodeStream) -> Channel:
         clock = await self._agents.shell.clock(stream.node)
         stream.reconnected(clock.offset, clock.uncertainty)
         command = ("job", "follow", stream.plan.job, stream.node, "--after", str(stream.seen))
         channel = await self._agents.open(
-            stream.node, command, lambda data: self._feed(stream, data, broken)
+            stream.node, command, lambda data: self._feed(stream, data)
         )
         self._channels[stream.node] = channel
+        self._silence.opened(stream.node)
         self._awaited.discard(stream.node)
         channel.write(stream.watch_line())
         return channel
@@ -317,13 +336,14 @@ class SshFollower:
         clock = stream.clock
         self._made(stream, "connected", offset=clock.offset, uncertainty=clock.uncertainty)
 
-    def _feed(self, stream: NodeStream, data: bytes, broken: list[str]) -> None:
-        if broken:
+    def _feed(self, stream: NodeStream, data: bytes) -> None:
+        if stream.broken:
             return
+        before = stream.frames
         try:
             found = stream.feed(data)
         except FrameError as error:
-            broken.append(str(error))
+            stream.broken = f"the agent sends nonsense: {error}"
             self._nonsense.add(stream.node)
             self._linked.discard(stream.node)
             self._waiting.extend(stream.nonsense(str(error)))
@@ -332,7 +352,8 @@ class SshFollower:
         if stream.frames:
             self._link(stream)
             stream.heard, self._heard_at[stream.node] = time.time(), time.monotonic()
-            self._silent[stream.node] = 0
+        if stream.frames > before:
+            self._silence.heard(stream.node)
         self._waiting.extend(found)
         self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
         if self._bytes > MOST_WAITING and not self._paused:
@@ -414,6 +435,15 @@ class SshFollower:
             except NodeError as error:
                 text = f"what the launcher left could not be ended: {error.why}"
                 self._made(stream, "trouble", text=text)
+
+
+async def _ended(stream: NodeStream, channel: Channel) -> int:
+    """Its exit code, -1 where it is of no more use; raises UnreachableError."""
+    while not stream.broken:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TICK):
+                return await channel.wait()
+    return -1
 
 
 def _heard(stream: NodeStream) -> dict[str, float]:

@@ -239,6 +239,8 @@ class NodeStream:
         self.heard: float | None = None
         """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
+        self.broken = ""
+        """Why what comes on the present channel is of no more use, one sentence."""
         self.caught_up = False
         """Whether all that had happened when we connected has arrived."""
         self.fresh_watch = False
@@ -313,6 +315,7 @@ class NodeStream:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
         self._clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
+        self.broken = ""
         self.caught_up = False
 
     def feed(self, data: bytes) -> list[Followed]:

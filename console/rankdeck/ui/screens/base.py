@@ -1,6 +1,6 @@
 """What all screens share: the bar on top, keys below, the prompt, a paint timer."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-from rankdeck.ui import actions, commands
+from rankdeck.ui import actions, commands, query
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.widgets.bars import KeyBar, TopBar
 from rankdeck.ui.widgets.input import Prompt
@@ -19,6 +19,53 @@ if TYPE_CHECKING:
 
 PAINT = 0.25
 """Seconds between two looks at the model."""
+
+
+class ListFilter:
+    """What narrows the list of a screen: the text typed after `/`, and the query that it means."""
+
+    def __init__(
+        self,
+        screen: "BaseScreen",
+        hint: str,
+        narrowed: Callable[[], None],
+        *,
+        language: bool = True,
+    ) -> None:
+        """`hint` says what to type; `narrowed` is called after each change.
+
+        Without `language` the text is no query, and the screen looks for it itself.
+        """
+        self._screen, self._hint, self._narrowed = screen, hint, narrowed
+        self._language = language
+        self.text = ""
+        self.matches = query.parse("")
+
+    def ask(self) -> None:
+        """Let the operator type."""
+        self._screen.prompt.ask("/", self.text, self._hint)
+
+    def put(self, text: str) -> None:
+        """Take this text; raises QueryError and changes nothing."""
+        if self._language:
+            self.matches = query.parse(text)
+        self.text = text.strip()
+
+    def typed(self, text: str) -> None:
+        """Take this text and narrow the list, or say what is wrong with it."""
+        try:
+            self.put(text)
+        except query.QueryError as error:
+            self._screen.say(query.pointed(error, self._screen.size.width - 2), "warn")
+            return
+        self._screen.say("")
+        self._narrowed()
+
+    def take_back(self) -> bool:
+        """Show all again; whether anything was left out."""
+        filtered = bool(self.text)
+        self.typed("")
+        return filtered
 
 
 class BaseScreen(Screen[None], inherit_bindings=False):
@@ -36,6 +83,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.top_bar = TopBar(self.screen_name)
         self.key_bar = KeyBar(self.screen_name)
         self.prompt = Prompt(self._complete)
+        self.list_filter = ListFilter(self, "", self.refresh_now)
+        """Of use on the screens that are lists; these say what there is to type."""
 
     @property
     def console(self) -> "Console":
@@ -106,22 +155,29 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def on_prompt_typed(self, message: Prompt.Typed) -> None:
         if message.mode == ":":
             self._complete(message.text)
+        elif message.mode == "/" and self.screen_name in actions.LISTS:
+            self.list_filter.typed(message.text)
         else:
             self.typed(message.text)
 
     def on_prompt_done(self, message: Prompt.Done) -> None:
         self.say("")
         self.main.focus()
-        if message.mode != ":":
+        if message.mode == "/" and self.screen_name in actions.LISTS:
+            self.list_filter.typed(message.text or "")
+        elif message.mode != ":":
             self.answered(message.text)
         elif message.text:
             self.console.run_command(message.text)
 
     def typed(self, text: str) -> None:
-        """A filter or a search is being typed."""
+        """A search or another answer is being typed."""
 
     def answered(self, text: str | None) -> None:
-        """A filter or a search is there; None: given up."""
+        """A search or another answer is there; None: given up."""
+
+    def action_filter(self) -> None:
+        self.list_filter.ask()
 
     # ---- back in time
 
@@ -140,7 +196,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def take_back(self) -> bool:
         """Undo what hides a part of this screen; whether there was something."""
-        return False
+        return self.screen_name in actions.LISTS and self.list_filter.take_back()
 
     def action_back(self) -> None:
         self.say("")

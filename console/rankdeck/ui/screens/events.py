@@ -9,7 +9,7 @@ from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, query, snapshots
 from rankdeck.ui.screens import modals
-from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -28,7 +28,8 @@ class EventsScreen(BaseScreen):
         super().__init__()
         self._rows: dict[str, Occurrence] = {}
         self._seen: tuple[object, ...] = ()
-        self._filter, self._query = "", query.parse("")
+        hint = "words, state=bad, node=n[01-04], check=disk.full"
+        self.list_filter = ListFilter(self, hint, self._narrowed)
         self.table = VTable(self._columns(), empty=NOTHING_YET)
 
     def body(self) -> Iterable[Widget]:
@@ -61,14 +62,14 @@ class EventsScreen(BaseScreen):
 
     def tick(self) -> None:
         journal = self.console.session.fleet.event_log
-        seen = (journal, journal.total, self._filter)
+        seen = (journal, journal.total, self.list_filter.text)
         if seen == self._seen:
             return
         self._seen = seen
         newest = list(journal.newest)[-SHOWN:]
         # Numbers from the first line on: a row keeps its name when others come.
         named = zip(range(journal.total, 0, -1), reversed(newest), strict=False)
-        self._rows = {str(n): one for n, one in named if self._query(_subject(one))}
+        self._rows = {str(n): one for n, one in named if self.list_filter.matches(_subject(one))}
         self.table.show(list(self._rows))
         self.table.refresh()
 
@@ -89,34 +90,13 @@ class EventsScreen(BaseScreen):
     def action_acknowledge(self) -> None:
         modals.ask(self)
 
-    def action_filter(self) -> None:
-        self.prompt.ask("/", self._filter, "words, state=bad, node=n[01-04], check=disk.full")
-
-    def typed(self, text: str) -> None:
-        if self.prompt.mode == "/":
-            self._narrow(text)
-
-    def _narrow(self, text: str) -> None:
-        try:
-            self._query = query.parse(text)
-        except query.QueryError as error:
-            self.say(query.pointed(error, self.size.width - 2), "warn")
-            return
-        self._filter = text.strip()
-        self.table.empty = NO_MATCH if self._filter else NOTHING_YET
-        self.say("")
+    def _narrowed(self) -> None:
+        self.table.empty = NO_MATCH if self.list_filter.text else NOTHING_YET
         self.tick()
 
     def answered(self, text: str | None) -> None:
-        if self.prompt.mode == "/":
-            self._narrow(text or "")
-        elif text and (one := self._rows.get(self.table.cursor)):
+        if text and (one := self._rows.get(self.table.cursor)):
             modals.answer(self, text, [(one.node, one.check, one.device)])
-
-    def take_back(self) -> bool:
-        filtered = bool(self._filter)
-        self._narrow("")
-        return filtered
 
 
 def _subject(one: Occurrence) -> query.Subject:

@@ -10,10 +10,10 @@ from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui import fleet_views, formatting, query, snapshots
+from rankdeck.ui import fleet_views, formatting, snapshots
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
-from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.snapshots import Now, Snapshot, Then, order
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
 from rankdeck.ui.widgets.nodemap import CellMap
@@ -64,7 +64,8 @@ class FleetScreen(BaseScreen):
         self.view_name = ""
         """The saved view that it was, and mostly still is."""
         self._kept = self.view
-        self._query = query.parse("")
+        hint = "words or gpu.temp>80 & state!=ok"
+        self.list_filter = ListFilter(self, hint, self._narrowed)
         self._ticks = 0
         self._fleet: object = None
         self._instant: Snapshot = Now({}, {})
@@ -221,7 +222,7 @@ class FleetScreen(BaseScreen):
         shown = [
             name
             for name in self._states
-            if not self.view.filter or self._query(self._instant.subject(name))
+            if not self.view.filter or self.list_filter.matches(self._instant.subject(name))
         ]
         key = order(self.view.sort, self._instant, self._states)
         shown.sort(key=key, reverse=self.view.reversed)
@@ -296,7 +297,7 @@ class FleetScreen(BaseScreen):
     def look(self, view: FleetView, name: str | None = None) -> None:
         """Show this view; `name` says under which name it is kept now."""
         self.view = view
-        self._query = query.parse(view.filter)
+        self.list_filter.put(view.filter)
         if name is not None:
             self.view_name, self._kept = name, view
         self.on_resize()
@@ -316,31 +317,8 @@ class FleetScreen(BaseScreen):
     def action_copy(self) -> None:
         self.console.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")
 
-    def action_filter(self) -> None:
-        self.prompt.ask("/", self.view.filter, "words or gpu.temp>80 & state!=ok")
-
-    def typed(self, text: str) -> None:
-        try:
-            query.parse(text)
-        except query.QueryError as error:
-            self.say(query.pointed(error, self.size.width - 2), "warn")
-            return
-        self.say("")
-        self.look(replace(self.view, filter=text.strip()))
-
-    def answered(self, text: str | None) -> None:
-        if text is None:
-            self.typed("")
-        else:
-            try:
-                query.parse(text)
-            except query.QueryError as error:
-                self.say(query.pointed(error, self.size.width - 2), "bad")
-
-    def take_back(self) -> bool:
-        filtered = bool(self.view.filter)
-        self.typed("")
-        return filtered
+    def _narrowed(self) -> None:
+        self.look(replace(self.view, filter=self.list_filter.text))
 
     def _rearrange(self) -> None:
         self._arrange()

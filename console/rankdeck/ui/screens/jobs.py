@@ -11,7 +11,7 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
-from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -68,7 +68,7 @@ class JobsScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._jobs: dict[str, Job] = {}
-        self._filter, self._query = "", query.parse("")
+        self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
         self._sort, self._reversed = "AGE", False
         self.table = VTable(self._columns(), empty=NO_JOBS)
 
@@ -157,7 +157,7 @@ class JobsScreen(BaseScreen):
         self.table.touch(frozenset(self._jobs))
 
     def _arrange(self) -> None:
-        shown = [job for job in self._jobs.values() if self._query(_subject(job))]
+        shown = [job for job in self._jobs.values() if self.list_filter.matches(_subject(job))]
         shown.sort(key=lambda job: self._key(job), reverse=self._reversed)
         self.table.sorted_by = self._sort
         self.table.show([job.id for job in shown])
@@ -193,27 +193,11 @@ class JobsScreen(BaseScreen):
         self._arrange()
         self.table.refresh()
 
-    def action_filter(self) -> None:
-        self.prompt.ask("/", self._filter, "words, or state=failed")
-
-    def typed(self, text: str) -> None:
-        try:
-            self._query = query.parse(text)
-        except query.QueryError as error:
-            self.say(str(error), "warn")
-            return
-        self._filter = text.strip()
-        self.table.empty = NO_MATCH if self._filter else NO_JOBS
-        self.say(f"filter: {self._filter}" if self._filter else "", "dim")
+    def _narrowed(self) -> None:
+        text = self.list_filter.text
+        self.table.empty = NO_MATCH if text else NO_JOBS
+        self.say(f"filter: {text}" if text else "", "dim")
         self._arrange()
-
-    def answered(self, text: str | None) -> None:
-        self.typed(text or "")
-
-    def take_back(self) -> bool:
-        filtered = bool(self._filter)
-        self.typed("")
-        return filtered
 
 
 def _subject(job: Job) -> query.Subject:

@@ -17,7 +17,7 @@ from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
 from rankdeck.ui import job_actions
-from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.modals import TrustQuestion
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.input import Form
@@ -49,7 +49,8 @@ class LaunchScreen(BaseScreen):
         """As it was read, or as it was launched before."""
         self._spec: JobSpec | None = None
         """As it would be launched now."""
-        self._filter = ""
+        hint = "part of a file's name"
+        self.list_filter = ListFilter(self, hint, self.tick, language=False)
         self._extra: Path | None = None
         self._cloned = ""
         self._compares = False
@@ -100,7 +101,7 @@ class LaunchScreen(BaseScreen):
         paths = list(self.console.session.job_files())
         if self._extra is not None and self._extra not in paths:
             paths.append(self._extra)
-        self._paths = {str(path): path for path in paths if self._filter in str(path)}
+        self._paths = {str(path): path for path in paths if self.list_filter.text in str(path)}
         self.files.show([str(path) for path in paths if str(path) in self._paths])
         if not self._cloned:
             self._read_file()
@@ -142,7 +143,7 @@ class LaunchScreen(BaseScreen):
 
     def _nothing(self) -> list[Runs]:
         """Why there is no plan, and where files would be."""
-        if self._filter:
+        if self.list_filter.text:
             return [[(NO_MATCH, "dim")]]
         return [
             [("no job files yet; put NAME.yaml into", "dim")],
@@ -304,24 +305,13 @@ class LaunchScreen(BaseScreen):
             )
         return lines
 
-    def action_filter(self) -> None:
-        self.prompt.ask("/", self._filter, "part of a file's name")
-
-    def typed(self, text: str) -> None:
-        self._filter = text.strip()
-        self.tick()
-
-    def answered(self, text: str | None) -> None:
-        self.typed(text or "")
-
     def take_back(self) -> bool:
         """Out of the form or the plan, out of a clone, out of the filter: all at once."""
-        shown = not self.files.has_focus or bool(self._cloned or self._filter)
+        shown = not self.files.has_focus or bool(self._cloned)
         self.files.focus()
         if self._cloned:
             self._cloned, self._read = "", None
-        self.typed("")
-        return shown
+        return super().take_back() or shown
 
     def action_part(self) -> None:
         """Files, form, plan: the next of them has the keys."""

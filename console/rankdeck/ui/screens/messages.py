@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
-from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.widgets.canvas import Runs, fit, length
 from rankdeck.ui.widgets.text import TextPage
 
@@ -33,7 +33,7 @@ class MessagesScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._seen: tuple[object, ...] = ()
-        self._filter = ""
+        self.list_filter = ListFilter(self, "words", self.tick, language=False)
         self.page = TextPage()
 
     def body(self) -> Iterable[Widget]:
@@ -48,7 +48,7 @@ class MessagesScreen(BaseScreen):
         seen = (
             messages,
             messages.total,
-            self._filter,
+            self.list_filter.text,
             self.console.glyphs,
             self.size.width,
         )
@@ -60,7 +60,7 @@ class MessagesScreen(BaseScreen):
         lines: list[Runs] = []
         for record in messages.records:
             text = printable(f"{record.source}  {record.text}")
-            if self._filter.lower() not in text.lower():
+            if self.list_filter.text.lower() not in text.lower():
                 continue
             sign, role = signs.get(record.level, ("  info ", "dim"))
             head: Runs = [
@@ -72,25 +72,10 @@ class MessagesScreen(BaseScreen):
                 ),
             ]
             lines += _wrapped(head, printable(record.text), self.size.width)
-        nothing = NO_MATCH if self._filter else "nothing to report"
+        nothing = NO_MATCH if self.list_filter.text else "nothing to report"
         self.page.show(lines or [[(f" {nothing}", "dim")]])
         if at_end:
             self.page.scroll_lines(len(lines))
-
-    def action_filter(self) -> None:
-        self.prompt.ask("/", self._filter, "words")
-
-    def typed(self, text: str) -> None:
-        self._filter = text.strip()
-        self.tick()
-
-    def answered(self, text: str | None) -> None:
-        self.typed(text or "")
-
-    def take_back(self) -> bool:
-        filtered = bool(self._filter)
-        self.typed("")
-        return filtered
 
 
 def _wrapped(head: Runs, text: str, width: int) -> list[Runs]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankdeck.backends.follow import Silence
 from rankdeck.backends.node_stream import (
     LONGEST_DATA,
     LONGEST_HEAD,
@@ -141,3 +142,17 @@ def test_a_stamp_that_no_clock_gives_is_left_out(at):
     found = one.feed(head(kind="ready", seq=0, at=at) * 2)
 
     assert [(event.kind, one.seen) for event in found] in ([], [("trouble", -1)])
+
+
+def test_a_new_channel_does_not_end_the_silence_of_its_node():
+    silence = Silence()
+    silence.opened("n1")
+    silence.look()
+    never = silence.of_node("n1"), silence.of_channel("n1")
+    silence.heard("n1")
+    silence.look()
+    silence.opened("n1")
+    silence.look()
+
+    assert never == (0.0, 1.0)
+    assert (silence.of_node("n1"), silence.of_channel("n1")) == (2.0, 1.0)

@@ -1,0 +1,219 @@
+"""The size of the code, and what a line of output, a sample and a cancel pass through: `make house`."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "rankdeck": ROOT / "console" / "rankdeck",
+    "rankdeck_agent": ROOT / "agents" / "rankdeck_agent",
+    "benchmarks": ROOT / "benchmarks",
+}
+Walk = Sequence[Sequence[str]]
+"""Stretches, each of which ends at a disk, a queue, a wire, a clock or a table of functions.
+
+A stretch is a list of functions, "file:name" below `console/rankdeck` or `agents/rankdeck_agent`;
+each but the first is called by one before it, also of an earlier stretch.
+"""
+LINE: Walk = (
+    (
+        "agent/job/supervisor.py:Supervisor._turn",
+        "agent/job/supervisor.py:Supervisor._pump",
+        "agent/job/streams.py:Stream.pump",
+        "agent/job/streams.py:Stream._write",
+    ),
+    (
+        "agent/job/follow.py:follow",
+        "agent/job/follow.py:NodeFollower.round",
+        "agent/job/follow.py:NodeFollower._data",
+        "agent/job/logs.py:LogReader.read",
+        "agent/job/logs.py:LogReader._piece",
+        "agent/job/follow.py:_data_frame",
+        "agent/job/pipes.py:send",
+    ),
+    ("console/remote/ssh.py:_Session.data_received",),
+    (
+        "console/backends/follow.py:SshFollower._feed",
+        "console/backends/node_stream.py:NodeStream.feed",
+        "console/backends/node_stream.py:FrameParser.feed",
+        "console/backends/node_stream.py:FrameParser._take",
+        "console/backends/node_stream.py:NodeStream._read",
+        "console/backends/node_stream.py:NodeStream._chunk",
+    ),
+    (
+        "console/backends/follow.py:SshFollower._events",
+        "console/backends/follow.py:SshFollower._take",
+    ),
+    (
+        "console/following.py:Following._pump",
+        "console/state/jobs.py:Jobs.apply",
+        "console/state/lines.py:RankLog.add",
+        "console/state/lines.py:RankLog._split",
+    ),
+    (
+        "console/ui/screens/job.py:JobScreen.tick",
+        "console/ui/views/wall.py:WallView.show",
+        "console/ui/widgets/logwall.py:LogWall.show",
+    ),
+    (
+        "console/ui/widgets/canvas.py:Canvas.render_line",
+        "console/ui/widgets/logwall.py:LogWall.line",
+        "console/ui/widgets/logwall.py:LogWall._pane_line",
+        "console/ui/widgets/logwall.py:tail",
+        "console/ui/widgets/canvas.py:strip",
+    ),
+)
+SAMPLE: Walk = (
+    (
+        "agent/sampler.py:Worker._run",
+        "agent/sampler.py:Worker._read_all",
+        "agent/sampler.py:read",
+        "agent/collectors/cpu.py:CpuCollector.collect",
+        "agent/collectors/cpu.py:CpuCollector._times",
+        "agent/collectors/base.py:Reading.put",
+    ),
+    (
+        "agent/telemetry.py:run",
+        "agent/sampler.py:Beats.take",
+        "agent/sampler.py:Beats._join",
+        "agent/publisher.py:Publisher.sample",
+        "agent/wire.py:encode",
+    ),
+    (
+        "console/telemetry/broker/session.py:Drain._ready",
+        "console/telemetry/broker/session.py:Connection.read",
+        "console/telemetry/broker/session.py:Connection._take",
+        "console/telemetry/broker/session.py:Connection._handle",
+        "console/telemetry/broker/session.py:Connection._on_publish",
+        "console/telemetry/broker/broker.py:PrivateBroker.accept",
+    ),
+    (
+        "console/telemetry/link.py:Intake.take",
+        "agent/wire.py:decode",
+        "console/state/fleet.py:Fleet.apply",
+        "console/state/node.py:NodeState.take_sample",
+        "console/state/sanitize.py:numbers",
+        "console/state/series.py:MetricValues.take",
+    ),
+    (
+        "console/ui/app.py:RankdeckApp._count",
+        "console/state/fleet.py:Fleet.take_changes",
+        "console/state/node.py:NodeState.health",
+        "console/state/node.py:NodeState._judge",
+        "console/state/node.py:Judgement.judge",
+        "agent/rules/judge.py:assess",
+        "agent/rules/engine.py:step",
+    ),
+    (
+        "console/ui/screens/fleet.py:FleetScreen.tick",
+        "console/ui/widgets/vtable.py:VTable.touch",
+    ),
+    ("console/ui/widgets/vtable.py:VTable.line",),
+    (
+        "console/ui/screens/fleet.py:FleetScreen._cell",
+        "console/ui/fleet_views.py:paint",
+    ),
+)
+CANCEL: Walk = (
+    (
+        "console/ui/screens/job.py:JobScreen.action_cancel",
+        "console/ui/job_actions.py:ask_cancel",
+        "console/ui/job_actions.py:_cancel",
+        "console/session.py:Session.cancel",
+        "console/state/jobs.py:Jobs.cancelling",
+        "console/backends/ssh.py:SshBackend.cancel",
+        "console/remote/shell.py:on_each",
+        "console/backends/ssh.py:SshBackend._cancel_node",
+        "console/remote/agent.py:Agents.call",
+        "console/remote/ssh.py:Connections.run",
+        "console/remote/ssh.py:Connections.open",
+    ),
+    ("agent/job/control_cli.py:main",),
+    (
+        "agent/job/cancel.py:cancel",
+        "agent/job/cancel.py:_Hunt.look",
+        "agent/job/processes.py:belonging",
+        "agent/job/cancel.py:_signal",
+        "agent/job/cancel.py:_Hunt.wait",
+        "agent/job/cancel.py:_force",
+        "agent/job/cancel.py:_named",
+    ),
+    (
+        "console/backends/ssh.py:_left",
+        "console/state/jobs.py:Jobs.cancelled",
+        "console/state/job_recorder.py:JobRecorder.save",
+        "console/state/history.py:History.save",
+    ),
+)
+WALKS: Mapping[str, Walk] = {"a line": LINE, "a sample": SAMPLE, "a cancel": CANCEL}
+
+
+def place(hop: str) -> tuple[Path, str]:
+    """The file and the name of a function of a walk."""
+    where, _, name = hop.partition(":")
+    program, _, path = where.partition("/")
+    return PACKAGES["rankdeck" if program == "console" else "rankdeck_agent"] / path, name
+
+
+def modules() -> dict[str, Path]:
+    """Every module of console, agent and benchmarks by its name."""
+    found: dict[str, Path] = {}
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules of ours that this one imports, for types only included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            found = [one if one in known else node.module for one in inside]
+        elif isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        else:
+            continue
+        yield from (one for one in found if one in known and one != name)
+
+
+def in_circles(arrows: Mapping[str, set[str]]) -> set[str]:
+    """The modules that import themselves by way of others, and those that only lead to such."""
+    left = {name: set(targets) for name, targets in arrows.items()}
+    while ends := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in ends:
+            del left[name]
+    return set(left)
+
+
+def figures() -> dict[str, str]:
+    """What is printed, by its name."""
+    known = modules()
+    lines = {name: len(path.read_text().splitlines()) for name, path in known.items()}
+    of = defaultdict[str, list[int]](list)
+    for name, count in lines.items():
+        of[name.partition(".")[0]].append(count)
+    circle = in_circles({name: set(imports(name, path, known)) for name, path in known.items()})
+    made = {
+        f"{package}: modules, lines, median": f"{len(all_of)}, {sum(all_of):,}, {median(all_of):.0f}"
+        for package, all_of in of.items()
+    }
+    made["all: modules, lines"] = f"{len(lines)}, {sum(lines.values()):,}"
+    made["modules in a circle of imports"] = str(len(circle))
+    words = len((ROOT / "ARCHITECTURE.md").read_text().split())
+    made["words of ARCHITECTURE.md"] = f"{words:,}"
+    for name, walk in WALKS.items():
+        hops = [hop for stretch in walk for hop in stretch]
+        made[f"{name}: functions, files"] = f"{len(hops)}, {len({place(hop)[0] for hop in hops})}"
+    return made
+
+
+def main(_: Sequence[str] = ()) -> int:
+    """Print all figures, one a line."""
+    for name, value in figures().items():
+        print(f"{name:<44} {value}")
+    return 0
