@@ -180,6 +180,7 @@ METRICS: Mapping[str, Metric] = _table(
         "",
         "0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset",
     ),
+    ("gpu.on_bus", "gauge", "", "NVIDIA GPUs that the driver has on the PCI bus"),
     ("gpu.reset_required", "gauge", "", "1 where NVML refuses a GPU until it is reset"),
     ("gpu.lost", "gauge", "", "1 where the driver says that the GPU is lost"),
     ("gpu.nvlinks", "gauge", "", "NVLinks that could be up"),

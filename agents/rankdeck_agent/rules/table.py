@@ -141,6 +141,8 @@ RULES: tuple[Rule, ...] = (
            text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot; again within 3 days: vendor"),
     *_rows("gpu.lost", 2, "gpu.lost", (BAD, 1, 1),
            text="the driver says that GPU {device} is lost · jobs on it are dead · reboot; again within 3 days: vendor"),
+    *_rows("gpu.count", 2, "gpu.unlisted", (WARN, 1, 1), hold=30,
+           text="the driver lists {note} that it has on the PCI bus · one is dead, or kept from this agent · look for RmInitAdapter in the kernel log, reboot"),
     *_rows("gpu.recovery", 3, "gpu.action", (WARN, 1, 1), (BAD, 2, 2),
            text="GPU {device} asks for {note} · its driver cannot go on without it · drain the node, then do it"),
     *_rows("gpu.reset", 3, "gpu.reset_required", (BAD, 1, 1),
@@ -163,6 +165,8 @@ RULES: tuple[Rule, ...] = (
     # 7, 8 ports
     *_rows("rdma.link", 7, "rdma.down", (BAD, 1, 1), hold=15, linger=120,
            text="RDMA port {device} is down · jobs that use it stop or hang · check cable and switch port"),
+    *_rows("rdma.link", 7, "rdma.odd", (WARN, 1, 1), hold=15,
+           text="RDMA port {device} is not ACTIVE, {note} · a job that uses all ports hangs or is slow · check cable, switch port, subnet manager; or say `rdma_count` under `expect`"),
     *_rows("rdma.count", 7, "rdma.missing", (BAD, 1, 1),
            text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot"),
     *_rows("rdma.rate", 7, "rdma.slow", (WARN, 1, 1), hold=15,
@@ -315,7 +319,7 @@ RULES: tuple[Rule, ...] = (
 """Rows of one check may differ in level; the worst that fires is shown."""
 
 DERIVED = frozenset({
-    "gpu.missing", "gpu.action", "gpu.fabric_fault", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
 """Numbers that are worked out from a sample, see derive.py; not on the wire."""
