@@ -10,7 +10,7 @@ from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES
 
 AT_MOST_SHOWN = 3
 _LOG = "kernel.events"
-_COUNTERS = ("rdma.counters.", "rdma.hw_counters.")
+_COUNTERS = ("rdma.counters.", "rdma.counters_ext.", "rdma.hw_counters.")
 _BLIND = SATURATED.partition("{}")[0]
 _SAME_CHECK: Mapping[str, frozenset[str]] = {
     metric: frozenset(
