@@ -15,7 +15,8 @@ from typing import Callable, Optional
 USAGE = """usage: rankdeck-agent telemetry                    publish; configuration as one line of JSON on stdin
        rankdeck-agent --config FILE                publish without a console, until SIGTERM
        rankdeck-agent sample [--root DIR] [--json] print one reading of this machine
-       rankdeck-agent health [--root DIR] [--json] judge this machine; exits 0, 1, 2, 3 as Nagios wants
+       rankdeck-agent health [--root DIR] [--expect FILE] [--json]
+                                                   judge this machine; exits 0, 1, 2, 3 as Nagios wants
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
        rankdeck-agent gpu-processes                print what computes on each GPU, one JSON object a line
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
@@ -61,20 +62,22 @@ def _health(given: list[str]) -> int:
 
 
 def _on_a_tree(given: list[str], verb: str) -> int:
-    """Run a verb that takes `--root DIR` and `--json`."""
-    root, as_json, rest = "/", False, given[1:]
+    """Run a verb that takes `--root DIR` and `--json`; health takes `--expect FILE` too."""
+    root, expect, as_json, rest = "/", "", False, given[1:]
     while rest:
         word = rest.pop(0)
         if word == "--json":
             as_json = True
         elif word == "--root" and rest:
             root = rest.pop(0)
+        elif word == "--expect" and rest and verb == "health":
+            expect = rest.pop(0)
         else:
             return _wrong(f"{verb}: unknown argument {word[:40]!r}")
     if verb == "health":
         from rankdeck_agent.sample import health
 
-        return health(root, as_json=as_json)
+        return health(root, as_json=as_json, expect=expect)
     from rankdeck_agent.sample import sample
 
     return sample(root, as_json=as_json)

@@ -8,13 +8,19 @@ WORDS = 4
 # Kernel name -> factor; of several rows the first whose names exist is used.
 BYTES: tuple[tuple[str, tuple[Mapping[str, int], ...]], ...] = (
     ("rdma.rx", (
+        {"port_rcv_data_64": WORDS},  # counters_ext of older kernels, where the plain ones stick: mlx4
         {"port_rcv_data": WORDS},  # all with port counters: mlx4, mlx5, hfi1, qib
-        {"rx_bytes": 1},  # bnxt_re, efa
+        {"rx_bytes": 1},  # bnxt_re, efa, mana
+        {"rx_bytes_cnt": 1},  # erdma
+        {"rx_rdma_ucast_bytes": 1, "rx_rdma_mcast_bytes": 1},  # ionic
         {"ip4InOctets": 1, "ip6InOctets": 1},  # irdma
     )),
     ("rdma.tx", (
+        {"port_xmit_data_64": WORDS},
         {"port_xmit_data": WORDS},
         {"tx_bytes": 1},
+        {"tx_bytes_cnt": 1},
+        {"tx_rdma_ucast_bytes": 1, "tx_rdma_mcast_bytes": 1},
         {"ip4OutOctets": 1, "ip6OutOctets": 1},
     )),
 )  # fmt: skip
@@ -34,7 +40,10 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "max_retry_exceeded unrecoverable_err local_qp_op_err remote_access_err rx_roce_errors "
         "retry_exceeded_err retry_rnr_exceeded_err send_err "
         "tcpInProtoErrors tcpInOptErrors InOptErrors InProtoErrors rxVlanErrors ip4InDiscards ip6InDiscards "
-        "rdma_read_wr_err rdma_write_wr_err retrans_timeout_events unresponsive_remote_events",
+        "rdma_read_wr_err rdma_write_wr_err retrans_timeout_events unresponsive_remote_events "
+        "tx_roce_errors req_tx_retry_excd_err req_tx_loc_oper_err resp_rx_loc_oper_err "
+        "requester_retries_exceeded requester_rnr_nak_retries_exceeded total_fatal_err general_hw_err "
+        "rx_err_pkt rx_error_pkt tx_err_pkt tx_error_pkt",
         "CRC errors",
     )),
     ("rdma.phys_errors", _names(
@@ -46,28 +55,43 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rdma.link_recoveries", _names("link_error_recovery")),
     ("rdma.retries_exhausted", _names(
         "req_transport_retries_exceeded req_rnr_retries_exceeded max_retry_exceeded "
-        "retry_exceeded_err retry_rnr_exceeded_err unresponsive_remote_events impaired_remote_conn_events"
+        "retry_exceeded_err retry_rnr_exceeded_err unresponsive_remote_events impaired_remote_conn_events "
+        "req_tx_retry_excd_err requester_retries_exceeded requester_rnr_nak_retries_exceeded"
     )),
     ("rdma.retx", _names(
         "local_ack_timeout_err packet_seq_err out_of_sequence implied_nak_seq_err duplicate_request "
         "roce_adp_retrans to_retransmits seq_err_naks_rcvd oos_drop_count dup_req retrans_pkts "
-        "tcpRetransSegs RetransSegs RTO completer_retry_err out_of_seq_request rcvd_seq_err",
+        "tcpRetransSegs RetransSegs RTO completer_retry_err out_of_seq_request rcvd_seq_err "
+        "missing_resp tx_rdma_retx_pkts req_rx_pkt_seq_err req_rx_impl_nak_seq_err resp_rx_dup_request "
+        "resp_rx_outouf_seq requester_timeout requester_oos_nak requester_implicit_nak responder_oos "
+        "responder_dup_request",
         "Nak Sequence Error", "Nak Sequence Error Implied", "Rcvd Out of order packets",
     )),
-    ("rdma.timeouts", _names("local_ack_timeout_err to_retransmits RTO retrans_timeout_events roce_adp_retrans_to")),
+    ("rdma.timeouts", _names("local_ack_timeout_err to_retransmits RTO retrans_timeout_events roce_adp_retrans_to "
+        "tx_rdma_ack_timeout requester_timeout")),
     ("rdma.not_ready", _names(
-        "out_of_buffer rnr_nak_retry_err rnr_naks_rcvd rx_out_of_buffer send_rnr_err rcvd_rnr_err",
+        "out_of_buffer rnr_nak_retry_err rnr_naks_rcvd rx_out_of_buffer send_rnr_err rcvd_rnr_err "
+        "req_rx_rnr_retry_err resp_rx_outof_buf resp_tx_rnr_retry_err requester_rnr_nak responder_rnr_nak",
         "RNR sent", "RNR received",
     )),
     ("rdma.congestion", _names(
-        "np_ecn_marked_roce_packets rp_cnp_handled roce_slow_restart_cnps RxECNMrkd cnpHandled rx_ecn_marked rx_cnp"
+        "np_ecn_marked_roce_packets rp_cnp_handled roce_slow_restart_cnps RxECNMrkd cnpHandled rx_ecn_marked rx_cnp "
+        "rx_ecn_marked_pkts rx_cnp_pkts rx_rdma_ecn_pkts rx_rdma_cnp_pkts received_cnps rx_cnp_pkt "
+        "cc_rx_ce_pkts cc_rx_cnp_pkts"
     )),
     ("rdma.discards", _names(
-        "port_xmit_discards rx_roce_discards rx_drops ip4InDiscards ip6InDiscards"
+        "port_xmit_discards rx_roce_discards tx_roce_discards rx_drops ip4InDiscards ip6InDiscards "
+        "rx_rdma_mtu_discard_pkts rx_disable_drop_cnt rx_bps_limit_drop_cnt rx_pps_limit_drop_cnt "
+        "tx_disable_drop_cnt tx_bps_limit_drop_cnt tx_pps_limit_drop_cnt"
     )),
     ("rdma.xmit_wait", _names("port_xmit_wait")),
 )  # fmt: skip
-"""Metric -> the counters that are added up, of whichever driver."""
+"""Metric -> the counters that are added up, of whichever driver.
+
+Names: linux drivers/infiniband, core/sysfs.c and hw/{mlx5/counters.c, irdma/verbs.c, bnxt_re/hw_counters.c,
+efa/efa_verbs.c, erdma/erdma_verbs.c, hns/hns_roce_main.c, mana/counters.c}, sw/rxe/rxe_hw_counters.c; ionic
+takes its names from the firmware (AMD's node-scraper lists them), Broadcom's own driver has mlx5's for some.
+"""
 
 _WIDTHS: Mapping[int, str] = {
     4: "local_link_integrity_errors excessive_buffer_overrun_errors",

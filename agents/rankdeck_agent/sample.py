@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from rankdeck_agent.collectors import collectors
+from rankdeck_agent.expect import ExpectError, read
 from rankdeck_agent.files import Tree, clean
 from rankdeck_agent.machine import machine, name
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import CheckResult, cover, coverage_words, explain
-from rankdeck_agent.rules.facts import Facts
+from rankdeck_agent.rules.facts import Expected, Facts
 from rankdeck_agent.rules.judge import LASTING, assess
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.sampler import Beats
@@ -105,13 +106,18 @@ NAGIOS = {
 }
 
 
-def health(root: str, *, as_json: bool) -> int:
-    """Print the judgement; 0 ok, 1 warn, 2 bad, 3 unknown or no machine there."""
+def health(root: str, *, as_json: bool, expect: str = "") -> int:
+    """Print the judgement; 0 ok, 1 warn, 2 bad, 3 unknown, no machine there, or a wrong `expect` file."""
     if not Tree(root).exists(""):
         print(f"RANKDECK UNKNOWN: {clean(root, 200)}: no such folder")
         return NAGIOS[Level.UNKNOWN][0]
+    try:
+        expected = Expected(other=read(expect) if expect else {})
+    except ExpectError as error:
+        print(f"RANKDECK UNKNOWN: {clean(str(error), 300)}")
+        return NAGIOS[Level.UNKNOWN][0]
     reading = take(root)
-    judged, findings = judge(reading, _uptime(Tree(root)))
+    judged, findings = judge(reading, _uptime(Tree(root)), expected)
     node = reading.node or "this node"
     if as_json:
         print(json.dumps(_health_object(node, judged, findings)))
@@ -120,11 +126,13 @@ def health(root: str, *, as_json: bool) -> int:
     return NAGIOS[judged.level][0]
 
 
-def judge(reading: NodeReading, uptime: Optional[float]) -> tuple[Health, tuple[CheckResult, ...]]:
+def judge(
+    reading: NodeReading, uptime: Optional[float], expected: Expected
+) -> tuple[Health, tuple[CheckResult, ...]]:
     """Health, and each of the 25 checks with its evidence."""
     now = reading.sample.at
-    before = _facts(reading, replace(reading.first, at=now - LASTING), uptime)
-    facts = _facts(reading, reading.sample, uptime)
+    before = _facts(reading, replace(reading.first, at=now - LASTING), uptime, expected)
+    facts = _facts(reading, reading.sample, uptime, expected)
     _, memory = assess(before)
     # A moment is too short to say that nothing grows: those checks are not called judged.
     memory = replace(memory, settled=False)
@@ -134,7 +142,9 @@ def judge(reading: NodeReading, uptime: Optional[float]) -> tuple[Health, tuple[
     return judged, found
 
 
-def _facts(reading: NodeReading, sample: Sample, uptime: Optional[float]) -> Facts:
+def _facts(
+    reading: NodeReading, sample: Sample, uptime: Optional[float], expected: Expected
+) -> Facts:
     # Samples are not periodic here: a lag of 0 must not make a machine that cannot be read look fine.
     values = {m: d for m, d in sample.values.items() if m != "agent.lag"}
     return Facts(
@@ -145,6 +155,7 @@ def _facts(reading: NodeReading, sample: Sample, uptime: Optional[float]) -> Fac
         failed=sample.failed,
         inventory=reading.inventory,
         uptime=uptime,
+        expected=expected,
         # Whether a job runs here is not known: what it holds is not called left over.
         busy=True,
     )

@@ -173,7 +173,7 @@ class Beats:
                     self._join(joined, collector.name, reading)
         sample = Sample(self._seq, at, joined.values, tuple(sorted(absent)), joined.failed)
         self._seq += 1
-        pending = frozenset(joined.pending)
+        pending = frozenset(joined.pending - {key.partition("/")[0] for key in joined.failed})
         return Sampler(sample, joined.events, self._inventory(), pending)
 
     def _of(self, lane: Worker) -> list[tuple[Collector, Optional[Reading], str]]:

@@ -109,6 +109,9 @@ def value_of(found, name, **labels):
         ("rdma.counters.VL15_dropped", "mlx5_0/1", 2, "node_infiniband_vl15_dropped_total", {}, 2),
         ("rdma.hw_counters.local_ack_timeout_err", "mlx5_0/1", 1, "node_infiniband_local_ack_timeout_errors_total", {}, 1),
         ("rdma.hw_counters.Nak Sequence Error", "irdma0/1", 6, "node_infiniband_hw_nak_sequence_error_total", {"device": "irdma0"}, 6),
+        ("rdma.hw_counters.active_qps", "bnxt_re0/1", 900, "node_infiniband_hw_active_qps", {"device": "bnxt_re0"}, 900),
+        ("rdma.hw_counters.watermark_qps", "bnxt_re0/1", 990, "node_infiniband_hw_watermark_qps", {}, 990),
+        ("rdma.counters_ext.port_rcv_packets_64", "mlx4_0/1", 5, "node_infiniband_hw_port_rcv_packets_64_total", {}, 5),
         ("rdma.hw_counters.lifespan", "mlx5_0/1", 10, "node_infiniband_lifespan_seconds", {}, 0.01),
         ("gpu.clock", "0", 1.98e9, "DCGM_FI_DEV_SM_CLOCK", {"gpu": "0", "UUID": "GPU-1234"}, 1980),
         ("gpu.energy", "0", 2, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", {"device": "nvidia0"}, 2000),
@@ -357,3 +360,19 @@ async def test_an_address_in_use_is_one_sentence() -> None:
         with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: "):
             async with serve("127.0.0.1", port, Families):
                 pass
+
+
+def test_free_memory_leaves_out_what_is_reserved_as_nvidia_smi_does() -> None:
+    lab = Lab()
+    lab.hear(
+        {
+            "gpu.mem_total": {"0": 80 * GIB},
+            "gpu.mem_used": {"0": 10 * GIB},
+            "gpu.mem_reserved": {"0": GIB},
+        }
+    )
+
+    found = lab.read()
+
+    assert value_of(found, "DCGM_FI_DEV_FB_FREE", gpu="0") == 69 * 1024
+    assert value_of(found, "DCGM_FI_DEV_FB_RESERVED", gpu="0") == 1024

@@ -291,6 +291,31 @@ def test_a_link_is_bad_only_if_it_was_wanted_and_stays_down() -> None:
     assert not down(15, values=ports, expected=Expected(rdma=1))
 
 
+def test_of_two_ports_and_where_enough_are_up_none_is_odd() -> None:
+    def ports(up, links):
+        return {"rdma.up": {f"mlx5_{n}/1": int(n < up) for n in range(links)}}
+
+    assert not down(15, values=ports(1, 2))
+    assert not down(15, values=ports(2, 4))
+    assert not down(15, values=ports(8, 9), expected=Expected(rdma=8))
+    assert {r.level for r in down(15, values=ports(8, 9))} == {Level.WARN}
+    assert [r.level for r in down(15, values=ports(7, 9), expected=Expected(rdma=8))] == [
+        Level.BAD,
+        Level.BAD,
+    ]
+
+
+def test_gpus_on_the_bus_that_the_driver_does_not_list_are_told() -> None:
+    values = {"gpu.on_bus": {"": 8}, "gpu.lost": {str(n): 0 for n in range(7)}}
+
+    (reason,) = told(held(30, values=values), "gpu.count")
+
+    assert reason.level is Level.WARN
+    assert "7 of 8 GPUs" in reason.text
+    assert not told(held(30, values={**values, "gpu.on_bus": {"": 7}}), "gpu.count")
+    assert not told(held(30, values={"gpu.on_bus": {"": 8}}), "gpu.count")
+
+
 def test_a_port_that_comes_back_is_good_only_after_two_minutes() -> None:
     memory, levels = Memory(), {}
     for now in range(200):
@@ -580,7 +605,6 @@ CLEAN_PORT = {
     "rdma.up": {"mlx5_0/1": 1},
     "rdma.errors": {"mlx5_0/1": 15},
     "rdma.phys_errors": {"mlx5_0/1": 15},
-    "rdma.congestion": {"mlx5_0/1": 0},
 }
 STUCK = SATURATED.format(15)
 

@@ -7,6 +7,7 @@ from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
 from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector
+from rankdeck_agent.collectors.ethtool import EthtoolCollector
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.heat import HeatCollector
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
@@ -28,6 +29,7 @@ COLLECTORS: tuple[Callable[..., Collector], ...] = (
     CgroupCollector,
     NvmeCollector,
     TaskCollector,
+    EthtoolCollector,
     RdmaCollector,
     GpuCollector,
 )

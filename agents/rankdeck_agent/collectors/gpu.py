@@ -1,8 +1,10 @@
 """GPUs of every make under one set of names."""
 
+import contextlib
 import json
 import os
 import pwd
+import re
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -10,7 +12,7 @@ from typing import Any, Optional
 from rankdeck_agent.collectors import amd, nvidia, nvidia_calls
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import present, running
-from rankdeck_agent.files import clean, reason
+from rankdeck_agent.files import Tree, clean, reason
 
 _LOOK_AGAIN = 60.0
 
@@ -21,21 +23,29 @@ class GpuCollector:
     name = "gpu"
     lane = "gpu"
     period = 0.0
-    metrics: tuple[str, ...] = tuple(dict.fromkeys((*nvidia_calls.METRICS, *amd.METRICS)))
+    metrics: tuple[str, ...] = tuple(
+        dict.fromkeys((*nvidia_calls.METRICS, "gpu.on_bus", *amd.METRICS))
+    )
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
         self._root = root
+        self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
+        self._on_bus = 0
         self._nvidia: Optional[nvidia.Nvidia] = None
         self._amd = amd.Amd(root, "amd" if nvidia.present(root) else "")
 
     def collect(self, now: float) -> Reading:
-        if self._nvidia is None and now - self._looked >= _LOOK_AGAIN:
+        if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
-            self._nvidia = nvidia.Nvidia() if nvidia.present(self._root) else None
+            if self._nvidia is None and nvidia.present(self._root):
+                self._nvidia = nvidia.Nvidia()
+            self._on_bus = on_bus(self._tree) if self._nvidia else 0
         self.doing = "NVML"
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
+        if self._on_bus:
+            reading.put("gpu.on_bus", self._on_bus)
         self.doing = "amdgpu"
         self._amd.collect(reading, now)
         # There is no GPU: do not wake a thread for every sample.
@@ -47,6 +57,20 @@ class GpuCollector:
         """Let the process that asks NVML end."""
         if self._nvidia:
             self._nvidia.close()
+
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+_DRIVERS_GPUS = ("proc/driver/nvidia/gpus", "sys/bus/pci/drivers/nvidia")
+"""Folders with an entry per GPU: the first shows a container only its own."""
+
+
+def on_bus(tree: Tree) -> int:
+    """How many GPUs the NVIDIA driver has on the PCI bus; 0: nobody knows."""
+    for folder in _DRIVERS_GPUS:
+        with contextlib.suppress(OSError):
+            if found := [name for name in tree.names(folder) if _ADDRESS.fullmatch(name)]:
+                return len(found)
+    return 0
 
 
 _COMMAND_LIMIT = 200

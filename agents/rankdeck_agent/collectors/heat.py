@@ -1,4 +1,4 @@
-"""Temperatures: sensors of every chip, the CPU's margin to critical, counts of throttling."""
+"""Sensors of every chip: heat, alarms of fans and voltages; the CPU's margin, counts of throttling."""
 
 import re
 from dataclasses import dataclass
@@ -12,6 +12,10 @@ _PACKAGES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 _INPUT = re.compile(r"(temp\d{1,3})_input")
 _CPU = re.compile(r"cpu(\d{1,5})")
 _ALARM = re.compile(r"(?:temp|in|curr|power)\d{1,3}_(?:crit|lcrit|emergency)_alarm")
+_WARNING = re.compile(
+    r"(?P<what>fan|in|curr)(?P<number>\d{1,3})_(?:alarm|fault|min_alarm|max_alarm)"
+)
+_METRIC_OF = {"fan": "hwmon.fan", "in": "hwmon.voltage", "curr": "hwmon.voltage"}
 _CHIPS = 64
 _SENSORS = 16
 """Of one chip: a CPU has one per core, and the package is the first."""
@@ -26,6 +30,8 @@ class Chip:
     device: str
     inputs: tuple[str, ...]
     alarms: tuple[str, ...]
+    warnings: tuple[tuple[str, str, str], ...] = ()
+    """(metric, sensor, file) of what is out of its limits but not critical."""
     margin: tuple[str, str] = ("", "")
     """Files of the temperature of the CPU package and of its critical one."""
 
@@ -39,6 +45,8 @@ class HeatCollector:
     metrics: tuple[str, ...] = (
         "hwmon.temp",
         "hwmon.alarm",
+        "hwmon.fan",
+        "hwmon.voltage",
         "cpu.margin",
         "cpu.throttles",
     )
@@ -78,6 +86,8 @@ class HeatCollector:
             reading.attempt(("hwmon.temp",), lambda: self._hottest(reading, chip), device)
         if chip.alarms:
             reading.attempt(("hwmon.alarm",), lambda: self._alarm(reading, chip), device)
+        for metric in dict.fromkeys(warning[0] for warning in chip.warnings):
+            reading.attempt((metric,), lambda m=metric: self._warn(reading, chip, m), device)
         if chip.margin[0]:
             reading.attempt(("cpu.margin",), lambda: self._margin(reading, chip))
 
@@ -97,6 +107,19 @@ class HeatCollector:
     def _alarm(self, reading: Reading, chip: Chip) -> None:
         raised = any(whole(self._tree.read(file)) for file in chip.alarms)
         reading.put("hwmon.alarm", int(raised), chip.device)
+
+    def _warn(self, reading: Reading, chip: Chip, metric: str) -> None:
+        files = [(sensor, file) for of, sensor, file in chip.warnings if of == metric]
+        raised = [s for s, file in files if whole(self._tree.read(file)) and self._outside(s, file)]
+        reading.put(metric, int(bool(raised)), chip.device)
+
+    def _outside(self, sensor: str, file: str) -> bool:
+        """Whether its limits say so too: boards whose limits nobody has set raise alarms for ever."""
+        texts = [self._tree.maybe(f"{sensor}_{part}") for part in ("input", "min", "max")]
+        if file.endswith("_fault") or texts[0] is None or texts[1:] == [None, None]:
+            return True
+        now, low, high = (signed((text or "0").encode()) for text in texts)
+        return (low > 0 and now < low) or (high > low and now > high)
 
     def _margin(self, reading: Reading, chip: Chip) -> None:
         temp, crit = (signed(self._tree.read(file)) for file in chip.margin)
@@ -127,12 +150,17 @@ def _chip(tree: Tree, base: str, name: str, device: str) -> Chip:
     files = tree.names(base)
     inputs = [f for f in files if _INPUT.fullmatch(f)][:_SENSORS]
     alarms = [f for f in files if _ALARM.fullmatch(f)][:_SENSORS]
+    found = [w for w in map(_WARNING.fullmatch, files) if w][: 2 * _SENSORS]
+    warnings = tuple(
+        (_METRIC_OF[w["what"]], f"{base}/{w['what']}{w['number']}", f"{base}/{w[0]}") for w in found
+    )
     margin = ("", "")
     if name in _PACKAGES and {"temp1_input", "temp1_crit"} <= set(files):
         margin = (f"{base}/temp1_input", f"{base}/temp1_crit")
     # An undervoltage of a Raspberry Pi has its own metric.
-    wanted = [] if name == "rpi_volt" else alarms
-    return Chip(device, _under(base, inputs), _under(base, wanted), margin)
+    if name == "rpi_volt":
+        alarms, warnings = [], ()
+    return Chip(device, _under(base, inputs), _under(base, alarms), warnings, margin)
 
 
 def _under(base: str, names: list[str]) -> tuple[str, ...]:

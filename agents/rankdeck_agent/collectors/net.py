@@ -1,7 +1,7 @@
 """Network interfaces: bytes, errors, link and speed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -22,6 +22,19 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.carrier_errors", (14,)),
 )
 """Metric -> which of the sixteen numbers in /proc/net/dev add up to it."""
+_STATISTICS: Mapping[int, tuple[str, ...]] = {
+    0: ("rx_bytes",),
+    2: ("rx_errors",),
+    3: ("rx_dropped", "rx_missed_errors"),
+    4: ("rx_fifo_errors",),
+    5: ("rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors"),
+    8: ("tx_bytes",),
+    10: ("tx_errors",),
+    11: ("tx_dropped",),
+    12: ("tx_fifo_errors",),
+    14: ("tx_carrier_errors", "tx_aborted_errors", "tx_window_errors", "tx_heartbeat_errors"),
+}
+"""The same numbers in /sys/class/net/*/statistics (linux net/core/net-procfs.c adds them up so)."""
 _COUNTERS = tuple(metric for metric, _ in _COLUMNS)
 _FILES = (("net.mtu", "mtu"), ("net.carrier_changes", "carrier_changes"))
 _LIMIT = 64
@@ -58,8 +71,7 @@ class NetCollector:
         return reading
 
     def _interfaces(self, reading: Reading, now: float) -> None:
-        rows = parse_net_dev(self._read())
-        chosen = [row for row in rows if self._wanted(row[0])][:_LIMIT]
+        chosen = [row for row in self._rows() if self._wanted(row[0])][:_LIMIT]
         for name, numbers in chosen:
             _put_counters(reading, name, numbers)
             self.doing = name
@@ -75,11 +87,32 @@ class NetCollector:
             self._identified = now
             self._inventory = _identities(self._tree, names)
 
+    def _rows(self) -> "list[tuple[str, list[int]]]":
+        """`(interface, its sixteen numbers)`, from /sys where /proc has none."""
+        try:
+            return parse_net_dev(self._read())
+        except OSError:
+            names = [name for name in self._tree.names("sys/class/net") if clean(name) == name]
+            if not names:
+                raise
+        return [(name, self._statistics(name)) for name in names if self._wanted(name)]
+
     def _read(self) -> bytes:
         try:
             return self._tree.read("proc/self/net/dev")
         except OSError:
             return self._tree.read("proc/net/dev")
+
+    def _statistics(self, name: str) -> list[int]:
+        """The sixteen numbers; none where the interface does not tell all that are used."""
+        numbers = [0] * 16
+        try:
+            for column, files in _STATISTICS.items():
+                paths = [f"sys/class/net/{name}/statistics/{file}" for file in files]
+                numbers[column] = sum(whole(self._tree.read(path)) for path in paths)
+        except (OSError, ValueError):
+            return []
+        return numbers
 
     def _wanted(self, name: str) -> bool:
         if not _VIRTUAL.fullmatch(name):
@@ -176,5 +209,5 @@ def _plausible(name: str, fields: Sequence[str]) -> bool:
 
 
 def _put_counters(reading: Reading, name: str, numbers: Sequence[int]) -> None:
-    for metric, columns in _COLUMNS:
+    for metric, columns in _COLUMNS if numbers else ():
         reading.put(metric, sum(numbers[c] for c in columns), name)

@@ -87,7 +87,7 @@ def excluded(device: str, patterns: Sequence[str]) -> bool:
 def _counters(tree: Tree, port: Port) -> list[RdmaCounter]:
     found: list[RdmaCounter] = []
     taken: set[str] = set()
-    for folder in ("counters", "hw_counters"):
+    for folder in ("counters", "counters_ext", "hw_counters"):
         for name in tree.names(f"{port.path}/{folder}"):
             metric = f"rdma.{folder}.{clean(name).replace('/', '?')}"
             if metric in taken:

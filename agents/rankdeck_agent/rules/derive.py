@@ -28,6 +28,9 @@ _HELD = (
     (_HEAT_OR_POWER, "gpu.throttle_thermal", "gpu.slowed_now"),
 )
 """Bits of NVML's clock event reasons, the counter that tells more, the derived number."""
+LINK_UP = 5
+PEERS, SHARE = 3, 0.75
+"""Devices of one machine that must agree, and their share, before another counts as odd."""
 GPUS = ("gpu.mem_total", "gpu.used")
 SPEEDS = {
     "rdma_rate_gbps": ("rdma.rate", "rdma.up", "rdma.slow"),
@@ -62,6 +65,8 @@ def derive(facts: Facts) -> Derived:
     _held_down(facts, found)
     _counts(facts, found)
     _links(facts, found)
+    _odd_ports(facts, found)
+    _odd_rates(facts, found)
     _clock(facts, found)
     for key, value in facts.expected.other.items():
         _as_told(key, value, facts, found)
@@ -110,6 +115,10 @@ def _counts(facts: Facts, found: Derived) -> None:
             if seen < number:
                 note = f"{seen} of {number} {what}s"
                 found.put(metric, "", number - seen, note)
+    there = facts.values.get("gpu.on_bus", {}).get("", 0)
+    listed = len(facts.values.get("gpu.lost", {}))
+    if listed and not wanted(facts, "gpu_count") and there > listed:
+        found.put("gpu.unlisted", "", there - listed, f"{listed} of {there:g} GPUs")
 
 
 def _links(facts: Facts, found: Derived) -> None:
@@ -118,11 +127,48 @@ def _links(facts: Facts, found: Derived) -> None:
         links = facts.values.get(metric)
         if not links or 0 not in links.values():
             continue
-        every = metric == "rdma.up" and wanted(facts, "rdma_count") >= len(links)
+        every = metric == "rdma.up" and wanted(facts, "rdma_count") > sum(map(bool, links.values()))
         for device, up in links.items():
             named = metric == "net.up" and device == facts.expected.interface
             if not up and (every or named or (metric, device) in facts.seen_up):
                 found.put(derived, device, 1)
+
+
+def _odd_ports(facts: Facts, found: Derived) -> None:
+    """Ports that are not ACTIVE while most others are, where nobody has told how many should be."""
+    links = facts.values.get("rdma.up", {})
+    up = sum(map(bool, links.values()))
+    if wanted(facts, "rdma_count") or not _most(up, len(links)):
+        return
+    for device, active in links.items():
+        if not active:
+            trained = facts.values.get("rdma.phys_state", {}).get(device) == LINK_UP
+            why = "; its link is up, but no subnet manager has set it up" if trained else ""
+            found.put("rdma.odd", device, 1, f"{up} of {len(links)} are ACTIVE{why}")
+
+
+def _odd_rates(facts: Facts, found: Derived) -> None:
+    """Ports that are slower than most of their kind, where nobody has told how fast they should be."""
+    if "rdma_rate_gbps" in facts.expected.other:
+        return
+    links = facts.values.get("rdma.up", {})
+    kinds: dict[tuple[str, str], dict[str, Number]] = {}
+    for device, rate in facts.values.get("rdma.rate", {}).items():
+        if links.get(device) and rate > 0:
+            kind = tuple(facts.inventory.get(f"rdma.{device}.{w}", "") for w in ("type", "link"))
+            kinds.setdefault((kind[0], kind[1]), {})[device] = rate
+    for rates in kinds.values():
+        usual = max(set(rates.values()), key=list(rates.values()).count)
+        alike = sum(rate == usual for rate in rates.values())
+        for device, rate in rates.items() if _most(alike, len(rates)) else ():
+            if rate < usual:
+                note = f"{written(rate, 'bit/s')}, {alike} of {len(rates)} of its kind at {written(usual, 'bit/s')}"
+                found.put("rdma.slow", device, 1, note)
+
+
+def _most(alike: int, everything: int) -> bool:
+    """Whether so many are the rule, and the few others exceptions."""
+    return PEERS <= alike < everything and alike >= SHARE * everything
 
 
 def _clock(facts: Facts, found: Derived) -> None:

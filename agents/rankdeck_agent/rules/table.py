@@ -141,6 +141,8 @@ RULES: tuple[Rule, ...] = (
            text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot; again within 3 days: vendor"),
     *_rows("gpu.lost", 2, "gpu.lost", (BAD, 1, 1),
            text="the driver says that GPU {device} is lost · jobs on it are dead · reboot; again within 3 days: vendor"),
+    *_rows("gpu.count", 2, "gpu.unlisted", (WARN, 1, 1), hold=30,
+           text="the driver lists {note} that it has on the PCI bus · one is dead, or kept from this agent · look for RmInitAdapter in the kernel log, reboot"),
     *_rows("gpu.recovery", 3, "gpu.action", (WARN, 1, 1), (BAD, 2, 2),
            text="GPU {device} asks for {note} · its driver cannot go on without it · drain the node, then do it"),
     *_rows("gpu.reset", 3, "gpu.reset_required", (BAD, 1, 1),
@@ -163,6 +165,8 @@ RULES: tuple[Rule, ...] = (
     # 7, 8 ports
     *_rows("rdma.link", 7, "rdma.down", (BAD, 1, 1), hold=15, linger=120,
            text="RDMA port {device} is down · jobs that use it stop or hang · check cable and switch port"),
+    *_rows("rdma.link", 7, "rdma.odd", (WARN, 1, 1), hold=15,
+           text="RDMA port {device} is not ACTIVE, {note} · a job that uses all ports hangs or is slow · check cable, switch port, subnet manager; or say `rdma_count` under `expect`"),
     *_rows("rdma.count", 7, "rdma.missing", (BAD, 1, 1),
            text="{note} · a device is lost or its driver is not loaded · look at the kernel log, reboot"),
     *_rows("rdma.rate", 7, "rdma.slow", (WARN, 1, 1), hold=15,
@@ -268,6 +272,10 @@ RULES: tuple[Rule, ...] = (
            text="CPU {device} is {value} from its critical temperature · it slows down or shuts off · check fans and inlet air"),
     *_rows("hwmon.alarm", 19, "hwmon.alarm", (BAD, 1, 1), linger=MINUTE,
            text="{device} raises a critical alarm · temperature, fan or voltage out of range · look at its sensors, the BMC"),
+    *_rows("hwmon.fan", 19, "hwmon.fan", (WARN, 1, 1), linger=MINUTE,
+           text="{device}: a fan is stopped or too slow · it gets hot under load · look at its fans, the BMC"),
+    *_rows("hwmon.voltage", 19, "hwmon.voltage", (WARN, 1, 1), linger=MINUTE,
+           text="{device}: a voltage or current is out of its limits · the board may fail under load · look at its sensors, the BMC, the supplies"),
     *_rows("cpu.throttled", 19, "cpu.throttles", (WARN, 60, 10), window=10 * MINUTE,
            text="{device}: slowed down by heat {value} times {span} · ranks wait for this node · check fans and inlet air"),
     *_rows("pi.supply", 19, "pi.undervolt", (BAD, 1, 1), linger=MINUTE,
@@ -295,6 +303,10 @@ RULES: tuple[Rule, ...] = (
            text="{device} waited {value} ticks {span} for leave to send · the fabric or a receiver is full, not this port · look at the switches, PFC and ECN"),
     *_rows("rdma.discards", 23, "rdma.discards", (WARN, 6000, 600), window=MINUTE,
            text="{device}: {value} packets dropped by the port {span} · the fabric is full · look at the switches, PFC and ECN"),
+    *_rows("net.paused", 23, "net.paused", (WARN, 60, 30), window=10 * MINUTE,
+           text="{device} was told to wait for {value} {span} · switch or receivers are full, not this port · look for the slow receiver, PFC and ECN"),
+    *_rows("net.card_drops", 23, "net.card_drops", (WARN, 6000, 600), window=MINUTE,
+           text="{device}: {value} packets dropped in the card {span} · it gets more than it can hold · look at PFC and ECN, buffers, load"),
     *_rows("net.drops", 23, "net.drops", (WARN, 6000, 600), window=MINUTE,
            text="{device}: {value} packets dropped {span} · receivers are too slow or buffers small · look at ring sizes and load"),
     # 24 leftovers and sharing
@@ -315,7 +327,7 @@ RULES: tuple[Rule, ...] = (
 """Rows of one check may differ in level; the worst that fires is shown."""
 
 DERIVED = frozenset({
-    "gpu.missing", "gpu.action", "gpu.fabric_fault", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
 """Numbers that are worked out from a sample, see derive.py; not on the wire."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from rankdeck_agent.names import LOG_CLOSED, SATURATED
 from rankdeck_agent.rdma_counters import COUNTED
 from rankdeck_agent.rules.facts import Table
-from rankdeck_agent.rules.table import BY_METRIC, RULES
+from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES
 
 AT_MOST_SHOWN = 3
 _LOG = "kernel.events"
-_COUNTERS = ("rdma.counters.", "rdma.hw_counters.")
+_COUNTERS = ("rdma.counters.", "rdma.counters_ext.", "rdma.hw_counters.")
 _BLIND = SATURATED.partition("{}")[0]
 _SAME_CHECK: Mapping[str, frozenset[str]] = {
     metric: frozenset(
@@ -18,6 +18,9 @@ _SAME_CHECK: Mapping[str, frozenset[str]] = {
     )
     for metric, rows in BY_METRIC.items()
 }
+_FABRIC = next(check.number for check in CHECKS if check.name == "fabric")
+"""Says nothing against the node, and so nothing of it leaves the node unknown."""
+_OF_THE_NODE = frozenset(rule.metric for rule in RULES if rule.part_of != _FABRIC)
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ def is_beside(key: str, why: str, values: Table) -> bool:
         return why.startswith(_BLIND) or not any(m in BY_METRIC for m in COUNTED.get(name, ()))
     if not metric.startswith("rdma.") or _BLIND not in why:
         return False
-    others = _SAME_CHECK.get(metric)
-    return others is None or any(device in values.get(other, ()) for other in others)
+    others = _SAME_CHECK.get(metric, ())
+    return metric not in _OF_THE_NODE or any(device in values.get(o, ()) for o in others)
 
 
 def kernel_name(metric: str) -> str:

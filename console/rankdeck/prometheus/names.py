@@ -175,9 +175,11 @@ _NODE_EXPORTER = {
     kernel: f"node_infiniband_{name}_total"
     for kernel, name in (line.split() for line in _HCA.strip().splitlines())
 }
-_AS_BYTES = frozenset({"port_rcv_data", "port_xmit_data"})
+_AS_BYTES = frozenset({"port_rcv_data", "port_xmit_data", "port_rcv_data_64", "port_xmit_data_64"})
 """Words of four bytes: offered as bytes, from rdma.rx and rdma.tx."""
-_COUNTER = re.compile(r"rdma\.(?:hw_)?counters\.(.{1,64})")
+_COUNTER = re.compile(r"rdma\.(?:counters|counters_ext|hw_counters)\.(.{1,64})")
+_GAUGE = re.compile(r"(?:active|watermark)_\w+|db_fifo_register|num_qps_congested|current_rate")
+"""Files beside the counters that go up and down: bnxt_re, mana."""
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
@@ -191,6 +193,8 @@ def of_counter(metric: str) -> Series | None:
         age = "how old a counter of this port may be"
         return Series("node_infiniband_lifespan_seconds", "gauge", age, times(1e-3))
     slug = _OTHER.sub("_", kernel.lower()).strip("_")
+    if _GAUGE.fullmatch(kernel):
+        return Series(f"node_infiniband_hw_{slug}", "gauge", f"{kernel} of the port")
     name = _NODE_EXPORTER.get(kernel, f"node_infiniband_hw_{slug}_total")
     return Series(name, "counter", f"counter {kernel} of the port")
 

@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 
-from tests.unit.agent.machines import ROOT, copy_recorded, make_machine
+import pytest
+
+from tests.unit.agent.machines import ROOT, copy_recorded, make_machine, write
 
 
 def run(root, *more):
@@ -53,3 +55,65 @@ def test_no_machine_is_unknown_and_never_ok(tmp_path):
 
 def test_an_empty_machine_is_unknown_and_never_ok(tmp_path):
     assert run(tmp_path).returncode == 3
+
+
+HCA = "sys/class/infiniband"
+
+
+def nine_ports(root):
+    """Eight NDR ports and a bond of Ethernet, as on an H100 host; all have overruns that stick."""
+    for n in range(9):
+        port = f"{HCA}/mlx5_{n}/ports/1"
+        write(root, f"{HCA}/mlx5_{n}/hca_type", "MT4129\n" if n < 8 else "MT4125\n")
+        write(root, f"{port}/state", "4: ACTIVE\n")
+        write(root, f"{port}/phys_state", "5: LinkUp\n")
+        write(root, f"{port}/rate", f"{400 if n < 8 else 200} Gb/sec (4X NDR)\n")
+        write(root, f"{port}/link_layer", "InfiniBand\n" if n < 8 else "Ethernet\n")
+        write(root, f"{port}/counters/symbol_error", "0\n")
+        write(root, f"{port}/counters/excessive_buffer_overrun_errors", "15\n")
+        write(root, f"{port}/counters/port_xmit_wait", "4294967295\n")
+    return root
+
+
+def test_nine_good_ports_are_ok_and_what_is_blind_is_said(tmp_path):
+    done = run(nine_ports(tmp_path))
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
+    assert "excessive_buffer_overrun_errors of mlx5_0/1 and 8 more: saturated" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("state", "1: DOWN\n", "8 of 9 are ACTIVE"),
+        ("state", "2: INIT\n", "8 of 9 are ACTIVE; its link is up, but no subnet manager"),
+        ("rate", "200 Gb/sec (2X NDR)\n", "200 Gbit/s, 7 of 8 of its kind at 400 Gbit/s"),
+    ],
+)
+def test_the_odd_one_of_nine_ports_is_found_without_being_told(tmp_path, file, text, words):
+    root = nine_ports(tmp_path)
+    write(root, f"{HCA}/mlx5_3/ports/1/{file}", text)
+
+    done = run(root)
+
+    assert done.returncode == 1
+    assert words in done.stdout
+    assert "mlx5_3/1" in done.stdout
+
+
+@pytest.mark.parametrize(("wanted", "code"), [(9, 2), (8, 0)])
+def test_what_the_file_expects_decides_instead(tmp_path, wanted, code):
+    root = nine_ports(tmp_path / "root")
+    write(root, f"{HCA}/mlx5_8/ports/1/state", "1: DOWN\n")
+    write(tmp_path, "cluster.yaml", f"cluster: x\nexpect:\n  rdma_count: {wanted}\n")
+
+    done = run(root, "--expect", str(tmp_path / "cluster.yaml"))
+
+    assert done.returncode == code
+
+
+def test_a_file_of_expectations_that_cannot_be_used_is_unknown_and_never_ok(tmp_path):
+    done = run(nine_ports(tmp_path), "--expect", str(tmp_path / "none"))
+
+    assert done.returncode == 3
+    assert "No such file" in done.stdout

@@ -13,7 +13,7 @@ from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
 from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, network_mounts
 from rankdeck_agent.collectors.heat import HeatCollector
 from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
-from rankdeck_agent.collectors.net import NetCollector
+from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
 from rankdeck_agent.collectors.network_mounts import COMMAND, NetworkMounts
 from rankdeck_agent.collectors.pi import PiCollector
 from tests.unit.agent.machines import (
@@ -378,3 +378,48 @@ def test_without_the_command_the_reason_is_told(tmp_path):
 
     assert "cannot be run" in reading.failed["disk.used//nfs"]
     assert reading.values["disk.mounted"] == {"/nfs": 1}
+
+
+BOARD = "sys/class/hwmon/hwmon9"
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"fan1_alarm": 1, "fan1_input": 300, "fan1_min": 1000}, {"hwmon.fan": 1}),
+        ({"fan1_alarm": 0, "fan1_input": 3000, "fan1_min": 1000}, {"hwmon.fan": 0}),
+        ({"fan2_fault": 1, "fan2_input": 0}, {"hwmon.fan": 1}),
+        ({"in0_alarm": 1, "in0_input": 2800, "in0_min": 2970, "in0_max": 3630}, {"hwmon.voltage": 1}),
+        ({"in0_max_alarm": 1}, {"hwmon.voltage": 1}),
+        # Limits that nobody has set, or that say otherwise: a latched bit of a desktop board.
+        ({"in0_alarm": 1, "in0_input": 900, "in0_min": 0, "in0_max": 0}, {"hwmon.voltage": 0}),
+        ({"in0_alarm": 1, "in0_input": 900, "in0_min": 0, "in0_max": 1744}, {"hwmon.voltage": 0}),
+        ({"temp1_input": 41000}, {}),
+    ],
+)  # fmt: skip
+def test_fans_and_voltages_out_of_their_limits_are_told(tmp_path, files, wanted):
+    write(tmp_path, f"{BOARD}/name", "nct6775\n")
+    for name, number in files.items():
+        write(tmp_path, f"{BOARD}/{name}", f"{number}\n")
+
+    values = HeatCollector(str(tmp_path)).collect(0.0).values
+
+    told = {m: values[m]["nct6775"] for m in ("hwmon.fan", "hwmon.voltage") if m in values}
+    assert told == wanted
+
+
+def test_interfaces_are_read_from_sys_where_proc_lists_none(tmp_path):
+    net = "sys/class/net/eth0"
+    files = {file for files in _STATISTICS.values() for file in files}
+    for at, file in enumerate(sorted(files), 1):
+        write(tmp_path, f"{net}/statistics/{file}", f"{at}\n")
+    write(tmp_path, f"{net}/statistics/rx_bytes", "1000\n")
+    write(tmp_path, f"{net}/operstate", "up\n")
+    write(tmp_path, "sys/class/net/eth1/operstate", "down\n")
+    write(tmp_path, "sys/class/net/veth7/operstate", "up\n")
+
+    values = NetCollector(str(tmp_path)).collect(0.0).values
+
+    assert values["net.up"] == {"eth0": 1, "eth1": 0}
+    assert values["net.rx"] == {"eth0": 1000}
+    assert set(values) >= {"net.tx", "net.errors", "net.drops", "net.fifo_errors"}

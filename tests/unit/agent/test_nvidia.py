@@ -148,6 +148,20 @@ def test_a_gpu_that_could_not_join_the_fabric_is_a_number_and_no_failure(gpus, m
     assert not [key for key in reading.failed if key.startswith("gpu.fabric")]
 
 
+@pytest.mark.parametrize("folder", ["proc/driver/nvidia/gpus", "sys/bus/pci/drivers/nvidia"])
+def test_the_drivers_own_list_says_how_many_there_should_be(machine, tmp_path, folder):
+    for n in range(9):
+        (tmp_path / folder / f"0000:{n:02x}:00.0").mkdir(parents=True)
+    (tmp_path / folder / "module").mkdir()
+    gpus = GpuCollector(str(tmp_path))
+
+    reading = until(gpus, answered)
+    gpus.close()
+
+    assert reading.values["gpu.on_bus"] == {"": 9}
+    assert len(reading.values["gpu.lost"]) == 8
+
+
 def test_reserved_memory_is_neither_used_nor_free(gpus, machine):
     machine.say("MemoryInfo * 10737418240 85899345920 536870912")
 

@@ -164,6 +164,17 @@ def test_a_counter_of_the_same_name_that_is_wider_does_not_stick(tmp_path):
     assert reading.values["rdma.link_downs"] == {"rxe0/1": 255}
 
 
+def test_the_wide_counters_of_mlx4_are_taken_where_the_plain_ones_stick(tmp_path):
+    root = make_machine(tmp_path)
+    write(root, f"{PORT}/counters/port_rcv_data", f"{(1 << 32) - 1}\n")
+    write(root, f"{PORT}/counters_ext/port_rcv_data_64", f"{1 << 40}\n")
+
+    reading = RdmaCollector(str(root)).collect(0)
+
+    assert reading.values["rdma.rx"] == {KEY: 4 << 40}
+    assert reading.values["rdma.counters_ext.port_rcv_data_64"] == {KEY: 1 << 40}
+
+
 def test_a_counter_of_32_bits_goes_on_where_it_began_again(tmp_path):
     rdma = RdmaCollector(str(make_machine(tmp_path)))
     seen = []
@@ -193,6 +204,24 @@ DRIVERS = {
               "rx_cnp": 4, "tx_cnp": 50, "rnr_naks_rcvd": 5, "rx_roce_discards": 6},
              {"rdma.rx": 8, "rdma.tx": 9, "rdma.timeouts": 1, "rdma.retries_exhausted": 2, "rdma.congestion": 7,
               "rdma.not_ready": 5, "rdma.discards": 6}),
+    "bnxt_re, newer": (
+             {"rx_ecn_marked_pkts": 3, "rx_cnp_pkts": 4, "tx_cnp_pkts": 50, "missing_resp": 2, "tx_roce_errors": 1,
+              "tx_roce_discards": 6, "active_qps": 900, "watermark_qps": 1000},
+             {"rdma.congestion": 7, "rdma.retx": 2, "rdma.errors": 1, "rdma.discards": 6}),
+    "ionic": ({"rx_rdma_ucast_bytes": 8, "rx_rdma_mcast_bytes": 1, "tx_rdma_ucast_bytes": 9, "rx_rdma_ecn_pkts": 3,
+               "rx_rdma_cnp_pkts": 4, "tx_rdma_cnp_pkts": 50, "tx_rdma_retx_pkts": 2, "tx_rdma_ack_timeout": 6,
+               "req_tx_retry_excd_err": 5, "resp_rx_outof_buf": 7},
+              {"rdma.rx": 9, "rdma.tx": 9, "rdma.congestion": 7, "rdma.retx": 2, "rdma.timeouts": 6,
+               "rdma.retries_exhausted": 5, "rdma.errors": 5, "rdma.not_ready": 7}),
+    "erdma": ({"rx_bytes_cnt": 8, "tx_bytes_cnt": 9, "rx_bps_limit_drop_cnt": 1, "tx_pps_limit_drop_cnt": 2},
+              {"rdma.rx": 8, "rdma.tx": 9, "rdma.discards": 3}),
+    "hns": ({"rx_cnp_pkt": 4, "tx_cnp_pkt": 50, "rx_err_pkt": 1, "tx_err_pkt": 2},
+            {"rdma.congestion": 4, "rdma.errors": 3}),
+    "mana": ({"rx_bytes": 8, "tx_bytes": 9, "requester_timeout": 1, "responder_oos": 2, "requester_rnr_nak": 3,
+              "requester_retries_exceeded": 4, "received_cnps": 5, "total_fatal_err": 6, "current_rate": 99},
+             {"rdma.rx": 8, "rdma.tx": 9, "rdma.retx": 3, "rdma.timeouts": 1, "rdma.not_ready": 3,
+              "rdma.retries_exhausted": 4, "rdma.congestion": 5, "rdma.errors": 10}),
+    "mlx5, optional": ({"cc_rx_ce_pkts": 3, "cc_rx_cnp_pkts": 4, "cc_tx_cnp_pkts": 50}, {"rdma.congestion": 7}),
     "efa": ({"rx_bytes": 8, "tx_bytes": 9, "rx_drops": 1, "retrans_pkts": 2, "retrans_timeout_events": 3,
              "unresponsive_remote_events": 4, "impaired_remote_conn_events": 5},
             {"rdma.rx": 8, "rdma.discards": 1, "rdma.retx": 2, "rdma.timeouts": 3, "rdma.retries_exhausted": 9}),

@@ -157,6 +157,17 @@ def test_what_came_too_late_for_one_beat_is_in_the_next():
     assert "x.a" not in after.sample.values
 
 
+def test_a_metric_is_failed_or_pending_and_never_both():
+    def act(collector, reading):
+        reading.pending |= {"x.a", "x.b"}
+        reading.fail(("x.a",), OSError(5, "Input/output error"), "0")
+
+    taken = Beats([Scripted("x", act)]).take(limit=5)
+
+    assert taken.sample.failed == {"x.a/0": "Input/output error (EIO)"}
+    assert taken.pending == {"x.b"}
+
+
 def test_an_event_is_told_once_also_by_a_collector_that_is_read_seldom():
     def act(collector, reading):
         put(collector, reading)
