@@ -30,7 +30,7 @@ ORDINARY = (
     r"matrix: starting on ",
     r"matrix-\S+: (running|pending|done|\d+ ranks?)",
     r"matrix-\S+: .*\bdone\b",
-    r"on its nodes: \S+: .*\b(want|Out) of memory\b",
+    r"on its nodes: \S+: (.*\b(want|[Oo]ut) of memory\b|load is )",
 )
 """What `run` says of a job of which nothing is to be said; others use this machine's memory too."""
 
