@@ -135,6 +135,22 @@ def reason(error: BaseException) -> str:
     return clean(text, 160) or type(error).__name__
 
 
+_MAKE_ROOM = "make room there, then try again"
+_WHAT_TO_DO = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: f"your quota is used up (`quota -s`): {_MAKE_ROOM}",
+    errno.EROFS: "mount it for writing, or name another folder in RANKDECK_STATE in the node's login environment",
+    errno.EACCES: "give it to the login user",
+}
+
+
+def unwritable(path: Path, error: OSError) -> str:
+    """The sentence for a folder of ours that takes nothing: which, why, and what to do."""
+    do = _WHAT_TO_DO.get(error.errno or 0)
+    why = error.strerror or str(error)
+    return f"{path} cannot be written: {why}" + (f"; {do}" if do else "")
+
+
 WIDER = 0o077
 """What the group and others may do with a file."""
 

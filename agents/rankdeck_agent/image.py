@@ -10,8 +10,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
@@ -439,9 +441,32 @@ def main(argv: list[str]) -> int:
         return 1
 
 
+_BUSY_PERIOD = 5.0
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Say now and then that we are at it: a large image is read for minutes."""
+    over = threading.Event()
+
+    def say() -> None:
+        while not over.wait(_BUSY_PERIOD):
+            print(json.dumps({"kind": "busy"}), flush=True)
+
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def _look() -> int:
     request = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
     if request is None:
         raise ValueError("look needs a request as JSON on stdin")
-    print(json.dumps({"rows": request_rows(request)}))
+    with _heard():
+        rows = request_rows(request)
+    print(json.dumps({"rows": rows}))
     return 0

@@ -8,6 +8,7 @@ from functools import partial
 
 from benchmarks import fault_plants as plants
 from benchmarks.fault_model import Seen, Shape
+from benchmarks.fault_run import wait
 from benchmarks.matrix.model import STATE_LIMIT, Group, Row, Tally
 from benchmarks.matrix.processes import (
     FIRST,
@@ -20,7 +21,15 @@ from benchmarks.matrix.processes import (
     misstated,
     writers,
 )
-from benchmarks.matrix.scene import END_LIMIT, Scene, console_of, ended, playing, untold
+from benchmarks.matrix.scene import (
+    END_LIMIT,
+    START_LIMIT,
+    Scene,
+    console_of,
+    ended,
+    playing,
+    untold,
+)
 from benchmarks.matrix.sites import Sites
 
 SHORT, LONG = 20.0, 120.0
@@ -84,12 +93,22 @@ def freeze(what: Freeze, seconds: float, sites: Sites) -> Tally:
     job = lasting(seconds, victim.launch, **more)
     with playing(victim.site(sites), job) as scene:
         began(scene, 10)
-        pids = victim.find(scene.site, scene.job) or [console_of(scene.process)]
+        pids = _pids(what, scene)
         at = plants.send(signal.SIGSTOP, pids, victim.name)
         time.sleep(seconds)
         on = plants.send(signal.SIGCONT, pids, victim.name)
         code = scene.finish(seconds + END_LIMIT)  # a rank that stood still writes on for as long
         return judged(scene, what, (at, on), code)
+
+
+def _pids(what: Freeze, scene: Scene) -> list[int]:
+    """What is to be stopped; raises RuntimeError where it is not there."""
+    if what is RUN:
+        return [console_of(scene.process)]
+    wait(lambda: what.victim.find(scene.site, scene.job), START_LIMIT)
+    if found := what.victim.find(scene.site, scene.job):
+        return found
+    raise RuntimeError(f"no {what.victim.name} runs")
 
 
 def judged(scene: Scene, what: Freeze, during: tuple[float, float], code: int | None) -> Tally:

@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import logging
+import resource
 import sys
 import time
 import traceback
@@ -31,6 +32,8 @@ EXAMPLES = 50
 """Inputs of such a block."""
 SLOW = 5.0
 """CPU seconds that no input may take."""
+ROOM = 4 << 30
+"""Bytes of memory for all of it: an input that wants more breaks its reader, and not the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def main(words: Sequence[str]) -> int:
     """Run until the time is over or the count reached; 1 where something was found."""
     options = _options(words)
     logging.disable()
+    resource.setrlimit(resource.RLIMIT_AS, (ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
     warnings.simplefilter("ignore")
     known: set[str] = set()
     for done in run(options):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fault_plants import family, words_of
 from benchmarks.fault_sites import DemoSite
 from benchmarks.matrix.meter import metered
 from benchmarks.measure import ROOT
@@ -73,6 +74,15 @@ def lying(
     finally:
         (folder / PROGRAM.name).unlink()
         file.write_text(text)
+        _end_liars(site)
+
+
+def _end_liars(site: DemoSite) -> None:
+    """Some go on lying after everybody has left."""
+    for pid in family(site.first_process(LIAR)):
+        if any(word.endswith(PROGRAM.name) for word in words_of(pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,9 @@ ORDINARY = (
     r"matrix: starting on ",
     r"matrix-\S+: (running|pending|done|\d+ ranks?)",
     r"matrix-\S+: .*\bdone\b",
+    r"on its nodes: \S+: (.*\b(want|[Oo]ut) of memory\b|load is )",
 )
-"""What `run` says of a job of which nothing is to be said."""
+"""What `run` says of a job of which nothing is to be said; others use this machine's memory too."""
 
 
 def job_file(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fault_model import Shape
-from benchmarks.fault_plants import inside, need_root, processes
+from benchmarks.fault_plants import inside, need, need_root, processes
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import DemoSite, LabSite
 from benchmarks.matrix.model import Group, Row, Tally
@@ -28,6 +28,7 @@ from benchmarks.matrix.scene import (
     writing,
 )
 from benchmarks.matrix.sites import Sites
+from benchmarks.matrix.wires import preloaded
 
 VICTIM = "n2"
 NODE_STATE = "/run/home/.local/state/rankdeck"
@@ -38,6 +39,32 @@ NO_SPACE = (rf"{VICTIM}: no space left for ", rf"{VICTIM}: there is space again"
 SHARED = (r"on its nodes: ",)
 """What the embedded nodes see is this machine: what others do to it may be told."""
 HEAD_FULL = (r".*cannot be written", r"matrix-\S+: cancelled", r".*first failure|  \S")
+
+
+QUOTA = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+ssize_t write(int file, const void *data, size_t size) {
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real) real = dlsym(RTLD_NEXT, "write");
+    ssize_t done = real(file, data, size);
+    if (done < 0 && errno == ENOSPC) errno = EDQUOT;
+    return done;
+}
+
+int mkdir(const char *path, mode_t mode) {
+    static int (*real)(const char *, mode_t);
+    if (!real) real = dlsym(RTLD_NEXT, "mkdir");
+    int done = real(path, mode);
+    if (done < 0 && errno == ENOSPC) errno = EDQUOT;
+    return done;
+}
+"""
+"""Preloaded: a small disk says what a file system with quotas says; few kernels of labs have these."""
 
 
 # ---- a small disk on a node -------------------------------------------------------------
@@ -56,10 +83,20 @@ def small_state(site: LabSite, options: str) -> Generator[None]:
 
 def node_full(sites: Sites) -> Tally:
     """The logs fill the disk of a node; later there is space again."""
-    site, count = sites.lab, 40_000
+    return _filled(sites.lab, "No space left on device")
+
+
+def node_quota(sites: Sites) -> Tally:
+    """The logs use up the user's quota on a node; later it is raised."""
+    with preloaded(sites.lab, "quota", QUOTA) as site:
+        return _filled(site, "Disk quota exceeded")
+
+
+def _filled(site: LabSite, why: str) -> Tally:
+    count = 40_000
     with small_state(site, "size=2m"), playing(site, writing(count, 0)) as scene:
         scene.start(short=True)
-        named = elapsed(lambda: _told(scene, "no space left"), LIMIT)
+        named = elapsed(lambda: _told(scene, f"({why})"), LIMIT)
         inside(site, VICTIM, f"mount -o remount,size=64m {NODE_STATE}")
         scene.finish()
         return ended(
@@ -429,7 +466,7 @@ def still_streaming(sites: Sites) -> Tally:
         states = [json.loads(x) for x in listed.stdout.splitlines()]
         said = next((one["state"] for one in states if one["job"] == scene.job), "")
         wrong = [] if said == "done" else [f"jobs after {asked:.0f} s: {said}"]
-        scene.finish(300)
+        wrong += [] if scene.finish(900) is not None else ["`run` did not end"]
         printed = scene.output.read_bytes().count(b"\n")
         note = f"{'streamed on' if streams else 'was printed already'} when it was asked"
         tally = ended(
@@ -449,9 +486,14 @@ def _row(name: str, does: str, run: Callable[[Sites], Tally], **more: object) ->
     return Row(name=f"space.{name}", group=Group.SPACE, does=does, run=run, **more)  # pyright: ignore[reportArgumentType]
 
 
+def _need_quota() -> str:
+    return need_root() or need("cc")()
+
+
 ROOT_ONLY: dict[str, object] = {"lacking": need_root}
 ROWS: tuple[Row, ...] = (
     _row("node-full", "logs fill the disk of a node", node_full, short=True, **ROOT_ONLY),
+    _row("node-quota", "logs use up a quota on a node", node_quota, lacking=_need_quota),
     _row("node-plan", "no space for the plan on a node", Refused("size=1m", FILL), **ROOT_ONLY),
     _row("node-inodes", "no inodes on a node", Refused("nr_inodes=40", INODES), **ROOT_ONLY),
     _row("node-readonly", "home of a node can only be read", Refused("ro"), **ROOT_ONLY),

@@ -298,13 +298,21 @@ def set_clock(site: LabSite, ahead: int) -> None:
 @contextmanager
 def an_hour_off(site: LabSite) -> Generator[LabSite]:
     """The clock of one node is an hour fast, for all that sshd starts there."""
-    folder = site.lab.folder
-    (folder / "ahead").write_bytes(bytes(8))
+    ahead = site.lab.folder / "ahead"
+    ahead.write_bytes(bytes(8))
     set_clock(site, HOUR)
-    compile_c(CLOCK, folder / "clock.so", "cc", "-shared", "-fPIC")
+    with preloaded(site, "clock", CLOCK, f"CLOCK_AHEAD={ahead}"):
+        yield site
+
+
+@contextmanager
+def preloaded(site: LabSite, name: str, source: str, *variables: str) -> Generator[LabSite]:
+    """A library of C before all others, for all that sshd starts on one node."""
+    folder = site.lab.folder
+    compile_c(source, folder / f"{name}.so", "cc", "-shared", "-fPIC")
     config = folder / "sshd_config"
     before = config.read_text()
-    preload = f"SetEnv LD_PRELOAD={folder}/clock.so CLOCK_AHEAD={folder}/ahead"
+    preload = " ".join((f"SetEnv LD_PRELOAD={folder}/{name}.so", *variables))
     config.write_text(f"{before}Match LocalAddress {site.lab.address(VICTIM)}\n  {preload}\n")
     try:
         _restart(site)

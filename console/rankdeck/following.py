@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
@@ -20,6 +20,8 @@ from rankdeck.state.stalls import notice_stalls
 log = logging.getLogger(__name__)
 TICK = 0.25
 LOOK_PERIOD = 0.02
+ASLEEP, HEAR = 10.0, 3.0
+"""Seconds between two looks that mean that this console was stopped; then what it needs to hear the news."""
 START_LIMIT = 75.0
 """Longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
@@ -45,6 +47,21 @@ async def until(condition: Callable[[], bool], limit: float) -> None:
         await asyncio.sleep(LOOK_PERIOD)
 
 
+@dataclass(slots=True)
+class Awake:
+    """Whether this console has run long enough to have heard what happened while it stood still."""
+
+    _looked: float = 0.0
+    _since: float = 0.0
+
+    def look(self, now: float) -> bool:
+        """Called once a second; `now` in epoch seconds, which go on while a laptop is suspended."""
+        if now - self._looked > ASLEEP:
+            self._since = now
+        self._looked = now
+        return now - self._since >= HEAR
+
+
 class Following:
     """The owner of all followers of one backend; `start` runs a task as long as the session is open."""
 
@@ -62,6 +79,7 @@ class Following:
         self._held: set[str] = set()
         self._told: dict[str, float] = {}
         """Job -> since when only another console says that it has ended, epoch seconds."""
+        self._awake = Awake()
 
     def begin(self, cancel: Cancel) -> None:
         """Judge the jobs from now on; `cancel` ends one of which a part has failed."""
@@ -210,8 +228,9 @@ class Following:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
     def save(self, now: float) -> None:
-        """Judge stalls, save every followed job, apply what other consoles wrote."""
-        self.notice_stalls()
+        """Judge stalls, save every followed job, apply what other consoles wrote; called once a second."""
+        if self._awake.look(now):
+            self.notice_stalls()
         for job_id in tuple(self._followers):
             self._recorder.save(self.jobs.job(job_id), now)
         self._hear_consoles()

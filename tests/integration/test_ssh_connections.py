@@ -11,6 +11,7 @@ from tests.support.polling import until
 from tests.support.sshd import nodes
 
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
+from rankdeck.images.locate import WantedImage, look
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.ssh import Connections
 
@@ -270,3 +271,42 @@ async def test_an_ssh_config_that_changes_while_it_is_used_is_not_followed(tmp_p
 
     assert again.out == b"here\n"
     assert not proof.exists()
+
+
+SLOW = """#!/bin/sh
+case "$2 $3" in
+"image look") {first} ;;
+esac
+exec {python} "$@"
+"""
+
+
+def slow_python(folder, first):
+    """A Python that does something else before the agent looks for images."""
+    program = folder / "python"
+    program.write_text(SLOW.format(first=first, python=sys.executable))
+    program.chmod(0o755)
+    return str(program)
+
+
+async def looked(found, python):
+    async with Connections(found.cluster) as c:
+        wanted = WantedImage("apptainer", "/none.sif")
+        return (await look(c, Agents(c, python), ["n1"], wanted))["n1"]
+
+
+async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck.images.locate.SILENCE", 1.0)
+    async with nodes(tmp_path, ["n1"]) as found:
+        answer = await looked(found, slow_python(tmp_path, "exec sleep 600"))
+
+    assert str(answer) == "n1: no answer within 1 s"
+
+
+async def test_a_node_that_is_busy_with_an_image_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankdeck.images.locate.SILENCE", 3.0)
+    busy = """for i in 1 2 3 4 5; do sleep 1; echo '{"kind": "busy"}'; done"""
+    async with nodes(tmp_path, ["n1"]) as found:
+        answer = await looked(found, slow_python(tmp_path, busy))
+
+    assert answer.kind == "missing"

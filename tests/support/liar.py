@@ -62,7 +62,8 @@ def multiplied(value):
             grown.update({f"d{n}": n for n in range(MANY)})
         return grown
     if isinstance(value, list) and value:
-        return ([multiplied(one) for one in value] * MANY)[:MANY]
+        # Not within it again: a list of lists of ten thousand would never be written.
+        return (value * MANY)[:MANY]
     return value
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rankdeck.following import ASLEEP, HEAR, Awake
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
 from rankdeck.rules.progress import last_run, phases
 from rankdeck.rules.rank_activity import QUIET, Known
@@ -143,3 +144,21 @@ def test_the_last_run_is_the_newest_that_went_well() -> None:
     assert found.id == "j2.0"
     assert last_run(job([rank(0, 1.0)], created=0.5), others) is None
     assert Launch.MPI
+
+
+def test_who_stood_still_listens_for_a_while_before_it_judges() -> None:
+    awake = Awake()
+    begin, woke = 1000.0, 1200.0
+
+    looks = [awake.look(begin + second) for second in range(6)]
+    after = [awake.look(woke + second) for second in range(6)]
+
+    assert looks == after == [second >= HEAR for second in range(6)]
+
+
+def test_a_console_that_is_only_slow_goes_on_judging() -> None:
+    awake = Awake()
+    for second in range(5):
+        awake.look(1000.0 + second)
+
+    assert awake.look(1004.0 + ASLEEP - 1)

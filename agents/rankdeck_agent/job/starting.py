@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
 
-from rankdeck_agent.files import private_folder, write_private
+from rankdeck_agent.files import private_folder, unwritable, write_private
 from rankdeck_agent.job import cgroup
 from rankdeck_agent.job.folder import FolderError, RunFolder, run_folder
 from rankdeck_agent.job.supervisor_state import note_starter
@@ -212,19 +212,28 @@ exit 1
 def make(plan: NodePlan) -> RunFolder:
     """Lay out the run folder with all its files; raises FolderError and leaves nothing then."""
     folder = run_folder(plan.job, plan.node)
-    private_folder(folder.path.parent.parent)
-    private_folder(folder.path.parent)
     try:
+        private_folder(folder.path.parent.parent)
+        private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
     except FileExistsError:
         raise FolderError(f"job {plan.job} has been started on node {plan.node} before") from None
+    except OSError as error:
+        raise FolderError(unwritable(folder.path.parent.parent, error)) from error
     try:
         _fill(folder, plan)
     except (OSError, FolderError) as error:
         unlink_links(folder)
         shutil.rmtree(folder.path, ignore_errors=True)
-        raise FolderError(f"the run folder of {plan.job} could not be written: {error}") from error
+        if isinstance(error, FolderError):
+            raise
+        raise FolderError(unwritable(_place_of(error, folder), error)) from error
     return folder
+
+
+def _place_of(error: OSError, folder: RunFolder) -> Path:
+    """The folder that took nothing: that of the file which the error names, else the run folder."""
+    return Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
 
 
 def _fill(folder: RunFolder, plan: NodePlan) -> None:

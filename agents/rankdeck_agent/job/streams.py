@@ -41,6 +41,8 @@ class Stream:
         self._stamped = 0.0
         self._torn = False
         self._waiting = b""
+        self.refusal = ""
+        """Why nothing could be written, in the system's words."""
 
     def pump(self) -> int:
         """Copy what can be read at once; the number of bytes. Raises DiskFullError."""
@@ -83,6 +85,7 @@ class Stream:
             if error.errno not in FULL:
                 raise
             self._waiting = bytes(view)
+            self.refusal = error.strerror or ""
             raise DiskFullError from error
 
     def _stamp(self) -> None:
@@ -168,7 +171,7 @@ class Space:
             self._journal.spend_reserve()
         if not self._told:
             self._told = True
-            text = f"no space left for {self._folder}: the ranks wait until there is some"
+            text = f"no space left for {self._folder} ({stream.refusal}): the ranks wait until there is some"
             self._journal.add("trouble", text=text)
         self._blocked.append(stream)
 

@@ -39,13 +39,17 @@ host=${1##*@}
 shift
 printf '%%s %%s\\n' "$host" "$*" 1<>%(folder)s/spawn
 """
+_UNMADE = "the folder %s could not be made: can it be reached by ssh, and has /tmp room there?"
 _PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 _HEAD = """#!/bin/sh
 # %(what)s
 # Made by Rankdeck; needs ssh to the nodes, and there what the job itself needs. Exit status: that of
 # the launcher. Ctrl-C ends every process of the job on every node.
 set -u
-local=$(mktemp -d) || exit 1
+local=$(mktemp -d) || {
+    echo "no folder for what this script needs here: set TMPDIR to one with room, that can be written" >&2
+    exit 1
+}
 
 on() { # NODE COMMAND
     node=$1
@@ -69,9 +73,16 @@ tidy() {
     rm -rf "$local"
 }
 
+fail() { # NODE WHAT
+    echo "$1: $2" >&2
+    tidy
+    exit 1
+}
+
 trap 'stop; tidy; exit 130' INT TERM
 for node in %(nodes)s; do
-    on "$node" 'rm -rf %(folder)s && mkdir -m 700 %(folder)s' </dev/null || exit 1
+    on "$node" 'rm -rf %(folder)s && mkdir -m 700 %(folder)s' </dev/null ||
+        fail "$node" %(unmade)s
 done
 """
 
@@ -105,6 +116,7 @@ def _head(plan: Plan, cluster: Cluster) -> str:
         "nodes": " ".join(names),
         "mark": f"{JOB_VARIABLE}={plan.job}",
         "folder": _folder(plan),
+        "unmade": shlex.quote(_UNMADE % _folder(plan)),
     }
 
 
@@ -139,7 +151,7 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
     while end in "\n".join(laid).split("\n"):
         end += "_"
     lines = [
-        f"on {node.node} sh -s <<'{end}' || exit 1",
+        f"on {node.node} sh -s <<'{end}' || fail {node.node} {shlex.quote(_UNMADE % folder)}",
         "set -e",
         f"mkdir -p {folder}/{node.node} && cd {folder}/{node.node}",
         f"{RUN_VARIABLE}=$PWD",

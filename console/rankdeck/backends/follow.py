@@ -72,8 +72,9 @@ TICK = 1.0
 SHORTEST_SILENCE = 6.0
 """Seconds; a node sends its clock every two, whatever else it has to send."""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
-MOST_WAITING = 8 << 20
-"""Bytes of output that may wait for the caller before the channels are paused."""
+MOST_WAITING = 2 << 20
+"""Bytes of output that may wait for the caller before the channels are paused: what a quiet rank
+says waits behind those of one that floods."""
 SPAWN_LIMIT = 30.0
 LEFTOVER = 3.0
 """Seconds that nodes without a launcher get to end by themselves after it has ended."""

@@ -42,25 +42,34 @@ _SUBMIT = """\
 # submit: hand job.sbatch to Slurm, tell what becomes of it, end as it ends. TERM takes it out of the queue.
 cd "$RANKDECK_RUN" && : >batch.out || exit 1
 id=$(sbatch --parsable --export=ALL job.sbatch) || exit 1
+id=${id##*
+}
 id=${id%%;*}
+case $id in '' | *[!0-9]*)
+    printf 'sbatch told no number of a job: %.200s\\n' "$id" >&2
+    exit 1 ;;
+esac
 printf '%s\\n%s\\n' "$id" "$PATH" >slurm.id
 trap 'scancel "$id"' TERM INT
 tail -n +1 -f batch.out &
 tail=$!
 said=
-while state=$(squeue --noheader --job "$id" --format='%T %r %N' 2>&1); [ -n "$state" ]; do
+while state=$(squeue --noheader --job "$id" --format='%T %r %N' 2>&1 | head -c 500); [ -n "$state" ]; do
     case $state in *"Invalid job id"*) break ;; esac
     [ "$state" = "$said" ] || echo "Slurm job $id: $state"
     said=$state
     sleep 1 & wait $!
 done
-end=$(scontrol --oneliner show job "$id" 2>/dev/null)
+end=$(scontrol --oneliner show job "$id" 2>/dev/null | head -c 65536)
 sleep 1
 kill $tail
-[ -n "$end" ] || { echo "Slurm job $id: Slurm does not tell how it ended" >&2; exit 1; }
 state=${end#* JobState=} code=${end#* ExitCode=}
 code=${code%% *}
-echo "Slurm job $id: ${state%% *} ${code}"
+case $code in '' | *[!0-9:]*)
+    echo "Slurm job $id: Slurm does not tell how it ended" >&2
+    exit 1 ;;
+esac
+printf 'Slurm job %s: %.40s %s\\n' "$id" "${state%% *}" "$code"
 if [ "$code" != 0:0 ] && [ ! -s batch.out ] && [ ! -s rank.0/out ]; then
     echo "nothing was written in $PWD: where do nodes and login node share a folder? Set RANKDECK_STATE to it at login" >&2
 fi

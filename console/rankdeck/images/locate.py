@@ -1,24 +1,25 @@
 """Finds which node has which version of an image."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rankdeck.errors import AgentError, NodeError
+from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
-from rankdeck.remote.agent import Agents
+from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import on_each
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
 STORES = ("podman", "docker")
 """Runtimes that keep images in a store of their own."""
-LOOK_LIMIT = 600.0
-"""Seconds: the first digest of a large image takes as long as reading it."""
+LOOK_LIMIT, SILENCE = 600.0, 30.0
+"""Seconds: the first digest of a large image takes as long as reading it; but nothing is silent so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,26 @@ async def look(
     stdin = json.dumps({"images": [asked], "limit": None}).encode()
 
     async def one(node: str) -> ImageAt:
-        answer = await agents.call(node, ("image", "look"), stdin, limit=LOOK_LIMIT)
-        rows = image_rows(answer.row.get("rows"))
-        if answer.code != 0 or not rows:
-            raise AgentError(node, answer.complaint if answer.code else "no answer")
+        async with agents.dialogue(node, ("image", "look")) as talk:
+            talk.channel.write(stdin)
+            talk.channel.end()
+            rows = image_rows(await _rows(node, talk))
+        if not rows:
+            raise AgentError(node, "no answer")
         return rows[0]
 
     return await on_each(nodes, one)
+
+
+async def _rows(node: str, talk: Dialogue) -> object:
+    """What it says of the images; until then it says every few seconds that it is busy."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + LOOK_LIMIT
+    while clock() < deadline:
+        answer = await talk.hear(SILENCE)
+        if "rows" in answer:
+            return answer["rows"]
+    raise UnreachableError(node, f"no answer within {LOOK_LIMIT:.0f} s")
 
 
 def image_rows(raw: object) -> tuple[ImageAt, ...]:

@@ -2,11 +2,16 @@
 
 import re
 from collections.abc import Iterable
+from math import prod
 
 PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 """A name that stands for itself."""
 
 
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/\d+)?)?", re.ASCII)
+_BETWEEN = re.compile(r"[,!&^](?![^\[]*\])")
+"""What stands between two sets, and not within brackets."""
 LONGEST = 4_000
 """Characters of a node set: those of a bracket are looked at many times."""
 MOST = 100_000
@@ -42,14 +47,26 @@ def _check(text: str) -> None:
 
 
 def _count(text: str) -> int:
-    """An upper bound on the names in a node set, without making them."""
-    total = 1
-    for inside in re.findall(r"\[([^\]]*)\]", text):
-        span = 0
-        for low, high in re.findall(r"(\d+)(?:-(\d+))?", inside):
-            span += max(1, int(high) - int(low) + 1) if high else 1
-        total *= max(1, span)
-    return total
+    """An upper bound on the names in a node set, without making them; raises ValueError.
+
+    ClusterShell reads more between brackets than it says, such as `[1-2-9999999]`: only what it
+    documents gets there.
+    """
+    if any(bracket in _BRACKETS.sub("", text) for bracket in "[]"):
+        raise ValueError(f"not a node set: a bracket without its other one in {text[:60]}")
+    return sum(_product(part) for part in _BETWEEN.split(text))
+
+
+def _product(part: str) -> int:
+    return prod(_span(inside) for inside in _BRACKETS.findall(part))
+
+
+def _span(inside: str) -> int:
+    ranges = [_RANGE.fullmatch(word.strip()) for word in inside.split(",")]
+    if None in ranges:
+        raise ValueError(f"not a node set: [{inside[:60]}]; write such as [1-4,7]")
+    ends = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
+    return sum(max(1, high - low + 1) for low, high in ends)
 
 
 def fold(names: Iterable[str]) -> str:

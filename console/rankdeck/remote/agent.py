@@ -22,6 +22,7 @@ from rankdeck.remote.shell import Channel, OnData, Shell
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
 """Packed into the file if they are installed here; the agent works without."""
+_MAKE_WRITABLE = "make that folder writable, with room for a megabyte"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = """\
@@ -339,7 +340,7 @@ class Agents:
         result = await self.shell.run(node, put, data, UPLOAD_LIMIT)
         if result.code != 0:
             why = _last_line(result.err) or f"exit status {result.code}"
-            raise AgentError(node, f"the agent could not be put at {path}: {why}")
+            raise AgentError(node, f"the agent could not be put at {path}: {why}; {_MAKE_WRITABLE}")
 
     # ---- telemetry
 

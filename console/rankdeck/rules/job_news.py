@@ -96,9 +96,9 @@ _QUIET = ("agent.", "kernel.log", "node.coverage")
 """Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
 _SILENT = "node.silent"
-BLINK = 5.0
+BLINK = 15.0
 """Seconds of silence that are worth no note: a broker that stood still takes the agents for gone
-that it did not hear, until they are back."""
+that it did not hear, until they are back. They try again after 10 s at the latest."""
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.tinydisk import TinyDisk, tiny_disk
 
+from rankdeck.rules.messages import explain
 from rankdeck_agent.job.journal import Journal, all_events
 from rankdeck_agent.job.streams import DiskFullError, Space, Stream, pipe_stream
 
@@ -79,6 +80,27 @@ def said(disk: TinyDisk) -> list[bool]:
     """For each trouble in order whether it says that there is space."""
     events = all_events(disk.seen / "events")
     return [SPACE in event["text"] for event in events]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("size=1m", "No space left on device; make room there, then try again"),
+        ("ro", "Read-only file system; mount it for writing, or name another folder"),
+    ],
+    ids=["full", "read-only"],
+)
+def test_a_job_that_cannot_be_kept_is_refused_with_what_to_do(tmp_path, options, why) -> None:
+    with tiny_disk(tmp_path / "disk", options) as disk:
+        if options != "ro":
+            disk.fill()
+        node = TinyNode(disk)
+        said = node.run("refused", [0], [{"name": "r", "argv": ["true"], "rank": 0}])
+
+        assert said["error"].startswith(f"{disk.path}")
+        assert f"cannot be written: {why}" in said["error"]
+        assert "Errno" not in said["error"]
+        assert explain([said["error"]]), "the console does not know these words"
 
 
 def test_the_room_of_the_reserve_is_not_taken_for_space(full) -> None:

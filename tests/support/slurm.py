@@ -1,0 +1,51 @@
+"""A Slurm of scripts that answer with controls, with megabytes, or with what is no answer."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+MUCH = 10 << 20
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
+KINDS = ("refused", "refused-10m", "id", "id-10m", "queue", "queue-10m")
+"""Which command lies (`queue`: squeue and scontrol), and whether with one text or with 10 MB."""
+PROGRAM = """\
+#!{python}
+import pathlib, sys
+name, kind, here = {name!r}, {kind!r}, pathlib.Path({here!r})
+texts = (here / "texts").read_text()
+lie = (texts * ({much} // len(texts) + 1 if kind.endswith("-10m") else 1)).encode()
+counter = here / ("asked." + name)
+asked = int(counter.read_text()) if counter.exists() else 0
+counter.write_text(str(asked + 1))
+answer, error = b"", b""
+
+if name == "sbatch" and kind.startswith("refused"):
+    error = lie
+elif name == "sbatch":
+    answer = lie if kind.startswith("id") else b"7\\n"
+elif name == "squeue" and asked < 4:
+    answer, error = (b"", b"%d " % asked + lie) if asked % 2 else (b"%d " % asked + lie, b"")
+elif name == "scontrol":
+    answer = b"JobId=7 JobState=" + lie + b" ExitCode=" + lie
+try:
+    sys.stdout.buffer.write(answer)
+    sys.stdout.flush()
+except BrokenPipeError:
+    sys.stdout = None
+sys.stderr.buffer.write(error)
+sys.exit(1 if error else 0)
+"""
+"""The job has left the queue when squeue was asked four times."""
+
+
+def lying_slurm(here: Path, kind: str, texts: Sequence[str]) -> str:
+    """Make the commands in a new folder; the PATH with which they are found."""
+    here.mkdir()
+    (here / "texts").write_text("\n".join(texts))
+    for name in COMMANDS:
+        program = here / name
+        program.write_text(
+            PROGRAM.format(python=sys.executable, name=name, kind=kind, here=str(here), much=MUCH)
+        )
+        program.chmod(0o755)
+    return f"{here}:/usr/bin:/bin"
