@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from rankdeck.backends.node_stream import looks_of
 from rankdeck.model.activity import Activity
 from rankdeck.model.job import NodeEvent
-from tests.unit.test_node_stream import head, stream
 from tests.unit.test_jobs_state import Feed
+from tests.unit.test_node_stream import head, stream
 
 GOOD = [0, "S", "ep_poll", 0.25, 0.5]
 JSON = st.recursive(
