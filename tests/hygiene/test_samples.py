@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.config.files import read_document
+from rankdeck.config.files import look_at
 from rankdeck.config.paths import shipped
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
@@ -20,7 +20,7 @@ MPIRUN = Path(sys.executable).parent / "mpirun"
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_a_sample_cluster_is_read(path: Path) -> None:
-    cluster = read_document(path)
+    cluster = look_at(path)[0]
 
     assert isinstance(cluster, Cluster)
     assert cluster.name == path.stem
@@ -28,7 +28,7 @@ def test_a_sample_cluster_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((SAMPLES / "jobs").glob("*.yaml")), ids=lambda p: p.stem)
 def test_a_sample_job_is_read_with_its_program(path: Path) -> None:
-    job = read_document(path)
+    job = look_at(path)[0]
 
     assert isinstance(job, JobSpec)
     assert job.name == path.stem

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rankdeck.config import paths
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import read_document
+from rankdeck.config.files import look_at
 from rankdeck.config.jobs import read_job
 from rankdeck.config.settings import Settings, read_settings
 from rankdeck.errors import ConfigError
@@ -45,7 +45,7 @@ def write(folder: Path, text: str | bytes, name: str = "f.yaml") -> Path:
 def mistakes(folder: Path, text: str | bytes) -> list[str]:
     path = write(folder, text)
     with pytest.raises(ConfigError) as caught:
-        read_document(path)
+        look_at(path)[0]
     return [str(p).removeprefix(f"{path}:") for p in caught.value.problems]
 
 
@@ -80,8 +80,8 @@ def test_the_job_of_the_design_is_read(tmp_path: Path) -> None:
 
 
 def test_a_document_is_told_by_its_own_key(tmp_path: Path) -> None:
-    assert isinstance(read_document(write(tmp_path, CLUSTER)), Cluster)
-    assert isinstance(read_document(write(tmp_path, JOB)), JobSpec)
+    assert isinstance(look_at(write(tmp_path, CLUSTER))[0], Cluster)
+    assert isinstance(look_at(write(tmp_path, JOB))[0], JobSpec)
 
 
 def test_what_is_made_up_and_what_is_left_alone_is_read(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_a_password_never_appears_in_a_message(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        read_document(tmp_path / "gone.yaml")
+        look_at(tmp_path / "gone.yaml")[0]
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_document(tmp_path)
+        look_at(tmp_path)[0]
 
 
 def test_files_come_from_beside_the_job(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_no_file_at_all_raises_anything_but_config_errors(
 ) -> None:
     path = write(tmp_path_factory.getbasetemp(), text, "fuzz.yaml")
     try:
-        read_document(path)
+        look_at(path)[0]
     except ConfigError as error:
         assert all(str(problem).isprintable() for problem in error.problems)  # noqa: PT017
 

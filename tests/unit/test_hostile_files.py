@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.config.files import read_document
+from rankdeck.config.files import look_at
 from rankdeck.errors import ConfigError
 from tests.support.bombs import HEAD, NODE_SETS, TEXTS, UPCALLS
 
@@ -18,11 +18,11 @@ IMPORTS = f"{ROOT}/console:{ROOT}/agents:{ROOT}"
 PROBE = """
 import sys, time
 from pathlib import Path
-from rankdeck.config.files import read_document
+from rankdeck.config.files import look_at
 from rankdeck.errors import ConfigError
 from tests.support.bombs import HEAD, NODE_SETS, TEXTS, UPCALLS
 try:
-    read_document(Path(sys.argv[1]))
+    look_at(Path(sys.argv[1]))[0]
 except ConfigError as error:
     print(str(error.problems[0])[len(sys.argv[1]) + 1:][:200].encode("unicode_escape").decode())
 # Not ru_maxrss: that remembers how large the process was that started this one.
@@ -57,7 +57,7 @@ def test_a_mark_at_the_beginning_is_no_mistake(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + HEAD.encode())
 
-    assert read_document(path)
+    assert look_at(path)[0]
 
 
 @pytest.mark.parametrize("text", NODE_SETS)
@@ -100,4 +100,4 @@ def test_what_is_no_file_is_refused_by_name_and_not_waited_for(
             path = Path("/dev/zero")
 
         with pytest.raises(ConfigError, match=f"is a {kind}, not a regular file"):
-            read_document(path)
+            look_at(path)[0]

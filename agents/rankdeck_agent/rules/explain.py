@@ -14,12 +14,6 @@ from rankdeck_agent.rules.unread import blind
 
 ALWAYS = frozenset({"node.skew", "node.like"})
 """Needs that the judge meets itself."""
-_METRICS = {
-    check.number: frozenset(
-        name for rule in RULES if rule.part_of == check.number for name in (rule.metric,)
-    )
-    for check in CHECKS
-}
 _GROWTH_ONLY = frozenset(
     check.number
     for check in CHECKS

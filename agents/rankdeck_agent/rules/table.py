@@ -110,7 +110,6 @@ CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(24, "leftovers", "No leftovers, no shared cores", ("cpu.load1", "cpu.steal", "gpu.processes")),
     HealthCheck(25, "drift", "Like the cluster file and its peers", ("node.like",)),
 )  # fmt: skip
-BY_NUMBER: Mapping[int, HealthCheck] = {check.number: check for check in CHECKS}
 
 
 def _rows(

@@ -12,13 +12,8 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 
 
-def read_document(path: Path) -> Cluster | JobSpec:
-    """What `path` describes; raises ConfigError with every mistake in it."""
-    return look_at(path)[0]
-
-
 def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[trust.Use, ...]]:
-    """What `path` describes and what it would run and read, none of it done; raises ConfigError."""
+    """What `path` describes and what it would run and read, none of it done; raises ConfigError with every mistake in it."""
     root = load(path)
     document = job_from(root) if _is_job(root) else cluster_from(root)
     uses = trust.uses_of(root)

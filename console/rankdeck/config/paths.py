@@ -33,11 +33,6 @@ def state_folder() -> Path:
     return _xdg("XDG_STATE_HOME", ".local/state") / "rankdeck" / "console"
 
 
-def cache_folder() -> Path:
-    """What can be made again: the agent's zipapp."""
-    return _xdg("XDG_CACHE_HOME", ".cache") / "rankdeck"
-
-
 def cluster_folders() -> tuple[Path, ...]:
     """Where a cluster's name is looked up, the user's own first."""
     return (
@@ -52,11 +47,6 @@ def job_folders(cluster_file: str = "") -> tuple[Path, ...]:
     beside = (Path(cluster_file).parent / "jobs",) if cluster_file else ()
     folders = (*beside, config_folder() / "jobs", shipped("sample-clusters") / "jobs")
     return tuple(dict.fromkeys(folders))
-
-
-def cluster_names() -> tuple[str, ...]:
-    """Every cluster that can be opened by name."""
-    return _names(cluster_folders())
 
 
 def find_cluster(name_or_path: str) -> Path:

@@ -23,7 +23,6 @@ _MOST_FRAMES = 30
 _MOST_RANKS = 4096
 _QUIET, _APART = 10.0, 0.2
 """Seconds without output that count as silence; seconds that separate one silence from the next."""
-_ASLEEP = frozenset({"", "0", "hrtimer_nanosleep", "do_nanosleep", "futex_wait_queue"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

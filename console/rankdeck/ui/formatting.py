@@ -197,11 +197,6 @@ def subject(node: NodeState) -> Subject:
     )
 
 
-def worst_first(node: NodeState) -> tuple[int, str]:
-    """A sort key: bad nodes first, then by name."""
-    return -int(node.health.level), node.name
-
-
 def is_simulated(node: NodeState, metric: str) -> bool:
     """True where the numbers of this metric are made up."""
     return any(metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated)

@@ -15,7 +15,7 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens.jobs import blamed, duration, rank_counts
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional
 from rankdeck.ui.widgets.text import pressed
 
 MEDIUM = 24
@@ -56,8 +56,8 @@ class JobHead(Canvas):
 def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> list[Runs]:
     """The lines over the ranks: first the state, then how far it is, then what went wrong.
 
-    `before` is an earlier run of the same name, to compare with. The parts of a line begin
-    with two spaces, the one that may go first stands last.
+    `before` is an earlier run of the same name, to compare with. Of the optional parts of a line
+    the one that may go first stands last.
     """
     lines: list[Runs] = [_state_line(job, mark)]
     large, roomy = size.height >= LARGE, size.height >= MEDIUM
@@ -86,9 +86,9 @@ def _node_lines(job: Job, room: int) -> list[Runs]:
     lines: list[Runs] = []
     for note in job.node_notes[:room]:
         role = "simulated" if note.simulated else note.level.word
-        lines.append([(f" {printable(told(note))}", role), (f"  {when(note, job)}", "dim")])
+        lines.append([(f" {printable(told(note))}", role), optional(when(note, job), "dim")])
     if lines and more > 0:
-        lines[-1] = [*lines[-1], (f"  and {more} more", "dim")]
+        lines[-1] = [*lines[-1], optional(f"and {more} more", "dim")]
     return lines
 
 
@@ -102,9 +102,9 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
         (f" {printable(job.id.partition('.replay-')[0])} ", "title"),
         (f" {mark.glyph} {job.state}", mark.role),
         (" ended; output still coming" if coming else "", "dim"),
-        (f"  {formatting.lasted(duration(job))}", "text"),
-        (f"  {formatting.many(len(job.ranks), 'rank')}{counts}", "dim"),
-        (f"  {printable(fold(job.nodes))}", "dim"),
+        optional(formatting.lasted(duration(job)), "text"),
+        optional(f"{formatting.many(len(job.ranks), 'rank')}{counts}", "dim"),
+        optional(printable(fold(job.nodes)), "dim"),
     ]
 
 
@@ -112,9 +112,9 @@ def _countdown_line(countdown: Countdown) -> Runs:
     left = max(-since(countdown.deadline), 0.0)
     return [
         (f" stopping the other ranks in {left:.0f} s", "warn"),
-        (f"  {actions.key('keep')}", "key"),
+        optional(actions.key("keep"), "key"),
         (" keeps them running", "dim"),
-        (f"  {printable(countdown.why)}", "text"),
+        optional(printable(countdown.why), "text"),
     ]
 
 
@@ -154,7 +154,7 @@ def _progress_line(progress: Progress, *, wide: bool) -> list[Run]:
         runs += [("━" * full, "ok"), ("─" * (bar - full), "border")]
         runs.append((f" {progress.share:.0%}", "text"))
     for name, value in list(progress.values.items())[:4]:
-        runs.append((f"  {printable(name)} ", "dim"))
+        runs.append(optional(f"{printable(name)} ", "dim"))
         runs.append((f"{value:,.6g}", "text"))
         if len(numbers := progress.series.get(name, ())) > 2:
             runs.append((f" {_spark(numbers[-spark:])}", "accent"))
@@ -172,7 +172,7 @@ def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
     head: list[Run] = [
         (" slow " if stall.kind == "slow" else " stalled ", "warn"),
         (f" {printable(stall.text)}", "text"),
-        (f"  {actions.key('inspect')}", "key"),
+        optional(actions.key("inspect"), "key"),
         (" looks where every rank is", "dim"),
     ]
     roomy = size.height >= MEDIUM
@@ -183,7 +183,7 @@ def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
     """What the first of them means and what to try; in two lines where one is too short."""
     for one in explained[:1]:
         means: list[Run] = [("   means ", "dim"), (printable(one.means), "text")]
-        remedy: list[Run] = [("  try ", "dim"), (printable(one.remedy), "accent")]
+        remedy: list[Run] = [optional("try ", "dim"), (printable(one.remedy), "accent")]
         if length([*means, *remedy]) <= width:
             return [[*means, *remedy]]
         return [means, [("   try   ", "dim"), remedy[1]]]
@@ -198,15 +198,15 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
         (f" {blamed(failure)}", "text"),
     ]
     if not roomy and failure.explained:
-        head.append((f"  {printable(failure.explained[0].means)}", "accent"))
-    head.append((f"  {formatting.clock(failure.at, millis=True)}{give}", "text"))
+        head.append(optional(printable(failure.explained[0].means), "accent"))
+    head.append(optional(f"{formatting.clock(failure.at, millis=True)}{give}", "text"))
     if failure.tied:
-        head.append((f"  at the same time: {fold_ranks(failure.tied)}", "dim"))
+        head.append(optional(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
     if failure.victims:
         many = formatting.many(len(failure.victims), "rank")
-        head.append((f"  pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
+        head.append(optional(f"pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
     if not failure.settled:
-        head.append(("  may still be corrected", "dim"))
+        head.append(optional("may still be corrected", "dim"))
     if not roomy:
         return [head]
     lines = _evidence(failure, 2 if large else 1)

@@ -16,7 +16,7 @@ from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
 from rankdeck.ui.glyphs import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run
+from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.foldlist import FoldList
 
 if TYPE_CHECKING:
@@ -194,8 +194,8 @@ class Scene:
             *self._said(job, one, mark.role),
         ]
         if one.rank in self.choice.pins:
-            title.append(("  pinned", "key"))
-        return [*title, (f"  {formatting.many(self.lines(one.rank), 'line')}", "dim")]
+            title.append(optional("pinned", "key"))
+        return [*title, optional(formatting.many(self.lines(one.rank), "line"), "dim")]
 
     def _said(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How it ended, how long it is silent, else its state."""
@@ -203,7 +203,7 @@ class Scene:
         ending = formatting.ending(one.exit_code, one.signal)
         if ending and one.state is not State.DONE:
             more = standing in (RankStatus.FIRST, RankStatus.VICTIM)
-            return [(ending, role), *([(f"  {standing}", role)] if more else [])]
+            return [(ending, role), *([optional(str(standing), role)] if more else [])]
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
         if standing is RankStatus.STALLED:
@@ -223,7 +223,7 @@ class Scene:
 def _doing(one: RankState) -> list[Run]:
     """What a rank that says nothing does."""
     does = formatting.doing(one.activity)
-    return [(f"  {printable(does)}", "dim")] if does else []
+    return [optional(printable(does), "dim")] if does else []
 
 
 class JobView(Protocol):

@@ -9,7 +9,7 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
 from rankdeck.ui.views.base import Rows, Scene
-from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.canvas import Run, Runs, optional
 from rankdeck.ui.widgets.foldlist import FoldList, ListEntry, column
 
 JUDGE = 0.5
@@ -73,8 +73,8 @@ class CollapsedView(Rows):
             ("" if self._settled else " reading … ", "accent"),
             (f" {formatting.many(len(collapse.ranks), 'rank')}, {formatting.many(collapse.total, 'line')}, {formatting.many(len(rows), 'kind')}", "text"),
             (f", {odd} unlike the others" if odd else "", "warn"),
-            (f"  {collapse.skipped:,} lines came too fast" if collapse.skipped else "", "warn"),
-            ("  in the order of time" if self.by_time else "", "dim"),
+            *([optional(f"{collapse.skipped:,} lines came too fast", "warn")] if collapse.skipped else []),
+            *([optional("in the order of time", "dim")] if self.by_time else []),
         ]  # fmt: skip
 
     def _entries(self, rows: list[Folded]) -> list[ListEntry]:

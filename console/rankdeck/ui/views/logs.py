@@ -19,7 +19,7 @@ from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
 from rankdeck.ui.session_protocol import OutputPort
 from rankdeck.ui.views.base import Scene
-from rankdeck.ui.widgets.canvas import Run
+from rankdeck.ui.widgets.canvas import Run, optional
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
 
@@ -103,10 +103,10 @@ class OneView:
     def _title(self, job: Job) -> list[Run]:
         if self.rank == LAUNCHER:
             node = printable(job.plan.nodes[0].node)
-            return [("launcher", "title"), (f"  {node}", "dim")]
+            return [("launcher", "title"), optional(node, "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
         title = self._scene.title(job, found) if found else []
-        return [*title[:-1], (f"  {self.deep.said}", "accent")] if self.deep else title
+        return [*title[:-1], optional(self.deep.said, "accent")] if self.deep else title
 
     def note(self, job: Job) -> str:
         del job
@@ -276,13 +276,13 @@ class MergedView:
         self._take_in()
         title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
         if left := self._merged.waiting:
-            title.append((f"  {left:,} lines to come", "accent"))
+            title.append(optional(f"{left:,} lines to come", "accent"))
         elif self._merged.late or self._merged.first:
-            title.append(("  the newest lines; a rank has the others", "dim"))
+            title.append(optional("the newest lines; a rank has the others", "dim"))
         if not self.fold:
-            title.append(("  not folded", "dim"))
+            title.append(optional("not folded", "dim"))
         if not self.events:
-            title.append(("  without node events", "dim"))
+            title.append(optional("without node events", "dim"))
         self.view.tick(title, self._merged.changes)
 
     def _take_in(self) -> None:

@@ -20,6 +20,15 @@ Run = tuple[str, str]
 Runs = Sequence[Run]
 
 
+class OptionalRun(tuple[str, str]):
+    """A run that is left out where there is no room, with those after it up to the next of its kind."""
+
+
+def optional(text: str, role: str) -> Run:
+    """An optional run, two blanks after the one before."""
+    return OptionalRun((f"  {text}", role))
+
+
 PLAIN = {
     "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "~", "━": "#", "─": "-",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x",

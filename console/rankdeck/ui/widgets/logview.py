@@ -11,7 +11,7 @@ from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length, optional
 from rankdeck.ui.widgets.logline import LineLayout, Stamp, stamp
 from rankdeck.ui.widgets.logwall import titled
 from rankdeck.ui.widgets.text import fitted, pressed
@@ -110,7 +110,7 @@ def filtered(wanted: Wanted, left: int, of: int) -> list[Run]:
     """`&loss !nan  12 of 300 lines`."""
     if not wanted:
         return []
-    return [(f"  {cut(str(wanted), 24)}  {left:,} of {of:,} lines", "key")]
+    return [optional(f"{cut(str(wanted), 24)}  {left:,} of {of:,} lines", "key")]
 
 
 def searched(search: Search | None, match: int | None) -> list[Run]:
@@ -119,15 +119,15 @@ def searched(search: Search | None, match: int | None) -> list[Run]:
         return []
     count = search.count(match)
     found = "no match" if count == "0" else count
-    return [("  ", "text"), (f" /{cut(search.text, 20)} {found} ", "match")]
+    return [optional("", "text"), (f" /{cut(search.text, 20)} {found} ", "match")]
 
 
 def followed(*, follow: bool, fresh: int) -> list[Run]:
     """Whether the newest line is shown, else how many came since."""
     if follow:
-        return [("  following ", "ok")]
-    new: list[Run] = [(f"  +{fresh:,} new", "warn")] if fresh else []
-    return [*new, (f"  stopped, {actions.key('follow')} follows ", "dim")]
+        return [optional("following ", "ok")]
+    new: list[Run] = [optional(f"+{fresh:,} new", "warn")] if fresh else []
+    return [*new, optional(f"stopped, {actions.key('follow')} follows ", "dim")]
 
 
 def room_for(status: Runs, width: int, more: str) -> Runs:

@@ -11,7 +11,7 @@ from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.sgr import painted
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut
+from rankdeck.ui.widgets.canvas import Canvas, OptionalRun, Run, Runs, cut
 from rankdeck.ui.widgets.logline import ROLES, Stamp, stamp
 from rankdeck.ui.widgets.text import fitted
 
@@ -213,9 +213,10 @@ def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str =
     bar = glyphs.heavy if chosen else glyphs.horizontal
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
     left = width - 5
-    for text, role in title:
-        optional = text.startswith("  ")
-        piece = "" if optional and cell_len(text) > left else cut(text, left, glyphs.more)
+    for run in title:
+        text, role = run
+        left_out = isinstance(run, OptionalRun) and cell_len(text) > left
+        piece = "" if left_out else cut(text, left, glyphs.more)
         runs.append((piece, role))
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual import events
 
 from rankdeck.ui import actions
-from rankdeck.ui.widgets.canvas import Canvas, Runs, fit, length
+from rankdeck.ui.widgets.canvas import Canvas, OptionalRun, Runs, fit, length
 
 MARGIN = 1
 WORTH = 20
@@ -94,7 +94,7 @@ def shifted(runs: Runs, left: int) -> Runs:
 
 
 def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
-    """The runs in exactly `width` cells: parts that begin with two spaces go, the last first.
+    """The runs in exactly `width` cells: optional ones go, the last first.
 
     A sign says that something went.
     """
@@ -116,10 +116,10 @@ def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
 
 
 def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
-    """The runs, a new part wherever one begins with two spaces."""
+    """The runs, a new part wherever an optional one begins."""
     parts: list[list[tuple[str, str]]] = []
     for run in runs:
-        if run[0].startswith("  ") or not parts:
+        if isinstance(run, OptionalRun) or not parts:
             parts.append([])
         parts[-1].append(run)
     return parts
