@@ -96,6 +96,7 @@ def heard(folder: Path) -> list[str]:
     return said.decode().split("\0")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI, Launch.TORCHRUN])
 @REAL
