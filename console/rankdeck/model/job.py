@@ -103,6 +103,8 @@ class Launch(StrEnum):
 
 
 GPUS = ("nvidia", "amd")
+CLAIM = "pvc:"
+"""How a mount from a volume claim of Kubernetes begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ class Container:
     image: str
     runtime: str = "apptainer"
     mounts: tuple[str, ...] = ()
-    """`source:target[:ro]`."""
+    """`source:target[:ro]`; on Kubernetes also `pvc:CLAIM:target[:ro]`."""
     gpu: str = ""
     """Whose GPUs to bring in: one of `GPUS`, or none."""
     workdir: str = ""
