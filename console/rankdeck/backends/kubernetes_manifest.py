@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 
 from rankdeck.backends.batch import gpus_per_node, options, ranks_per_node
+from rankdeck.backends.kubernetes_shim import POD_SHIM
+from rankdeck.backends.launchers import script_command
 from rankdeck.backends.tokens import shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
@@ -16,7 +18,9 @@ from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 Object = dict[str, Any]
 FOLDER = "/rankdeck"
 """Where the job's files are in every pod."""
-KNOWN = ("namespace", "queue", "gpus", "context", "ttl", "port")
+SHIM = ("sh", f"{FOLDER}/rank-shim")
+"""What every rank is started through."""
+KNOWN = ("namespace", "queue", "gpus", "context", "ttl", "port", "login")
 IMPLEMENTATIONS = {"openmpi5": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH"}
 DEFAULT_PORT = "29500"
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
@@ -34,6 +38,12 @@ def job_name(job: str) -> str:
 
 def manifest(cluster: Cluster, spec: JobSpec, job: str) -> str:
     """All objects of the job as YAML documents; raises LaunchError."""
+    made = objects(cluster, spec, job)
+    return yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
+
+
+def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
+    """All objects of the job in the order in which they are created, the job last; raises LaunchError."""
     if spec.container is None:
         raise LaunchError(
             "plan", f"job `{spec.name}` needs `container: {{image: …}}` on Kubernetes"
@@ -43,8 +53,7 @@ def manifest(cluster: Cluster, spec: JobSpec, job: str) -> str:
     if unknown:
         known = ", ".join(KNOWN)
         raise LaunchError("plan", f"no Kubernetes option `{unknown[0]}`; there are: {known}")
-    objects = _config_map(spec, job, chosen) + _OBJECTS[spec.launch](cluster, spec, job, chosen)
-    return yaml.safe_dump_all(objects, sort_keys=False, width=100, allow_unicode=True)
+    return _config_map(spec, job, chosen) + _OBJECTS[spec.launch](cluster, spec, job, chosen)
 
 
 # ---- parts ------------------------------------------------------------------------------
@@ -61,11 +70,10 @@ def _meta(job: str, chosen: Mapping[str, str]) -> Object:
 
 
 def _config_map(spec: JobSpec, job: str, chosen: Mapping[str, str]) -> list[Object]:
-    if not spec.files:
-        return []
     if any("/" in name for name in spec.files):
         raise LaunchError("plan", "files in sub-folders cannot be given to pods; use flat names")
     data = {name: _inside(text) for name, text in spec.files.items()}
+    data["rank-shim"] = POD_SHIM
     return [
         {
             "apiVersion": "v1",
@@ -102,8 +110,7 @@ def _container(
     mounts = [
         {"name": f"mount{i}", **m[1]} for i, m in enumerate(map(_mount, spec.container.mounts))
     ]
-    if spec.files:
-        mounts.insert(0, {"name": "files", "mountPath": FOLDER})
+    mounts.insert(0, {"name": "files", "mountPath": FOLDER})
     container["volumeMounts"] = [*mounts, {"name": "shm", "mountPath": "/dev/shm"}]
     return container
 
@@ -120,8 +127,7 @@ def _pod(spec: JobSpec, job: str, container: Object) -> Object:
     """A pod's spec; shared memory is the node's, not Docker's 64 MB."""
     mounts = spec.container.mounts if spec.container else ()
     volumes: list[Object] = [{"name": f"mount{i}", **_mount(m)[0]} for i, m in enumerate(mounts)]
-    if spec.files:
-        volumes.insert(0, {"name": "files", "configMap": {"name": job_name(job)}})
+    volumes.insert(0, {"name": "files", "configMap": {"name": job_name(job)}})
     volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     pod: Object = {
         "restartPolicy": "Never",
@@ -148,8 +154,8 @@ def _mpijob(cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]
             "ttlSecondsAfterFinished": int(chosen.get("ttl", "86400")),
         },
         "mpiReplicaSpecs": {
-            "Launcher": _replicas(1, _pod(spec, job, launcher)),
-            "Worker": _replicas(spec.nodes, _pod(spec, job, worker)),
+            "Launcher": _replicas(1, job, _pod(spec, job, launcher)),
+            "Worker": _replicas(spec.nodes, job, _pod(spec, job, worker)),
         },
     }
     meta = _meta(job, chosen)
@@ -163,8 +169,12 @@ def _mpijob(cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]
     ]
 
 
-def _replicas(count: int, pod: Object) -> Object:
-    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
+def _replicas(count: int, job: str, pod: Object) -> Object:
+    return {"replicas": count, "restartPolicy": "Never", "template": _template(job, pod)}
+
+
+def _template(job: str, pod: Object) -> Object:
+    return {"metadata": {"labels": {"rankdeck/job": job_name(job)}}, "spec": pod}
 
 
 def _mpirun(cluster: Cluster, spec: JobSpec, slots: int) -> list[str]:
@@ -178,16 +188,15 @@ def _mpirun(cluster: Cluster, spec: JobSpec, slots: int) -> list[str]:
             size,
             "-ppn",
             str(slots),
-            "-prepend-rank",
             *spec.mpi.args,
+            *SHIM,
             *spec.command,
         ]
-    tags = "--tag-output" if spec.mpi.flavour == "openmpi4" else "--output=tag"
     words += ["--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile", "-np", size]
-    words += ["--map-by", f"ppr:{slots}:node", "--bind-to", "none", *tags.split("=")]
+    words += ["--map-by", f"ppr:{slots}:node", "--bind-to", "none"]
     for name in {JOB_VARIABLE: 0, RUN_VARIABLE: 0, **cluster.environment, **spec.env}:
         words += ["-x", name]
-    return [*words, *spec.mpi.args, *spec.command]
+    return [*words, *spec.mpi.args, *SHIM, *spec.command]
 
 
 # ---- Indexed Job ------------------------------------------------------------------------
@@ -211,7 +220,7 @@ def _indexed_job(
         "parallelism": spec.nodes,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": int(chosen.get("ttl", "86400")),
-        "template": {"spec": {"subdomain": name, **pod}},
+        "template": _template(job, {"subdomain": name, **pod}),
     }
     return [
         {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": service},
@@ -232,12 +241,9 @@ def _torchrun(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
         f"--master-addr={name}-0.{name}",
         f"--master-port={spec.torch.port or port}",
         "--max-restarts=0",
-        "--tee=3",
     ]
-    script = spec.command if spec.command[0].endswith(".py") else ("--no-python", *spec.command)
-    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" ' + shell_line(
-        [*spec.torch.args, *script]
-    )
+    script = (*spec.torch.args, "--no-python", *SHIM, *script_command(spec.command))
+    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" {shell_line(script)}'
 
 
 def _tensorflow(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
@@ -246,19 +252,15 @@ def _tensorflow(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
         f'{{\\"cluster\\":{{\\"worker\\":[{workers}]}},'
         '\\"task\\":{\\"type\\":\\"worker\\",\\"index\\":$JOB_COMPLETION_INDEX}}'
     )
-    return f'export TF_CONFIG="{config}"; exec {shell_line(spec.command)}'
+    line = shell_line([*SHIM, *spec.command])
+    return f'export TF_CONFIG="{config}" RANKDECK_RANK="$JOB_COMPLETION_INDEX"; exec {line}'
 
 
 def _plain(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
     """Ranks of a node side by side in its pod; the first that fails gives the status."""
     each = ranks_per_node(cluster, spec)
-    line = shell_line(spec.command)
-    return (
-        f'export WORLD_SIZE={each * spec.nodes}; i=0; pids=; while [ "$i" -lt {each} ]; do '
-        f'RANK=$((JOB_COMPLETION_INDEX * {each} + i)) LOCAL_RANK=$i {line} & pids="$pids $!"; '
-        'i=$((i + 1)); done; status=0; for p in $pids; do wait "$p" || status=$?; done; '
-        'exit "$status"'
-    )
+    line = shell_line([*SHIM, "-n", str(each), *spec.command])
+    return f"export WORLD_SIZE={each * spec.nodes}; exec {line}"
 
 
 _LINES = {
