@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rankdeck import plugins
 from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes_manifest import FOLDER, objects
+from rankdeck.backends.kubernetes_shim import POD_SHIM
 from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
@@ -272,8 +273,8 @@ def test_a_rank_of_an_indexed_job_gets_every_word(
     job = workload(launch, [str(record), *words], value)
     (container,) = job["spec"]["template"]["spec"]["containers"]
     env = container_env(container)
-    torchrun = f'#!/bin/sh\nwhile [ "$1" != {record} ]; do shift; done\nexec "$@"\n'
-    for name, text in (("record", RECORD), ("torchrun", torchrun)):
+    torchrun = '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n'
+    for name, text in (("record", RECORD), ("torchrun", torchrun), ("rank-shim", POD_SHIM)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rankdeck.backends.kubernetes_manifest import job_name, objects
+from rankdeck.backends.kubernetes_shim import POD_SHIM
 from rankdeck.backends.plans import plan_job
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import read_document
@@ -100,12 +101,12 @@ def test_volumes_are_paths_of_the_node_or_claims(tmp_path: Path) -> None:
     *_, job = planned(tmp_path)
     pod = pod_of(job)
 
-    assert pod["volumes"] == [
+    assert pod["volumes"][1:] == [
         {"name": "mount0", "hostPath": {"path": "/data"}},
         {"name": "mount1", "persistentVolumeClaim": {"claimName": "sets"}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}},
     ]
-    assert pod["containers"][0]["volumeMounts"] == [
+    assert pod["containers"][0]["volumeMounts"][1:] == [
         {"name": "mount0", "mountPath": "/data", "readOnly": True},
         {"name": "mount1", "mountPath": "/sets"},
         {"name": "shm", "mountPath": "/dev/shm"},
@@ -139,6 +140,17 @@ def test_a_cluster_file_refuses_unknown_options_too(tmp_path: Path) -> None:
     assert mistakes(tmp_path, text) == [
         "3:14: kubernetes: unknown key `contxt`; did you mean `context`?"
     ]
+
+
+def test_a_claim_keeps_the_output_of_each_job_in_a_folder_of_its_own() -> None:
+    spec = JobSpec(name="t", launch=Launch.MPI, command=("a",), container=IMAGE)
+    *_, job = made(spec, logs="kept")
+
+    for replica in job["spec"]["mpiReplicaSpecs"].values():
+        (container,) = replica["template"]["spec"]["containers"]
+        mount = next(m for m in container["volumeMounts"] if m["name"] == "logs")
+        assert mount == {"name": "logs", "mountPath": "/rankdeck-logs", "subPath": "t-1"}
+        assert {"name": "RANKDECK_LOGS", "value": "/rankdeck-logs"} in container["env"]
 
 
 def test_a_claim_is_refused_where_there_is_no_kubernetes() -> None:
@@ -187,15 +199,15 @@ def test_files_in_folders_get_keys_of_their_own() -> None:
     volume = next(v for v in pod_of(job)["volumes"] if v["name"] == "files")
 
     laid = {one["path"]: config["data"][one["key"]] for one in volume["configMap"]["items"]}
-    assert laid == files
+    assert laid == {**files, "rank-shim": POD_SHIM}
     assert all(re.fullmatch(r"[-._a-zA-Z0-9]+", key) for key in config["data"])
 
 
 def test_too_many_files_are_refused_before_the_server_does() -> None:
-    files = {"a": "x" * (1 << 20), "b": "y"}
+    files = {"a": "x" * (1 << 20)}
     spec = JobSpec(name="t", launch=Launch.PLAIN, command=("a",), files=files, container=IMAGE)
 
-    with pytest.raises(LaunchError, match=r"1,048,579 bytes and Kubernetes takes 1,048,576"):
+    with pytest.raises(LaunchError, match="bytes and Kubernetes takes 1,048,576"):
         made(spec)
 
 

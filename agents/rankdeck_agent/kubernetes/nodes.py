@@ -96,7 +96,9 @@ def node_row(node: Object, uses: Optional[Iterable[PodUse]]) -> Object:
     }
 
 
-def _taken(uses: Optional[Iterable[PodUse]]) -> "tuple[Optional[dict[str, int]], Optional[list[str]]]":
+def _taken(
+    uses: Optional[Iterable[PodUse]],
+) -> "tuple[Optional[dict[str, int]], Optional[list[str]]]":
     if uses is None:
         return None, None
     total: dict[str, int] = {}
@@ -125,7 +127,9 @@ def _taint(found: Object) -> str:
 
 
 def _address(status: Object) -> str:
-    known = {text(one.get("type")): text(one.get("address")) for one in rows(status.get("addresses"))}
+    known = {
+        text(one.get("type")): text(one.get("address")) for one in rows(status.get("addresses"))
+    }
     return known.get("InternalIP", "")
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.kubernetes.api import Api, ApiError
+
 from rankdeck_agent.kubernetes.kinds import JOB, KINDS, MPIJOB, Kind, Object, part, text
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -97,7 +98,9 @@ def may(rows: Iterable[Object], need: str) -> bool:
 def missing(rows: Iterable[Object], needs: Optional[Collection[str]] = None) -> "list[str]":
     """What is not allowed, in words."""
     return [
-        str(row["what"]) for row in rows if not row["allowed"] and (needs is None or row["need"] in needs)
+        str(row["what"])
+        for row in rows
+        if not row["allowed"] and (needs is None or row["need"] in needs)
     ]
 
 

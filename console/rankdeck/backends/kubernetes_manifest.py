@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from rankdeck.backends.batch import gpus_per_node, options, ranks_per_node
+from rankdeck.backends.kubernetes_shim import POD_SHIM
+from rankdeck.backends.launchers import script_command
 from rankdeck.backends.tokens import shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
@@ -19,6 +21,10 @@ from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 Object = dict[str, Any]
 FOLDER = "/rankdeck"
 """Where the job's files are in every pod."""
+SHIM = ("sh", f"{FOLDER}/rank-shim")
+"""What every rank is started through."""
+LOGS, LOGS_VARIABLE = "/rankdeck-logs", "RANKDECK_LOGS"
+"""Where the volume claim of `logs` is in every pod, and how the shim knows."""
 IMPLEMENTATIONS = {"openmpi5": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH"}
 HOSTFILE = "/etc/mpi/hostfile"
 """Where the MPI Operator puts it."""
@@ -135,9 +141,7 @@ def _spec_note(wanted: _Wanted) -> Object:
 
 
 def _config_map(wanted: _Wanted) -> list[Object]:
-    files = wanted.spec.files
-    if not files:
-        return []
+    files = {**wanted.spec.files, "rank-shim": POD_SHIM}
     for name in files:
         if name.startswith(".."):
             raise LaunchError("plan", f"file `{name}`: Kubernetes takes no name that begins so")
@@ -177,8 +181,14 @@ def _literal(text: str) -> str:
 # ---- pods -------------------------------------------------------------------------------
 
 
+def _own_env(wanted: _Wanted) -> dict[str, str]:
+    """What the shim reads."""
+    logs = {LOGS_VARIABLE: LOGS} if wanted.word("logs") else {}
+    return {JOB_VARIABLE: wanted.job, RUN_VARIABLE: FOLDER, **logs}
+
+
 def _env(wanted: _Wanted, extra: Mapping[str, str]) -> list[Object]:
-    own = {JOB_VARIABLE: wanted.job, RUN_VARIABLE: FOLDER, "PYTHONUNBUFFERED": "1", **extra}
+    own = {**_own_env(wanted), "PYTHONUNBUFFERED": "1", **extra}
     every = {**own, **wanted.cluster.environment, **wanted.spec.env}
     return [{"name": key, "value": _literal(value)} for key, value in every.items()]
 
@@ -230,8 +240,11 @@ class _Volume:
 def _volumes(wanted: _Wanted) -> list[_Volume]:
     mounts = wanted.spec.container.mounts if wanted.spec.container else ()
     volumes = [_mounted(f"mount{number}", text) for number, text in enumerate(mounts)]
-    if wanted.spec.files:
-        volumes.insert(0, _files_volume(wanted))
+    volumes.insert(0, _files_volume(wanted))
+    if claim := wanted.word("logs"):
+        source = {"persistentVolumeClaim": {"claimName": claim}}
+        volumes.append(_volume("logs", source, LOGS))
+        volumes[-1].mount["subPath"] = wanted.name
     # Docker's 64 MB are too few for NCCL and for Open MPI.
     memory = {"medium": "Memory"}
     if size := wanted.word("shm"):
@@ -247,7 +260,7 @@ def _volume(name: str, source: Object, path: str, *, read_only: bool = False) ->
 
 
 def _files_volume(wanted: _Wanted) -> _Volume:
-    keys = _keys(wanted.spec.files)
+    keys = _keys({**wanted.spec.files, "rank-shim": ""})
     source: Object = {"name": wanted.name, "defaultMode": 0o755}
     if any(key != name for key, name in keys.items()):
         source["items"] = [{"key": key, "path": name} for key, name in keys.items()]
@@ -352,14 +365,13 @@ def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
     size = str(slots * spec.nodes)
     words = [spec.mpi.path]
     if spec.mpi.flavour == "mpich":
-        words += ["-f", HOSTFILE, "-n", size, "-ppn", str(slots), "-prepend-rank"]
-        return [*words, *spec.mpi.args, *spec.command]
-    tags = "--tag-output" if spec.mpi.flavour == "openmpi4" else "--output=tag"
+        words += ["-f", HOSTFILE, "-n", size, "-ppn", str(slots)]
+        return [*words, *spec.mpi.args, *SHIM, *spec.command]
     words += ["--allow-run-as-root", "--hostfile", HOSTFILE, "-np", size]
-    words += ["--map-by", f"ppr:{slots}:node", "--bind-to", "none", *tags.split("=")]
-    for name in {JOB_VARIABLE: 0, RUN_VARIABLE: 0, **cluster.environment, **spec.env}:
+    words += ["--map-by", f"ppr:{slots}:node", "--bind-to", "none"]
+    for name in {**_own_env(wanted), **cluster.environment, **spec.env}:
         words += ["-x", name]
-    return [*words, *spec.mpi.args, *spec.command]
+    return [*words, *spec.mpi.args, *SHIM, *spec.command]
 
 
 # ---- Indexed Job ------------------------------------------------------------------------
@@ -398,12 +410,9 @@ def _torchrun(wanted: _Wanted, port: str) -> str:
         f"--master-addr={name}-0.{name}",
         f"--master-port={spec.torch.port or port}",
         "--max-restarts=0",
-        "--tee=3",
     ]
-    script = spec.command if spec.command[0].endswith(".py") else ("--no-python", *spec.command)
-    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" ' + shell_line(
-        [*spec.torch.args, *script]
-    )
+    script = (*spec.torch.args, "--no-python", *SHIM, *script_command(spec.command))
+    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" {shell_line(script)}'
 
 
 def _tensorflow(wanted: _Wanted, port: str) -> str:
@@ -413,20 +422,16 @@ def _tensorflow(wanted: _Wanted, port: str) -> str:
         f'{{\\"cluster\\":{{\\"worker\\":[{workers}]}},'
         '\\"task\\":{\\"type\\":\\"worker\\",\\"index\\":$JOB_COMPLETION_INDEX}}'
     )
-    return f'export TF_CONFIG="{config}"; exec {shell_line(spec.command)}'
+    line = shell_line([*SHIM, *spec.command])
+    return f'export TF_CONFIG="{config}" RANKDECK_RANK="$JOB_COMPLETION_INDEX"; exec {line}'
 
 
 def _plain(wanted: _Wanted, port: str) -> str:
     """Ranks of a node side by side in its pod; the first that fails gives the status."""
     spec = wanted.spec
     each = ranks_per_node(wanted.cluster, spec)
-    line = shell_line(spec.command)
-    return (
-        f'export WORLD_SIZE={each * spec.nodes}; i=0; pids=; while [ "$i" -lt {each} ]; do '
-        f'RANK=$((JOB_COMPLETION_INDEX * {each} + i)) LOCAL_RANK=$i {line} & pids="$pids $!"; '
-        'i=$((i + 1)); done; status=0; for p in $pids; do wait "$p" || status=$?; done; '
-        'exit "$status"'
-    )
+    line = shell_line([*SHIM, "-n", str(each), *spec.command])
+    return f"export WORLD_SIZE={each * spec.nodes}; exec {line}"
 
 
 _LINES: Mapping[Launch, Callable[[_Wanted, str], str]] = {
