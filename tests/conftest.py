@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.kubernetes import kubectl, kubernetes
 from tests.support.lab import lab, root_lab
 
-__all__ = ["lab", "root_lab"]
+__all__ = ["kubectl", "kubernetes", "lab", "root_lab"]
 # How fast the machine is says nothing of what is tested.
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
