@@ -22,6 +22,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent cluster check|watch          tell of a Kubernetes cluster; configuration as JSON on stdin
+       rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
@@ -107,6 +108,12 @@ def _cluster(given: list[str]) -> int:
     return cluster(given[1:])
 
 
+def _kubernetes(given: list[str]) -> int:
+    from rankdeck_agent.kubernetes.main import main as kubernetes
+
+    return kubernetes(given[1:])
+
+
 def _image(given: list[str]) -> int:
     from rankdeck_agent.image import main as image
 
@@ -176,6 +183,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "forget": _forget,
     "job": _job,
     "cluster": _cluster,
+    "kubernetes": _kubernetes,
     "image": _image,
     "preflight": _preflight,
     "nvml": _nvml,

@@ -1,46 +1,63 @@
-"""Kubernetes: prints an MPIJob, or an Indexed Job with a headless Service."""
+"""Kubernetes: an MPIJob, or an Indexed Job with a headless Service, kept by a supervisor where kubectl is.
 
-from collections.abc import Mapping
+The supervisor is on the control host: the login node, or this machine. Its launcher is the agent's keeper, which
+creates the objects, follows every rank's output to the run folder there, and deletes the job on cancel.
+"""
+
+import json
+from dataclasses import replace
 from typing import ClassVar
 
-from rankdeck.backends.base import Follower
-from rankdeck.backends.batch import document_plan
-from rankdeck.backends.kubernetes_manifest import job_name, manifest
-from rankdeck.errors import LaunchError
+from rankdeck.backends.batch import document_plan, options, ranks_per_node
+from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
+from rankdeck.backends.ssh import SshBackend
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Launch, Plan
+from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.remote.local import THIS_MACHINE
+from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
+
+KEEPER = "keeper"
 
 
-class KubernetesBackend:
-    """Writes the manifest; the user applies it."""
+class KubernetesBackend(SshBackend):
+    """Has a keeper on the control host, which is followed and cancelled like any supervisor."""
 
     name: ClassVar[str] = "kubernetes"
     chooses_nodes: ClassVar[bool] = True
 
-    def __init__(self, *_links: object) -> None:
-        """Needs no connection and no agent; the session offers them to every backend."""
-
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """The manifest as the plan's text."""
-        name = job_name(job)
-        middle = "worker-" if spec.launch is Launch.MPI else ""
-        pods = [f"{name}-{middle}{i}" for i in range(spec.nodes)]
-        return document_plan(cluster, spec, job, pods, manifest(cluster, spec, job))
+        """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""
+        names = [f"{job}-node{number}" for number in range(spec.nodes)]
+        plan = document_plan(cluster, spec, job, names, manifest(cluster, spec, job))
+        host = cluster.options.get("login", "") or THIS_MACHINE
+        settings = _settings(cluster, spec, job, plan.world_size)
+        made = json.dumps(objects(cluster, spec, job), ensure_ascii=False)
+        keeper = NodePlan(
+            job=job,
+            node=host,
+            ranks=tuple(range(plan.world_size)),
+            processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
+            files=(NodeFile("kubernetes.json", settings), NodeFile("manifest.json", made)),
+            env=cluster.environment,
+            tty=False,
+            grace=spec.grace,
+            elsewhere=True,
+        )
+        return replace(plan, nodes=(keeper,))
 
-    async def launch(self, plan: Plan) -> Plan:
-        raise _not_yet("launching")
 
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        raise _not_yet("following")
-
-    async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        raise _not_yet("cancelling")
-
-
-def _not_yet(what: str) -> LaunchError:
-    """Why a job cannot be started or followed from here, and what can be done instead."""
-    return LaunchError(
-        "start",
-        f"{what} kubernetes jobs is not yet possible from Rankdeck; "
-        "`run --dry-run` prints the script to submit by hand",
+def _settings(cluster: Cluster, spec: JobSpec, job: str, ranks: int) -> str:
+    """What the keeper has to know beside the objects; see `target.Target` of the agent."""
+    chosen = options(cluster, spec, "kubernetes")
+    return json.dumps(
+        {
+            "name": job_name(job),
+            "kind": "MPIJob" if spec.launch is Launch.MPI else "Job",
+            "namespace": chosen.get("namespace", ""),
+            "context": chosen.get("context", ""),
+            "wanted": spec.nodes,
+            "each": ranks_per_node(cluster, spec),
+            "ranks": ranks,
+            "grace": spec.grace,
+        }
     )
