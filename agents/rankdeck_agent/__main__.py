@@ -21,7 +21,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
        rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
-       rankdeck-agent cluster check|watch          tell of a Kubernetes cluster; configuration as JSON on stdin
+       rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout

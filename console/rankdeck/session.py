@@ -46,10 +46,12 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, node_health
 from rankdeck.state.jobs import Jobs
+from rankdeck.state.kubernetes import KubernetesState
 from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
 from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
+from rankdeck.telemetry.kubernetes import ClusterClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
 
 log = logging.getLogger(__name__)
@@ -81,11 +83,13 @@ class Session:
         self.fleet = Fleet(cluster)
         self.jobs = Jobs()
         self.switches = Switches(cluster)
+        self.kubernetes = KubernetesState()
         self.messages = Messages()
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(connections, agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(connections, agents)
+        self._cluster_client = ClusterClient(connections, agents, cluster)
         self._log_reader = LogReader(connections, agents)
         self._history = history
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
@@ -291,6 +295,9 @@ class Session:
         if link is not None:
             self._start(collect(self.cluster, self.switches))
             self._start(self._find_in_background())
+            if self.cluster.backend == "kubernetes":
+                self.fleet.await_nodes(awaited=self.fleet.open)
+                self._start(self._cluster_client.watch(self.fleet, self.kubernetes))
             self._attach(link, (node.name for node in self.cluster.nodes))
 
     def hear(self, nodes: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""`cluster check` and `cluster watch`: rights, nodes and jobs of a Kubernetes cluster, as lines of JSON.
+"""`cluster check`, `list` and `watch`: rights, nodes and jobs of a Kubernetes cluster, as lines of JSON.
 
 The configuration is one line on stdin: {"context": …, "namespace": …}. `watch` ends with stdin.
 """
@@ -33,7 +33,7 @@ def main(argv: "list[str]") -> int:
     verb = argv[0] if len(argv) == 1 else ""
     config = table(sys.stdin.readline(_LONGEST)) or {}
     if verb not in _VERBS:
-        print("rankdeck: usage: cluster check|watch", file=sys.stderr)
+        print("rankdeck: usage: cluster check|list|watch", file=sys.stderr)
         return 2
     return _VERBS[verb](text_of(config, "context"), text_of(config, "namespace", 63))
 
@@ -97,6 +97,29 @@ def _kubectl(*words: str) -> str:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
 
+# ---- list -------------------------------------------------------------------------------
+
+
+def list_jobs(context: str, namespace: str) -> int:
+    """The jobs of the namespace as they are now; why not, as `trouble`."""
+    try:
+        with Proxy(context) as proxy:
+            namespace = namespace or proxy.namespace()
+            told = about(proxy.api, namespace)
+            _say({"about": {**told, "namespace": namespace}})
+            view = ClusterView(all_pods=False)
+            for what, path, params in places(namespace, told["kinds"], _allowed(told["rights"])):
+                if isinstance(what, Kind):
+                    view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
+            for row in view.take_changes():
+                _say(row)
+    except ProxyError as error:
+        _say({"trouble": str(error)})
+    except ApiError as error:
+        _say({"trouble": refusal(error)})
+    return 0
+
+
 # ---- watch ------------------------------------------------------------------------------
 
 
@@ -148,11 +171,15 @@ def _follow(proxy: Proxy, namespace: str, told: Object, over: threading.Event) -
     for what, one in watches:
         each(one, _to(news, what))
     troubles: dict[object, str] = {}
+    waiting: set[object] = {what for what, _ in watches} or {None}
     try:
         while not over.is_set() and proxy.alive:
-            _take_all(news, view, troubles)
+            waiting -= _take_all(news, view, troubles)
             for row in view.take_changes():
                 _say(row)
+            if not waiting:
+                _say({"ready": True})
+                waiting = {None}
     finally:
         for _, one in watches:
             one.close()
@@ -185,19 +212,24 @@ def _to(news: "queue.Queue[Any]", what: "Union[str, Kind]") -> "Callable[[str, O
     return lambda event, found: news.put((what, event, found))
 
 
-def _take_all(news: "queue.Queue[Any]", view: ClusterView, troubles: "dict[object, str]") -> None:
-    """Take what comes within a period; a trouble is said once, and once when it is over."""
+def _take_all(
+    news: "queue.Queue[Any]", view: ClusterView, troubles: "dict[object, str]"
+) -> "set[object]":
+    """Take what comes within a period; returns what was listed. A trouble is said once, and once when it is over."""
     deadline = time.monotonic() + PERIOD
+    listed: set[object] = set()
     while (left := deadline - time.monotonic()) > 0:
         what, event, found = _next(news, left)
         if what is None:
-            return
+            break
         if event == TROUBLE:
             _trouble(troubles, what, refusal(ApiError(**found)))
             continue
         if event == LISTED:
+            listed.add(what)
             _trouble(troubles, what, "")
         view.take(what, event, found)
+    return listed
 
 
 def _next(news: "queue.Queue[Any]", limit: float) -> "tuple[Optional[Any], str, Object]":
@@ -213,4 +245,4 @@ def _trouble(troubles: "dict[object, str]", what: object, why: str) -> None:
         _say({"trouble": next(filter(None, troubles.values()), "")})
 
 
-_VERBS: "dict[str, Callable[[str, str], int]]" = {"check": check, "watch": watch}
+_VERBS: "dict[str, Callable[[str, str], int]]" = {"check": check, "list": list_jobs, "watch": watch}
