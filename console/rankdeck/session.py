@@ -307,7 +307,9 @@ class Session:
         """
         if not self._listens:
             self._listens = self._judges = True
-            self._start(self._hear(tuple(nodes)))
+            known = {node.name for node in self.cluster.nodes}
+            # A login node, or this machine, is no node of the fleet.
+            self._start(self._hear([node for node in nodes if node in known]))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
         # A job that ends at once must neither pay nor wait for telemetry.

@@ -64,6 +64,8 @@ class JobState:
         self.outcome = Outcome()
         self.deleted = False
         """The job's object is gone."""
+        self.ending = False
+        """Whether we are deleting it."""
         self._refused = ""
 
     # ---- what comes
@@ -73,7 +75,7 @@ class JobState:
         rows = rows_of(found.get("items")) if kind == LISTED else [found]
         if kind == DELETED or not rows:
             self.deleted = True
-            if self.outcome.state in ("succeeded", "failed"):
+            if self.ending or self.outcome.state in ("succeeded", "failed"):
                 return []
             text = (
                 f"Kubernetes job {self.name} is gone: somebody deleted it, and it was not Rankdeck"

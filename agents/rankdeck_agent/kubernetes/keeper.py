@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, plain
@@ -67,7 +67,7 @@ class Keeper:
         self._asked = False
         """Whether it was asked to end."""
         self._over_at = self._restarted = self._shown_at = 0.0
-        self._shown = ""
+        self._shown: str = ""
         self._said: set[str] = set()
 
     # ---- beginning
@@ -143,14 +143,18 @@ class Keeper:
     def _turn(self) -> None:
         """Take what came in, for at most a moment; then do what is due."""
         deadline = time.monotonic() + _TICK
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                self._take(self._notes.get(timeout=left))
-            except queue.Empty:
-                break
+        while note := self._next(deadline - time.monotonic()):
+            self._take(note)
         if not self._proxy.alive:
             self._restart_proxy()
         self._keep_followers()
+
+    def _next(self, limit: float) -> Optional[Note]:
+        """The next note, waited for so many seconds."""
+        try:
+            return self._notes.get(timeout=max(0.0, limit))
+        except queue.Empty:
+            return None
 
     def _take(self, note: Note) -> None:
         what, *rest = note
@@ -262,11 +266,7 @@ class Keeper:
         return made.code
 
     def _drain(self) -> None:
-        while True:
-            try:
-                note = self._notes.get_nowait()
-            except queue.Empty:
-                return
+        while note := self._next(0.0):
             self._take(note)
 
     def _record_silent(self) -> None:
@@ -278,6 +278,7 @@ class Keeper:
     def _end(self) -> int:
         """Delete the job, and look until nothing of it is left or the time is over."""
         self._tell("being deleted")
+        self._state.ending = True
         ending = Ending(self._api, self._target)
         while not ending.step(self._grace(), quiet=not self._state.pods):
             self._turn()

@@ -76,6 +76,8 @@ def progress(view: View) -> str:
     running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
     reasons = Counter(why for pod in view.pods if (why := waits_for(pod)))
     total = view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
+    if view.left or any(pod.leaving for pod in view.pods):
+        return f"ending: {len(view.pods)} of {total} pods are still there"
     if not view.pods:
         return f"pending: {view.refused}" if view.refused else "pending: no pod exists yet"
     if not reasons and len(running) >= total:

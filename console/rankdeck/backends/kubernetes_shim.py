@@ -21,17 +21,17 @@ await() { # PID: wait for it, through signals; its status is in $code
     again=1
     while [ -n "$again" ]; do
         again=
-        wait "$1"
+        wait "$1" 2>/dev/null
         code=$?
     done
 }
 if [ "$1" = -n ]; then
-    each=$2 local=0 pids= status=0
+    each=$2 slot=0 pids= status=0
     shift 2
     trap 'again=1; kill -TERM $pids 2>/dev/null' TERM
-    while [ "$local" -lt "$each" ]; do
-        RANK=$((JOB_COMPLETION_INDEX * each + local)) LOCAL_RANK=$local sh "$0" "$@" &
-        pids="$pids $!" local=$((local + 1))
+    while [ "$slot" -lt "$each" ]; do
+        RANK=$((JOB_COMPLETION_INDEX * each + slot)) LOCAL_RANK=$slot sh "$0" "$@" &
+        pids="$pids $!" slot=$((slot + 1))
     done
     for pid in $pids; do
         await "$pid"

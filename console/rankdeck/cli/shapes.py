@@ -20,6 +20,7 @@ from rankdeck.model.job import (
     RankState,
     Stall,
 )
+from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import phases
 
@@ -197,6 +198,13 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
         "rdma": node.rdma,
         "inventory": None if inventory is None else dict(inventory),
     }
+
+
+def kubernetes_shape(view: KubernetesNode | None) -> Shape | None:
+    """What Kubernetes says of a node; None where it says nothing. `asked` null: pods may not be seen."""
+    if view is None:
+        return None
+    return {**asdict(view), "taints": list(view.taints), "jobs": list(view.jobs)}
 
 
 def _use_shape(use: Use) -> Shape:

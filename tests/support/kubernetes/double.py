@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import concurrent.futures
-import contextlib
 import ssl
 import threading
 from collections.abc import Callable, Sequence
@@ -99,17 +98,18 @@ class Double:
             self.store.create(NODE, node)
 
     def down(self) -> None:
-        """End every container, then the rest."""
+        """End every container, then the rest; raises what broke the controllers, if anything did."""
         assert self._round is not None
+        broken = self._round.exception() if self._round.done() else None
         self._round.cancel()
-        with contextlib.suppress(concurrent.futures.CancelledError):
-            self._round.result(_LIMIT)
         self._wait(self._close())
         if self._processes is not None:
             self._processes.down()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_LIMIT)
         self._loop.close()
+        if broken is not None:
+            raise broken
 
     async def _close(self) -> None:
         self.kubelet.close()
