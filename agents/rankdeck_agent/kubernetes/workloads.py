@@ -6,6 +6,7 @@ from rankdeck_agent.job.journal import table
 from rankdeck_agent.kubernetes.kinds import (
     ID_ANNOTATION,
     KINDS,
+    MPIJOB,
     OURS_LABEL,
     SPEC_ANNOTATION,
     Kind,
@@ -18,7 +19,7 @@ from rankdeck_agent.kubernetes.split import epoch
 _STATES = {"succeeded": "done", "failed": "failed", "suspended": "pending"}
 _PEOPLE = ("owner", "user", "username", "created-by", "app.kubernetes.io/created-by", "submitter")
 """Labels and annotations by which sites name people, the first that is there."""
-_MOST_PODS = 4096
+_MOST_PODS, _MOST_RANKS = 4096, 65536
 _LONGEST_NOTE = 10_000
 
 
@@ -48,6 +49,7 @@ def job_row(kind: Kind, found: Object) -> Object:
         "state": state,
         "why": why,
         "pods": min(pods(kind, found), _MOST_PODS),
+        "ranks": min(ranks(kind, found), _MOST_RANKS),
         "ours": text_of(notes, ID_ANNOTATION) if ours else "",
         "spec": _note(notes.get(SPEC_ANNOTATION)),
     }
@@ -84,8 +86,14 @@ def owner(found: Object) -> str:
 
 
 def pods(kind: Kind, found: Object) -> int:
-    """How many pods the job has when all run."""
+    """How many pods with ranks the job has when all run: an MPIJob's launcher is none."""
     return max(1, _PODS[kind.name](part(found, "spec")))
+
+
+def ranks(kind: Kind, found: Object) -> int:
+    """How many ranks: of an MPIJob its slots, of others one a pod, as far as Kubernetes knows."""
+    slots = whole(part(found, "spec").get("slotsPerWorker", 1)) if kind == MPIJOB else 1
+    return pods(kind, found) * max(slots, 1)
 
 
 def _of_job(spec: Object) -> int:
@@ -95,8 +103,13 @@ def _of_job(spec: Object) -> int:
 
 
 def _of_replicas(spec: Object) -> int:
-    tables = part(spec, "mpiReplicaSpecs") or part(spec, "pytorchReplicaSpecs")
+    tables = part(spec, "pytorchReplicaSpecs")
     return sum(whole(part(row).get("replicas", 1)) for row in tables.values())
+
+
+def _of_workers(spec: Object) -> int:
+    workers = whole(part(spec, "mpiReplicaSpecs", "Worker").get("replicas", 0))
+    return workers + (spec.get("runLauncherAsWorker") is True)
 
 
 def _of_jobset(spec: Object) -> int:
@@ -112,7 +125,7 @@ def _of_trainjob(spec: Object) -> int:
 
 _PODS = {
     "Job": _of_job,
-    "MPIJob": _of_replicas,
+    "MPIJob": _of_workers,
     "PyTorchJob": _of_replicas,
     "JobSet": _of_jobset,
     "TrainJob": _of_trainjob,

@@ -5,18 +5,24 @@ creates the objects, follows every rank's output to the run folder there, and de
 """
 
 import json
+import re
+import time
 from dataclasses import replace
 from typing import ClassVar
 
 from rankdeck.backends.batch import document_plan, options, ranks_per_node
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
 from rankdeck.backends.ssh import SshBackend
+from rankdeck.model.border import integer, number
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.job import Abort, JobSpec, Launch, Plan
+from rankdeck.model.kubernetes import KubernetesJob
+from rankdeck.model.text import clean
 from rankdeck.remote.local import THIS_MACHINE
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 KEEPER = "keeper"
+_MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 
 
 class KubernetesBackend(SshBackend):
@@ -44,6 +50,67 @@ class KubernetesBackend(SshBackend):
             elsewhere=True,
         )
         return replace(plan, nodes=(keeper,))
+
+
+_GRACE = 30.0
+"""Seconds that Kubernetes gives pods whose job says nothing else."""
+
+
+def attach_id(found: KubernetesJob) -> str:
+    """Our id of a job of others, the same in every console: name, creation and a part of its uid."""
+    made = time.strftime("%m%d-%H%M%S", time.gmtime(found.created))
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name)[:60]
+    return f"{name}-{made}-{found.uid.replace('-', '')[:4].ljust(4, '0')}"
+
+
+def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
+    """A keeper for a job that is there already: it creates nothing and follows every pod from its first line."""
+    note = found.spec or {}
+    job = found.ours or attach_id(found)
+    host = cluster.options.get("login", "") or THIS_MACHINE
+    each = max(found.ranks // found.pods, 1)
+    if found.ours and integer(note.get("ranks_per_node")):
+        each = min(max(note["ranks_per_node"], 1), _MOST_EACH)
+    count = found.pods * each
+    told = note.get("grace")
+    grace = min(float(told), _LONGEST_GRACE) if number(told) and told >= 0 else _GRACE
+    settings = {
+        "name": found.name,
+        "kind": found.kind,
+        "namespace": found.namespace,
+        "context": cluster.options.get("context", ""),
+        "wanted": found.pods,
+        "each": each,
+        "ranks": count,
+        "form": "openmpi" if found.kind == "MPIJob" and not found.ours else "rankdeck",
+        "ours": bool(found.ours),
+        "grace": grace,
+    }
+    keeper = NodePlan(
+        job=job,
+        node=host,
+        ranks=tuple(range(count)),
+        processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
+        # The second file says that the objects exist already.
+        files=(
+            NodeFile("kubernetes.json", json.dumps(settings)),
+            NodeFile("kubernetes.created", ""),
+        ),
+        env=cluster.environment,
+        tty=False,
+        grace=grace,
+        elsewhere=True,
+    )
+    return Plan(
+        job=job,
+        name=clean(note.get("name"), 63) or found.name,
+        cluster=cluster.name,
+        backend=cluster.backend,
+        nodes=(keeper,),
+        grace=grace,
+        abort=Abort(enabled=False),
+        owner="" if found.ours else found.whose,
+    )
 
 
 def _settings(cluster: Cluster, spec: JobSpec, job: str, ranks: int) -> str:

@@ -226,6 +226,7 @@ VERBS = (
                 metavar="SECONDS",
                 type=float,
             ),
+            "--yes": _flag("also a job that somebody else started, without a question"),
         },
     ),
     Verb(

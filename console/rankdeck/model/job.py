@@ -197,6 +197,8 @@ class Plan:
     """Node on which a free port must be found; `${RANKDECK_PORT}` stands for it."""
     spec: JobSpec | None = None
     """What the plan was made from; None in a history older than this field."""
+    owner: str = ""
+    """Whose job it is where somebody else started it: `MPIJob of alice`."""
 
     @property
     def world_size(self) -> int:

@@ -69,10 +69,22 @@ class KubernetesJob:
     """pending, running, done or failed."""
     why: str = ""
     pods: int = 1
+    """Pods with ranks."""
+    ranks: int = 1
     ours: str = ""
     """Our job id, where a console of Rankdeck started it."""
     spec: Mapping[str, Any] | None = None
     """What that console noted for others."""
+
+    @property
+    def place(self) -> str:
+        """`mpijob/pi`: how an operator names it."""
+        return f"{self.kind.lower()}/{self.name}"
+
+    @property
+    def whose(self) -> str:
+        """`MPIJob of alice`."""
+        return f"{self.kind} of {self.owner or 'unknown'}"
 
 
 @dataclass(frozen=True, slots=True)

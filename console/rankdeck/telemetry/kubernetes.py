@@ -212,17 +212,20 @@ def _device(item: tuple[str, object]) -> tuple[str, DeviceCount] | None:
     return (clean(name, 253), DeviceCount(**found)) if len(found) == len(_DEVICE) else None
 
 
+_MOST_PODS, _MOST_RANKS = 4096, 65536
 _STATES = ("pending", "running", "done", "failed")
 _TEXTS = ("kind", "namespace", "name", "uid", "label", "owner", "why", "ours")
 
 
 def job_of(row: Mapping[str, Any]) -> KubernetesJob:
     """A job as the agent lists it; what is invalid is left empty."""
-    created, pods, state, spec = (row.get(key) for key in ("created", "pods", "state", "spec"))
+    created, state, spec = (row.get(key) for key in ("created", "state", "spec"))
+    pods, ranks = row.get("pods"), row.get("ranks")
     return KubernetesJob(
         **{key: clean(row.get(key), _WORD) for key in _TEXTS},
         created=float(created) if stamp(created) else 0.0,
-        pods=min(max(pods, 1), 4096) if integer(pods) else 1,
+        pods=min(max(pods, 1), _MOST_PODS) if integer(pods) else 1,
+        ranks=min(max(ranks, 1), _MOST_RANKS) if integer(ranks) else 1,
         state=state if state in _STATES else "pending",
         spec=cast("Mapping[str, Any]", spec) if isinstance(spec, dict) else None,
     )
