@@ -239,6 +239,10 @@ class Session:
         """Versions, kinds of jobs and rights, asked now; raises NodeError."""
         return await self._cluster_client.check()
 
+    async def kubectl_apply(self, text: str) -> str:
+        """Give these YAML documents to Kubernetes; what kubectl says. Raises NodeError."""
+        return await self._cluster_client.apply(text)
+
     async def _find_in_background(self) -> None:
         await self.find_running(LOOK_LIMIT)
 

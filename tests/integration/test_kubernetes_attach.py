@@ -67,7 +67,8 @@ def test_a_job_of_others_is_listed_read_and_cancelled_once_its_owner_was_named(c
     assert "Job of alice" in ask("jobs").stdout
 
     said = ask("logs", "job/train").stdout
-    assert "step 0" in said
+    assert "[0] step 1\n" in said
+    assert "[1] step 1\n" in said
     (row,) = [json.loads(line) for line in ask("jobs", "--json").stdout.splitlines()]
     assert (row["owner"], row["state"]) == ("Job of alice", "running")
     assert [rank["node"] for rank in row["ranks"]]

@@ -220,8 +220,18 @@ class Keeper:
         source = LogSource(self._target.namespace, pod.name, box.name)
         follower = Follower(self._api, source, log, lambda text: self._say(Saying(text)))
         self._followers[pod.uid, box.id] = follower
+        if not self._target.ours:
+            self._note_start(pod)
         follower.start()
         return follower
+
+    def _note_start(self, pod: Pod) -> None:
+        """Ranks of others do not say themselves that they began: their container did."""
+        at = pod.container.started or time.time()
+        for rank in self._state.ranks_of(pod):
+            if rank not in self._state.began:
+                self._state.began[rank] = pod.node
+                record(self._folder, rank, "started", pod.node, at)
 
     def _heard(self, pod: Pod, piece: Piece, at: float) -> None:
         """A rank began or ended; called in the thread of a follower."""

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from rankdeck.cli import choose, output
@@ -15,6 +15,7 @@ from rankdeck.errors import RankdeckError, leaves
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level, Reason
 from rankdeck.model.job import Job, State
+from rankdeck.model.kubernetes import DeviceCount
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.node import NodeState
@@ -207,19 +208,8 @@ def _kubernetes_lines(shape: Shape) -> list[str]:
     ]
     taints = [f"taint {taint}" for taint in shape["taints"]]
     cordoned = ["unschedulable"] if shape["unschedulable"] else []
-    devices = [f"{name}: {device_words(row)}" for name, row in shape["devices"].items()]
+    devices = [f"{name}: {DeviceCount(**row).words}" for name, row in shape["devices"].items()]
     return [*said, *taints, *cordoned, *devices, *(f"job {job}" for job in shape["jobs"])]
-
-
-def device_words(row: Mapping[str, int | None]) -> str:
-    """`8, 1 unhealthy, 6 asked by pods`."""
-    ill = (row["capacity"] or 0) - (row["allocatable"] or 0)
-    asked = (
-        "not allowed to see what pods ask"
-        if row["asked"] is None
-        else f"{row['asked']} asked by pods"
-    )
-    return ", ".join(filter(None, (str(row["capacity"]), f"{ill} unhealthy" if ill else "", asked)))
 
 
 def wait_of(options: argparse.Namespace) -> float:

@@ -30,6 +30,19 @@ class DeviceCount:
     asked: int | None
     """By pods; None: pods of all namespaces may not be seen."""
 
+    @property
+    def words(self) -> str:
+        """`8, 1 unhealthy, 6 asked by pods`."""
+        ill = self.capacity - self.allocatable
+        asked = (
+            "not allowed to see what pods ask"
+            if self.asked is None
+            else f"{self.asked} asked by pods"
+        )
+        return ", ".join(
+            filter(None, (str(self.capacity), f"{ill} unhealthy" if ill > 0 else "", asked))
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesNode:

@@ -42,6 +42,7 @@ class ClusterClient:
 
     def __init__(self, shell: Shell, agents: Agents, cluster: Cluster) -> None:
         self._shell, self._agents, self._host = shell, agents, control_host(cluster)
+        self._context = cluster.options.get("context", "")
         chosen = {key: cluster.options.get(key, "") for key in ("context", "namespace")}
         self._config = json.dumps(chosen).encode() + b"\n"
 
@@ -53,6 +54,18 @@ class ClusterClient:
         """The jobs there are, into `state`; raises NodeError."""
         reader = RowReader(None, state)
         reader.take(await self._ask("list"))
+
+    async def apply(self, text: str) -> str:
+        """What `kubectl apply` says to these documents; raises NodeError with its complaint."""
+        where = (f"--context={self._context}",) if self._context else ()
+        # On the server: kubectl's own note of what was applied would hold the agent a second time.
+        argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
+        result = await self._shell.run(self._host, argv, text.encode(), ASK_LIMIT)
+        if result.code != 0:
+            raise AgentError(self._host, clean(result.err.decode("utf-8", "replace"), _SENTENCE))
+        return "\n".join(
+            clean(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
+        )
 
     async def _ask(self, verb: str) -> bytes:
         agent = await self._agents.agent_path(self._host)
