@@ -21,6 +21,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
        rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
+       rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
@@ -100,6 +101,12 @@ def _job(given: list[str]) -> int:
     return job(given[1:])
 
 
+def _kubernetes(given: list[str]) -> int:
+    from rankdeck_agent.kubernetes.main import main as kubernetes
+
+    return kubernetes(given[1:])
+
+
 def _image(given: list[str]) -> int:
     from rankdeck_agent.image import main as image
 
@@ -168,6 +175,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "service": _service,
     "forget": _forget,
     "job": _job,
+    "kubernetes": _kubernetes,
     "image": _image,
     "preflight": _preflight,
     "nvml": _nvml,

@@ -37,7 +37,9 @@ from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.local import WithThisMachine
 from rankdeck.remote.login import Questions
+from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.fleet import Fleet, Switches
@@ -71,7 +73,7 @@ class Session:
         cluster: Cluster,
         history: History,
         questions: Questions,
-        connections: Connections,
+        connections: Shell,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.cluster = cluster
@@ -298,7 +300,9 @@ class Session:
         """
         if not self._listens:
             self._listens = self._judges = True
-            self._start(self._hear(tuple(nodes)))
+            known = {node.name for node in self.cluster.nodes}
+            # A login node, or this machine, is no node of the fleet.
+            self._start(self._hear([node for node in nodes if node in known]))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
         # A job that ends at once must neither pay nor wait for telemetry.
@@ -352,6 +356,11 @@ class Session:
         self.questions.answer(accept)
 
 
+def _is_control_host(cluster: Cluster) -> bool:
+    """Whether this machine asks Kubernetes: the cluster file names no other one that has kubectl."""
+    return cluster.backend == "kubernetes" and not cluster.options.get("login")
+
+
 def _unheard(text: str) -> None:
     """Ignore progress messages."""
 
@@ -376,7 +385,8 @@ async def open_session(
         questions = Questions()
         connections = Connections(cluster, confirm or questions.confirm)
         await stack.enter_async_context(connections)
-        session = Session(cluster, history, questions, connections, tasks)
+        shell: Shell = WithThisMachine(connections) if _is_control_host(cluster) else connections
+        session = Session(cluster, history, questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)

@@ -14,7 +14,7 @@ from rankdeck.config.accounts import read_accounts
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.remote.ssh import Connections
+from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.broker import PrivateBroker
 from rankdeck.telemetry.subscriber import Address, subscribe
@@ -336,7 +336,7 @@ INSTALLED = "installed there; see `rankdeck agent status`"
 class Telemetry:
     """Configures the telemetry agents of nodes, and records what became of them."""
 
-    def __init__(self, connections: Connections, link: Link, fleet: Fleet) -> None:
+    def __init__(self, connections: Shell, link: Link, fleet: Fleet) -> None:
         self._connections, self._link, self._fleet = connections, link, fleet
 
     async def configure(self, node: str) -> Mapping[str, Any]:
