@@ -22,7 +22,9 @@ def made(path: Path, ranks: int = 2) -> RunFolder:
 
 def log_of(folder: RunFolder, ranks=(0, 1), said=None, told=None, name="c1") -> ContainerLog:
     said, told = [] if said is None else said, [] if told is None else told
-    return ContainerLog(folder, name, ranks, Hearer(said.append, lambda p, at: told.append((p, at))))
+    return ContainerLog(
+        folder, name, ranks, Hearer(said.append, lambda p, at: told.append((p, at)))
+    )
 
 
 def stamp(number: int) -> bytes:
@@ -32,7 +34,13 @@ def stamp(number: int) -> bytes:
 def test_ranks_and_streams_have_files_and_the_rest_is_passed_on(folder: RunFolder) -> None:
     said, told = [], []
     log = log_of(folder, said=said, told=told)
-    lines = (b"[rank 0 start] h", b"[rank 0 out] a", b"[rank 1 err] b", b"mpirun", b"[rank 9 out] x")
+    lines = (
+        b"[rank 0 start] h",
+        b"[rank 0 out] a",
+        b"[rank 1 err] b",
+        b"mpirun",
+        b"[rank 9 out] x",
+    )
     for number, line in enumerate(lines):
         log.line(stamp(number) + line)
     log.close()

@@ -141,17 +141,27 @@ def test_a_success_on_too_few_hosts_is_suspicious() -> None:
 def test_a_success_of_which_no_rank_spoke_is_suspicious() -> None:
     state = state_of(*(ended(i, 0) for i in range(3)), condition="Complete")
 
-    assert verdict(state.view()).doubts == ("succeeded, but no rank said that it began: suspicious",)
+    assert verdict(state.view()).doubts == (
+        "succeeded, but no rank said that it began: suspicious",
+    )
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
         (ended(1, 137, reason="OOMKilled"), "out of memory (OOMKilled)"),
-        (pod(1, "Failed", reason="Evicted", message="low on memory"), "was evicted on node n1: low"),
+        (
+            pod(1, "Failed", reason="Evicted", message="low on memory"),
+            "was evicted on node n1: low",
+        ),
         (pod(1, "Failed", reason="NodeLost"), "lost its node on node n1"),
         (
-            ended(1, 128, reason="StartError", message='exec: "sh": executable file not found in $PATH'),
+            ended(
+                1,
+                128,
+                reason="StartError",
+                message='exec: "sh": executable file not found in $PATH',
+            ),
             "image app:1 has no `sh`",
         ),
         (ended(1, 139), "ended by signal 11 on node n1"),
@@ -180,7 +190,11 @@ def test_warnings_of_the_job_are_alarms_and_those_of_others_are_none() -> None:
     state = state_of()
 
     def event(name: str) -> dict:
-        return {"involvedObject": {"name": name}, "reason": "FailedCreate", "message": "exceeded quota: q"}
+        return {
+            "involvedObject": {"name": name},
+            "reason": "FailedCreate",
+            "message": "exceeded quota: q",
+        }
 
     assert [s.alarm for s in state.take_event("ADDED", event("j"))] == [True]
     assert [s.alarm for s in state.take_event("ADDED", event("j-0-x"))] == [False]
@@ -198,7 +212,9 @@ def test_a_job_that_somebody_deletes_is_told_and_our_own_deletion_is_not() -> No
 
 
 def test_gpus_that_a_finished_job_still_holds_are_counted() -> None:
-    assert holding(state_of(pod(0), pod(1), ended(2, 0)).pods.values()) == "2 pods still hold 4 GPUs"
+    assert (
+        holding(state_of(pod(0), pod(1), ended(2, 0)).pods.values()) == "2 pods still hold 4 GPUs"
+    )
 
 
 HOSTILE = [

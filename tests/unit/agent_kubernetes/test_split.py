@@ -17,7 +17,9 @@ def texts(found: list[tuple]) -> dict:
 
 
 def test_the_shims_lines_have_rank_and_stream() -> None:
-    found = pieces(b"[rank 3 start] node-a", b"[rank 3 out] a  b", b"[rank 3 err] ", b"[rank 3 exit] 7")
+    found = pieces(
+        b"[rank 3 start] node-a", b"[rank 3 out] a  b", b"[rank 3 err] ", b"[rank 3 exit] 7"
+    )
 
     assert found == [
         (3, "start", b"node-a"),
@@ -28,7 +30,10 @@ def test_the_shims_lines_have_rank_and_stream() -> None:
 
 
 def test_what_no_rank_wrote_has_no_rank() -> None:
-    assert pieces(b"mpirun noticed", b"") == [(None, "out", b"mpirun noticed\n"), (None, "out", b"\n")]
+    assert pieces(b"mpirun noticed", b"") == [
+        (None, "out", b"mpirun noticed\n"),
+        (None, "out", b"\n"),
+    ]
 
 
 def test_parts_of_two_ranks_on_one_line_are_put_together_again() -> None:
@@ -81,7 +86,9 @@ def test_other_launchers_formats(form: str, line: bytes, wanted: dict) -> None:
         (b"no stamp", None, b"no stamp"),
     ],
 )
-def test_a_stamp_is_read_to_the_nanosecond_in_any_zone(line: bytes, moment: int, text: bytes) -> None:
+def test_a_stamp_is_read_to_the_nanosecond_in_any_zone(
+    line: bytes, moment: int, text: bytes
+) -> None:
     assert stamped(line) == (moment, text)
 
 
