@@ -162,6 +162,11 @@ class Site:
         found = [json.loads(line) for line in done.stdout.splitlines()]
         return next(one for one in found if one["job"] == job)
 
+    def newest(self) -> str:
+        """The id of the job that was started last."""
+        done = self.rankdeck("--json", "jobs", "--all")
+        return json.loads(done.stdout.splitlines()[0])["job"]
+
     def until(self, job: str, true: Callable[[dict], object], limit: float = LIMIT) -> dict:
         """Wait for something that `jobs --json` says."""
         deadline = time.monotonic() + limit
