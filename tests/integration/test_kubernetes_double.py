@@ -56,9 +56,7 @@ def phases(double):
 
 def test_kubectl_creates_follows_waits_and_deletes_a_job_of_real_processes(started):
     double, kubectl = started()
-    script = (
-        'cat /rankdeck/a.txt; echo "rank $JOB_COMPLETION_INDEX on $(hostname)"; getent hosts j-0.j'
-    )
+    script = 'cat /rankdeck/a.txt; echo "rank $JOB_COMPLETION_INDEX on $(hostname)"; getent hosts "$(hostname).j"'
     files = {"name": "files", "configMap": {"name": "files"}}
     mount = {"volumeMounts": [{"name": "files", "mountPath": "/rankdeck"}]}
     job = indexed_job("j", ["sh", "-c", script], volumes=[files], container=mount)
@@ -68,7 +66,8 @@ def test_kubectl_creates_follows_waits_and_deletes_a_job_of_real_processes(start
     assert said.count("hello from a file") == 2
     assert "rank 0 on j-0" in said
     assert "rank 1 on j-1" in said
-    assert said.count("j-0.j.default.svc.cluster.local") == 2
+    assert "10.244.0.2      j-0.j.default.svc.cluster.local" in said
+    assert "10.244.0.3      j-1.j.default.svc.cluster.local" in said
     kubectl("delete", "job", "j", "--cascade=foreground")
     assert double.all("pods") == []
     assert double.all("jobs") == []

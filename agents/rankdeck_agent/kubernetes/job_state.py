@@ -121,7 +121,7 @@ class JobState:
         for row in rows_of(found.get("items")) if kind == LISTED else [found]:
             name = text_of(table_of(row.get("involvedObject")), "name")
             reason, message = text_of(row, "reason", 63), text_of(row, "message", 400)
-            if kind == DELETED:
+            if kind == DELETED or row.get("type") == "Normal":
                 continue
             if name == self._target.name:
                 self._refused = message

@@ -202,10 +202,12 @@ def _job_causes(made: Json) -> Causes:
             ("FieldValueRequired", "spec.template.spec.restartPolicy", 'Required value: valid values: "OnFailure", "Never"')
         )  # fmt: skip
     last = f"{made['metadata'].get('name', '')}-{max(spec.get('completions') or 1, 1) - 1}"
-    if spec.get("completionMode") == "Indexed" and len(last) > 63:
-        words = "must be no more than 63 characters"
-        causes.append(("FieldValueInvalid", "metadata.name", f'Invalid value: "{last}": {words}'))
-    return [*causes, *_pod_causes(pod, "spec.template.spec")]
+    causes += _pod_causes(pod, "spec.template.spec")
+    if spec.get("completionMode") == "Indexed" and (not _LABEL.fullmatch(last) or len(last) > 63):
+        name = made["metadata"].get("name", "")
+        words = f"will not able to create pod with invalid DNS label: {last}"
+        causes.append(("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {words}'))
+    return causes
 
 
 def _pod_causes(pod: Json, path: str) -> Causes:

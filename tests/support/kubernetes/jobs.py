@@ -32,6 +32,8 @@ class Jobs:
 
     def reconcile(self) -> None:
         """One round over all Jobs."""
+        known = self._store.by_uid()
+        self._release([p for p in self._store.all(POD) if not _kept(p, known)])
         for job in self._store.all(JOB):
             pods = [p for p in self._store.all(POD, job["metadata"]["namespace"]) if owned(p, job)]
             if deleting(job) or _finished(job):
@@ -85,6 +87,8 @@ class Jobs:
 
         self._release(pods)
         self._delete(job, [pod for pod in pods if not _ended(pod)])
+        if not is_true(job, "Suspended"):
+            self._store.event(JOB, job, "Suspended", "Job suspended", by=BY)
         self._store.change(JOB, job, change)
 
     # ---- a Job that runs --------------------------------------------------------------
@@ -101,6 +105,7 @@ class Jobs:
         known["uncountedTerminatedPods"] = {}
         if is_true(job, "Suspended"):
             _condition(new, "Suspended", "False", "JobResumed", "Job resumed")
+            self._store.event(JOB, job, "Resumed", "Job resumed", by=BY)
         known["failed"] = known.get("failed", 0) + len(failed)
         if reason:
             known["failed"] += self._fail(new, job, active, pods, reason)
@@ -201,6 +206,11 @@ def pod_of(job: Json, index: int) -> Json:
     meta["ownerReferences"] = [owner(JOB, job)]
     meta["finalizers"] = [TRACKING]
     return {"metadata": meta, "spec": spec}
+
+
+def _kept(pod: Json, known: dict[str, Json]) -> bool:
+    """Whether a Job that is there counts this pod."""
+    return any(ref["uid"] in known for ref in pod["metadata"].get("ownerReferences", []))
 
 
 def _index(pod: Json) -> int:

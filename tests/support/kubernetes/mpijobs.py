@@ -76,7 +76,7 @@ class MpiJobs:
             self._suspend(new)
         elif is_true(new, "Suspended"):
             known["startTime"] = now()
-            _condition(new, "Suspended", "False", "MPIJobResumed", "MPIJob resumed")
+            self._note(new, "Suspended", "False", "MPIJobResumed", "MPIJob resumed")
         self._report(new, workers, launcher, suspended)
         self._store.change(MPIJOB, job, lambda old: old.update(new))
 
@@ -87,6 +87,11 @@ class MpiJobs:
         if not is_true(job, name) and value == "True":
             told = message.removesuffix(".") if name == "Running" else message
             self._store.event(MPIJOB, job, reason, told, by=BY)
+        _condition(job, name, value, reason, message)
+
+    def _note(self, job: Json, name: str, value: str, reason: str, message: str) -> None:
+        """Set a condition and tell it as an event."""
+        self._store.event(MPIJOB, job, reason, message, by=BY)
         _condition(job, name, value, reason, message)
 
     def _make(self, job: Json, kind: Kind, name: str, maker) -> None:
@@ -151,7 +156,7 @@ class MpiJobs:
     def _suspend(self, job: Json) -> None:
         self._clean(job, everything=True)
         if not is_true(job, "Suspended"):
-            _condition(job, "Suspended", "True", "MPIJobSuspended", "MPIJob suspended")
+            self._note(job, "Suspended", "True", "MPIJobSuspended", "MPIJob suspended")
             self._say(job, "Running", "False", "MPIJobSuspended", "is suspended.")
 
     def _clean(self, job: Json, *, everything: bool) -> None:
