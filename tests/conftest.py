@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.kubernetes import kubectl, kubernetes
 from tests.support.lab import lab, root_lab, slurm_lab
 from tests.support.parallel import order, pytest_xdist_make_scheduler
 from tests.support.programs import search_path
 
-__all__ = ["lab", "pytest_xdist_make_scheduler", "root_lab", "slurm_lab"]
+__all__ = ["kubectl", "kubernetes", "lab", "pytest_xdist_make_scheduler", "root_lab", "slurm_lab"]
 os.environ["PATH"] = search_path()
 # How fast the machine is says nothing of what is tested.
 settings.register_profile(

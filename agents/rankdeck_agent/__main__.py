@@ -22,6 +22,8 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
        rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
+       rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
+       rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
@@ -103,6 +105,18 @@ def _job(given: list[str]) -> int:
     return job(given[1:])
 
 
+def _cluster(given: list[str]) -> int:
+    from rankdeck_agent.kubernetes.cluster_cli import main as cluster
+
+    return cluster(given[1:])
+
+
+def _kubernetes(given: list[str]) -> int:
+    from rankdeck_agent.kubernetes.main import main as kubernetes
+
+    return kubernetes(given[1:])
+
+
 def _image(given: list[str]) -> int:
     from rankdeck_agent.image import main as image
 
@@ -171,6 +185,8 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "service": _service,
     "forget": _forget,
     "job": _job,
+    "cluster": _cluster,
+    "kubernetes": _kubernetes,
     "image": _image,
     "preflight": _preflight,
     "nvml": _nvml,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import platform
 import re
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Callable
 
 from rankdeck_agent.collectors.simulated import SIMULATED, chosen
+from rankdeck_agent.wire import NODE_VARIABLE
 
 SIZE_LIMIT = 65536
 _NAME = re.compile(r"[^\s/+#\x00-\x1f\x7f$][^/+#\x00-\x1f\x7f]{0,127}")
@@ -101,7 +103,9 @@ def from_mapping(raw: object) -> Config:
         if key not in given:
             raise ConfigError(f"{key} is missing")
     values = {key: _READ[key](key, value) for key, value in given.items()}
-    values["node"] = values.get("node") or _name("node", platform.node().partition(".")[0])
+    # In a pod the host name may be the pod's: whoever starts it there says which node it is.
+    here = os.environ.get(NODE_VARIABLE) or platform.node().partition(".")[0]
+    values["node"] = values.get("node") or _name("node", here)
     if values.get("password_file"):
         values["password"] = _password(values)
     if values.get("ca") and values.get("ca_file"):

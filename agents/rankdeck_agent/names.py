@@ -17,5 +17,7 @@ NODE_VARIABLE = "RANKDECK_NODE"
 RUN_VARIABLE = "RANKDECK_RUN"
 """The run folder of this job on this node; `${RANKDECK_RUN}` in a plan stands for it."""
 RUN_TOKEN = "${RANKDECK_RUN}"
+AGENT_TOKEN = "${RANKDECK_AGENT}"
+"""As the first word of a command in a plan: the agent's own, wherever it lies on that node."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output travels."""

@@ -125,13 +125,16 @@ class Following:
     async def started(self, job_id: str, limit: float = START_LIMIT) -> None:
         """Wait until every rank has begun, the job is over, or `limit` seconds went by.
 
-        An MPI launcher needs a console until then: it starts the daemons.
+        An MPI launcher needs a console until then: it starts the daemons. A job that waits in a queue
+        and has said what for needs none.
         """
         await until(lambda: self._has_started(job_id), limit)
 
     def _has_started(self, job_id: str) -> bool:
-        pending = any(r.state is State.PENDING for r in self.jobs.job(job_id).ranks)
-        return not pending or job_id not in self._followers
+        job = self.jobs.job(job_id)
+        pending = any(rank.state is State.PENDING for rank in job.ranks)
+        queued = bool(job.troubles) and all(node.elsewhere for node in job.plan.nodes)
+        return not pending or queued or job_id not in self._followers
 
     async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:
         """Wait until all that nodes know of their jobs has arrived, at most `limit` seconds."""

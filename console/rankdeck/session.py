@@ -21,33 +21,39 @@ from rankdeck import plugins
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
+from rankdeck.backends.kubernetes import attach_id, attach_plan
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
 from rankdeck.backends.report import TAIL, ReportSource, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
-from rankdeck.errors import BrokerError, HostKeyError, RankdeckError
+from rankdeck.errors import BrokerError, HostKeyError, NodeError, RankdeckError, UnknownJobError
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
+from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.local import WithThisMachine
 from rankdeck.remote.login import Questions
+from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, node_health
 from rankdeck.state.jobs import Jobs
+from rankdeck.state.kubernetes import KubernetesState
 from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
 from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
+from rankdeck.telemetry.kubernetes import ClusterClient, control_host
 from rankdeck.telemetry.link import Link, Telemetry, open_link
 
 log = logging.getLogger(__name__)
@@ -71,7 +77,7 @@ class Session:
         cluster: Cluster,
         history: History,
         questions: Questions,
-        connections: Connections,
+        connections: Shell,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.cluster = cluster
@@ -79,11 +85,13 @@ class Session:
         self.fleet = Fleet(cluster)
         self.jobs = Jobs()
         self.switches = Switches(cluster)
+        self.kubernetes = KubernetesState()
         self.messages = Messages()
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
+        self._cluster_client = ClusterClient(agents, cluster)
         self._log_reader = LogReader(agents)
         self._history = history
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
@@ -173,6 +181,8 @@ class Session:
 
         Returns node -> why it did not answer within `limit` seconds.
         """
+        if self.cluster.backend == "kubernetes":
+            return await self._list_kubernetes()
         if self._backend.chooses_nodes:
             return {}
         names = [node.name for node in self.cluster.nodes]
@@ -184,6 +194,51 @@ class Session:
                 self._keep(self.jobs.job(plan.job))
                 self.following.follow(self.jobs.job(plan.job))
         return silent
+
+    async def _list_kubernetes(self) -> dict[str, str]:
+        """Learn what jobs the API server has; host -> why it did not tell."""
+        host = control_host(self.cluster)
+        try:
+            await self._cluster_client.list(self.kubernetes)
+        except NodeError as error:
+            return {host: error.why}
+        trouble = self.kubernetes.trouble or self.kubernetes.refused("follow")
+        return {host: trouble} if trouble else {}
+
+    def others(self) -> tuple[KubernetesJob, ...]:
+        """Jobs on Kubernetes that this console does not follow, newest first: of others, or of other consoles."""
+        known = {job.id for job in self.jobs.all()}
+        return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
+
+    async def attach(self, text: str) -> str:
+        """Follow the job of others that is called so (`pi` or `mpijob/pi`) from now on; returns our id of it.
+
+        Nothing of it is changed. Raises UnknownJobError, and LaunchError where it cannot be followed.
+        """
+        found = [
+            one for one in self.others() if text in (one.place, one.name, one.ours, attach_id(one))
+        ]
+        if len(found) != 1:
+            places = ", ".join(one.place for one in found[:5])
+            why = (
+                f"`{text[:60]}` is more than one job: {places}"
+                if found
+                else f"no job `{text[:60]}`"
+            )
+            raise UnknownJobError(why)
+        plan = attach_plan(self.cluster, found[0])
+        self._keep(self.jobs.add(plan, found[0].created or time.time()))
+        await self._start_on_nodes(plan)
+        self.following.follow(self.jobs.job(plan.job))
+        return plan.job
+
+    async def about_kubernetes(self) -> ClusterAbout:
+        """Versions, kinds of jobs and rights, asked now; raises NodeError."""
+        return await self._cluster_client.check()
+
+    async def kubectl_apply(self, text: str) -> str:
+        """Give these YAML documents to Kubernetes; what kubectl says. Raises NodeError."""
+        return await self._cluster_client.apply(text)
 
     async def _find_in_background(self) -> None:
         await self.find_running(LOOK_LIMIT)
@@ -286,6 +341,9 @@ class Session:
         if link is not None:
             self._start(collect(self.cluster, self.switches))
             self._start(self._find_in_background())
+            if self.cluster.backend == "kubernetes":
+                self.fleet.await_nodes(awaited=self.fleet.open)
+                self._start(self._cluster_client.watch(self.fleet, self.kubernetes))
             self._attach(link, (node.name for node in self.cluster.nodes))
 
     def hear(self, nodes: Iterable[str]) -> None:
@@ -295,7 +353,9 @@ class Session:
         """
         if not self._listens:
             self._listens = self._judges = True
-            self._start(self._hear(tuple(nodes)))
+            known = {node.name for node in self.cluster.nodes}
+            # A login node, or this machine, is no node of the fleet.
+            self._start(self._hear([node for node in nodes if node in known]))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
         # A job that ends at once must neither pay nor wait for telemetry.
@@ -349,6 +409,11 @@ class Session:
         self.questions.answer(accept)
 
 
+def _is_control_host(cluster: Cluster) -> bool:
+    """Whether this machine asks Kubernetes: the cluster file names no other one that has kubectl."""
+    return cluster.backend == "kubernetes" and not cluster.options.get("login")
+
+
 def _unheard(text: str) -> None:
     """Ignore progress messages."""
 
@@ -373,7 +438,8 @@ async def open_session(
         questions = Questions()
         connections = Connections(cluster, confirm or questions.confirm)
         await stack.enter_async_context(connections)
-        session = Session(cluster, history, questions, connections, tasks)
+        shell: Shell = WithThisMachine(connections) if _is_control_host(cluster) else connections
+        session = Session(cluster, history, questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)

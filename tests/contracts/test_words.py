@@ -1,6 +1,7 @@
 """Every word of a job reaches its program as one argument, whatever a shell would make of it."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.backends.export import export
+from rankdeck.backends.kubernetes_manifest import FOLDER, objects
+from rankdeck.backends.kubernetes_shim import POD_SHIM
 from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
@@ -210,3 +214,76 @@ def test_a_login_shell_gives_a_program_every_byte(shell: str, words: list[str]) 
     done = subprocess.run([shell, "-c", line], capture_output=True, timeout=20, check=True)
 
     assert done.stdout.decode().split("\0") == [*words, ""]
+
+
+# ---- Kubernetes -------------------------------------------------------------------------
+
+
+def workload(launch: Launch, words: Sequence[str], value: str) -> dict[str, Any]:
+    """The Job or MPIJob of one rank."""
+    image = Container(image="i:1")
+    spec = spec_of(launch, words, env={"V": value}, container=image)
+    return objects(replace(CLUSTER, backend="kubernetes"), spec, "t-1")[-1]
+
+
+def as_kubelet(text: str, env: Mapping[str, str]) -> str:
+    """`$(NAME)` and `$$` as Kubernetes reads them (third_party/forked/golang/expansion)."""
+
+    def one(found: "re.Match[str]") -> str:
+        if found[0] == "$$":
+            return "$"
+        return env.get(found[1], found[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
+
+
+def container_env(container: Mapping[str, Any]) -> dict[str, str]:
+    """The variables, each filled in from those before it."""
+    env: dict[str, str] = {}
+    for row in container["env"]:
+        env[row["name"]] = as_kubelet(row["value"], env)
+    return env
+
+
+@settings(deadline=None)
+@given(words=st.lists(WORDS | st.sampled_from(["$(V)", "$$(V)", "$$"]), max_size=5), value=WORDS)
+def test_an_mpi_rank_gets_every_word(words: list[str], value: str) -> None:
+    job = workload(Launch.MPI, ["app", *words], value)
+    (launcher,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    env = container_env(launcher)
+
+    assert [as_kubelet(word, env) for word in launcher["command"]][-1 - len(words) :] == [
+        "app",
+        *words,
+    ]
+    assert env["V"] == value
+
+
+@pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.TENSORFLOW, Launch.TORCHRUN])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    words=st.lists(WORDS | st.sampled_from([*NASTY, "$(V)", "$$"]), min_size=1, max_size=8),
+    value=WORDS,
+)
+def test_a_rank_of_an_indexed_job_gets_every_word(
+    tmp_path: Path, launch: Launch, words: list[str], value: str
+) -> None:
+    record = tmp_path / "record"
+    job = workload(launch, [str(record), *words], value)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    env = container_env(container)
+    torchrun = '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n'
+    for name, text in (("record", RECORD), ("torchrun", torchrun), ("rank-shim", POD_SHIM)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+
+    subprocess.run(
+        [as_kubelet(word, env).replace(FOLDER, str(tmp_path)) for word in container["command"]],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", **env, "JOB_COMPLETION_INDEX": "0"},
+        timeout=60,
+        check=True,
+    )
+
+    assert heard(tmp_path) == [*words, f"V={value}", ""]

@@ -118,6 +118,23 @@ def _slurm(path: str, *argv: str) -> tuple[str, str]:
     return ask(argv, _LIMIT, {**os.environ, "PATH": path})
 
 
+_KEEPER_SLACK = 6.0
+"""Seconds beyond the grace for a keeper to prove that no pod is left."""
+
+
+def _keeper_slack(folder: RunFolder) -> float:
+    return _KEEPER_SLACK if (folder / "kubernetes.json").exists() else 0.0
+
+
+def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
+    """End what a keeper that was killed left in Kubernetes; what would not go, as `left` has it."""
+    if not (folder / "kubernetes.json").exists():
+        return []
+    from rankdeck_agent.kubernetes.ending import end_without_keeper
+
+    return end_without_keeper(folder, grace)
+
+
 ASKERS = ("user", "abort", "system")
 """Who cancels: a person, the console because a part of the job has failed, or neither."""
 _POLL = 0.05
@@ -171,11 +188,15 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     launchers, ranks = _recorded(folder)
     found = hunt.look()
     _signal(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
-    found = hunt.wait(grace, lambda _: None)
+    found = hunt.wait(grace + _keeper_slack(folder), lambda _: None)
     if found:
         _force(hunt, launchers, ranks)
     left = hunt.wait(_PROOF, lambda rows: _signal(rows, rows, signal.SIGKILL)) if found else {}
-    kept = [*remove_containers(folder), *cancel_slurm_job(folder)]
+    kept = [
+        *remove_containers(folder),
+        *cancel_slurm_job(folder),
+        *_end_kubernetes_job(folder, grace),
+    ]
     _see_off(hunt, bool(left))
     return {
         "left": [*(_named(row) for row in left.values()), *kept],

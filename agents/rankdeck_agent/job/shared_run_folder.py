@@ -1,4 +1,4 @@
-"""Ranks on machines that share the run folder (Slurm): reads the files that their shims write."""
+"""Ranks on machines that share the run folder (Slurm), or of which the launcher writes there what became of them (Kubernetes)."""
 
 import os
 import time
@@ -9,6 +9,11 @@ from typing import Optional
 
 from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.job.journal import UNKNOWN, plain
+
+NOT_KNOWN = "unknown"
+"""In the place of an exit status that nobody saw."""
+COMPLETE = "complete"
+"""A file by which a launcher says that no more records of ranks will come."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class SharedRunFolder:
         self._hosts: dict[int, str] = {}
         self._waiting = set(ranks)
         self._sizes: dict[Path, int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the launcher left word that it wrote all that there is."""
+        return (self._folder / COMPLETE).exists()
 
     @property
     def waiting(self) -> bool:
@@ -58,8 +68,9 @@ class SharedRunFolder:
             self._hosts[rank] = _first_line(place / "started")
             yield Report(rank, self._hosts[rank], None, times["started"])
         word = _first_line(place / "exit") if "exit" in times else ""
-        if word.isdigit():
-            yield Report(rank, self._hosts.get(rank, ""), int(word), times["exit"])
+        if word.isdigit() or word == NOT_KNOWN:
+            status = int(word) if word.isdigit() else UNKNOWN
+            yield Report(rank, self._hosts.get(rank, ""), status, times["exit"])
 
     def _stamp(self, log: Path) -> None:
         size = log.stat().st_size if log.exists() else 0

@@ -6,6 +6,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rankdeck_agent.files import private_folder, unwritable, write_private
 from rankdeck_agent.job import cgroup
 from rankdeck_agent.job.folder import FolderError, RunFolder, run_folder
 from rankdeck_agent.job.supervisor_state import note_starter
+from rankdeck_agent.names import AGENT_TOKEN
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
@@ -65,7 +67,7 @@ def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> 
 def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
     """What to start for one process of the plan; raises StartError where it cannot be."""
     env = environment(plan, folder, process.env)
-    argv = tuple(folder.plan_text(argument) for argument in process.argv)
+    argv = tuple(folder.plan_text(argument) for argument in _with_agent(process.argv))
     cwd = str(Path(folder.plan_text(process.cwd) or "~").expanduser())
     if not argv:
         raise StartError(f"{process.name} has no command")
@@ -81,6 +83,13 @@ def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCom
         return StartCommand(argv, env, cwd)
     env[RANK_VARIABLE] = str(process.rank)
     return StartCommand((str(folder / "rank-shim"), *argv), env, cwd)
+
+
+def _with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command of the agent is run by the file that runs now."""
+    if argv[:1] != (AGENT_TOKEN,):
+        return argv
+    return (sys.executable, str(Path(sys.argv[0]).absolute()), *argv[1:])
 
 
 def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> None:

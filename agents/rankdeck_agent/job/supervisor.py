@@ -21,6 +21,7 @@ from rankdeck_agent.job.journal import (
     exact_outcome,
     failed,
     outcome,
+    plain,
     shell_status,
 )
 from rankdeck_agent.job.pipes import Control
@@ -34,6 +35,8 @@ from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 
 _TICK = 0.25
 _DRAIN = _RETRY = 1.0
+_MOST_TOLD = 200
+"""Sentences of launchers: any process of the job may write to the FIFO."""
 _LATE = 5.0
 """Seconds for the files of ranks on other machines to appear after their launcher has ended."""
 
@@ -58,6 +61,7 @@ class Supervisor:
         self._canceller = self._reaping = 0
         self._elsewhere = SharedRunFolder(folder, plan.ranks if plan.elsewhere else ())
         self._launched = 0.0
+        self._told = 0
 
     def run(self, ready: Callable[[], None]) -> None:
         """Run the job to its end; `ready` is called once, before the first process is started."""
@@ -164,6 +168,7 @@ class Supervisor:
             "daemon": lambda words: self._daemons.start(words[0], self._outputs, self._group),
             "answer": lambda words: self._daemons.answer(words[0], " ".join(words[1:])),
             "cancel": lambda words: self._cancelled(float(words[0]), words[1:]),
+            "trouble": lambda words: self._troubled(" ".join(words)),
         }
         for verb, words in self._control.read():
             self._serve(verbs.get(verb), words)
@@ -231,7 +236,8 @@ class Supervisor:
         if self._tally.processes:
             self._launched = now
         news = self._elsewhere.look()
-        if not self._tally.processes and now - self._launched > _LATE:
+        late = now - self._launched > _LATE or self._elsewhere.complete
+        if not self._tally.processes and late:
             news += self._elsewhere.give_up()
         for report in news:
             self._note_elsewhere(report)
@@ -298,6 +304,12 @@ class Supervisor:
         known = {*self._children, *self._tally.daemons, self._canceller}
         children = (row.pid for row in rows.values() if row.ppid == os.getpid())
         return [pid for pid in children if pid not in known]
+
+    def _troubled(self, text: str) -> None:
+        """A launcher has something to tell the operator."""
+        if self._told < _MOST_TOLD:
+            self._told += 1
+            self._journal.add("trouble", text=plain(text))
 
     # ---- the end -----------------------------------------------------------------------
 

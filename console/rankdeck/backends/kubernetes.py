@@ -1,310 +1,130 @@
-"""Kubernetes: an MPIJob, or an Indexed Job with a headless Service, as YAML."""
+"""Kubernetes: an MPIJob, or an Indexed Job with a headless Service, kept by a supervisor where kubectl is.
 
+The supervisor is on the control host: the login node, or this machine. Its launcher is the agent's keeper, which
+creates the objects, follows every rank's output to the run folder there, and deletes the job on cancel.
+"""
+
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+import time
+from dataclasses import replace
+from typing import ClassVar
 
-import yaml
-
-from rankdeck.backends.base import Follower
-from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
-from rankdeck.backends.tokens import shell_line
-from rankdeck.errors import LaunchError
+from rankdeck.backends.batch import document_plan, options, ranks_per_node
+from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
+from rankdeck.backends.ssh import SshBackend
+from rankdeck.model.border import integer, number
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, JobSpec, Launch, Plan
-from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
+from rankdeck.model.job import Abort, JobSpec, Launch, Plan
+from rankdeck.model.kubernetes import KubernetesJob
+from rankdeck.model.text import clean
+from rankdeck.remote.local import THIS_MACHINE
+from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
-Object = dict[str, Any]
-FOLDER = "/rankdeck"
-"""Where the job's files are in every pod."""
-KNOWN = ("namespace", "queue", "gpus", "context", "ttl", "port")
-IMPLEMENTATIONS = {"openmpi5": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH"}
-DEFAULT_PORT = "29500"
-_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
+KEEPER = "keeper"
+_MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 
 
-class KubernetesBackend:
-    """Writes the manifest; the user applies it."""
+class KubernetesBackend(SshBackend):
+    """Has a keeper on the control host, which is followed and cancelled like any supervisor."""
 
     name: ClassVar[str] = "kubernetes"
     chooses_nodes: ClassVar[bool] = True
 
-    def __init__(self, *_links: object) -> None:
-        """Needs no connection and no agent; the session offers them to every backend."""
-
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-        """The manifest as the plan's text."""
-        name = job_name(job)
-        middle = "worker-" if spec.launch is Launch.MPI else ""
-        pods = [f"{name}-{middle}{i}" for i in range(spec.nodes)]
-        return document_plan(cluster, spec, job, pods, manifest(cluster, spec, job))
-
-    async def launch(self, plan: Plan) -> Plan:
-        raise _not_yet("launching")
-
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        raise _not_yet("following")
-
-    async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        raise _not_yet("cancelling")
-
-
-def _not_yet(what: str) -> LaunchError:
-    """Why a job cannot be started or followed from here, and what can be done instead."""
-    return LaunchError(
-        "start",
-        f"{what} kubernetes jobs is not yet possible from Rankdeck; "
-        "`run --dry-run` prints the script to submit by hand",
-    )
-
-
-def job_name(job: str) -> str:
-    """The job's id as a DNS label, short enough for the names that Kubernetes adds to."""
-    name = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")
-    name = name if name[:1].isalpha() else f"job-{name}"
-    name = name[:50].rstrip("-")
-    if not _LABEL.fullmatch(name):
-        raise LaunchError("plan", f"`{job}` gives no name that Kubernetes takes")
-    return name
-
-
-def manifest(cluster: Cluster, spec: JobSpec, job: str) -> str:
-    """All objects of the job as YAML documents; raises LaunchError."""
-    if spec.container is None:
-        raise LaunchError(
-            "plan", f"job `{spec.name}` needs `container: {{image: …}}` on Kubernetes"
+        """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""
+        names = [f"{job}-node{number}" for number in range(spec.nodes)]
+        plan = document_plan(cluster, spec, job, names, manifest(cluster, spec, job))
+        host = cluster.options.get("login", "") or THIS_MACHINE
+        settings = _settings(cluster, spec, job, plan.world_size)
+        made = json.dumps(objects(cluster, spec, job), ensure_ascii=False)
+        keeper = NodePlan(
+            job=job,
+            node=host,
+            ranks=tuple(range(plan.world_size)),
+            processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
+            files=(NodeFile("kubernetes.json", settings), NodeFile("manifest.json", made)),
+            env=cluster.environment,
+            tty=False,
+            grace=spec.grace,
+            elsewhere=True,
         )
+        return replace(plan, nodes=(keeper,))
+
+
+_GRACE = 30.0
+"""Seconds that Kubernetes gives pods whose job says nothing else."""
+
+
+def attach_id(found: KubernetesJob) -> str:
+    """Our id of a job of others, the same in every console: name, creation and a part of its uid."""
+    made = time.strftime("%m%d-%H%M%S", time.gmtime(found.created))
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name)[:60]
+    return f"{name}-{made}-{found.uid.replace('-', '')[:4].ljust(4, '0')}"
+
+
+def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
+    """A keeper for a job that is there already: it creates nothing and follows every pod from its first line."""
+    note = found.spec or {}
+    job = found.ours or attach_id(found)
+    host = cluster.options.get("login", "") or THIS_MACHINE
+    each = max(found.ranks // found.pods, 1)
+    if found.ours and integer(note.get("ranks_per_node")):
+        each = min(max(note["ranks_per_node"], 1), _MOST_EACH)
+    count = found.pods * each
+    told = note.get("grace")
+    grace = min(float(told), _LONGEST_GRACE) if number(told) and told >= 0 else _GRACE
+    settings = {
+        "name": found.name,
+        "kind": found.kind,
+        "namespace": found.namespace,
+        "context": cluster.options.get("context", ""),
+        "wanted": found.pods,
+        "each": each,
+        "ranks": count,
+        "form": "openmpi" if found.kind == "MPIJob" and not found.ours else "rankdeck",
+        "ours": bool(found.ours),
+        "grace": grace,
+    }
+    keeper = NodePlan(
+        job=job,
+        node=host,
+        ranks=tuple(range(count)),
+        processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
+        # The second file says that the objects exist already.
+        files=(
+            NodeFile("kubernetes.json", json.dumps(settings)),
+            NodeFile("kubernetes.created", ""),
+        ),
+        env=cluster.environment,
+        tty=False,
+        grace=grace,
+        elsewhere=True,
+    )
+    return Plan(
+        job=job,
+        name=clean(note.get("name"), 63) or found.name,
+        cluster=cluster.name,
+        backend=cluster.backend,
+        nodes=(keeper,),
+        grace=grace,
+        abort=Abort(enabled=False),
+        owner="" if found.ours else found.whose,
+    )
+
+
+def _settings(cluster: Cluster, spec: JobSpec, job: str, ranks: int) -> str:
+    """What the keeper has to know beside the objects; see `target.Target` of the agent."""
     chosen = options(cluster, spec, "kubernetes")
-    unknown = [key for key in chosen if key not in KNOWN]
-    if unknown:
-        known = ", ".join(KNOWN)
-        raise LaunchError("plan", f"no Kubernetes option `{unknown[0]}`; there are: {known}")
-    objects = _config_map(spec, job, chosen) + _OBJECTS[spec.launch](cluster, spec, job, chosen)
-    return yaml.safe_dump_all(objects, sort_keys=False, width=100, allow_unicode=True)
-
-
-# ---- parts ------------------------------------------------------------------------------
-
-
-def _meta(job: str, chosen: Mapping[str, str]) -> Object:
-    labels = {"app.kubernetes.io/managed-by": "rankdeck", "rankdeck/job": job_name(job)}
-    if chosen.get("queue"):
-        labels["kueue.x-k8s.io/queue-name"] = chosen["queue"]
-    meta: Object = {"name": job_name(job), "labels": labels}
-    if chosen.get("namespace"):
-        meta["namespace"] = chosen["namespace"]
-    return meta
-
-
-def _config_map(spec: JobSpec, job: str, chosen: Mapping[str, str]) -> list[Object]:
-    if not spec.files:
-        return []
-    if any("/" in name for name in spec.files):
-        raise LaunchError("plan", "files in sub-folders cannot be given to pods; use flat names")
-    data = {name: _inside(text) for name, text in spec.files.items()}
-    return [
+    return json.dumps(
         {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": _meta(job, chosen),
-            "data": data,
+            "name": job_name(job),
+            "kind": "MPIJob" if spec.launch is Launch.MPI else "Job",
+            "namespace": chosen.get("namespace", ""),
+            "context": chosen.get("context", ""),
+            "wanted": spec.nodes,
+            "each": ranks_per_node(cluster, spec),
+            "ranks": ranks,
+            "grace": spec.grace,
         }
-    ]
-
-
-def _inside(text: str) -> str:
-    """The run folder as it is called in a pod."""
-    return text.replace(RUN_TOKEN, FOLDER)
-
-
-def _env(cluster: Cluster, spec: JobSpec, job: str) -> dict[str, str]:
-    own = {JOB_VARIABLE: job, RUN_VARIABLE: FOLDER, "PYTHONUNBUFFERED": "1"}
-    return {k: _inside(v) for k, v in {**own, **cluster.environment, **spec.env}.items()}
-
-
-def _container(
-    cluster: Cluster, spec: JobSpec, job: str, command: Sequence[str], gpus: int
-) -> Object:
-    assert spec.container is not None
-    container: Object = {"name": "rank", "image": spec.container.image}
-    if command:
-        container["command"] = [_inside(word) for word in command]
-    container["env"] = [{"name": k, "value": v} for k, v in _env(cluster, spec, job).items()]
-    folder = spec.container.workdir or spec.workdir
-    if folder:
-        container["workingDir"] = _inside(folder)
-    if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    mounts = [
-        {"name": f"mount{i}", **m[1]} for i, m in enumerate(map(_mount, spec.container.mounts))
-    ]
-    if spec.files:
-        mounts.insert(0, {"name": "files", "mountPath": FOLDER})
-    container["volumeMounts"] = [*mounts, {"name": "shm", "mountPath": "/dev/shm"}]
-    return container
-
-
-def _mount(text: str) -> tuple[Object, Object]:
-    source, target, *mode = text.split(":")
-    inside: Object = {"mountPath": target}
-    if mode == ["ro"]:
-        inside["readOnly"] = True
-    return {"hostPath": {"path": source}}, inside
-
-
-def _pod(spec: JobSpec, job: str, container: Object) -> Object:
-    """A pod's spec; shared memory is the node's, not Docker's 64 MB."""
-    mounts = spec.container.mounts if spec.container else ()
-    volumes: list[Object] = [{"name": f"mount{i}", **_mount(m)[0]} for i, m in enumerate(mounts)]
-    if spec.files:
-        volumes.insert(0, {"name": "files", "configMap": {"name": job_name(job)}})
-    volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    pod: Object = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": round(spec.grace),
-    }
-    return {**pod, "containers": [container], "volumes": volumes}
-
-
-# ---- MPIJob -----------------------------------------------------------------------------
-
-
-def _mpijob(cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]) -> list[Object]:
-    slots = ranks_per_node(cluster, spec)
-    gpus = gpus_per_node(cluster, spec, chosen.get("gpus", ""))
-    launcher = _container(cluster, spec, job, _mpirun(cluster, spec, slots), 0)
-    worker = _container(cluster, spec, job, (), gpus)
-    job_spec: Object = {
-        "slotsPerWorker": slots,
-        "mpiImplementation": IMPLEMENTATIONS[spec.mpi.flavour],
-        "launcherCreationPolicy": "WaitForWorkersReady",
-        "runPolicy": {
-            "cleanPodPolicy": "Running",
-            "backoffLimit": 0,
-            "ttlSecondsAfterFinished": int(chosen.get("ttl", "86400")),
-        },
-        "mpiReplicaSpecs": {
-            "Launcher": _replicas(1, _pod(spec, job, launcher)),
-            "Worker": _replicas(spec.nodes, _pod(spec, job, worker)),
-        },
-    }
-    meta = _meta(job, chosen)
-    return [
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": meta,
-            "spec": job_spec,
-        }
-    ]
-
-
-def _replicas(count: int, pod: Object) -> Object:
-    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
-
-
-def _mpirun(cluster: Cluster, spec: JobSpec, slots: int) -> list[str]:
-    """The hostfile is named: Open MPI 5 ignores the operator's variables and runs on one host."""
-    size = str(slots * spec.nodes)
-    words = [spec.mpi.path]
-    if spec.mpi.flavour == "mpich":
-        return [
-            *words,
-            "-n",
-            size,
-            "-ppn",
-            str(slots),
-            "-prepend-rank",
-            *spec.mpi.args,
-            *spec.command,
-        ]
-    tags = "--tag-output" if spec.mpi.flavour == "openmpi4" else "--output=tag"
-    words += ["--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile", "-np", size]
-    words += ["--map-by", f"ppr:{slots}:node", "--bind-to", "none", *tags.split("=")]
-    for name in {JOB_VARIABLE: 0, RUN_VARIABLE: 0, **cluster.environment, **spec.env}:
-        words += ["-x", name]
-    return [*words, *spec.mpi.args, *spec.command]
-
-
-# ---- Indexed Job ------------------------------------------------------------------------
-
-
-def _indexed_job(
-    cluster: Cluster, spec: JobSpec, job: str, chosen: Mapping[str, str]
-) -> list[Object]:
-    name, meta = job_name(job), _meta(job, chosen)
-    gpus = gpus_per_node(cluster, spec, chosen.get("gpus", ""))
-    line = _LINES[spec.launch](cluster, spec, name, chosen.get("port", DEFAULT_PORT))
-    pod = _pod(spec, job, _container(cluster, spec, job, ("sh", "-c", line), gpus))
-    service: Object = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": {"batch.kubernetes.io/job-name": name},
-    }
-    job_spec: Object = {
-        "completionMode": "Indexed",
-        "completions": spec.nodes,
-        "parallelism": spec.nodes,
-        "backoffLimit": 0,
-        "ttlSecondsAfterFinished": int(chosen.get("ttl", "86400")),
-        "template": {"spec": {"subdomain": name, **pod}},
-    }
-    return [
-        {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": service},
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": _meta(job, chosen),
-            "spec": job_spec,
-        },
-    ]
-
-
-def _torchrun(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
-    words = [
-        spec.torch.path,
-        f"--nnodes={spec.nodes}",
-        f"--nproc-per-node={ranks_per_node(cluster, spec)}",
-        f"--master-addr={name}-0.{name}",
-        f"--master-port={spec.torch.port or port}",
-        "--max-restarts=0",
-        "--tee=3",
-    ]
-    script = spec.command if spec.command[0].endswith(".py") else ("--no-python", *spec.command)
-    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" ' + shell_line(
-        [*spec.torch.args, *script]
     )
-
-
-def _tensorflow(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
-    workers = ",".join(f'\\"{name}-{i}.{name}:{port}\\"' for i in range(spec.nodes))
-    config = (
-        f'{{\\"cluster\\":{{\\"worker\\":[{workers}]}},'
-        '\\"task\\":{\\"type\\":\\"worker\\",\\"index\\":$JOB_COMPLETION_INDEX}}'
-    )
-    return f'export TF_CONFIG="{config}"; exec {shell_line(spec.command)}'
-
-
-def _plain(cluster: Cluster, spec: JobSpec, name: str, port: str) -> str:
-    """Ranks of a node side by side in its pod; the first that fails gives the status."""
-    each = ranks_per_node(cluster, spec)
-    line = shell_line(spec.command)
-    return (
-        f'export WORLD_SIZE={each * spec.nodes}; i=0; pids=; while [ "$i" -lt {each} ]; do '
-        f'RANK=$((JOB_COMPLETION_INDEX * {each} + i)) LOCAL_RANK=$i {line} & pids="$pids $!"; '
-        'i=$((i + 1)); done; status=0; for p in $pids; do wait "$p" || status=$?; done; '
-        'exit "$status"'
-    )
-
-
-_LINES = {
-    Launch.TORCHRUN: _torchrun,
-    Launch.TENSORFLOW: _tensorflow,
-    Launch.PLAIN: _plain,
-}
-_OBJECTS: Mapping[Launch, Callable[[Cluster, JobSpec, str, Mapping[str, str]], list[Object]]] = {
-    Launch.MPI: _mpijob,
-    Launch.TORCHRUN: _indexed_job,
-    Launch.TENSORFLOW: _indexed_job,
-    Launch.PLAIN: _indexed_job,
-}

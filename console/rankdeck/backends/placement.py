@@ -7,7 +7,7 @@ from rankdeck import plugins
 from rankdeck.config.document import suggest
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch
+from rankdeck.model.job import CLAIM, Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.runtimes import Runtime
 from rankdeck_agent.wire import NodeFile, NodePlan
@@ -80,6 +80,7 @@ def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
     """The places of a job's ranks: node by node, in order; raises LaunchError."""
     if not spec.command:
         raise LaunchError("plan", f"job `{spec.name}` has no command")
+    refuse_claims(spec.container)
     first = 0
     places: list[RankPlace] = []
     for index, node in enumerate(choose_nodes(cluster, spec)):
@@ -93,6 +94,13 @@ def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
 def find_runtime(container: Container | None) -> Runtime:
     """The runtime of the job's container."""
     return plugins.find("runtimes", container.runtime if container else "none")()
+
+
+def refuse_claims(container: Container | None) -> None:
+    """Raise LaunchError where a mount is a volume claim, which only Kubernetes has."""
+    for mount in container.mounts if container else ():
+        if mount.startswith(CLAIM):
+            raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
 
 
 def choose_nodes(cluster: Cluster, spec: JobSpec) -> tuple[Node, ...]:

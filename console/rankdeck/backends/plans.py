@@ -53,7 +53,8 @@ def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
 
 def render(plan: Plan) -> str:
     """Every file and every command of a plan, as lines that a shell would take."""
-    if plan.text and not any(node.processes for node in plan.nodes):
+    # On Kubernetes the document is all that is created; the keeper's own files say the same in JSON.
+    if plan.text and (plan.backend == "kubernetes" or not any(n.processes for n in plan.nodes)):
         return plan.text
     head = f"# job {plan.job}: {_counted(plan)}, cluster {plan.cluster}, backend {plan.backend}\n"
     port = f"# RANKDECK_PORT: a free port on {plan.port_on}\n" if plan.port_on else ""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.launchers import script_command
-from rankdeck.backends.placement import find_runtime
+from rankdeck.backends.placement import find_runtime, refuse_claims
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.errors import LaunchError
@@ -127,6 +127,7 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
         raise LaunchError("plan", f"no Slurm option `{unknown[0]}`; there are: {', '.join(KNOWN)}")
+    refuse_claims(spec.container)
     step = _Step(cluster, spec, chosen, watched)
     lines = ["#!/bin/bash", *_directives(step, job), "set -eu"]
     lines += _environment(step, job)

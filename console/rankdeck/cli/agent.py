@@ -18,6 +18,7 @@ from rankdeck.config.accounts import (
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.remote.agent import NodeOutcome, bundle
 from rankdeck.state.fleet import Fleet
+from rankdeck.telemetry.daemonset import daemon_set
 from rankdeck.telemetry.link import agent_config, open_link
 
 LISTEN = 8.0
@@ -27,12 +28,45 @@ LISTEN = 8.0
 def install(options: argparse.Namespace, _open_console: object) -> int:
     """Put the agent on the nodes as a service that publishes to the site's broker."""
     cluster = choose.cluster(options.cluster)
+    if options.kubernetes:
+        return _daemon_set(cluster, options)
     nodes = choose.nodes(cluster, options.nodes)
     broker = _broker(cluster)
     for note in _accounts(broker, nodes, dry=options.dry_run):
         output.progress(note)
     configs = {node: agent_config(cluster, broker, node) for node in nodes}
     return until_done(_do(cluster, "install", nodes, configs, options))
+
+
+def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Print the DaemonSet, or give it to Kubernetes."""
+    broker = _broker(cluster)
+    if not options.image:
+        raise UsageError("--kubernetes needs --image IMAGE: any that has Python 3.9 or newer")
+    nodes = tuple(node.name for node in cluster.nodes) if broker.agents_file else ()
+    if broker.agents_file and not nodes:
+        raise UsageError(
+            f"`agents_file` has an account for each node: name the nodes in {cluster.file},"
+            " or leave it out to give all agents one account"
+        )
+    for note in _accounts(broker, nodes, dry=not options.apply):
+        output.progress(note)
+    configs = {node: agent_config(cluster, broker, node) for node in nodes or ("",)}
+    text = daemon_set(options.image, cluster.options.get("namespace", ""), bundle(), configs)
+    if not options.apply:
+        output.progress(
+            "the Secret in it holds the agents' passwords; `--apply` gives all of it to Kubernetes"
+        )
+        output.say(text.rstrip())
+        return output.OK
+    return until_done(_apply(cluster, text))
+
+
+async def _apply(cluster: Cluster, text: str) -> int:
+    async with opened(cluster) as session:
+        said = await session.kubectl_apply(text)
+    output.say(said.rstrip())
+    return output.OK
 
 
 def uninstall(options: argparse.Namespace, _open_console: object) -> int:

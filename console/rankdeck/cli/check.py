@@ -1,14 +1,16 @@
 """`rankdeck check` and `trust`: everything that is wrong with files, and what they may run."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
-from rankdeck.cli import output
+from rankdeck.cli import choose, output
 from rankdeck.cli.shapes import file_shape
 from rankdeck.config.files import look_at
 from rankdeck.config.trust import Use, allow
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.kubernetes import ClusterAbout
 
 
 def check(options: argparse.Namespace, _open_console: object) -> int:
@@ -23,7 +25,71 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
                 agreed = "agreed" if use.allowed else "not agreed to: `rankdeck trust`"
                 output.say(f"{use} ({agreed})")
     wrong = any(problems for _, _, problems, _ in results)
+    if options.live and not wrong:
+        from rankdeck.cli.opening import until_done  # with the session: only where it is asked for
+
+        asked = [Path(name) for name, kind, _, _ in results if kind == "cluster"]
+        return max([until_done(_ask(path, options)) for path in asked], default=output.OK)
     return output.BAD_INPUT if wrong else output.OK
+
+
+async def _ask(path: Path, options: argparse.Namespace) -> int:
+    """Say what Kubernetes allows; trouble where something that every job needs is missing."""
+    cluster = choose.cluster(str(path))
+    if cluster.backend != "kubernetes":
+        return output.OK
+    from rankdeck.cli.opening import opened
+
+    async with opened(cluster) as session:
+        about = await session.about_kubernetes()
+    if options.json:
+        output.say_object({"file": str(path), **asdict(about)})
+    else:
+        output.say("\n".join(live_lines(about)))
+    return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK
+
+
+NEEDED = ("launch", "follow", "cancel")
+"""Features without which no job can be run."""
+_FEATURES = {
+    "launch": "jobs can be started",
+    "tidy": "what lies beside a job goes with it",
+    "mpi": "MPI jobs can be started, followed and cancelled",
+    "follow": "jobs can be followed",
+    "cancel": "jobs can be cancelled",
+    "attach": "jobs of other kinds can be seen and cancelled",
+    "fleet": "nodes are shown",
+    "devices": "devices that pods ask for are counted",
+}
+_WITHOUT = {
+    "MPIJob": "no MPIJob here: `launch: mpi` needs the MPI Operator (kubeflow.org/v2beta1)",
+    "JobSet": "no JobSet here: those of others are not listed",
+    "TrainJob": "no TrainJob here: those of others are not listed",
+    "PyTorchJob": "no PyTorchJob here: those of others are not listed",
+}
+
+
+def live_lines(about: ClusterAbout) -> list[str]:
+    """One sentence for each thing that was found out, with what to do where it is missing."""
+    lines = [
+        f"kubectl: {about.kubectl or 'not found: install it, or name a host that has it (login: HOST)'}"
+    ]
+    lines += [f"context: {about.context or 'none'}"]
+    if about.trouble:
+        return [*lines, f"server: {about.trouble}"]
+    lines += [f"namespace: {about.namespace}", f"server: {about.server}"]
+    lines += [f"{kind}: there" for kind in about.kinds]
+    lines += [text for kind, text in _WITHOUT.items() if kind not in about.kinds]
+    lines += ["Kueue: there" if about.kueue else "Kueue: not there, `queue` has no effect"]
+    needs = dict.fromkeys(right.need for right in about.rights)
+    return [*lines, *(_right_line(about, need) for need in needs)]
+
+
+def _right_line(about: ClusterAbout, need: str) -> str:
+    missing = about.missing(need)
+    if not missing:
+        return f"{need}: {_FEATURES.get(need, need)}"
+    return f"{need}: you may not {', '.join(missing)}; docs/kubernetes.md has the Role"
 
 
 def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import job_of, opened, until_done
-from rankdeck.cli.shapes import job_shape, report_shape
+from rankdeck.cli.opening import agrees, job_of, opened, until_done
+from rankdeck.cli.shapes import job_shape, other_shape, report_shape
 from rankdeck.model.blame import failure, who
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
+from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import told, when
@@ -82,15 +83,18 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),
             key=lambda job: -job.created,
         )
+        others = session.others()
     for node, why in silent.items():
         output.progress(f"{node}: not asked what runs there: {why}")
     if options.json:
         for job in known:
             output.say_object(job_shape(job))
-    elif known:
+        for other in others:
+            output.say_object(other_shape(other))
+    elif known or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
-            map(_row, known),
+            [*map(_row, known), *map(_other_row, others)],
         )
     else:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
@@ -109,11 +113,19 @@ def _row(job: Job) -> tuple[str, ...]:
     )
 
 
+def _other_row(job: KubernetesJob) -> tuple[str, ...]:
+    """A job of others; `logs` and `cancel` take its name."""
+    started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
+    said = "; ".join(filter(None, (job.whose, job.why)))
+    return job.place, job.state, str(job.ranks), "-", started, said
+
+
 def _why(job: Job) -> str:
     """What went wrong, as the summary of `run` begins."""
     first = job.first_failure
     explained = job.explained if first is None else first.explained
     said = [failure(first)] if first else [stall.text for stall in job.stalled]
+    said = [job.plan.owner, *said] if job.plan.owner else said
     return "; ".join((*said, *(one.means for one in explained[:1])))
 
 
@@ -127,6 +139,12 @@ def cancel(options: argparse.Namespace, _open_console: object) -> int:
 async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         job = await job_of(session, options.job)
+        if job.plan.owner and not (
+            options.yes or await agrees(f"{job.id} is a {job.plan.owner}: end it?")
+        ):
+            raise output.UsageError(
+                f"{job.id} is a {job.plan.owner}: `cancel --yes` ends it all the same"
+            )
         output.progress(f"{job.id}: cancelling on {fold(job.nodes)} …")
         report = await session.cancel(job.id, options.grace)
     if options.json:

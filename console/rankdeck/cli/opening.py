@@ -12,6 +12,7 @@ from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.changes import changed, on_nodes
 from rankdeck.errors import HostKeyError, UnknownJobError
+from rankdeck.following import until
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.session import Session, open_session
@@ -31,7 +32,29 @@ async def job_of(session: Session, text: str) -> Job:
         return session.jobs.find(text)
     except UnknownJobError:
         await session.find_running()
-    return session.jobs.find(text)
+    try:
+        return session.jobs.find(text)
+    except UnknownJobError as error:
+        if not session.others():
+            raise
+        return session.jobs.job(await _attached(session, text, error))
+
+
+ATTACH_LIMIT = 10.0
+"""Seconds for what a job of others has written until now to arrive."""
+
+
+async def _attached(session: Session, text: str, unknown: UnknownJobError) -> str:
+    """The id of a job that others started on Kubernetes and that is followed from now on."""
+    try:
+        job = await session.attach(text)
+    except UnknownJobError:
+        raise unknown from None
+    output.progress(
+        f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
+    )
+    await until(lambda: any(rank.lines for rank in session.jobs.job(job).ranks), ATTACH_LIMIT)
+    return job
 
 
 def until_done(work: Coroutine[Any, Any, int]) -> int:
@@ -39,13 +62,19 @@ def until_done(work: Coroutine[Any, Any, int]) -> int:
     return asyncio.run(work)
 
 
+async def agrees(question: str) -> bool:
+    """Whether a person at the terminal says yes; no where nobody can be asked."""
+    if not sys.stdin.isatty():
+        return False
+    output.progress(f"{question} [y/N] ")
+    return (await _line_of_stdin()).strip().lower() in ("y", "yes")
+
+
 async def _confirm(error: HostKeyError) -> bool:
     """Ask about an unknown host key; no where nobody can be asked, or the key has changed."""
-    if not sys.stdin.isatty() or not error.line:
+    if not error.line:
         return False
-    output.progress(f"{error}\n{error.fingerprint}\nTrust this key and remember it? [y/N] ")
-    answer = await _line_of_stdin()
-    return answer.strip().lower() in ("y", "yes")
+    return await agrees(f"{error}\n{error.fingerprint}\nTrust this key and remember it?")
 
 
 async def _line_of_stdin() -> str:

@@ -20,6 +20,7 @@ from rankdeck.model.job import (
     RankState,
     Stall,
 )
+from rankdeck.model.kubernetes import KubernetesJob, KubernetesNode
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import phases
 
@@ -31,6 +32,7 @@ def job_shape(job: Job) -> Shape:
     return {
         "job": job.id,
         "name": job.name,
+        "owner": job.plan.owner,
         "state": job.state.value,
         "exit_code": job.exit_code,
         "nodes": list(job.nodes),
@@ -46,6 +48,13 @@ def job_shape(job: Job) -> Shape:
         "phases": [asdict(phase) for phase in phases(job)],
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
     }
+
+
+def other_shape(job: KubernetesJob) -> Shape:
+    """A job on Kubernetes that this console does not follow; `ours` is its id if Rankdeck started it."""
+    shape = asdict(job)
+    del shape["spec"], shape["label"]
+    return {**shape, "job": job.place}
 
 
 def note_shape(note: NodeNote, job: Job) -> Shape:
@@ -197,6 +206,13 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
         "rdma": node.rdma,
         "inventory": None if inventory is None else dict(inventory),
     }
+
+
+def kubernetes_shape(view: KubernetesNode | None) -> Shape | None:
+    """What Kubernetes says of a node; None where it says nothing. `asked` null: pods may not be seen."""
+    if view is None:
+        return None
+    return {**asdict(view), "taints": list(view.taints), "jobs": list(view.jobs)}
 
 
 def _use_shape(use: Use) -> Shape:

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE
-from rankdeck.cli.shapes import Shape, health_shape, node_shape
+from rankdeck.cli.shapes import Shape, health_shape, kubernetes_shape, node_shape
 from rankdeck.errors import RankdeckError, leaves
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level, Reason
 from rankdeck.model.job import Job, State
+from rankdeck.model.kubernetes import DeviceCount
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.node import NodeState
@@ -60,7 +61,13 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
         worst = max((state.health.level for state in fleet.nodes()), default=Level.OK)
-        troubles = (fleet.trouble, *session.switches.troubles.values())
+        server = session.kubernetes
+        troubles = (
+            fleet.trouble,
+            *session.switches.troubles.values(),
+            server.trouble,
+            *filter(None, (server.refused("fleet"), server.refused("devices"))),
+        )
         switches = switch_shapes(session.switches)
     for trouble in filter(None, troubles):
         output.progress(trouble)
@@ -74,7 +81,8 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 @asynccontextmanager
 async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     """The session once each node has spoken, or cannot, or the time is over."""
-    output.progress(f"{cluster.name}: asking {len(cluster.nodes)} nodes …")
+    known = f"{len(cluster.nodes)} nodes" if cluster.nodes else "Kubernetes for its nodes"
+    output.progress(f"{cluster.name}: asking {known} …")
     async with opened(cluster, telemetry=True) as session:
         await session.settle(wait)
         yield session
@@ -111,6 +119,7 @@ def state_shape(state: NodeState) -> Shape:
         "failed": dict(state.failed),
         "simulated": list(state.simulated),
         "agent": state.attach,
+        "kubernetes": kubernetes_shape(state.kubernetes),
     }
 
 
@@ -149,7 +158,8 @@ def _highest(state: NodeState, metric: str) -> str:
 def nodes(options: argparse.Namespace, _open_console: object) -> int:
     """List the nodes of the file, with what they say of themselves if asked."""
     cluster = choose.cluster(options.cluster)
-    if not options.live:
+    # Where the file names no nodes there is nothing to list but what Kubernetes says.
+    if cluster.nodes and not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
     return until_done(_live(cluster, wait_of(options), options))
 
@@ -157,13 +167,19 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
     async with heard(cluster, wait) as session:
         states = {state.name: state for state in session.fleet.nodes()}
-    return _list(cluster, [_live_shape(node, states) for node in cluster.nodes], options)
+        found = cluster.nodes or tuple(Node(name=name) for name in states)
+        shapes = [_live_shape(node, states) for node in found]
+        trouble = session.kubernetes.trouble or session.kubernetes.refused("fleet")
+    if trouble:
+        output.progress(trouble)
+    return _list(cluster, shapes, options)
 
 
 def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
     state = states.get(node.name)
     hello = state.hello if state else None
-    return node_shape(node, hello.inventory if hello else {})
+    shape = node_shape(node, hello.inventory if hello else {})
+    return {**shape, "kubernetes": kubernetes_shape(state.kubernetes if state else None)}
 
 
 def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace) -> int:
@@ -177,7 +193,23 @@ def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace
         inventory: dict[str, str] = shape["inventory"] or {}
         for key, value in sorted(inventory.items()):
             output.say(f"{shape['name']}: {key} = {value}")
+        for line in _kubernetes_lines(shape.get("kubernetes") or {}):
+            output.say(f"{shape['name']}: {line}")
     return output.OK
+
+
+def _kubernetes_lines(shape: Shape) -> list[str]:
+    """What Kubernetes says of a node: conditions verbatim, taints, devices, jobs."""
+    if not shape:
+        return []
+    said = [
+        f"condition {row['type']} = {row['status']} {row['reason']} {row['message']}".rstrip()
+        for row in shape["conditions"]
+    ]
+    taints = [f"taint {taint}" for taint in shape["taints"]]
+    cordoned = ["unschedulable"] if shape["unschedulable"] else []
+    devices = [f"{name}: {DeviceCount(**row).words}" for name, row in shape["devices"].items()]
+    return [*said, *taints, *cordoned, *devices, *(f"job {job}" for job in shape["jobs"])]
 
 
 def wait_of(options: argparse.Namespace) -> float:
@@ -219,7 +251,7 @@ async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Name
     wait, watch = wait_of(options), watch_of(options)
     async with heard(cluster, wait) as session:
         fleet = session.fleet
-        states = [fleet.node(name) for name in names]
+        states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
         await judged(fleet, watch)
         level = max((state.health.level for state in states), default=Level.OK)
         if options.json:

@@ -58,7 +58,12 @@ VERBS = (
         "check",
         "say everything that is wrong with cluster and job files",
         "rankdeck.cli.check:check",
-        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+        {
+            "files": _option("cluster or job files", metavar="FILE", nargs="+"),
+            "--live": _flag(
+                "ask the Kubernetes clusters too: kubectl, server, kinds of jobs, rights"
+            ),
+        },
     ),
     Verb(
         "trust",
@@ -226,6 +231,7 @@ VERBS = (
                 metavar="SECONDS",
                 type=float,
             ),
+            "--yes": _flag("also a job that somebody else started, without a question"),
         },
     ),
     Verb(
@@ -312,9 +318,20 @@ _DRY = {"--dry-run": _flag("print the exact files and commands, do nothing")}
 AGENT_VERBS = (
     Verb(
         "install",
-        "put the agent on nodes as a systemd service that publishes to the site's broker",
+        "put the agent on nodes as a systemd service, or as a DaemonSet, that publishes to the site's broker",
         "rankdeck.cli.agent:install",
-        {"nodes": _NODES, **_SCOPE, **_DRY},
+        {
+            "nodes": _NODES,
+            **_SCOPE,
+            **_DRY,
+            "--kubernetes": _flag(
+                "print a DaemonSet instead, for all nodes of a Kubernetes cluster"
+            ),
+            "--image": _option(
+                "its image: any that has Python 3.9 or newer", metavar="IMAGE", default=""
+            ),
+            "--apply": _flag("give the DaemonSet to Kubernetes (kubectl apply)"),
+        },
     ),
     Verb(
         "uninstall",

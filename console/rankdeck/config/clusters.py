@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import names, trust
+from rankdeck.config import kubernetes, names, trust
 from rankdeck.config.document import Entry, finish, load, suggest, take
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Access, Broker, Cluster, Node, Switch
@@ -80,7 +80,11 @@ def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
     for key in SCHEDULERS:
         if key in table and key != backend:
             table[key].report(f"has no effect without `backend: {key}`")
-    return table[backend].table() if backend in SCHEDULERS and backend in table else {}
+    if backend not in SCHEDULERS or backend not in table:
+        return {}
+    if backend == "kubernetes":
+        return kubernetes.read_options(table[backend], job=False)
+    return table[backend].table()
 
 
 # ---- nodes ------------------------------------------------------------------------------

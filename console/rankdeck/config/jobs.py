@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rankdeck import plugins
-from rankdeck.config import names, trust
+from rankdeck.config import kubernetes, names, trust
 from rankdeck.config.document import Entry, finish, load, read_text, take
 from rankdeck.errors import ConfigError
 from rankdeck.model.job import (
+    CLAIM,
     GPUS,
     Abort,
     Container,
@@ -204,7 +205,7 @@ def _mounts(entry: Entry) -> tuple[str, ...]:
 
 def _mount(entry: Entry) -> str:
     text = entry.text()
-    source, *rest = text.split(":")
+    source, *rest = text.removeprefix(CLAIM).split(":")
     target, mode = [*rest, "", ""][:2]
     wrong = len(rest) not in (1, 2) or (len(rest) == 2 and mode not in ("ro", "rw"))
     if entry.kind == "str" and (wrong or not source or not target.startswith(("/", "$"))):
@@ -276,9 +277,9 @@ def _options(table: Mapping[str, Entry]) -> dict[str, str]:
     """`slurm: {time: …}` becomes `slurm.time`, so that one file serves several backends."""
     return {
         f"{section}.{key}": value
-        for section in ("slurm", "kubernetes")
+        for section, read in _SCHEDULERS.items()
         if section in table
-        for key, value in _directives(table[section]).items()
+        for key, value in read(table[section]).items()
     }
 
 
@@ -288,3 +289,10 @@ def _directives(entry: Entry) -> dict[str, str]:
         if not (key + value.raw).isprintable():
             value.report("holds a control character; it must be one line")
     return entry.table()
+
+
+def _kubernetes(entry: Entry) -> dict[str, str]:
+    return kubernetes.read_options(entry, job=True)
+
+
+_SCHEDULERS = {"slurm": _directives, "kubernetes": _kubernetes}

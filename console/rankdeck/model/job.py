@@ -103,6 +103,8 @@ class Launch(StrEnum):
 
 
 GPUS = ("nvidia", "amd")
+CLAIM = "pvc:"
+"""How a mount from a volume claim of Kubernetes begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ class Container:
     image: str
     runtime: str = "apptainer"
     mounts: tuple[str, ...] = ()
-    """`source:target[:ro]`."""
+    """`source:target[:ro]`; on Kubernetes also `pvc:CLAIM:target[:ro]`."""
     gpu: str = ""
     """Whose GPUs to bring in: one of `GPUS`, or none."""
     workdir: str = ""
@@ -195,6 +197,8 @@ class Plan:
     """Node on which a free port must be found; `${RANKDECK_PORT}` stands for it."""
     spec: JobSpec | None = None
     """What the plan was made from; None in a history older than this field."""
+    owner: str = ""
+    """Whose job it is where somebody else started it: `MPIJob of alice`."""
 
     @property
     def world_size(self) -> int:

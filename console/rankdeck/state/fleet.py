@@ -7,6 +7,7 @@ from math import ceil
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Reason
+from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.text import clean
 from rankdeck.rules.expectations import Peer, drift
 from rankdeck.state.fleet_history import EventLog, Past, Picture
@@ -16,6 +17,8 @@ from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import Event, Hello, Message, Sample
 
 SWEEP = 5.0
+MOST_FOUND = 20_000
+"""Nodes that a fleet takes which no file names."""
 SENTENCE = 300
 
 
@@ -30,6 +33,11 @@ class Fleet:
     ) -> None:
         self.trouble = ""
         """What is wrong with the broker, one sentence; "" if nothing."""
+        self.open = not cluster.nodes
+        """No file names its nodes: they are found."""
+        self._cluster = cluster
+        self._awaited = False
+        """Whether nodes are still looked for."""
         self._clock = clock
         self._wall = wall
         self._nodes = {
@@ -66,8 +74,36 @@ class Fleet:
         return self._wall()
 
     def settled(self) -> bool:
-        """Whether every node has sent telemetry or has failed."""
-        return all(n.was_heard or n.failed_to_attach for n in self._nodes.values())
+        """Whether every node has sent telemetry, or has failed, or is all that can be known of it."""
+        return not self._awaited and all(map(self._is_told, self._nodes.values()))
+
+    def _is_told(self, node: NodeState) -> bool:
+        if node.was_heard or node.failed_to_attach:
+            return True
+        # No agent of ours can be heard there unless one publishes to the site's broker.
+        return self.open and self._cluster.broker is None and node.kubernetes is not None
+
+    def await_nodes(self, *, awaited: bool) -> None:
+        """Note whether the API server has still to say what nodes there are."""
+        self._awaited = awaited
+
+    def find(self, name: str) -> bool:
+        """Add a node that no file names; False where the file names all, or there are too many."""
+        if name in self._nodes:
+            return True
+        if not self.open or len(self._nodes) >= MOST_FOUND:
+            return False
+        expected = _expected(self._cluster, Node(name=name))
+        self._nodes[name] = NodeState(name, expected, self._clock, self._wall)
+        self._places[name] = len(self._places)
+        self._changed.add(name)
+        return True
+
+    def kubernetes_says(self, name: str, view: KubernetesNode) -> None:
+        """Take what the API server says of a node; a node that is not of this fleet is ignored."""
+        if self.find(name):
+            self._nodes[name].set_kubernetes(view)
+            self._changed.add(name)
 
     def knows(self, name: str) -> bool:
         return name in self._nodes
@@ -179,6 +215,9 @@ class Fleet:
     def _begin_round(self, wall: float) -> None:
         """Begin a round over all nodes: decide whether to sweep, compare peers and take a picture."""
         now = self._clock()
+        if len(self._order) != len(self._nodes):
+            self._order = tuple(self._nodes.values())
+            self.past.fit(len(self._order))
         self._sweeping = now - self._swept >= SWEEP
         self._picture = Picture(wall) if self.past.due(wall) else None
         if self._sweeping:
@@ -206,7 +245,8 @@ class Fleet:
     def _write_down(self, state: NodeState, wall: float) -> None:
         """Judge, and log which reasons came and went."""
         reasons, before = state.health.reasons, self._reasons.get(state.name, ())
-        if reasons is before or (not reasons and not before) or not state.was_heard:
+        known = state.was_heard or state.kubernetes is not None
+        if reasons is before or (not reasons and not before) or not known:
             return
         self._reasons[state.name] = reasons
         self.event_log.judged(state.name, before, reasons, wall)

@@ -163,11 +163,12 @@ class FleetPicture:
     numbers: "array[float]"
 
     def level(self, place: int) -> Level:
-        """The level of the node at this place of the cluster file."""
-        return Level(self.levels[place])
+        """The level of the node at this place; unknown where it was found later."""
+        return Level(self.levels[place]) if place < len(self.levels) else Level.UNKNOWN
 
     def number(self, place: int, metric: str) -> float | None:
-        found = self.numbers[place * len(SUMMARY) + _PLACES[metric]]
+        at = place * len(SUMMARY) + _PLACES[metric]
+        found = self.numbers[at] if at < len(self.numbers) else nan
         return None if isnan(found) else found
 
 
@@ -193,10 +194,15 @@ class Past:
     """Pictures of the fleet, oldest first; written by Fleet."""
 
     def __init__(self, nodes: int) -> None:
+        self._frames: deque[FleetPicture] = deque()
+        self.fit(nodes)
+
+    def fit(self, nodes: int) -> None:
+        """Keep as many pictures as there is room for with so many nodes."""
         size = max(nodes, 1) * (4 * len(SUMMARY) + 1)
         frames = max(min(int(SPAN / SHORTEST), LIMIT // size), LEAST_FRAMES)
         self.period = SPAN / frames
-        self._frames: deque[FleetPicture] = deque(maxlen=frames)
+        self._frames = deque(self._frames, maxlen=frames)
 
     def due(self, at: float) -> bool:
         """Whether it is time for another picture."""

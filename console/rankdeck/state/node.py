@@ -7,7 +7,9 @@ from itertools import islice
 from math import inf
 
 from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
+from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.text import clean
+from rankdeck.rules.kubernetes import merged
 from rankdeck.state import sanitize
 from rankdeck.state.series import GAP, Chart, MetricValues, growth
 from rankdeck_agent.rules.derive import derive
@@ -78,6 +80,8 @@ class NodeState:
     """Whether an installed agent has said hello and was not removed since."""
     first_heard: float | None = None
     """When the first sample came in, epoch seconds on our clock."""
+    kubernetes: KubernetesNode | None = None
+    """What the API server says of it; None where there is none, or it has not said anything yet."""
 
     def __init__(
         self,
@@ -257,6 +261,10 @@ class NodeState:
         self._stale = self._stale or changed
         return changed
 
+    def set_kubernetes(self, view: KubernetesNode) -> None:
+        """Take what the API server says of the node now."""
+        self.kubernetes, self._stale = view, True
+
     def take_as_lasting(self) -> None:
         """Judge what was wrong at two looks as if it had been watched for a minute."""
         self._judgement.take_as_lasting()
@@ -393,6 +401,9 @@ class Judgement:
         """Health now: `now` is the clock of silence, `wall` that of acknowledgements."""
         health, self._memory = assess(self._facts(node, now), self._memory)
         self._events = ()
+        heard = node.was_heard and not node.silent
+        tried = node.was_heard or node.failed_to_attach
+        health = merged(health, node.kubernetes, heard=heard, tried=tried)
         self.health = mute(health, self.acks, wall)
         return self.health
 

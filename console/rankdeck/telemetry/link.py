@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from rankdeck.config.accounts import read_accounts
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.remote.ssh import Connections
+from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.broker import PrivateBroker
 from rankdeck.telemetry.subscriber import Address, subscribe
@@ -26,6 +27,8 @@ KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
 STEADY = 30.0
 """Seconds: a connection that stood so long is tried again soon; one that breaks at once is not hammered."""
+_NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
+"""Names of nodes that Kubernetes takes."""
 RETAINED = 0.5
 """Seconds in which a broker sends what it keeps, once it has taken a subscription."""
 
@@ -84,13 +87,17 @@ class Intake:
             if kind == "hello":
                 self._fleet.uninstalled(node)
             return
-        if not self._fleet.knows(node):
+        if not (self._fleet.knows(node) or self._found(node)):
             self._refuse("unknown nodes", f"node {node[:80]!r} is not in the cluster file")
             return
         try:
             self._fleet.apply(node, decode(kind, payload))
         except WireError as error:
             self._refuse(node, f"unusable message: {str(error)[:200]!r}")
+
+    def _found(self, node: str) -> bool:
+        """Whether a fleet without names takes this one: an agent may be heard before the API server is."""
+        return bool(_NAME.fullmatch(node)) and self._fleet.find(node)
 
     def too_long(self, topic: str, size: int) -> None:
         """Note a message that was left out for its length, with the node of its topic."""
@@ -336,7 +343,7 @@ INSTALLED = "installed there; see `rankdeck agent status`"
 class Telemetry:
     """Configures the telemetry agents of nodes, and records what became of them."""
 
-    def __init__(self, connections: Connections, link: Link, fleet: Fleet) -> None:
+    def __init__(self, connections: Shell, link: Link, fleet: Fleet) -> None:
         self._connections, self._link, self._fleet = connections, link, fleet
 
     async def configure(self, node: str) -> Mapping[str, Any]:

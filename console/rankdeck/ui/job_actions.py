@@ -42,6 +42,13 @@ async def _open(console: "Console", made: Awaitable[str]) -> None:
     console.open_job(job_id)
 
 
+def attach(console: "Console", name: str) -> None:
+    """Follow a job that others started, and show it."""
+    console.say(f"reading {printable(name)} …", "dim")
+    work = _open(console, console.session.attach(name))
+    console.run_worker(work, name="attach", group="attach", exclusive=True)
+
+
 def ask_cancel(console: "Console", job_id: str) -> None:
     """Ask, then end every process of the job."""
     from rankdeck.ui.screens.modals import cancel_question

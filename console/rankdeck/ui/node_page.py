@@ -24,6 +24,34 @@ def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     return [[], *lines] if lines else []
 
 
+def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """What Kubernetes says of the node: its conditions verbatim, taints, devices, jobs."""
+    view = node.kubernetes
+    if view is None:
+        return []
+    conditions = (
+        "; ".join(filter(None, (f"{one.status} {one.reason}".strip(), one.message)))
+        for one in view.conditions
+    )
+    rows = [
+        *zip((one.type for one in view.conditions), conditions, strict=True),
+        *(("taint", taint) for taint in view.taints),
+        *((name, count.words) for name, count in view.devices.items()),
+        *(("job", job) for job in view.jobs),
+    ]
+    after = ", ".join(
+        filter(None, ("cordoned" if view.unschedulable else "", printable(view.kubelet)))
+    )
+    lines: list[Runs] = [
+        [
+            (f"   {fit(printable(name), 24)} ", "dim"),
+            (cut(printable(text, 600), width - 28, glyphs.more), "text"),
+        ]
+        for name, text in rows
+    ]
+    return [*title(node, "Kubernetes", "-", after), *lines]
+
+
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
     mark = glyphs.level(reason.level)
     known = reason.acknowledged_until is not None

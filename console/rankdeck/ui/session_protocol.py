@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         LogPlace,
         Plan,
     )
+    from rankdeck.model.kubernetes import KubernetesJob
     from rankdeck.preflight.findings import Finding
     from rankdeck.rules.inspect import Inspection
     from rankdeck.state.fleet import Fleet, Switches
@@ -98,6 +99,14 @@ class SessionPort(Protocol):
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
+    def others(self) -> Sequence[KubernetesJob]:
+        """Jobs on Kubernetes that this console does not follow, newest first."""
+        ...
+
+    async def attach(self, text: str) -> str:
+        """Follow such a job, which changes nothing of it; returns our id. Raises RankdeckError."""
+        ...
+
     async def inspect(self, job_id: str) -> Inspection:
         """Ask all nodes of the job where every rank is now."""
         ...
@@ -188,6 +197,12 @@ class Opening:
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         del grace
         raise self._not_yet(job_id)
+
+    def others(self) -> Sequence[KubernetesJob]:
+        return ()
+
+    async def attach(self, text: str) -> str:
+        raise self._not_yet(text)
 
     async def inspect(self, job_id: str) -> Inspection:
         raise self._not_yet(job_id)

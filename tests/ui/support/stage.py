@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, Problem
@@ -22,6 +23,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
+from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet, Switches
@@ -84,6 +86,8 @@ class Stage:
         self.looks: list[Look] = []
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
+        self.listed: list[KubernetesJob] = []
+        """Jobs of others on Kubernetes."""
         self.files: tuple[Path, ...] = ()
         self.on_node: dict[int, Path] = {}
         """Rank -> the whole of its stdout."""
@@ -151,6 +155,16 @@ class Stage:
         report = self.report or CancelReport(job_id, State.CANCELLED)
         self.jobs.cancelled(job_id, report)
         return report
+
+    def others(self) -> list[KubernetesJob]:
+        return self.listed
+
+    async def attach(self, text: str) -> str:
+        (found,) = [one for one in self.listed if one.place == text]
+        self.listed.remove(found)
+        plan = replace(plan_of(f"{found.name}-1", 1, 1), owner=found.whose)
+        self.jobs.add(plan, time.time())
+        return plan.job
 
     async def inspect(self, job_id: str) -> Inspection:
         return conclude(job_id, time.time(), self.looks, {})

@@ -6,7 +6,8 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.blame import how, who
-from rankdeck.model.job import FirstFailure, Job, State
+from rankdeck.model.job import FirstFailure, Job, Plan, State
+from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
@@ -68,6 +69,8 @@ class JobsScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._jobs: dict[str, Job] = {}
+        self._others: dict[str, Job] = {}
+        """Jobs on Kubernetes that nobody here follows, by how an operator names them."""
         self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
         self._sort, self._reversed = "AGE", False
         self.table = VTable(self._columns(), empty=NO_JOBS)
@@ -133,6 +136,10 @@ class JobsScreen(BaseScreen):
     def _outcome(self, row: str) -> Runs:
         job = self._jobs[row]
         runs: list[Run] = []
+        if job.plan.owner:
+            runs.append((f"{printable(job.plan.owner)} ", "accent"))
+        if row in self._others:
+            return [*runs, ("not followed: enter reads it", "dim")]
         if job.countdown:
             runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
         if failure := failure_text(job):
@@ -149,7 +156,9 @@ class JobsScreen(BaseScreen):
         jobs = self.console.session.jobs
         jobs.take_changes()
         known = self._jobs
-        self._jobs = {job.id: job for job in jobs.all()}
+        others = {one.place: one for one in self.console.session.others()}
+        self._others = {name: _listed(one) for name, one in others.items()}
+        self._jobs = {**self._others, **{job.id: job for job in jobs.all()}}
         if self._jobs.keys() != known.keys():
             self.table.columns = self._columns()
             self.table.refresh()
@@ -173,14 +182,22 @@ class JobsScreen(BaseScreen):
     # ---- actions
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
-        self.console.open_job(message.row)
+        self._open(message.row)
 
     def action_open(self) -> None:
         if self.table.cursor:
-            self.console.open_job(self.table.cursor)
+            self._open(self.table.cursor)
+
+    def _open(self, row: str) -> None:
+        if row in self._others:
+            job_actions.attach(self.console, row)
+        else:
+            self.console.open_job(row)
 
     def action_cancel(self) -> None:
-        if self.table.cursor:
+        if self.table.cursor in self._others:
+            self.say("not started here: open it first (enter), then cancel it", "warn")
+        elif self.table.cursor:
             job_actions.ask_cancel(self.console, self.table.cursor)
 
     def action_sort(self) -> None:
@@ -200,6 +217,23 @@ class JobsScreen(BaseScreen):
         self._arrange()
 
 
+def _listed(one: KubernetesJob) -> Job:
+    """A row for a job that is only listed."""
+    plan = Plan(
+        job=one.place, name=one.name, cluster="", backend="kubernetes", nodes=(), owner=one.whose
+    )
+    state = State(one.state)
+    return Job(
+        id=one.place,
+        name=one.name,
+        cluster="",
+        plan=plan,
+        state=state,
+        ranks=(),
+        created=one.created,
+    )
+
+
 def _subject(job: Job) -> query.Subject:
-    text = f"{job.id} {job.name} {job.state} {' '.join(job.nodes)} {failure_text(job)}"
+    text = f"{job.id} {job.name} {job.plan.owner} {job.state} {' '.join(job.nodes)} {failure_text(job)}"
     return query.Subject(text, str(job.state), lambda metric: None)

@@ -68,6 +68,7 @@ def cancel_question(job: Job) -> Question:
     running = sum(not rank.state.final for rank in job.ranks)
     lines: list[Runs] = [
         [("job    ", "dim"), (printable(job.id), "title")],
+        *([[("owner  ", "dim"), (printable(job.plan.owner), "warn")]] if job.plan.owner else []),
         [("ranks  ", "dim"), (f"{running} of {len(job.ranks)} not ended", "text")],
         [("nodes  ", "dim"), (printable(fold(job.nodes)), "text")],
         [("age    ", "dim"), (formatting.lasted(since(job.created)), "text")],

@@ -112,7 +112,11 @@ def page(
     node: NodeState, width: int, glyphs: Glyphs, ports: Sequence[SwitchPort] = ()
 ) -> list[Runs]:
     """The lines of the node's page."""
-    head = [*_head(node, glyphs), *node_page.reasons(node, width, glyphs)]
+    head = [
+        *_head(node, glyphs),
+        *node_page.reasons(node, width, glyphs),
+        *node_page.kubernetes(node, width, glyphs),
+    ]
     if not node.was_heard:
         return [*head, *_unheard(node), *switch_lines(ports, glyphs)]
     return [
@@ -217,7 +221,9 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 
 def _unheard(node: NodeState) -> list[Runs]:
     """Nothing came from this node: who may know why."""
-    if node.failed_to_attach:
+    if node.kubernetes is not None and not node.failed_to_attach:
+        text = "no numbers: no agent of ours is heard there; `rankdeck agent install --kubernetes`"
+    elif node.failed_to_attach:
         text = (
             "no numbers; the console tries again by itself, and says what happened under Messages"
         )

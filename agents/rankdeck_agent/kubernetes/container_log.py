@@ -1,0 +1,179 @@
+"""One container's log on disk: a file for each rank and stream, and how far it has been read."""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from rankdeck_agent.files import private_folder, write_private
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import table
+from rankdeck_agent.kubernetes.split import (
+    ERR,
+    EXIT,
+    OUT,
+    START,
+    Key,
+    Piece,
+    Place,
+    Splitter,
+    stamped,
+)
+
+POSITIONS = "kubernetes"
+"""Folder in the run folder, with a file for each container."""
+SAVE_PERIOD = 0.5
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Hearer:
+    """Called in the thread that reads the log."""
+
+    say: Callable[[bytes], None]
+    """A line that no rank wrote."""
+    tell: Callable[[Piece, float], None]
+    """A rank began or ended, at this time of the node's clock (epoch seconds)."""
+
+
+class ContainerLog:
+    """Appends what a container wrote to the files of its ranks; used by one thread.
+
+    Its position is saved after the bytes. What lies between a save and a crash is read again, and
+    the bytes that are on disk already are skipped: no line is lost, and none is there twice.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        container: str,
+        ranks: Iterable[int],
+        hearer: Hearer,
+        form: str = "rankdeck",
+    ) -> None:
+        """`container` is its id; `form` is a key of split.FORMATS."""
+        self._folder, self._ranks, self._hearer = folder, tuple(ranks), hearer
+        name = "".join(c if c.isalnum() else "_" for c in container)[-80:]
+        self._file = folder / POSITIONS / f"{name}.json"
+        kept = _kept(self._file)
+        self.place = Place(kept.get("second", 0), kept.get("seen", ()))
+        parts: list[Key] = [(int(rank), str(what)) for rank, what in kept.get("parts", ())]
+        first = self._ranks[0] if form == "torchrun" and self._ranks else 0
+        self._splitter = Splitter(form, first, parts)
+        self.marked = bool(kept.get("marked"))
+        """Whether a rank was named in this log."""
+        self._files: dict[Key, int] = {}
+        self._skip: dict[Key, int] = {}
+        self._saved, self._due = 0.0, False
+        self._known = frozenset(self._ranks)
+        self._sizes: dict[str, int] = dict(kept.get("sizes", {}))
+        self.place.resume()
+        if not kept:
+            self._begin()
+
+    def _begin(self) -> None:
+        """A container that takes the place of another one goes on after what that one wrote."""
+        for key in ((rank, what) for rank in self._ranks for what in (OUT, ERR)):
+            path = self._folder.place(key[0]) / key[1]
+            self._sizes[_name(key)] = path.stat().st_size if path.exists() else 0
+        self.save()
+
+    def line(self, raw: bytes) -> None:
+        """Take one line as the server sends it, with its time stamp; raises OSError."""
+        moment, text = stamped(raw)
+        if moment is not None and not self.place.fresh(moment):
+            return
+        at = time.time() if moment is None else moment / 1e9
+        for piece in self._splitter.feed(text):
+            self._take(piece, at)
+        # At the end of a line only: in between the place would be ahead of the bytes.
+        if self._due or time.monotonic() - self._saved > SAVE_PERIOD:
+            self.save()
+
+    def _take(self, piece: Piece, at: float) -> None:
+        rank = piece.rank
+        if rank is None and not self.marked and len(self._ranks) == 1:
+            # Nobody names ranks there: the pod is the rank.
+            self._append((self._ranks[0], OUT), piece.text)
+        elif rank is None or rank not in self._known:
+            self._hearer.say(piece.text)
+            self._due = True
+        elif piece.what in (START, EXIT):
+            self.marked = True
+            self._hearer.tell(piece, at)
+        else:
+            self.marked = True
+            self._append((rank, piece.what), piece.text)
+
+    def _append(self, key: Key, data: bytes) -> None:
+        if key not in self._files:
+            self._open(key)
+        skip = self._skip.get(key, 0)
+        if skip:
+            self._skip[key] = max(0, skip - len(data))
+            data = data[skip:]
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._files[key], view) :]
+
+    def _open(self, key: Key) -> None:
+        rank, what = key
+        path = self._folder.place(rank) / what
+        self._files[key] = fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._skip[key] = max(0, os.fstat(fd).st_size - self._sizes.get(_name(key), 0))
+
+    def save(self) -> None:
+        """Note how far it has been read; raises OSError."""
+        self._saved, self._due = time.monotonic(), False
+        for key, fd in self._files.items():
+            # While bytes are skipped the file is ahead of the place.
+            self._sizes[_name(key)] = os.fstat(fd).st_size - self._skip.get(key, 0)
+        row = {
+            "second": self.place.second,
+            "seen": list(self.place.seen.items()),
+            "parts": self._splitter.parts,
+            "marked": self.marked,
+            "sizes": self._sizes,
+        }
+        private_folder(self._file.parent)
+        fresh = self._file.with_suffix(".new")
+        write_private(fresh, json.dumps(row, separators=(",", ":")).encode())
+        fresh.replace(self._file)
+
+    def close(self) -> None:
+        """Save it and close its files; raises OSError."""
+        self.save()
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+
+
+def _name(key: Key) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _kept(file: Path) -> Mapping[str, Any]:
+    try:
+        return table(file.read_text(encoding="utf-8")) or {}
+    except OSError:
+        return {}
+
+
+def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[float]) -> bool:
+    """Write that a rank began (`started`) or ended (`exit`) at `at`, epoch seconds; only the first counts.
+
+    Returns whether it was new. The time of the file is what the supervisor takes. Raises OSError.
+    """
+    place = folder.place(rank)
+    target = place / what
+    if target.exists() or not place.is_dir():
+        return False
+    fresh = place / f".{what}"
+    write_private(fresh, f"{text}\n".encode())
+    if at is not None:
+        os.utime(fresh, (at, at))
+    fresh.replace(target)
+    return True

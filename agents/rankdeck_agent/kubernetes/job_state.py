@@ -1,0 +1,217 @@
+"""All that is known of one Kubernetes job: what watches and logs tell, and what follows from it. No I/O."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from rankdeck_agent.kubernetes.api import LISTED
+from rankdeck_agent.kubernetes.pods import (
+    LAUNCHER,
+    TERMINATED,
+    WORKER,
+    Object,
+    Outcome,
+    Pod,
+    outcome_of,
+    pod_of,
+    rows_of,
+    table_of,
+    text_of,
+)
+from rankdeck_agent.kubernetes.split import START, Piece
+from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.kubernetes.verdict import RankEnd, View, waits_for
+
+MOST_FOLLOWED = 256
+DELETED = "DELETED"
+
+
+@dataclass(frozen=True)
+class Saying:
+    """A sentence; `alarm`: the operator has to see it, whatever he looks at."""
+
+    text: str
+    alarm: bool = True
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What Kubernetes says of a rank that did not say it itself. Times are epoch seconds, None: not known."""
+
+    rank: int
+    node: str
+    started: Optional[float]
+    status: Optional[int]
+    """None where nobody saw it."""
+    ended: Optional[float]
+
+
+class JobState:
+    """One owner: the keeper's main thread. Each `take_…` returns what there is to say about the news."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.name = f"{target.namespace}/{target.name}"
+        self.pods: dict[str, Pod] = {}
+        """By uid."""
+        self.left: dict[str, Pod] = {}
+        """Those that are gone, as they were seen last."""
+        self.nodes: dict[str, str] = {}
+        """Host name in a pod -> node."""
+        self.began: dict[int, str] = {}
+        """Rank -> host on which it said that it began."""
+        self.ends: dict[int, RankEnd] = {}
+        self.outcome = Outcome()
+        self.deleted = False
+        """The job's object is gone."""
+        self.ending = False
+        """Whether we are deleting it."""
+        self._refused = ""
+
+    # ---- what comes
+
+    def take_job(self, kind: str, found: Object) -> list[Saying]:
+        """The job's object, or that it is gone."""
+        rows = rows_of(found.get("items")) if kind == LISTED else [found]
+        if kind == DELETED or not rows:
+            self.deleted = True
+            if self.ending or self.outcome.state in ("succeeded", "failed"):
+                return []
+            text = (
+                f"Kubernetes job {self.name} is gone: somebody deleted it, and it was not Rankdeck"
+            )
+            self.outcome = replace(self.outcome, message="somebody deleted the job")
+            return [Saying(text)]
+        self.outcome = outcome_of(rows[0])
+        return []
+
+    def take_pod(self, kind: str, found: Object) -> list[Saying]:
+        """All pods, or one that is new, changed or gone."""
+        if kind == DELETED:
+            self._lose(pod_of(found))
+            return []
+        if kind != LISTED:
+            return self._see(pod_of(found))
+        pods = [pod_of(row) for row in rows_of(found.get("items"))]
+        for uid in self.pods.keys() - {pod.uid for pod in pods}:
+            self._lose(self.pods[uid])
+        return [saying for pod in pods for saying in self._see(pod)]
+
+    def _see(self, pod: Pod) -> list[Saying]:
+        before = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if pod.node:
+            self.nodes[pod.host] = pod.node
+        told: list[Saying] = []
+        why = waits_for(pod)
+        if why and (before is None or waits_for(before) != why):
+            # Without its name: what all pods wait for is said once.
+            told.append(Saying(f"a pod waits: {why}"))
+        if pod.reason and (before is None or before.reason != pod.reason):
+            told.append(Saying(f"pod {pod.name}: {pod.reason}: {pod.message}"))
+        return told
+
+    def _lose(self, pod: Pod) -> None:
+        self.pods.pop(pod.uid, None)
+        self.left[pod.uid] = pod
+
+    def take_event(self, kind: str, found: Object) -> list[Saying]:
+        """Warnings of the namespace; of others nothing is said."""
+        told: list[Saying] = []
+        for row in rows_of(found.get("items")) if kind == LISTED else [found]:
+            name = text_of(table_of(row.get("involvedObject")), "name")
+            reason, message = text_of(row, "reason", 63), text_of(row, "message", 400)
+            if kind == DELETED or row.get("type") == "Normal":
+                continue
+            if name == self._target.name:
+                self._refused = message
+                told.append(Saying(f"{reason}: {message}"))
+            elif name.startswith(f"{self._target.name}-"):
+                told.append(Saying(f"{name}: {reason}: {message}", alarm=False))
+        return told
+
+    def take_piece(self, piece: Piece, at: float, node: str) -> list[Saying]:
+        """A rank said that it began, or how it ended."""
+        assert piece.rank is not None
+        if piece.what == START:
+            self.began[piece.rank] = piece.text.decode("utf-8", "replace")
+        elif piece.text.isdigit():
+            self.ends.setdefault(piece.rank, RankEnd(int(piece.text[:6]), at, node))
+        return []
+
+    # ---- what follows
+
+    @property
+    def over(self) -> bool:
+        """Whether the job can do no more; of its ranks there may be more to come."""
+        return self.deleted or self.outcome.state in ("succeeded", "failed")
+
+    @property
+    def runs(self) -> bool:
+        """Whether a pod with ranks is still there and has not ended."""
+        return any(
+            pod.role != WORKER
+            and pod.phase in ("Pending", "Running")
+            and pod.container.state != TERMINATED
+            for pod in self.pods.values()
+        )
+
+    def followed(self) -> Iterator[Pod]:
+        """The pods whose logs are to be read; above MOST_FOLLOWED the first, the last and those that fail."""
+        all_of_them = self._target.wanted <= MOST_FOLLOWED
+        ends = (None, 0, self._target.wanted - 1)
+        for pod in self.pods.values():
+            if not pod.container.id or pod.role == WORKER:
+                continue
+            if all_of_them or pod.index in ends or pod.phase == "Failed":
+                yield pod
+
+    def ranks_of(self, pod: Pod) -> Sequence[int]:
+        """The ranks whose output is in this pod's log."""
+        if pod.role == LAUNCHER:
+            return range(self._target.ranks)
+        first = (pod.index or 0) * self._target.each
+        return range(first, min(first + self._target.each, self._target.ranks))
+
+    def node_of(self, host: str, pod: Pod) -> str:
+        """The node of a rank that says that it is on this host."""
+        return self.nodes.get(host, pod.node)
+
+    def unrecorded(self) -> Iterator[RankRecord]:
+        """Ranks that did not say how they ended, by the containers that they were in."""
+        for pod in (*self.pods.values(), *self.left.values()):
+            box = pod.container
+            if pod.role == WORKER or not box.id:
+                continue
+            launcher = pod.role == LAUNCHER
+            ended = box.state == TERMINATED and box.code is not None and box.code >= 0
+            # That the launcher failed says nothing of a rank.
+            known = ended and not (launcher and box.code)
+            for rank in self.ranks_of(pod):
+                if rank not in self.ends and (rank in self.began or not launcher):
+                    status = box.code if known else None
+                    yield RankRecord(rank, pod.node, box.started, status, box.finished)
+
+    def close_records(self) -> list[RankRecord]:
+        """Take `unrecorded` for what these ranks did; returns it."""
+        records = list(self.unrecorded())
+        for one in records:
+            self.began.setdefault(one.rank, one.node)
+            if one.status is not None:
+                self.ends.setdefault(one.rank, RankEnd(one.status, one.ended or 0.0, one.node))
+        return records
+
+    def view(self) -> View:
+        """All of it, to be put into words."""
+        return View(
+            name=self.name,
+            wanted=self._target.wanted,
+            pods=tuple(self.pods.values()),
+            left=tuple(self.left.values()),
+            outcome=self.outcome,
+            refused=self._refused,
+            began=frozenset(self.began),
+            ends=self.ends,
+            hosts=frozenset(self.began.values()),
+            shim=self._target.ours,
+        )

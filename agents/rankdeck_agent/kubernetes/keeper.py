@@ -1,0 +1,382 @@
+"""Keeps one Kubernetes job: creates it, follows its ranks to disk, says what it waits for, ends it, tells how it ended.
+
+The supervisor on the control host runs it as the job's launcher. The main thread owns what is known of the job;
+watches and followers run in threads of their own and send what they find through a queue.
+"""
+
+import os
+import queue
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Callable, Optional
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import all_events, plain
+from rankdeck_agent.job.pipes import tell
+from rankdeck_agent.kubernetes import target as objects
+from rankdeck_agent.kubernetes.api import TROUBLE, ApiError, Watch, each
+from rankdeck_agent.kubernetes.container_log import UNKNOWN, ContainerLog, Hearer, record
+from rankdeck_agent.kubernetes.ending import Ending
+from rankdeck_agent.kubernetes.follow import Follower, LogSource
+from rankdeck_agent.kubernetes.job_state import MOST_FOLLOWED, JobState, Saying
+from rankdeck_agent.kubernetes.pods import TERMINATED, Object, Pod
+from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
+from rankdeck_agent.kubernetes.split import START, Piece
+from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.kubernetes.verdict import RankEnd, holding, progress, verdict
+
+_TICK = 0.25
+_SAY_PERIOD = 1.0
+_RESTART_PERIOD = 5.0
+_LEAVE_LIMIT = 5.0
+"""Seconds for workers to go after the launcher has ended well."""
+_SETTLE_SLACK = 30.0
+_MUTE_LIMIT = 2.0
+"""Seconds for the log of a pod that is gone: of a dead node no end of the stream comes."""
+_LAST_WORDS = 1.0
+_MOST_SAID = 200
+ENDED_BY_TERM = 128 + signal.SIGTERM
+
+Note = tuple[Any, ...]
+
+
+class Keeper:
+    """One job from its creation, or from wherever it is, to its end."""
+
+    def __init__(self, folder: RunFolder, target: Target, proxy: Proxy) -> None:
+        self._folder, self._target, self._proxy = folder, target, proxy
+        self._api = proxy.api
+        self._state = JobState(target)
+        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
+        self._takes: Mapping[str, Callable[..., list[Saying]]] = {
+            "job": self._state.take_job,
+            "pod": self._state.take_pod,
+            "event": self._state.take_event,
+            "piece": self._state.take_piece,
+            "trouble": self._take_trouble,
+            "term": self._take_term,
+        }
+        self._followers: dict[tuple[str, str], Follower] = {}
+        """By uid of the pod and id of the container."""
+        self._gone_at: dict[str, float] = {}
+        self._watches: list[Watch] = []
+        self._asked = False
+        """Whether it was asked to end."""
+        self._over_at = self._restarted = self._shown_at = 0.0
+        self._shown: str = ""
+        self._said: set[str] = set()
+
+    # ---- beginning
+
+    def run(self) -> int:
+        """Keep it to its end; the exit status is the job's."""
+        signal.signal(signal.SIGTERM, self._term)
+        try:
+            self._create()
+        except ApiError as error:
+            self._say(Saying(f"Kubernetes does not take the job: {refusal(error)}"))
+            self._stop()
+            return 1
+        self._look()
+        while not self._asked and not self._settled():
+            self._turn()
+            self._show()
+        code = self._end() if self._asked else self._finish()
+        self._stop()
+        return code
+
+    def _term(self, _number: int, _frame: object) -> None:
+        self._notes.put(("term",))
+
+    def _take_term(self) -> list[Saying]:
+        self._asked = True
+        return []
+
+    def _create(self) -> None:
+        created = self._folder / objects.CREATED
+        if not self._target.ours or created.exists():
+            self._remember()
+            return
+        # Before the request: one whose answer is lost may have created something.
+        created.touch(mode=0o600)
+        made = objects.read_objects(self._folder / objects.MANIFEST)
+        try:
+            objects.create(self._api, self._target, made)
+        except ApiError:
+            (self._folder / objects.GONE).touch(mode=0o600)
+            raise
+        self._tell("created")
+
+    def _remember(self) -> None:
+        """Take up what an earlier keeper wrote of ranks that began or ended."""
+        for rank in range(self._target.ranks):
+            place = self._folder.place(rank)
+            if (place / "started").exists():
+                self._state.began[rank] = (place / "started").read_text().strip()
+            word = (place / "exit").read_text().strip() if (place / "exit").exists() else ""
+            if word.isdigit():
+                at = (place / "exit").stat().st_mtime
+                self._state.ends[rank] = RankEnd(int(word), at, self._state.began.get(rank, ""))
+
+    def _look(self) -> None:
+        target = self._target
+        events = f"/api/v1/namespaces/{target.namespace}/events"
+        self._watch("job", target.path, target.field)
+        self._watch("pod", target.collection("Pod"), {"labelSelector": target.selector})
+        self._watch("event", events, {"fieldSelector": "type=Warning"})
+
+    def _watch(self, what: str, path: str, params: dict[str, str]) -> None:
+        watch = self._api.watch(path, params)
+        self._watches.append(watch)
+
+        def heard(kind: str, found: Object) -> None:
+            trouble = ("trouble", what, found, watch)
+            self._notes.put(trouble if kind == TROUBLE else (what, kind, found))
+
+        each(watch, heard)
+
+    # ---- one turn
+
+    def _turn(self) -> None:
+        """Take what came in, for at most a moment; then do what is due."""
+        deadline = time.monotonic() + _TICK
+        while note := self._next(deadline - time.monotonic()):
+            self._take(note)
+        if not self._proxy.alive:
+            self._restart_proxy()
+        self._keep_followers()
+
+    def _next(self, limit: float) -> Optional[Note]:
+        """The next note, waited for so many seconds."""
+        try:
+            return self._notes.get(timeout=max(0.0, limit))
+        except queue.Empty:
+            return None
+
+    def _take(self, note: Note) -> None:
+        what, *rest = note
+        for saying in self._takes[what](*rest):
+            self._say(saying)
+
+    def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Saying]:
+        error = ApiError(**found)
+        if what == "event" and error.status == 403:
+            watch.close()
+            return [Saying("events may not be read here: why something waits may not be told")]
+        if error.status == 401:
+            # kubectl reads its configuration when it starts: somebody may have logged in again.
+            self._restart_proxy()
+        return [Saying(f"the {what}s cannot be watched: {refusal(error)}")]
+
+    def _restart_proxy(self) -> None:
+        now = time.monotonic()
+        if self._restarted and now - self._restarted < _RESTART_PERIOD:
+            return
+        self._restarted = now
+        try:
+            self._proxy.start()
+        except ProxyError as error:
+            self._say(Saying(str(error)))
+
+    # ---- followers
+
+    def _keep_followers(self) -> None:
+        for pod in list(self._state.followed()):
+            self._keep_follower(pod)
+        if self._target.wanted > MOST_FOLLOWED:
+            text = (
+                f"over {MOST_FOLLOWED} pods: only the first, the last and failed ones are followed"
+            )
+            self._say(Saying(text))
+        now = time.monotonic()
+        for (uid, _), follower in self._followers.items():
+            if uid in self._state.left:
+                follower.gone()
+                if now - self._gone_at.setdefault(uid, now) > _MUTE_LIMIT:
+                    follower.close()
+
+    def _keep_follower(self, pod: Pod) -> None:
+        box = pod.container
+        for (uid, known), older in self._followers.items():
+            if uid == pod.uid and known != box.id:
+                older.ended(previous=True)
+        follower = self._followers.get((pod.uid, box.id)) or self._follow(pod)
+        if box.state == TERMINATED:
+            follower.ended()
+
+    def _follow(self, pod: Pod) -> Follower:
+        box = pod.container
+        log = partial(
+            ContainerLog,
+            self._folder,
+            f"{pod.uid}.{box.id}",
+            self._state.ranks_of(pod),
+            Hearer(self._pass_on, partial(self._heard, pod)),
+            self._target.form,
+        )
+        source = LogSource(self._target.namespace, pod.name, box.name)
+        follower = Follower(self._api, source, log, lambda text: self._say(Saying(text)))
+        self._followers[pod.uid, box.id] = follower
+        if not self._target.ours:
+            self._note_start(pod)
+        follower.start()
+        return follower
+
+    def _note_start(self, pod: Pod) -> None:
+        """Ranks of others do not say themselves that they began: their container did."""
+        at = pod.container.started or time.time()
+        for rank in self._state.ranks_of(pod):
+            if rank not in self._state.began:
+                self._state.began[rank] = pod.node
+                record(self._folder, rank, "started", pod.node, at)
+
+    def _heard(self, pod: Pod, piece: Piece, at: float) -> None:
+        """A rank began or ended; called in the thread of a follower."""
+        assert piece.rank is not None
+        text = plain(piece.text.decode("utf-8", "replace"), 64)
+        node = self._state.node_of(text, pod) if piece.what == START else pod.node
+        if piece.what == START:
+            record(self._folder, piece.rank, "started", node or text, at)
+        else:
+            record(self._folder, piece.rank, "exit", text, at)
+        self._notes.put(("piece", piece, at, node))
+
+    # ---- the end
+
+    def _settled(self) -> bool:
+        """Whether the job is over and all that can come of it has come."""
+        state = self._state
+        if not state.over:
+            self._over_at = 0.0
+            return False
+        now = time.monotonic()
+        self._over_at = self._over_at or now
+        late = now - self._over_at
+        if late > self._target.grace + _SETTLE_SLACK:
+            return True
+        reading = any(not follower.over.is_set() for follower in self._followers.values())
+        unread = any((p.uid, p.container.id) not in self._followers for p in state.followed())
+        if reading or unread or state.runs:
+            return False
+        # Workers of an MPIJob are there for a moment longer.
+        return late > _LEAVE_LIMIT or not holding(state.pods.values())
+
+    def _finish(self) -> int:
+        self._drain()
+        self._record_silent()
+        made = verdict(self._state.view())
+        self._say(Saying(made.text, alarm=False))
+        still = holding(self._state.pods.values())
+        more = (f"{self._state.outcome.state or 'over'}, {still}",) if still else ()
+        for doubt in (*made.doubts, *more):
+            self._say(Saying(f"Kubernetes job {self._state.name}: {doubt}"))
+        return made.code
+
+    def _drain(self) -> None:
+        while note := self._next(0.0):
+            self._take(note)
+
+    def _record_silent(self) -> None:
+        for one in self._state.close_records():
+            record(self._folder, one.rank, "started", one.node, one.started)
+            status = UNKNOWN if one.status is None else str(one.status)
+            record(self._folder, one.rank, "exit", status, one.ended)
+
+    def _end(self) -> int:
+        """Delete the job, and look until nothing of it is left or the time is over."""
+        self._tell("being deleted")
+        self._state.ending = True
+        ending = Ending(self._api, self._target)
+        while not ending.step(self._grace(), quiet=not self._state.pods):
+            self._turn()
+        self._hear_last_words()
+        self._record_silent()
+        if ending.left:
+            self._say(Saying("not gone: " + "; ".join(ending.left[:20])))
+            return 1
+        (self._folder / objects.GONE).touch(mode=0o600)
+        self._tell("nothing of it is left")
+        return ENDED_BY_TERM
+
+    def _hear_last_words(self) -> None:
+        """The pods are gone: their last lines are on their way, or lost."""
+        deadline = time.monotonic() + _LAST_WORDS
+        for follower in self._followers.values():
+            follower.gone()
+        for follower in self._followers.values():
+            follower.over.wait(max(0.0, deadline - time.monotonic()))
+        self._drain()
+
+    def _grace(self) -> float:
+        """The grace of the cancel, as the supervisor noted it; that of the job where it did not."""
+        asked = [
+            event for event in all_events(self._folder / "events") if event["kind"] == "cancel"
+        ]
+        grace = asked[-1].get("grace") if asked else None
+        return float(grace) if isinstance(grace, (int, float)) else self._target.grace
+
+    def _stop(self) -> None:
+        for watch in self._watches:
+            watch.close()
+        for follower in self._followers.values():
+            follower.close()
+        for follower in self._followers.values():
+            follower.over.wait(_LAST_WORDS)
+        (self._folder / "complete").touch(mode=0o600)
+
+    # ---- saying
+
+    def _show(self) -> None:
+        """Say what it waits for or that it runs, when that has changed."""
+        if self._over_at or time.monotonic() - self._shown_at < _SAY_PERIOD:
+            return
+        text = progress(self._state.view())
+        if text != self._shown:
+            self._shown, self._shown_at = text, time.monotonic()
+            self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        """A line of the launcher's output about the job."""
+        self._write(1, f"Kubernetes job {self._state.name}: {plain(text, 1000)}\n".encode())
+
+    def _say(self, saying: Saying) -> None:
+        """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
+        text = plain(saying.text, 1000)
+        if text in self._said or len(self._said) >= _MOST_SAID:
+            return
+        self._said.add(text)
+        self._write(2 if saying.alarm else 1, f"{text}\n".encode())
+        if saying.alarm:
+            tell(self._folder / "control", f"trouble {text[:400]}")
+
+    def _pass_on(self, text: bytes) -> None:
+        """What no rank wrote: mpirun's own words; called in the threads of followers."""
+        self._write(1, text)
+
+    def _write(self, fd: int, data: bytes) -> None:
+        try:
+            os.write(fd, data)
+        except OSError:
+            return  # the supervisor is gone; what ranks write goes to their files
+
+
+def keep(folder: RunFolder) -> int:
+    """Keep the job whose settings are in this run folder; the exit status is the job's."""
+    target = objects.read_target(folder / objects.SETTINGS)
+    proxy = Proxy(target.context)
+    try:
+        proxy.start()
+        if not target.namespace:
+            target = replace(target, namespace=proxy.namespace())
+        return Keeper(folder, target, proxy).run()
+    except ProxyError as error:
+        print(error, file=sys.stderr)
+        tell(folder / "control", f"trouble {error}")
+        (folder / "complete").touch(mode=0o600)
+        return 1
+    finally:
+        proxy.stop()

@@ -1,0 +1,160 @@
+"""Pods, jobs and events as the API sends them, checked and made small. No I/O."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional, cast
+
+from rankdeck_agent.job.journal import plain
+from rankdeck_agent.kubernetes.split import epoch
+
+Object = Mapping[str, Any]
+WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
+_NONE: Object = {}
+_INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
+_ROLE = ("training.kubeflow.org/job-role", "job-role")
+LAUNCHER, WORKER = "launcher", "worker"
+
+
+@dataclass(frozen=True)
+class Container:
+    """The container of a rank, in its newest life. Times are epoch seconds of the node's clock."""
+
+    name: str
+    id: str = ""
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    code: Optional[int] = None
+    started: Optional[float] = None
+    finished: Optional[float] = None
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of a job."""
+
+    name: str
+    uid: str
+    node: str = ""
+    host: str = ""
+    """What `uname -n` says in it."""
+    index: Optional[int] = None
+    role: str = ""
+    """LAUNCHER or WORKER of an MPIJob; "" of an Indexed Job."""
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pending: str = ""
+    """Why it is on no node, in the scheduler's words."""
+    leaving: bool = False
+    """Somebody deletes it."""
+    devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Extended resource -> how many it holds."""
+    container: Container = field(default_factory=lambda: Container(""))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job's conditions say. `state` is "", "suspended", "succeeded" or "failed"."""
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def table_of(value: object) -> Object:
+    """A JSON object, empty where it is none."""
+    return cast("Object", value) if isinstance(value, dict) else {}
+
+
+def rows_of(value: object) -> list[Object]:
+    """The JSON objects of a list."""
+    rows = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Object", row) for row in rows if isinstance(row, dict)]
+
+
+def text_of(row: Object, name: str, limit: int = 253) -> str:
+    """One value as a line that is safe to show."""
+    value = row.get(name)
+    return plain(value, limit) if isinstance(value, str) else ""
+
+
+def _number(value: object) -> Optional[int]:
+    return value if type(value) is int and abs(value) < 1 << 31 else None
+
+
+def _labelled(labels: Object, names: Iterable[str]) -> str:
+    return next((text for name in names if (text := text_of(labels, name, 63))), "")
+
+
+def pod_of(found: Object) -> Pod:
+    """A pod object, checked; what is invalid in it is left empty."""
+    meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
+    labels = table_of(meta.get("labels"))
+    name, index = text_of(meta, "name"), _labelled(labels, _INDEX)
+    first = next(iter(rows_of(spec.get("containers"))), _NONE)
+    return Pod(
+        name=name,
+        uid=text_of(meta, "uid", 63),
+        node=text_of(spec, "nodeName", 63),
+        host=text_of(spec, "hostname", 63) or name,
+        index=int(index) if index.isdigit() and len(index) < 8 else None,
+        role=_labelled(labels, _ROLE),
+        phase=text_of(status, "phase", 20),
+        reason=text_of(status, "reason", 63),
+        message=text_of(status, "message", 400),
+        pending=_unscheduled(rows_of(status.get("conditions"))),
+        leaving=bool(meta.get("deletionTimestamp")),
+        devices=_devices(first),
+        container=_container(first, rows_of(status.get("containerStatuses"))),
+    )
+
+
+def _unscheduled(conditions: Iterable[Object]) -> str:
+    for condition in conditions:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return text_of(condition, "message", 400) or text_of(condition, "reason", 63)
+    return ""
+
+
+def _devices(container: Object) -> dict[str, int]:
+    limits = table_of(table_of(container.get("resources")).get("limits"))
+    counts = {plain(name, 63): str(value) for name, value in limits.items() if "/" in name}
+    return {name: int(count) for name, count in counts.items() if count.isdigit()}
+
+
+def _container(spec: Object, statuses: Iterable[Object]) -> Container:
+    name = text_of(spec, "name", 63)
+    status = next((row for row in statuses if row.get("name") == name), _NONE)
+    states = table_of(status.get("state"))
+    kind = next((kind for kind in (TERMINATED, RUNNING, WAITING) if kind in states), "")
+    state = table_of(states.get(kind))
+    return Container(
+        name=name,
+        id=text_of(status, "containerID", 200),
+        state=kind,
+        reason=text_of(state, "reason", 63),
+        message=text_of(state, "message", 400),
+        code=_number(state.get("exitCode")),
+        started=epoch(state.get("startedAt")),
+        finished=epoch(state.get("finishedAt")),
+        image=text_of(spec, "image", 200),
+    )
+
+
+_ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}  # fmt: skip
+
+
+def outcome_of(found: Object) -> Outcome:
+    """What the conditions of a Job, an MPIJob, a JobSet or a TrainJob say of its end."""
+    conditions = rows_of(table_of(found.get("status")).get("conditions"))
+    true = [row for row in conditions if row.get("status") == "True"]
+    for row in true:
+        state = _ENDS.get(text_of(row, "type", 63))
+        if state:
+            return Outcome(state, text_of(row, "reason", 100), text_of(row, "message", 400))
+    for row in true:
+        if row.get("type") == "Suspended":
+            return Outcome("suspended", text_of(row, "reason", 100), text_of(row, "message", 400))
+    return Outcome()

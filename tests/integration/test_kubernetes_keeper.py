@@ -1,0 +1,213 @@
+"""The keeper of Kubernetes jobs through the real `kubectl proxy`, on the double, while things break."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from tests.support.kubernetes.kept import JOB, Kept
+from tests.support.polling import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def keeper(kubernetes, kubectl, tmp_path):
+    """`keeper(**settings)`: a keeper that is not started yet, with a double of pretended pods."""
+    made: list[Kept] = []
+
+    def make(**settings) -> Kept:
+        double = kubernetes(processes=False)
+        made.append(Kept(double, kubectl, tmp_path / "keeper", **settings))
+        made[-1].speak()
+        return made[-1]
+
+    (tmp_path / "keeper").mkdir()
+    yield make
+    for one in made:
+        one.down()
+
+
+def everything(kept: Kept) -> list[str]:
+    kinds = ("pods", "jobs", "services", "configmaps")
+    return [f"{kind}/{o['metadata']['name']}" for kind in kinds for o in kept.double.all(kind)]
+
+
+def test_all_is_kept_and_the_exit_status_is_the_jobs(keeper) -> None:
+    kept = keeper()
+    kept.double.pods_late(0.3)
+    kept.speak(lasting=1.0)
+    kept.speak(lasting=1.0, code=3, rank=1)
+
+    assert kept.start().wait() == 3, kept.said()
+    assert kept.lines(0) == kept.written(0) != []
+    assert kept.lines(1) == kept.written(1) != []
+    assert kept.exit(1) == "3"
+    assert "failed: rank 1 exit 3" in kept.said() or "failed: pod j-1" in kept.said()
+    assert kept.kubectls() == []
+    assert list((kept.folder.path.parents[4] / "tmp").iterdir()) == []
+
+
+def kill_proxy(kept: Kept) -> None:
+    for pid in kept.kubectls():
+        os.kill(pid, signal.SIGKILL)
+
+
+def gone_history(kept: Kept) -> None:
+    kept.double.forget_history()
+    kept.double.cut_watches()
+
+
+BREAKS: dict[str, Callable[[Kept], object]] = {
+    "the watch is cut": lambda kept: kept.double.cut_watches(),
+    "the server has forgotten": gone_history,
+    "logs are cut in mid-second": lambda kept: kept.double.cut_logs(),
+    "logs are rotated": lambda kept: kept.double.rotate_logs(),
+    "the server is restarted": lambda kept: kept.double.restart_server(),
+    "kubectl is killed": kill_proxy,
+    "the keeper is killed": Kept.kill_inner,
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_no_line_is_lost_or_doubled_when(what: str, keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=6.0)
+    kept.start()
+    for lines in (3, 20, 40):
+        kept.runs(lines)
+        BREAKS[what](kept)
+
+    assert kept.wait() == 0, kept.said()
+    for rank in range(kept.pods):
+        there = kept.written(rank)
+        # Of a log that is rotated nobody has the older lines any more.
+        assert kept.lines(rank)[-len(there) :] == there
+        assert kept.lines(rank) == [f"line {n + 1}" for n in range(len(kept.lines(rank)))]
+        assert kept.exit(rank) == "0"
+
+
+def test_a_keeper_that_is_killed_and_started_again_goes_on_where_it_was(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=6.0)
+    for lines in (1, 15, 40):
+        kept.start()
+        kept.runs(lines)
+        kept.kill()
+    wait_until(lambda: not kept.kubectls(), what="the end of kubectl")
+
+    assert kept.start().wait() == 0
+    for rank in range(kept.pods):
+        assert kept.lines(rank) == kept.written(rank)
+    assert len(kept.double.all("jobs")) == 1
+
+
+def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+
+    assert kept.term() == 128 + signal.SIGTERM
+    assert everything(kept) == []
+    assert "nothing of it is left" in kept.said()
+    assert "somebody" not in kept.said()
+    assert kept.kubectls() == []
+
+
+def test_a_cancel_before_any_pod_exists_leaves_nothing(keeper) -> None:
+    kept = keeper()
+    kept.double.pods_late(20)
+    kept.start()
+    wait_until(lambda: "no pod exists yet" in kept.said(), 20, "the keeper's word")
+
+    assert kept.term() == 128 + signal.SIGTERM
+    assert everything(kept) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda d: d.delete("jobs", JOB), "somebody deleted it"),
+        (lambda d: d.delete("namespaces", "default"), "somebody deleted it"),
+        (lambda d: d.evict(d.all("pods")[0]["metadata"]["name"]), "low on resource: memory"),
+        (lambda d: d.oom(d.all("pods")[0]["metadata"]["name"]), "OOMKilled"),
+    ],
+    ids=["job", "namespace", "evicted", "oom"],
+)
+def test_a_job_that_is_ended_from_outside_fails_with_the_reason(keeper, act, words: str) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    act(kept.double)
+
+    assert kept.wait() not in (0, None)
+    assert words in kept.said()
+    assert kept.lines(1) == kept.written(1)
+
+
+def test_a_token_that_expires_is_told_and_a_new_login_goes_on(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=14.0, every=0.2)
+    kept.start()
+    kept.runs()
+    kept.double.expire()
+    kept.double.cut_logs()
+    kept.double.cut_watches()
+    wait_until(lambda: "log in again" in kept.said(), 20, "the keeper's word")
+    kept.double.user("again", [ALL])
+    kept.config.write_text((kept.double.folder / "config.again").read_text())
+
+    assert kept.wait() == 0
+    for rank in range(kept.pods):
+        assert kept.lines(rank) == kept.written(rank)
+
+
+ALL = {
+    "kind": "ClusterRole",
+    "metadata": {"name": "all"},
+    "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda d: d.bad_image("x"), "manifest unknown"),
+        (lambda d: d.shellless("x"), "no `sh`"),
+        (lambda d: d.expire(), "log in again"),
+        (lambda d: d.stop_server(), "does not answer"),
+    ],
+    ids=["image", "shell", "login", "server"],
+)
+def test_what_keeps_a_job_from_starting_is_told(keeper, prepare, words: str) -> None:
+    kept = keeper()
+    prepare(kept.double)
+    kept.start()
+
+    wait_until(lambda: words in kept.said(), 30, words)
+
+
+def test_a_refused_object_takes_back_those_before_it(keeper) -> None:
+    kept = keeper()
+    manifest = kept.folder / "manifest.json"
+    map_ = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {}}'
+    job = manifest.read_text()[1:].replace('"completions"', '"complexions"')
+    manifest.write_text(f"[{map_}, {job}")
+
+    assert kept.start().wait() == 1
+    assert "complexions" in kept.said()
+    assert everything(kept) == []
+
+
+def test_the_first_lines_of_a_container_that_was_restarted_are_kept(keeper) -> None:
+    kept = keeper(retries=3)
+    kept.speak(lasting=4.0)
+    kept.start()
+    kept.runs(10)
+    kept.double.restart_container(kept.double.all("pods")[0]["metadata"]["name"])
+
+    assert kept.wait() == 0, kept.said()
+    for rank in range(kept.pods):
+        assert kept.lines(rank) == kept.written(rank)

@@ -1,0 +1,58 @@
+"""Nodes and jobs of Kubernetes on the screens."""
+
+from dataclasses import replace
+
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.kubernetes import Condition, DeviceCount, KubernetesJob, KubernetesNode
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import console, lacks, shows
+
+CLUSTER = Cluster(name="k8s", nodes=(), backend="kubernetes")
+VIEW = KubernetesNode(
+    conditions=(
+        Condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        Condition("GpuXid", "True", "Xid79", "fell off the bus"),
+    ),
+    taints=("spot=yes:NoSchedule",),
+    devices={"nvidia.com/gpu": DeviceCount(8, 7, 6)},
+    jobs=("training/pi",),
+)
+PI = KubernetesJob(kind="MPIJob", namespace="training", name="pi", owner="alice", created=1e9, state="running", ranks=4)  # fmt: skip
+
+
+def stage() -> Stage:
+    made = Stage(CLUSTER)
+    made.fleet.kubernetes_says("w0", VIEW)
+    made.listed.append(PI)
+    return made
+
+
+async def test_a_node_of_kubernetes_shows_its_words_devices_and_jobs() -> None:
+    async with console(stage()) as (app, pilot):
+        await shows(app, pilot, "GpuXid: Xid79: fell off the bus")
+        await pilot.press("enter")
+        await shows(app, pilot, "8, 1 unhealthy, 6 asked by pods")
+        await shows(app, pilot, "spot=yes:NoSchedule")
+        await shows(app, pilot, "training/pi")
+
+
+async def test_what_may_not_be_seen_is_no_zero() -> None:
+    made = stage()
+    made.fleet.kubernetes_says("w0", replace(VIEW, devices={"a.b/c": DeviceCount(2, 2, None)}))
+    async with console(made) as (app, pilot):
+        await shows(app, pilot, "w0")
+        await pilot.press("enter")
+        await shows(app, pilot, "not allowed to see what pods ask")
+
+
+async def test_a_job_of_others_is_opened_by_enter_and_its_owner_is_named_before_a_cancel() -> None:
+    async with console(stage()) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "MPIJob of alice")
+        await pilot.press("x")
+        await shows(app, pilot, "open it first")
+        await pilot.press("enter")
+        await lacks(app, pilot, "not followed")
+        await pilot.press("x")
+        await shows(app, pilot, "Cancel this job?")
+        await shows(app, pilot, "MPIJob of alice")

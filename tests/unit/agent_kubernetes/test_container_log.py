@@ -1,0 +1,110 @@
+"""A container's log on disk: no line lost and none doubled, whenever the keeper is killed."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.kubernetes.container_log import ContainerLog, Hearer, record
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return made(tmp_path)
+
+
+def made(path: Path, ranks: int = 2) -> RunFolder:
+    for rank in range(ranks):
+        (path / f"rank.{rank}").mkdir()
+    return RunFolder(path, "j", "n")
+
+
+def log_of(folder: RunFolder, ranks=(0, 1), said=None, told=None, name="c1") -> ContainerLog:
+    said, told = [] if said is None else said, [] if told is None else told
+    return ContainerLog(
+        folder, name, ranks, Hearer(said.append, lambda p, at: told.append((p, at)))
+    )
+
+
+def stamp(number: int) -> bytes:
+    return b"2026-11-21T11:16:%02d.%09dZ " % (19 + number // 5, number % 5)
+
+
+def test_ranks_and_streams_have_files_and_the_rest_is_passed_on(folder: RunFolder) -> None:
+    said, told = [], []
+    log = log_of(folder, said=said, told=told)
+    lines = (
+        b"[rank 0 start] h",
+        b"[rank 0 out] a",
+        b"[rank 1 err] b",
+        b"mpirun",
+        b"[rank 9 out] x",
+    )
+    for number, line in enumerate(lines):
+        log.line(stamp(number) + line)
+    log.close()
+
+    assert (folder.place(0) / "out").read_bytes() == b"a\n"
+    assert (folder.place(1) / "err").read_bytes() == b"b\n"
+    assert said == [b"mpirun\n", b"x\n"]
+    assert [(p.rank, p.what, at) for p, at in told] == [(0, "start", 1795259779.0)]
+
+
+def test_a_pod_without_marks_is_the_rank(folder: RunFolder) -> None:
+    log = log_of(folder, ranks=(1,))
+    log.line(stamp(0) + b"synthetic")
+    log.close()
+
+    assert (folder.place(1) / "out").read_bytes() == b"synthetic\n"
+
+
+def test_a_second_container_goes_on_after_the_first(folder: RunFolder) -> None:
+    for name in ("c1", "c2"):
+        log = log_of(folder, name=name)
+        log.line(stamp(0) + b"[rank 0 out] " + name.encode())
+        log.close()
+
+    assert (folder.place(0) / "out").read_bytes() == b"c1\nc2\n"
+
+
+LINES = [
+    b"[rank %d %s] text %d" % (n % 2, (b"out", b"err")[n % 3 == 0], n)
+    if n % 4
+    else b"[rank 0 out] part[rank 1 out] whole %d" % n
+    for n in range(40)
+]
+
+
+@given(killed=st.lists(st.integers(0, 39), max_size=4), saves=st.sets(st.integers(0, 39)))
+def test_a_keeper_that_is_killed_anywhere_loses_and_doubles_nothing(
+    tmp_path_factory: pytest.TempPathFactory, killed: list[int], saves: set[int]
+) -> None:
+    whole = made(tmp_path_factory.mktemp("whole"))
+    reference = log_of(whole)
+    for number, line in enumerate(LINES):
+        reference.line(stamp(number) + line)
+
+    folder = made(tmp_path_factory.mktemp("killed"))
+    for last in [*sorted(killed), len(LINES)]:
+        log = log_of(folder)  # the one before was killed: it saved and closed nothing at its end
+        since = log.place.since.encode()
+        for number, line in enumerate(LINES[:last]):
+            if stamp(number)[:19] >= since[:19]:
+                log.line(stamp(number) + line)
+            if number in saves:
+                log.save()
+
+    for rank in (0, 1):
+        for stream in ("out", "err"):
+            kept = folder.place(rank) / stream
+            assert kept.read_bytes() == (whole.place(rank) / stream).read_bytes()
+
+
+def test_only_the_first_word_on_a_rank_counts(folder: RunFolder) -> None:
+    assert record(folder, 0, "exit", "3", 1000.5)
+    assert not record(folder, 0, "exit", "0", 2000.0)
+    assert not record(folder, 7, "exit", "0", None)
+    assert (folder.place(0) / "exit").read_text() == "3\n"
+    assert (folder.place(0) / "exit").stat().st_mtime == 1000.5

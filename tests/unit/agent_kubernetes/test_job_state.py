@@ -1,0 +1,239 @@
+"""What a Kubernetes job waits for and how it ended, in words; on recorded and on made-up objects."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.kubernetes.job_state import JobState
+from rankdeck_agent.kubernetes.split import Piece
+from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.kubernetes.verdict import holding, progress, verdict
+
+DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
+TAKES = {"job": "take_job", "mpijob": "take_job", "pod": "take_pod", "event": "take_event"}
+
+
+def recorded(name: str, target: Target, until: float = 1e9) -> tuple[JobState, list[str]]:
+    """The state after what a real control plane sent, and what was said meanwhile."""
+    file = DATA / f"{name}.jsonl"
+    if not file.exists():
+        pytest.skip(f"the recorded transcript {name} is not on this machine")
+    state, said = JobState(target), []
+    job_kind = "mpijob" if target.kind == "MPIJob" else "job"
+    for row in map(json.loads, file.read_text().splitlines()):
+        if row["t"] > until or row.get("watch") not in (job_kind, "pod", "event"):
+            continue
+        take = getattr(state, TAKES[row["watch"]])
+        said += [saying.text for saying in take(row["type"], row["object"])]
+    return state, said
+
+
+def test_recorded_survivors_are_named_as_deleted_by_kubernetes() -> None:
+    target = Target("bad", namespace="rec", wanted=3, ranks=3, ours=False)
+    state, _ = recorded("indexed-job-one-rank-fails-survivors-deleted", target, until=5.0)
+
+    made = verdict(state.view())
+
+    assert state.over
+    assert made.code == 3
+    assert "exit 3" in made.text
+    assert made.text.endswith(", 2 others deleted by Kubernetes")
+    assert [(r.rank, r.status) for r in state.unrecorded()] == [(1, 3), (0, None), (2, None)]
+
+
+def test_a_recorded_success_has_no_doubts() -> None:
+    target = Target("ok", namespace="rec", wanted=2, ranks=2, ours=False)
+    state, _ = recorded("indexed-job-success", target, until=7.0)
+
+    assert verdict(state.view()).code == 0
+    assert verdict(state.view()).doubts == ()
+    assert not holding(state.pods.values())
+
+
+def test_recorded_unschedulable_pods_wait_in_the_schedulers_words() -> None:
+    target = Target("big", namespace="rec", wanted=1, ranks=1, ours=False)
+    state, said = recorded("unschedulable-gpu", target, until=1.5)
+
+    assert "Insufficient nvidia.com/gpu" in progress(state.view())
+    assert any("Insufficient nvidia.com/gpu" in text for text in said)
+    assert not state.over
+
+
+def test_the_code_of_a_recorded_failed_mpijob_is_its_launchers() -> None:
+    target = Target("pf", kind="MPIJob", namespace="rec", wanted=2, ranks=4, ours=False)
+    state, _ = recorded("mpijob-launcher-fails", target, until=5.0)
+    codes = [p.container.code for p in state.pods.values() if p.role == "launcher"]
+
+    assert [verdict(state.view()).code] == codes
+    assert "the launcher exit" in verdict(state.view()).text
+
+
+def test_recorded_workers_that_stay_are_told() -> None:
+    name = "mpijob-success-default-cleanpodpolicy-workers-stay"
+    target = Target("pi", kind="MPIJob", namespace="rec", wanted=2, ranks=4, ours=False)
+    state, _ = recorded(name, target, until=7.0)
+
+    assert state.outcome.state == "succeeded"
+    assert holding(state.pods.values()).startswith("2 workers still ")
+
+
+# ---- made up ----------------------------------------------------------------------------
+
+JOB = Target("j", namespace="ns", wanted=3, ranks=3)
+
+
+def pod(index: int, phase: str = "Running", **status) -> dict:
+    labels = {"batch.kubernetes.io/job-completion-index": str(index)}
+    box = status.pop("box", {"running": {}})
+    limits = {"limits": {"nvidia.com/gpu": "2"}}
+    container = {"name": "rank", "image": "app:1", "resources": limits}
+    return {
+        "metadata": {"name": f"j-{index}-x", "uid": f"u{index}", "labels": labels},
+        "spec": {"nodeName": f"n{index}", "hostname": f"j-{index}", "containers": [container]},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "rank", "containerID": f"c{index}", "state": box}],
+            **status,
+        },
+    }
+
+
+def ended(index: int, code: int, **more) -> dict:
+    state = {"exitCode": code, "finishedAt": f"2026-11-21T11:00:0{index}Z", **more}
+    return pod(index, "Failed" if code else "Succeeded", box={"terminated": state})
+
+
+def state_of(*pods: dict, condition: str = "", target: Target = JOB) -> JobState:
+    state = JobState(target)
+    state.take_pod("LISTED", {"items": list(pods)})
+    conditions = [{"type": condition, "status": "True"}] if condition else []
+    state.take_job("ADDED", {"status": {"conditions": conditions}})
+    return state
+
+
+def tell(state: JobState, rank: int, status: int | None, at: float = 1.0) -> None:
+    node = state.nodes[f"j-{rank}"]
+    state.take_piece(Piece(rank, "start", f"j-{rank}".encode()), at, node)
+    if status is not None:
+        state.take_piece(Piece(rank, "exit", str(status).encode()), at, node)
+
+
+def test_the_rank_that_failed_first_is_named_with_its_node() -> None:
+    state = state_of(ended(1, 3), condition="Failed")
+    for index in (0, 2):
+        state.take_pod("ADDED", pod(index))
+        tell(state, index, 143, at=9.0)
+        state.take_pod("DELETED", pod(index))
+    tell(state, 1, 3)
+
+    assert verdict(state.view()).text == (
+        "Kubernetes job ns/j failed: rank 1 exit 3 on node n1, 2 others deleted by Kubernetes"
+    )
+
+
+def test_a_success_on_too_few_hosts_is_suspicious() -> None:
+    state = state_of(*(ended(i, 0) for i in range(3)), condition="Complete")
+    tell(state, 0, 0)
+
+    assert verdict(state.view()).doubts == ("succeeded on 1 of 3 hosts: suspicious",)
+
+
+def test_pods_that_only_kubernetes_speaks_of_are_believed() -> None:
+    state = state_of(*(ended(i, 0) for i in range(3)), condition="Complete")
+    records = state.close_records()
+
+    assert verdict(state.view()).doubts == ()
+    assert [(one.rank, one.status) for one in records] == [(0, 0), (1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (ended(1, 137, reason="OOMKilled"), "out of memory (OOMKilled)"),
+        (
+            pod(1, "Failed", reason="Evicted", message="low on memory"),
+            "was evicted on node n1: low",
+        ),
+        (pod(1, "Failed", reason="NodeLost"), "lost its node on node n1"),
+        (
+            ended(
+                1,
+                128,
+                reason="StartError",
+                message='exec: "sh": executable file not found in $PATH',
+            ),
+            "image app:1 has no `sh`",
+        ),
+        (ended(1, 139), "ended by signal 11 on node n1"),
+    ],
+)
+def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
+    assert words in verdict(state_of(one, condition="Failed").view()).text
+
+
+@pytest.mark.parametrize(
+    ("pods", "words"),
+    [
+        ([], "pending: no pod exists yet"),
+        (
+            [pod(0), pod(1, "Pending", box={"waiting": {"reason": "ImagePullBackOff", "message": "no app:1"}})],
+            "pending: 2 of 3 pods: ImagePullBackOff: no app:1",
+        ),
+        ([pod(i) for i in range(3)], "running: 3 of 3 pods"),
+    ],
+)  # fmt: skip
+def test_what_it_waits_for_is_one_line(pods: list, words: str) -> None:
+    assert progress(state_of(*pods).view()) == words
+
+
+def test_warnings_of_the_job_are_alarms_and_those_of_others_are_none() -> None:
+    state = state_of()
+
+    def event(name: str) -> dict:
+        return {
+            "involvedObject": {"name": name},
+            "reason": "FailedCreate",
+            "message": "exceeded quota: q",
+        }
+
+    assert [s.alarm for s in state.take_event("ADDED", event("j"))] == [True]
+    assert [s.alarm for s in state.take_event("ADDED", event("j-0-x"))] == [False]
+    assert state.take_event("ADDED", event("other")) == []
+    assert progress(state.view()) == "pending: exceeded quota: q"
+
+
+def test_a_job_that_somebody_deletes_is_told_and_our_own_deletion_is_not() -> None:
+    theirs, ours = state_of(pod(0)), state_of(pod(0))
+    ours.ending = True
+
+    assert "somebody deleted it" in theirs.take_job("DELETED", {})[0].text
+    assert ours.take_job("DELETED", {}) == []
+    assert theirs.over
+
+
+def test_gpus_that_a_finished_job_still_holds_are_counted() -> None:
+    assert (
+        holding(state_of(pod(0), pod(1), ended(2, 0)).pods.values()) == "2 pods still hold 4 GPUs"
+    )
+
+
+HOSTILE = [
+    {},
+    {"metadata": [], "spec": 3, "status": None},
+    {"metadata": {"name": "\x1b[2J", "uid": 7, "labels": {"job-role": ["x"]}}, "spec": {"containers": {}}},
+    {"status": {"containerStatuses": [{"name": 1, "state": {"terminated": {"exitCode": 10**30}}}]}},
+    {"status": {"conditions": [{"type": ["Failed"], "status": "True"}, "x"]}, "items": 5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("found", HOSTILE)
+def test_nonsense_from_a_server_is_left_empty(found: dict) -> None:
+    state = JobState(JOB)
+    for kind in ("ADDED", "LISTED", "DELETED"):
+        state.take_pod(kind, found)
+        state.take_event(kind, found)
+        state.take_job(kind, found)
+
+    assert progress(state.view()).isprintable()
+    assert verdict(state.view()).text.isprintable()

@@ -1,0 +1,78 @@
+"""The agent as a DaemonSet: what is in it, what is not, and what is too large."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from rankdeck.errors import RankdeckError
+from rankdeck.model.cluster import Broker, Cluster
+from rankdeck.remote.agent import Bundle, bundle
+from rankdeck.telemetry.daemonset import daemon_set
+from rankdeck.telemetry.link import agent_config
+from rankdeck_agent import config as agent
+
+CLUSTER = Cluster(name="k", nodes=(), backend="kubernetes", broker=Broker(host="head"))
+
+
+def objects(*nodes: str) -> dict[str, dict[str, Any]]:
+    assert CLUSTER.broker is not None
+    configs = {node: agent_config(CLUSTER, CLUSTER.broker, node) for node in nodes}
+    text = daemon_set("python:3", "ops", bundle(), configs)
+    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+
+
+def container(made: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    (found,) = made["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_the_agent_is_in_it_byte_for_byte() -> None:
+    made = objects("")
+
+    assert base64.b64decode(made["ConfigMap"]["binaryData"]["agent.pyz"]) == bundle().data
+    assert {one["metadata"]["namespace"] for one in made.values()} == {"ops"}
+
+
+def test_it_has_no_privilege_and_no_account_of_the_cluster() -> None:
+    made = objects("")
+    pod = made["DaemonSet"]["spec"]["template"]["spec"]
+    allowed = container(made)["securityContext"]
+
+    assert (pod["hostPID"], pod["hostNetwork"], pod["automountServiceAccountToken"]) == (
+        True,
+        True,
+        False,
+    )
+    assert (allowed["allowPrivilegeEscalation"], allowed["capabilities"]) == (
+        False,
+        {"drop": ["ALL"]},
+    )
+    assert all(mount["readOnly"] for mount in container(made)["volumeMounts"])
+    assert [v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v] == ["/sys"]
+
+
+def test_one_configuration_serves_all_nodes_whose_name_the_pod_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = objects("")
+    monkeypatch.setenv("RANKDECK_NODE", "w7")
+
+    read = agent.from_mapping(json.loads(made["Secret"]["stringData"]["agent.conf"]))
+
+    assert (read.cluster, read.host, read.node) == ("k", "head", "w7")
+
+
+def test_each_node_gets_the_account_of_its_own_where_it_has_one() -> None:
+    made = objects("w0", "w1")
+    mount = next(m for m in container(made)["volumeMounts"] if m["name"] == "config")
+
+    assert set(made["Secret"]["stringData"]) == {"w0", "w1"}
+    assert mount["subPathExpr"] == "$(RANKDECK_NODE)"
+
+
+def test_what_kubernetes_would_not_take_is_refused() -> None:
+    with pytest.raises(RankdeckError, match=r"the agent has 1,048,577 bytes"):
+        daemon_set("python:3", "", Bundle(b"x" * ((1 << 20) + 1), "d" * 64, "a.pyz"), {"": {}})
