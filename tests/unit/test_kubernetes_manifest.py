@@ -13,7 +13,7 @@ from rankdeck.backends.kubernetes_manifest import job_name, objects
 from rankdeck.backends.kubernetes_shim import POD_SHIM
 from rankdeck.backends.plans import plan_job
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import read_document
+from rankdeck.config.files import look_at
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
@@ -72,7 +72,7 @@ def mistakes(folder: Path, text: str) -> list[str]:
     path = folder / "f.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        read_document(path)
+        look_at(path)
     return [str(p).removeprefix(f"{path}:") for p in caught.value.problems]
 
 
