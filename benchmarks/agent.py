@@ -81,6 +81,8 @@ def run() -> list[Result]:
         }
         for name, process in processes.items():
             must_live(name, process)
+        if "agent_gpus" in processes and not family(processes["agent_gpus"].pid)[1:]:
+            raise RuntimeError("the process that asks NVML did not run while it was measured")
     return [*_cpu(used, note), *_memory(resident)]
 
 
@@ -139,7 +141,7 @@ def _cpu(used: dict[str, float], missing: str) -> list[Result]:
             continue
         found.append(
             Result(name=f"{ours}_cpu", value=used[ours], unit="% of a core", budget=budget,
-                   on_ratio=False, note=missing if peers else PEERS)
+                   on_ratio=False, note="; ".join(filter(None, (missing, "" if peers else PEERS))))
         )  # fmt: skip
         found += [
             Result(name=f"{ours}_cpu/{peer}", value=used[ours], unit="% of a core", peer=peer,

@@ -421,6 +421,12 @@ class Number(int):
             return int(self) % 9
         return self
 
+    def __getitem__(self, place: int) -> "Answer":
+        """A part of it, where it stands for several."""
+        if place >= 16:
+            raise IndexError(place)
+        return self
+
 
 @target("nvml", Driver.NVMLError, made=ANY)
 def nvml() -> Take:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.collectors import amd, nvidia, nvidia_calls
+from rankdeck_agent.collectors import amd, nvidia
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import present, running
 from rankdeck_agent.files import Tree, clean, reason
@@ -23,9 +23,7 @@ class GpuCollector:
     name = "gpu"
     lane = "gpu"
     period = 0.0
-    metrics: tuple[str, ...] = tuple(
-        dict.fromkeys((*nvidia_calls.METRICS, "gpu.on_bus", *amd.METRICS))
-    )
+    metrics: tuple[str, ...] = tuple(dict.fromkeys((*nvidia.METRICS, "gpu.on_bus", *amd.METRICS)))
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""

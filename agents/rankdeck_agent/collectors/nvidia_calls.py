@@ -56,7 +56,8 @@ def first_of(nvml: Library, handle: Handle, *ways: tuple[str, tuple[Any, ...]]) 
 
 
 def _used(nvml: Library, handle: Handle) -> Sequence[Number]:
-    return (nvml.nvmlDeviceGetUtilizationRates(handle).gpu,)
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return rates.gpu, rates.memory
 
 
 def memory(nvml: Library, handle: Handle) -> Sequence[Number]:
@@ -228,7 +229,7 @@ def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
 
 
 CALLS: tuple[Call, ...] = (
-    Call(("gpu.used",), LOAD, _used),
+    Call(("gpu.used", "gpu.mem_busy"), LOAD, _used),
     Call(("gpu.mem_used", "gpu.mem_total", "gpu.mem_reserved"), LOAD, memory),
     Call(("gpu.temp",), LOAD, _temperature),
     Call(("gpu.power",), LOAD, lambda n, h: (n.nvmlDeviceGetPowerUsage(h) / 1e3,)),
@@ -237,6 +238,8 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.clock_mem",), HEAT, _clock(2)),
     Call(("gpu.margin",), HEAT, _margin),
     _field("gpu.mem_temp", HEAT, 1, 82),
+    Call(("gpu.encoder",), HEAT, lambda n, h: (n.nvmlDeviceGetEncoderUtilization(h)[0],)),
+    Call(("gpu.decoder",), HEAT, lambda n, h: (n.nvmlDeviceGetDecoderUtilization(h)[0],)),
     Call(("gpu.energy",), HEAT,
          lambda n, h: (n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
     Call(("gpu.power_limit",), CARE,

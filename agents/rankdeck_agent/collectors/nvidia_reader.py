@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
+from rankdeck_agent.collectors import nvidia_activity
 from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.nvidia_activity import Activity
 from rankdeck_agent.collectors.nvidia_calls import (
     CALLS,
     GONE,
@@ -75,6 +77,8 @@ class Device:
     mig: str = ""
     wants_reset: set[int] = field(default_factory=set[int])
     """Questions that it refuses until it is reset."""
+    activity: Optional[Activity] = field(default_factory=Activity)
+    """None: it cannot tell."""
 
     @property
     def unified(self) -> bool:
@@ -165,6 +169,7 @@ class Reader:
         if not lost and now >= device.due.get(-1, 0.0):
             device.due[-1] = now + HEAT
             self._instances(reading, device)
+            self._activity(reading, device)
 
     def _ask(self, reading: Reading, device: Device, number: int, call: Call) -> int:
         """Put one question; NVML's number of the error, or 0."""
@@ -231,6 +236,30 @@ class Reader:
                 **self.inventory,
                 f"gpu.{device.number}.mig": mig or "off",
             }
+
+    def _activity(self, reading: Reading, device: Device) -> None:
+        """What its parts did since the last time."""
+        if device.activity is None:
+            return
+        nvml = self._nvml
+        keys = [f"{metric}/{device.number}" for metric in nvidia_activity.METRICS]
+        self._board.asking(f"GPU {device.number}, activity")
+        try:
+            found = device.activity.read(nvml, device.handle)
+            for metric, value in found.items():
+                reading.put(metric, value, device.number)
+            _drop(device.failed, keys)
+        except (UnsupportedError, AttributeError):
+            device.activity = None
+        except nvml.NVMLError as error:
+            if code(error) in GONE:
+                raise
+            if code(error) in NOT_HERE:
+                device.activity = None
+            else:
+                device.failed.update(dict.fromkeys(keys, _why(error)))
+        finally:
+            self._board.idle()
 
     def tell_processes(self) -> int:
         """Print what computes on every GPU, once; the exit status."""
@@ -330,7 +359,7 @@ def _ended(until: float) -> bool:
 
 def _give_up(why: str) -> int:
     reading = Reading()
-    reading.failed = dict.fromkeys(METRICS, why)
+    reading.failed = dict.fromkeys((*METRICS, *nvidia_activity.METRICS), why)
     _say(reading)
     return 1
 

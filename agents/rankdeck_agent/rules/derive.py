@@ -65,8 +65,9 @@ def derive(facts: Facts) -> Derived:
     _held_down(facts, found)
     _counts(facts, found)
     _links(facts, found)
-    _odd_ports(facts, found)
-    _odd_rates(facts, found)
+    if links := facts.values.get("rdma.up"):
+        _odd_ports(links, facts, found)
+        _odd_rates(links, facts, found)
     _clock(facts, found)
     for key, value in facts.expected.other.items():
         _as_told(key, value, facts, found)
@@ -134,9 +135,8 @@ def _links(facts: Facts, found: Derived) -> None:
                 found.put(derived, device, 1)
 
 
-def _odd_ports(facts: Facts, found: Derived) -> None:
+def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
     """Ports that are not ACTIVE while most others are, where nobody has told how many should be."""
-    links = facts.values.get("rdma.up", {})
     up = sum(map(bool, links.values()))
     if wanted(facts, "rdma_count") or not _most(up, len(links)):
         return
@@ -147,11 +147,10 @@ def _odd_ports(facts: Facts, found: Derived) -> None:
             found.put("rdma.odd", device, 1, f"{up} of {len(links)} are ACTIVE{why}")
 
 
-def _odd_rates(facts: Facts, found: Derived) -> None:
+def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
     """Ports that are slower than most of their kind, where nobody has told how fast they should be."""
     if "rdma_rate_gbps" in facts.expected.other:
         return
-    links = facts.values.get("rdma.up", {})
     kinds: dict[tuple[str, str], dict[str, Number]] = {}
     for device, rate in facts.values.get("rdma.rate", {}).items():
         if links.get(device) and rate > 0:

@@ -33,8 +33,13 @@ class Unread:
     """A missing permission; a counter that sticks, whose check is judged by others; one that no rule reads."""
 
 
+_NOTHING = Unread({}, {})
+
+
 def split(failed: Mapping[str, str], values: Table) -> Unread:
     """What a node could not read, by what follows from it. Only our own sentences excuse anything."""
+    if not failed:
+        return _NOTHING
     beside = {key: why for key, why in failed.items() if is_beside(key, why, values)}
     return Unread({key: why for key, why in failed.items() if key not in beside}, beside)
 
@@ -60,6 +65,8 @@ def kernel_name(metric: str) -> str:
 
 def limits(beside: Mapping[str, str]) -> str:
     """What is not seen here, and what to do; "" where that is nothing."""
+    if not beside:
+        return ""
     said = [beside[_LOG]] if _LOG in beside else []
     alike: dict[tuple[str, str], list[str]] = {}
     for key, why in beside.items():

@@ -22,6 +22,8 @@ H100: tuple[str, ...] = (
     "EnforcedPowerLimit * 700000",
     "TotalEnergyConsumption * 123456789",
     "ClockInfo * 1980 1980 2619",
+    "EncoderUtilization * 0",
+    "DecoderUtilization * 0",
     "CurrentClocksEventReasons * 4",
     "TotalEccErrors * 3 0 9 1",
     "SramEccErrorStatus * 0",

@@ -256,6 +256,47 @@ int nvmlDeviceGetFieldValues(void *d, int count, field *fields) {
     }
     return 0;
 }
+static int busy(void *d, const char *name, unsigned *share, unsigned *period) {
+    double v;
+    int r = numbers(name, GPU(d), &v, 1);
+    if (!r) *share = (unsigned)v, *period = 1000000;
+    return r;
+}
+int nvmlDeviceGetEncoderUtilization(void *d, unsigned *share, unsigned *period) { return busy(d, "EncoderUtilization", share, period); }
+int nvmlDeviceGetDecoderUtilization(void *d, unsigned *share, unsigned *period) { return busy(d, "DecoderUtilization", share, period); }
+
+/* A sample knows its GPU. A metric of GPM is the function `gpm.NUMBER`. */
+int nvmlGpmQueryDeviceSupport(void *d, unsigned *out) { /* version, supported */
+    double v = 0;
+    int r = numbers("Gpm", GPU(d), &v, 1);
+    out[1] = (unsigned)v;
+    return r == NOT_SUPPORTED ? 0 : r;
+}
+int nvmlGpmSampleAlloc(void **out) { return (*out = calloc(1, sizeof(device))) ? 0 : 20; }
+int nvmlGpmSampleFree(void *sample) { free(sample); return 0; }
+int nvmlGpmSampleGet(void *d, void *sample) {
+    double v = 0;
+    int r = numbers("GpmSample", GPU(d), &v, 1);
+    *(device *)sample = *(device *)d;
+    return r == NOT_SUPPORTED ? 0 : r;
+}
+typedef struct {
+    unsigned id;
+    int result;
+    double value;
+    const char *words[3];
+} gpm;
+typedef struct { unsigned version, count; void *before, *now; gpm metrics[]; } gpm_get;
+int nvmlGpmMetricsGet(gpm_get *asked) {
+    if (!asked->before || !asked->now || asked->before == asked->now) return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < asked->count; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "gpm.%u", asked->metrics[i].id);
+        asked->metrics[i].result = numbers(name, GPU(asked->now), &asked->metrics[i].value, 1);
+    }
+    return 0;
+}
+
 typedef struct { unsigned pid; uint64_t used; unsigned gi, ci; } process;
 int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *count, process *out) {
     double v[32] = {0};

@@ -162,6 +162,23 @@ def test_the_drivers_own_list_says_how_many_there_should_be(machine, tmp_path, f
     assert len(reading.values["gpu.lost"]) == 8
 
 
+def test_what_the_parts_of_a_gpu_did_is_told_where_it_can(gpus, machine):
+    machine.say(
+        "Gpm * 1", "Gpm 5 0", "gpm.1 * 97.5", "gpm.5 * 61.25", "gpm.10 * 40", "gpm.20 * 2048"
+    )
+    machine.say("EncoderUtilization * 3", "DecoderUtilization * 4")
+
+    reading = until(gpus, lambda r: "gpu.tensor_active" in r.values, limit=60.0)
+
+    assert reading.values["gpu.active"]["0"] == 97.5
+    assert reading.values["gpu.tensor_active"]["7"] == 61.25
+    assert reading.values["gpu.pcie_tx"]["0"] == 2048 * (1 << 20)
+    assert "5" not in reading.values["gpu.active"]
+    assert "gpu.sm_active" in reading.absent(gpus.metrics)
+    assert reading.values["gpu.encoder"]["1"] == 3
+    assert not [key for key in reading.failed if "active" in key]
+
+
 def test_reserved_memory_is_neither_used_nor_free(gpus, machine):
     machine.say("MemoryInfo * 10737418240 85899345920 536870912")
 
