@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
@@ -445,7 +445,7 @@ _BUSY_PERIOD = 5.0
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
+def _heard() -> Generator[None, None, None]:
     """Say now and then that we are at it: a large image is read for minutes."""
     over = threading.Event()
 
