@@ -98,6 +98,5 @@ ROWS = (
         group=Group.NODES,
         does="sbatch, squeue and scontrol answer with controls, 10 MB and nonsense",
         run=lie,
-        short=True,
     ),
 )

@@ -30,6 +30,7 @@ HEARD = ("ok", "warn", "bad")
 """A busy machine is warned of; a node that is not heard is unknown."""
 PATIENT = 10.0
 """The same for a test, which may share its machine with others."""
+CURSOR = " ▸"
 PAUSE = 0.4
 """Seconds for a screen to be painted between two keys."""
 RAW = b"".join(f"{SHOWN} ".encode() + bytes((n,)) + b"\n" for n in range(256))
@@ -199,7 +200,7 @@ def _opened(shown: Screen) -> Iterator[str]:
 
 
 def _not_well(shown: Screen) -> Iterator[str]:
-    lines = [line.strip() for line in shown.text().splitlines()]
+    lines = [line.strip(CURSOR) for line in shown.text().splitlines()]
     for name in HONEST:
         row = next((line for line in lines if line.startswith(name)), name)
         if not any(f" {level} " in row for level in HEARD):

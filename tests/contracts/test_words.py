@@ -46,6 +46,12 @@ while [ "$1" != 127.0.0.1 ]; do shift; done
 shift
 exec sh -c "$*"
 """
+ONE_NODE_IS_FULL = """#!/bin/sh
+case "$*" in *127.0.0.2*) echo "mkdir: No space left on device" >&2; exit 1 ;; esac
+while [ "$1" != 127.0.0.1 ]; do shift; done
+shift
+exec sh -c "$*"
+"""
 BOUNDED = settings(
     max_examples=60,
     deadline=None,
@@ -214,6 +220,27 @@ def test_a_login_shell_gives_a_program_every_byte(shell: str, words: list[str]) 
     done = subprocess.run([shell, "-c", line], capture_output=True, timeout=20, check=True)
 
     assert done.stdout.decode().split("\0") == [*words, ""]
+
+
+def test_an_exported_script_says_which_node_takes_nothing_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    two = replace(CLUSTER, nodes=(*CLUSTER.nodes, Node(name="far", slots=1, address="127.0.0.2")))
+    job = f"t-{tmp_path.name}"
+    spec = replace(spec_of(Launch.PLAIN, ["true"]), nodes=2)
+    script = tmp_path / "job.sh"
+    script.write_text(export(plan_job(two, spec, job), two))
+    (tmp_path / "ssh").write_text(ONE_NODE_IS_FULL)
+    (tmp_path / "ssh").chmod(0o755)
+
+    done = subprocess.run(
+        ["sh", str(script)], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=60,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert f"far: the folder /tmp/rankdeck.{job} could not be made" in done.stderr
+    assert not Path(f"/tmp/rankdeck.{job}").exists()
 
 
 # ---- Kubernetes -------------------------------------------------------------------------
