@@ -47,8 +47,8 @@ RECIPES = {
     "stream": f"{_RECIPES}.compute:Stream",
     "sysbench": f"{_RECIPES}.compute:Sysbench",
     "stress-ng": f"{_RECIPES}.compute:StressNg",
-    "torch-gloo": f"{_RECIPES}.torch:Gloo",
-    "torch-nccl": f"{_RECIPES}.torch:Nccl",
+    "torch-gloo": f"{_RECIPES}.torchrun:Gloo",
+    "torch-nccl": f"{_RECIPES}.torchrun:Nccl",
     "dcgmi": f"{_RECIPES}.diagnostics:Dcgm",
     "fio": f"{_RECIPES}.diagnostics:Fio",
 }

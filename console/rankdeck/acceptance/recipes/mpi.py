@@ -55,6 +55,11 @@ _PAIRS = Layout(
     re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*(?: \[[^\]]{0,40}\])?"),
     re.compile(r"[^\s|±]+"),
 )
+_PINGPONG = (
+    *("pingpong", "-a", "none", "-m", "65536", "-n", "4194304", "-s", "2", "-l", "20"),
+    *("--skip-large", "2", "--loop-large", "20", "--skip-huge", "2", "--loop-huge", "10"),
+)
+"""Its own 10,000 loops take minutes on a slow network; `-a none` needs no numpy."""
 _HELLO = re.compile(r"Hello, World! I am process +(\d{1,7}) of (\d{1,7}) on (\S{1,255})\.")
 _RING = re.compile(
     r"time for (\d{1,9}) loops = ([\d.]{1,20}) seconds \((\d{1,7}) processes, (\d{1,15}) bytes\)"
@@ -74,7 +79,7 @@ class Mpi4py(_Mpi):
     traits: ClassVar[Traits] = replace(_MB, names_hosts=True)
 
     def commands(self, where: Where) -> Commands:
-        words = ("pingpong",) if len(where.nodes) < 3 else ("ringtest", "-n", "1048576", "-l", "20")
+        words = _PINGPONG if len(where.nodes) < 3 else ("ringtest", "-n", "1048576", "-l", "20")
         return Commands(launch=Launch.MPI, argv=("python3", "-c", _BOTH, *words))
 
     def read(self, text: str) -> tuple[Reading, ...]:
