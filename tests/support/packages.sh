@@ -8,6 +8,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 wanted=(
     sshd:openssh-server ssh:openssh-client mosquitto:mosquitto mosquitto_pub:mosquitto-clients
     mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 ethtool:ethtool tini:tini unshare:util-linux ps:procps
+    iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng
 )
 missing=()
 for entry in "${wanted[@]}"; do
