@@ -104,7 +104,7 @@ class HistoryError(RankdeckError):
 
 
 class UnknownPluginError(RankdeckError):
-    """No backend or runtime of that name."""
+    """No backend, runtime or recipe of that name."""
 
 
 class UnknownJobError(RankdeckError):

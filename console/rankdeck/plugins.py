@@ -1,5 +1,6 @@
-"""Find a backend or container runtime by name, importing only that one."""
+"""Find a backend, container runtime or acceptance recipe by name, importing only that one."""
 
+import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,41 @@ RUNTIMES = {
     "docker": "rankdeck.runtimes:Docker",
     "enroot": "rankdeck.runtimes:Enroot",
 }
-_TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES}
+_RECIPES = "rankdeck.acceptance.recipes"
+RECIPES = {
+    "nccl-tests": f"{_RECIPES}.nccl:AllReduce",
+    "nccl-all_gather": f"{_RECIPES}.nccl:AllGather",
+    "nccl-reduce_scatter": f"{_RECIPES}.nccl:ReduceScatter",
+    "nccl-alltoall": f"{_RECIPES}.nccl:AllToAll",
+    "nccl-broadcast": f"{_RECIPES}.nccl:Broadcast",
+    "nccl-sendrecv": f"{_RECIPES}.nccl:SendReceive",
+    "rccl-tests": f"{_RECIPES}.nccl:RcclTests",
+    "ib_write_bw": f"{_RECIPES}.rdma:WriteBandwidth",
+    "ib_read_bw": f"{_RECIPES}.rdma:ReadBandwidth",
+    "ib_send_bw": f"{_RECIPES}.rdma:SendBandwidth",
+    "ib_write_lat": f"{_RECIPES}.rdma:WriteLatency",
+    "ib_read_lat": f"{_RECIPES}.rdma:ReadLatency",
+    "ib_send_lat": f"{_RECIPES}.rdma:SendLatency",
+    "rping": f"{_RECIPES}.rdma:Rping",
+    "iperf3": f"{_RECIPES}.tcp:Iperf3",
+    "mpi4py.bench": f"{_RECIPES}.mpi:Mpi4py",
+    "osu": f"{_RECIPES}.mpi:Osu",
+    "imb": f"{_RECIPES}.mpi:Imb",
+    "hpcc": f"{_RECIPES}.compute:Hpcc",
+    "himeno": f"{_RECIPES}.compute:Himeno",
+    "stream": f"{_RECIPES}.compute:Stream",
+    "sysbench": f"{_RECIPES}.compute:Sysbench",
+    "stress-ng": f"{_RECIPES}.compute:StressNg",
+    "torch-gloo": f"{_RECIPES}.torchrun:Gloo",
+    "torch-nccl": f"{_RECIPES}.torchrun:Nccl",
+    "dcgmi": f"{_RECIPES}.diagnostics:Dcgm",
+    "fio": f"{_RECIPES}.diagnostics:Fio",
+}
+_TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES, "recipes": RECIPES}
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """All names of "backends" or "runtimes", including those from other packages."""
+    """All names of "backends", "runtimes" or "recipes", including those from other packages."""
     extra = (point.name for point in _points(kind))
     return tuple(dict.fromkeys((*_TABLES[kind], *extra)))
 
@@ -39,8 +70,10 @@ def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Pr
     for point in _points(kind):
         if point.name == name:
             return point.load()
-    known = ", ".join(names(kind))
-    raise UnknownPluginError(f"no {kind[:-1]} `{name}`; there are: {known}")
+    known, word = names(kind), name[:60].casefold()
+    near = difflib.get_close_matches(word, known, 1) or [one for one in known if one in word]
+    hint = f"did you mean `{near[0]}`? " if near else ""
+    raise UnknownPluginError(f"no {kind[:-1]} `{name[:60]}`; {hint}there are: {', '.join(known)}")
 
 
 def _points(kind: str) -> "EntryPoints":

@@ -17,10 +17,13 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
+from rankdeck import plugins
+from rankdeck.acceptance.reading import read_output
 from rankdeck.backends.inspect import _concluded
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.plans import plan_job
 from rankdeck.backends.ssh import _left
+from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
 from rankdeck.config.files import look_at
 from rankdeck.errors import AgentError, ConfigError, LaunchError
@@ -335,6 +338,34 @@ def screen() -> Take:
         text = text_of(raw)
         for make in makers:
             assert not STEERING.search(make(text)), make
+
+    return take
+
+
+@target(
+    "accept",
+    made=st.builds(
+        lambda name, lines: f"{name}\n{lines}".encode("utf-8", "replace"),
+        st.sampled_from(plugins.names("recipes")),
+        st.text(max_size=200),
+    ),
+    words=JSON
+    + b"\n # size busbw #wrong #bytes #iterations #repetitions Size_[B] NaN inf 1e999 0x1 "
+    b"FAILED Rank 0 Pid 1 on n1 device [0x14] error end results | Pass Triad: Gosa : 9999999999999999999999999",
+)
+def accept() -> Take:
+    recipes = {name: plugins.find("recipes", name)() for name in plugins.names("recipes")}
+
+    def take(raw: bytes) -> None:
+        first, _, rest = raw.partition(b"\n")
+        named = recipes.get(text_of(first))
+        for recipe in (named,) if named else recipes.values():
+            readings = read_output(recipe, rest)
+            assert readings
+            for one in readings:
+                assert (one.value is None) == (one.status != "measured"), one
+                assert not STEERING.search(one.text + "".join(one.hosts)), one
+                json.dumps(reading_shape(recipe.name, one), allow_nan=False).encode()
 
     return take
 

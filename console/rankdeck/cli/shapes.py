@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rankdeck.acceptance.recipe import Reading
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.locate import ImageAt
@@ -55,6 +56,22 @@ def other_shape(job: KubernetesJob) -> Shape:
     shape = asdict(job)
     del shape["spec"], shape["label"]
     return {**shape, "job": job.place}
+
+
+def reading_shape(recipe: str, reading: Reading) -> Shape:
+    """One result in the output of an acceptance test; `accept --read` prints it."""
+    return {
+        "recipe": recipe,
+        "status": reading.status.value,
+        "size": reading.size,
+        "value": reading.value,
+        "out_of_place": reading.out_of_place,
+        "in_place": reading.in_place,
+        "unit": reading.unit,
+        "ranks": reading.ranks,
+        "hosts": list(reading.hosts),
+        "text": reading.text,
+    }
 
 
 def note_shape(note: NodeNote, job: Job) -> Shape:

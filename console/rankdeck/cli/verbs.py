@@ -165,6 +165,19 @@ VERBS = (
         },
     ),
     Verb(
+        "accept",
+        "say what the output of an acceptance test means, e.g. of nccl-tests or iperf3",
+        "rankdeck.cli.accept:accept",
+        {
+            "words": _option("outputs to read; - is stdin", metavar="FILE", nargs="*"),
+            "--read": _option(
+                "what wrote them: nccl-tests, ib_write_bw, iperf3, imb, himeno, …",
+                metavar="RECIPE",
+                default="",
+            ),
+        },
+    ),
+    Verb(
         "images",
         "say which image lies on which node; `images push FILE NODESET` copies one there",
         "rankdeck.cli.images:images",

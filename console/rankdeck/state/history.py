@@ -353,6 +353,7 @@ PRAGMA user_version = {VERSION};
 """
 
 
+_LEAST = "SELECT max(number) FROM turn"
 _FORGET = tuple(
     f"DELETE FROM {table} WHERE {key} = ?"
     for table, key in (("job", "id"), ("event", "job"), ("health", "job"))
@@ -368,7 +369,7 @@ class History:
     """The history file of one user; several consoles may have it open at once."""
 
     def __init__(self, path: Path) -> None:
-        self._store = Store(path, _SCHEMA, VERSION)
+        self._store = Store(path, _SCHEMA, VERSION, _LEAST)
         self._saved: dict[str, Job] = {}
         self._turns: dict[str, int] = {}
         """Job -> the turn in which this console wrote its row, if it was the last to do so."""

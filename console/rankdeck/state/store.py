@@ -14,15 +14,16 @@ RETRY = 1.0
 """Seconds between two attempts to open the file for writing after a failure."""
 _BUSY_LIMIT = 5.0
 _MEMORY = Path(":memory:")
-_LEAST = "SELECT max(number) FROM turn"
-"""Query that a file must answer to be usable for reading."""
 
 
 class Store:
-    """One database; several processes may have the file open at once."""
+    """One database; several processes may have the file open at once.
 
-    def __init__(self, path: Path, schema: str, version: int) -> None:
-        self._path, self._schema, self._version = path, schema, version
+    `least` is a query that a file must answer to be usable for reading.
+    """
+
+    def __init__(self, path: Path, schema: str, version: int, least: str) -> None:
+        self._path, self._schema, self._version, self._least = path, schema, version, least
         self.trouble = ""
         """Why nothing can be written now, one sentence; "" if it can."""
         self._sealed = False
@@ -87,7 +88,7 @@ class Store:
             except sqlite3.Error:
                 continue
             try:
-                database.execute(_LEAST)
+                database.execute(self._least)
             except sqlite3.Error:
                 database.close()
             else:

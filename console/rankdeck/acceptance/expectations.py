@@ -1,0 +1,183 @@
+"""What a healthy result would be, from link rate, MTU, NVLink and published limits, as sentences.
+
+Efficiency of RoCE v2 over IPv4: MTU / (MTU + 82): preamble, FCS, gap and MAC 38, IP 20, UDP 8,
+BTH 12, ICRC 4; and a RETH of 16 once a message. Limits: Azure's `conf/*.conf` (azurehpc-health-checks),
+OCI's `multi_node_active_healthcheck.py` (oci-hpc).
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from rankdeck.acceptance.recipe import Expected, Known, Reading
+from rankdeck.model.text import size as bytes_text
+
+RATES = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
+"""Rates of links, in Gb/s."""
+_OVERHEAD, _RETH = 82, 16
+_JUMBO = 4096
+"""RDMA MTU that Ethernet with MTU 9000 carries."""
+_FITS = 0.9
+"""A link rate is guessed only where the value reaches this share of it: a slow result names no link."""
+RDMA_GOOD, NETWORK_GOOD, NVLINK_GOOD = 0.97, 0.90, 0.75
+
+
+class GpuClass(NamedTuple):
+    """A GPU whose limits are published, all in GB/s of all_reduce busbw; 0: not known."""
+
+    word: str
+    nvlink: float
+    """Of one GPU in one direction."""
+    inside: float
+    """Least that Azure accepts inside a node of eight."""
+    across: float
+    """Least that OCI accepts over several nodes of eight."""
+
+
+GPUS = (
+    GpuClass("A100", 300, 228, 185),
+    GpuClass("H100", 450, 460, 440),
+    GpuClass("H200", 450, 0, 440),
+    GpuClass("B200", 900, 0, 440),
+    GpuClass("B300", 900, 0, 700),
+    GpuClass("MI300X", 448, 0, 350),
+)
+_FAIR_ACROSS = 0.858
+"""Of OCI's limit: 185 for A100 is 0.944 of what the links carry (196), and 0.9 × 0.9 of that is fair."""
+_FULL = 8
+"""GPUs of a node that the published limits are of."""
+_QPS = "look at the QPs per connection (NCCL_IB_QPS_PER_CONNECTION) and the HCA list (NCCL_IB_HCA)"
+
+
+def efficiency(mtu: int, message: int = 65536) -> float:
+    """Share of a RoCE link that is payload."""
+    packets = max(1, math.ceil(message / mtu))
+    return message / (message + packets * _OVERHEAD + _RETH)
+
+
+def link_ceiling(value: float, known: Known, mtu: int, message: int) -> tuple[float, float] | None:
+    """(rate of the link, most that it carries), Gb/s; a rate that is not known is the one that fits.
+
+    None where none fits: then nobody can say what the link should carry.
+    """
+    share = efficiency(mtu, message)
+    if known.link_gbps:
+        return known.link_gbps, known.link_gbps * share
+    rate = next((rate for rate in RATES if value <= rate * share * 1.005), None)
+    if rate is None or value < _FITS * rate * share:
+        return None
+    return rate, rate * share
+
+
+def rdma_write(reading: Reading, known: Known) -> Expected | None:
+    """Of one RDMA port: its rate and MTU."""
+    mtu = known.mtu or int(reading.facts.get("mtu", "0"))
+    if not mtu or reading.value is None:
+        return None
+    found = link_ceiling(reading.value, known, mtu, reading.size or 65536)
+    if found is None:
+        return None
+    rate, most = found
+    more = ""
+    if mtu < _JUMBO:
+        more = f"; MTU 9000 would give {rate * efficiency(_JUMBO):.1f}"
+    return Expected(
+        ceiling=most,
+        of=f"a {rate:g} Gb/s link carries at MTU {mtu}",
+        factor=RDMA_GOOD,
+        good=f"at the limit of MTU {mtu}{more}",
+        advice="look at the PCIe width, the NUMA node of the port and pause frames",
+    )
+
+
+def gpu_network(reading: Reading, known: Known) -> Expected | None:
+    """Of an all_reduce: NVLink inside a node, the published limit across nodes, or one link."""
+    hosts, ranks = len(reading.hosts), reading.ranks or 0
+    name = known.gpu or reading.facts.get("gpu", "")
+    kind = next((one for one in GPUS if one.word in name), None)
+    if hosts > 1 and ranks == hosts:
+        return _one_link(reading, known)
+    if kind is None or ranks < _FULL or ranks % _FULL:
+        return None
+    if hosts == 1:
+        return Expected(
+            ceiling=kind.nvlink,
+            of="one direction of NVLink carries",
+            factor=(kind.inside / kind.nvlink if kind.inside else NVLINK_GOOD),
+            good=f"normal for {kind.word}"
+            + (f" (Azure asks {kind.inside:g})" if kind.inside else ""),
+            advice="look at NVLink, clocks and power",
+        )
+    return Expected(
+        ceiling=kind.across,
+        of=f"OCI asks of {kind.word} across nodes",
+        factor=1.0,
+        fair=_FAIR_ACROSS,
+        good=f"at OCI's present limit of {kind.across:g}",
+        advice=f"below OCI's present limit of {kind.across:g}: {_QPS}",
+    )
+
+
+def _one_link(reading: Reading, known: Known) -> Expected | None:
+    """One GPU a node: the link between the nodes is the limit."""
+    mtu = known.mtu or 1024
+    found = link_ceiling((reading.value or 0.0) * 8, known, mtu, 1 << 20)
+    if found is None:
+        return None
+    rate, most = found
+    return Expected(
+        ceiling=most / 8,
+        of=f"a {rate:g} Gb/s link carries at MTU {mtu}",
+        factor=NETWORK_GOOD,
+        good=f"{(reading.value or 0.0) * 8:.1f} Gb/s: network-bound, healthy",
+        advice="measure the link alone (ib_write_bw): if that is full, look at GPU direct and NCCL_IB_HCA",
+    )
+
+
+def tcp_link(reading: Reading, known: Known) -> Expected | None:
+    """Of TCP over Ethernet with MTU 1500: 94.9 % of the link (1448 of 1538 bytes)."""
+    if not known.link_gbps:
+        return None
+    most = known.link_gbps * 1448 / 1538
+    return Expected(
+        ceiling=most,
+        of=f"TCP over a {known.link_gbps:g} Gb/s link carries",
+        factor=0.95,
+        good="at the limit of the link",
+        advice="look at duplex, cable, and whether one core is busy with interrupts",
+    )
+
+
+def all_of(reading: Reading, what: str, good: str) -> Expected:
+    """Of a count: all of them, or it would have failed."""
+    return Expected(ceiling=reading.value or 1.0, of=what, factor=1.0, good=good)
+
+
+def explained(reading: Reading, expected: Expected | None) -> Reading:
+    """The reading with its grade, and one sentence that says the value and what it means."""
+    if reading.value is None:
+        return reading
+    at = f" at {bytes_text(reading.size)}" if reading.size else ""
+    what = f"{reading.value:.4g} {reading.unit}{at}"
+    if reading.text:
+        what += f" ({reading.text})"
+    grade = graded(reading.value, expected)
+    return replace(reading, grade=grade, text=f"{what}: {_meaning(reading.value, expected, grade)}")
+
+
+def graded(value: float, expected: Expected | None) -> str:
+    """`good`, `fair` or `slow`; "" where nothing says what it should be."""
+    if expected is None:
+        return ""
+    share = value / expected.ceiling / expected.factor
+    return "good" if share >= 1 else "fair" if share >= expected.fair else "slow"
+
+
+def _meaning(value: float, expected: Expected | None, grade: str) -> str:
+    if expected is None:
+        return "to be compared with other nodes and with its own history"
+    share = f"{value / expected.ceiling:.1%}".replace("%", " %")
+    of = f"{share} of the {expected.ceiling:.4g} that {expected.of}"
+    if grade == "good":
+        return f"{of}; {expected.good}"
+    return f"{of}; {grade}" + (f"; {expected.advice}" if expected.advice else "")

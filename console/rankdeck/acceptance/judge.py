@@ -1,0 +1,530 @@
+"""Who is it: from the measurements of a run to answers, one sentence each with the evidence counted. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from rankdeck.acceptance.leaves import LeafFault, Leaves, crosses, find_leaves, leaf_faults
+from rankdeck.acceptance.measurement import (
+    FEWEST,
+    Answer,
+    End,
+    Measurement,
+    Path,
+    Population,
+    Stage,
+    best_of,
+    by_path,
+    drops,
+    population,
+)
+from rankdeck.acceptance.rails import RailFault, rail_faults
+from rankdeck.acceptance.recipe import Expected, Status
+from rankdeck.acceptance.suspects import (
+    Evidence,
+    Role,
+    Side,
+    Suspects,
+    confirmations,
+    confirmed,
+    find_suspects,
+)
+
+_TWICE = 2
+
+
+class Kind(StrEnum):
+    """What is to blame."""
+
+    NODE = "node"
+    SENDS = "node, sending"
+    RECEIVES = "node, receiving"
+    HCA = "one port of a node"
+    RAIL = "rail"
+    PAIR = "pair"
+    EQUAL_PATH = "one of equal paths"
+    UPLINK = "uplink"
+    LEAF = "leaf"
+    SCALE = "scale"
+    CONFIGURATION = "configuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One thing that is not good."""
+
+    kind: Kind
+    subject: str
+    """`n3`, `n2–n6`, `leaf A`, `rail 2 of leaf A`."""
+    answer: Answer
+    sentence: str
+    """Seen, with the evidence counted; what it means; what to try."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that are not good because of it; none for a path or a switch."""
+    leaves: tuple[str, ...] = ()
+    """Leaves, where it is about them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the judge knows besides the measurements."""
+
+    unit: str = ""
+    tolerance: float = 0.10
+    leaves: Leaves = field(default_factory=dict[str, str])
+    """From the cluster file or the fabric; empty: found from the pairs, where they show any."""
+    notes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
+    expected: Expected | None = None
+    """What the medians should reach."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it took no part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The outcome of a run, or of a part of it."""
+
+    verdicts: tuple[Verdict, ...]
+    """What is to blame for sure, worst first."""
+    open: Suspects
+    """What must be confirmed before it is named."""
+    nodes: Mapping[str, Answer]
+    populations: Mapping[str, Population]
+    """`inside`, `crossing`, or `all`."""
+    leaves: Leaves = field(default_factory=dict[str, str])
+    """As they were given, or as the slow pairs show them."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every node and every path is good or fair, and nothing is open."""
+        settled = not self.open.sides and not self.open.paths
+        parts = (*self.nodes.values(), *(verdict.answer for verdict in self.verdicts))
+        return settled and bool(self.nodes) and all(answer.accepted for answer in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """The run, sorted."""
+
+    context: Context
+    done: tuple[Measurement, ...]
+    runs: Mapping[Path, Sequence[Measurement]]
+    speeds: Mapping[Path, float]
+    """The best repeat of each path."""
+    populations: Mapping[str, Population]
+    slow: frozenset[Path]
+
+    def population_of(self, path: Path) -> Population:
+        kind = "crossing" if crosses(path, self.context.leaves) else "inside"
+        return self.populations.get(kind) or self.populations["all"]
+
+    def shown(self, value: float) -> str:
+        return f"{value:.3g} {self.context.unit}".rstrip()
+
+    def note(self, node: str) -> str:
+        text = self.context.notes.get(node, "")
+        return f"; {text}" if text else ""
+
+
+def judge(done: Iterable[Measurement], context: Context) -> Judgement:
+    """Tell leaf, uplink, rail, node, direction and pair apart; fewer than four nodes have no population."""
+    facts = _facts(tuple(done), context)
+    if not facts.speeds:
+        return Judgement(verdicts=(), open=Suspects(), nodes=_answers(facts, ()), populations={})
+    nodes = {end.node for path in facts.speeds for end in path}
+    if len(nodes) < FEWEST:
+        verdicts = _few(facts)
+        return Judgement(
+            verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations=facts.populations,
+            notes=("fewer than four nodes: judged by ceiling and by the two directions alone",),
+        )  # fmt: skip
+    leaf_verdicts, left = _leaves(facts)
+    rail_verdicts, left = _rails(facts, left)
+    full = frozenset(facts.speeds) - facts.slow
+    suspects = find_suspects(left, full)
+    ends, open_sides = _ends(facts, suspects)
+    pairs, open_paths = _pairs(facts, suspects.paths)
+    verdicts = (
+        *_configuration(facts),
+        *leaf_verdicts,
+        *rail_verdicts,
+        *ends,
+        *pairs,
+        *_unsteady(facts),
+    )
+    return Judgement(
+        verdicts=verdicts,
+        open=Suspects(open_sides, (*open_paths, *_dropping(facts)), suspects.proven),
+        nodes=_answers(facts, verdicts),
+        populations=facts.populations,
+        leaves=context.leaves or find_leaves(facts.slow, full),
+        notes=_notes(facts),
+    )
+
+
+def _facts(done: tuple[Measurement, ...], context: Context) -> _Facts:
+    stages = (Stage.PAIRS, Stage.CONFIRM)
+    runs = by_path(one for one in done if one.stage in stages and not one.port)
+    speeds = {path: best for path, some in runs.items() if (best := best_of(some)) is not None}
+    kinds: defaultdict[str, list[float]] = defaultdict(list)
+    for path, speed in speeds.items():
+        kind = (
+            ("crossing" if crosses(path, context.leaves) else "inside") if context.leaves else "all"
+        )
+        kinds[kind].append(speed)
+    populations = {
+        kind: found
+        for kind, values in kinds.items()
+        if (found := population(values, context.tolerance))
+    }
+    facts = _Facts(
+        context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
+    )  # fmt: skip
+    slow = frozenset(
+        path for path, speed in speeds.items() if speed < facts.population_of(path).limit
+    )
+    return replace(facts, slow=slow)
+
+
+# ---- leaves
+
+
+def _leaves(facts: _Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
+    """Verdicts about leaves, and the slow paths that they do not explain."""
+    leaves, slow = facts.context.leaves, facts.slow
+    if not leaves:
+        leaves = find_leaves(slow, frozenset(facts.speeds) - slow)
+    elif _crossing_slower(facts):
+        # All uplinks alike: the crossing pairs are slow against those inside, not against each other.
+        limit = facts.populations["inside"].limit
+        slow |= {
+            path for path, speed in facts.speeds.items() if crosses(path, leaves) and speed < limit
+        }
+    faults = leaf_faults(facts.speeds, slow, leaves, facts.done) if leaves else ()
+    explained = frozenset(path for fault in faults for path in fault.paths)
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for node, name in leaves.items():
+        members[name].append(node)
+    return tuple(_leaf_verdict(facts, fault, members) for fault in faults), facts.slow - explained
+
+
+def _crossing_slower(facts: _Facts) -> bool:
+    inside, across = facts.populations.get("inside"), facts.populations.get("crossing")
+    return inside is not None and across is not None and across.median < inside.limit
+
+
+def _leaf_verdict(facts: _Facts, fault: LeafFault, members: Mapping[str, Sequence[str]]) -> Verdict:
+    names = ", ".join(fault.leaves)
+    subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
+    who = "; ".join(f"{name} = {_some(members[name])}" for name in fault.leaves)
+    seen = f"{subject}: pairs across reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside)} ({who})"
+    if fault.carried and fault.wanted:
+        seen += (
+            f", {facts.shown(fault.carried)} of {facts.shown(fault.wanted)} wanted when all cross"
+        )
+    means, kind, answer = _uplink_means(facts, fault)
+    odd = "".join(
+        f"; {node}{facts.note(node)}"
+        for name in fault.leaves
+        for node in members[name]
+        if facts.note(node)
+    )
+    return Verdict(
+        kind=kind,
+        subject=subject,
+        answer=answer,
+        sentence=f"{seen}: {means}{odd}",
+        leaves=fault.leaves,
+    )
+
+
+def _uplink_means(facts: _Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
+    if fault.inside_too:
+        return "inside too: the leaf switch or its configuration", Kind.LEAF, Answer.SLOW
+    if fault.alone is not None and fault.alone < fault.inside * (1 - facts.context.tolerance):
+        text = f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look at its cable, optic and errors"
+        return text, Kind.UPLINK, Answer.SLOW
+    ratio = fault.inside / fault.crossing if fault.crossing else 0.0
+    if fault.everywhere and len(fault.leaves) > 2:
+        return f"the same on all leaves: built so ({ratio:.1f} : 1)", Kind.UPLINK, Answer.FAIR
+    alone = (
+        f"one pair alone is full ({facts.shown(fault.alone)}): " if fault.alone is not None else ""
+    )
+    built = ", or built so" if fault.everywhere else "; the other leaves are full"
+    return (
+        f"{alone}the uplink is too narrow ({ratio:.1f} : 1): a lost uplink{built}",
+        Kind.UPLINK,
+        Answer.SLOW,
+    )
+
+
+# ---- ends
+
+
+def _ends(facts: _Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[Side, Evidence]]:
+    """Verdicts about nodes, and sides that must be confirmed first."""
+    runs = confirmations(facts.done)
+    sure: dict[Side, Evidence] = {}
+    doubt: dict[Side, Evidence] = {}
+    for side, evidence in suspects.sides.items():
+        limit = min(
+            (facts.population_of(_path(side, other)).limit for other in evidence.slow), default=0.0
+        )
+        answer = confirmed(side, evidence, suspects.proven, runs.get(side, ()), limit)
+        if answer is None and suspects.proven:
+            doubt[side] = evidence
+        elif answer is not False:
+            sure[side] = evidence
+    return _named(facts, sure), doubt
+
+
+def _path(side: Side, other: End) -> Path:
+    return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
+
+
+def _named(facts: _Facts, sure: Mapping[Side, Evidence]) -> tuple[Verdict, ...]:
+    """One verdict a node."""
+    nodes: defaultdict[str, dict[Side, Evidence]] = defaultdict(dict)
+    for side, evidence in sure.items():
+        nodes[side[0].node][side] = evidence
+    return tuple(_end_verdict(facts, node, sides) for node, sides in nodes.items())
+
+
+def _rails(facts: _Facts, left: frozenset[Path]) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
+    """Verdicts about rails, and the slow paths that they do not explain."""
+    faults = rail_faults(facts.speeds, left, facts.context.leaves)
+    explained = frozenset(path for fault in faults for path in fault.paths)
+    return tuple(map(_rail_verdict, faults)), left - explained
+
+
+def _rail_verdict(fault: RailFault) -> Verdict:
+    of = f" of leaf {fault.leaf}" if fault.leaf else ""
+    seen = f"rail {fault.rail} is slow on {len(fault.nodes)} nodes{of} ({_some(fault.nodes)}), their other rails are full"
+    return Verdict(
+        kind=Kind.RAIL, subject=f"rail {fault.rail}{of}", answer=Answer.SLOW,
+        sentence=f"{seen}: the switch of this rail, or its configuration",
+    )  # fmt: skip
+
+
+def _end_verdict(facts: _Facts, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
+    """One node: its kind by which directions and ports are slow."""
+    rails = {end.rail for path in facts.speeds for end in path if end.node == node}
+    slow_rails = sorted({side[0].rail for side in sides})
+    roles = {side[1] for side in sides}
+    speeds = [
+        facts.speeds[_path(side, other)]
+        for side, evidence in sides.items()
+        for other in evidence.slow
+    ]
+    answer = _answer_of(facts, node, speeds)
+    counted = _counted(facts, sides)
+    if 0 < len(slow_rails) < len(rails):
+        kind, what = (
+            Kind.HCA,
+            f"on port {', '.join(map(str, slow_rails))} alone: that HCA, its slot or its cable",
+        )
+    elif len(roles) == 2:
+        kind, what = Kind.NODE, "its NIC, slot, CPU or clocks; single-node results say which"
+    else:
+        role = next(iter(roles))
+        kind = Kind.SENDS if role is Role.SENDS else Kind.RECEIVES
+        other = "receives" if role is Role.SENDS else "sends"
+        what = f"it {other} at full speed: cable or optic of one direction, pause frames, duplex"
+    return Verdict(
+        kind=kind, subject=node, answer=answer, nodes=(node,),
+        sentence=f"{node} {_does(facts, kind, answer, speeds)} {counted}: {what}{facts.note(node)}",
+    )  # fmt: skip
+
+
+def _does(facts: _Facts, kind: Kind, answer: Answer, speeds: Sequence[float]) -> str:
+    """`sends at 62 (others 96)`, or that it fails."""
+    if answer is Answer.FAILED:
+        return "fails"
+    if answer is Answer.WRONG_VALUES:
+        return "gives wrong values"
+    verb = {Kind.SENDS: "sends at", Kind.RECEIVES: "receives at"}.get(kind, "reaches")
+    others = max(one.median for one in facts.populations.values())
+    return f"{verb} {facts.shown(max(speeds))} (others {facts.shown(others)})"
+
+
+def _counted(facts: _Facts, sides: Mapping[Side, Evidence]) -> str:
+    """`with 7 of 7 partners`, and with how many proven ones afterwards."""
+    slow = frozenset(other.node for evidence in sides.values() for other in evidence.slow)
+    total = slow | {other.node for evidence in sides.values() for other in evidence.full}
+    runs = confirmations(facts.done)
+    again = {
+        one.sender if one.sender != side[0].node else one.receiver
+        for side in sides
+        for one in runs.get(side, ())
+    }
+    more = f", {len(again)} of them again to confirm" if again & slow else ""
+    return f"with {len(slow)} of {len(total)} partners{more}"
+
+
+def _answer_of(facts: _Facts, node: str, speeds: Sequence[float]) -> Answer:
+    broken = [
+        one
+        for one in facts.done
+        if one.status is Status.FAILED and node in (one.sender, one.receiver)
+    ]
+    if broken and max(speeds, default=0.0) == 0.0:
+        return (
+            Answer.WRONG_VALUES
+            if any("wrong values" in one.text for one in broken)
+            else Answer.FAILED
+        )
+    return Answer.SLOW
+
+
+# ---- pairs
+
+
+def _pairs(facts: _Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
+    """Verdicts about paths measured twice, and paths that must be measured again."""
+    again = {
+        one.path
+        for one in facts.done
+        if one.stage is Stage.CONFIRM and not one.port and one.speed is not None
+    }
+    sure = [path for path in paths if path in again]
+    done: set[Path] = set()
+    verdicts: list[Verdict] = []
+    for path in sure:
+        if path not in done:
+            both = (path[1], path[0]) in sure
+            done |= {path, (path[1], path[0])}
+            verdicts.append(_pair_verdict(facts, path, both=both))
+    return tuple(verdicts), tuple(path for path in paths if path not in again)
+
+
+def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
+    sender, receiver = path
+    subject = f"{sender.node}{'–' if both else '→'}{receiver.node}"
+    speed, normal = facts.speeds[path], facts.population_of(path)
+    other = [
+        one.value for one in facts.done if one.port and one.value is not None and one.path == path
+    ]
+    seen = f"{subject} at {facts.shown(speed)} twice, both {facts.shown(normal.median)} with others"
+    if other and max(other) >= normal.limit:
+        kind, what = (
+            Kind.EQUAL_PATH,
+            f"{facts.shown(max(other))} on another port: one of the equal paths is bad; compare the switch counters",
+        )
+    else:
+        kind, what = (
+            Kind.PAIR,
+            "one path between them" + ("; another port did not help" if other else ""),
+        )
+    return Verdict(kind=kind, subject=subject, answer=Answer.SLOW, sentence=f"{seen}: {what}")
+
+
+def _unsteady(facts: _Facts) -> tuple[Verdict, ...]:
+    """Paths whose best is full, and of whose repeats half or more dropped when they were measured again."""
+    fine = {path: _again(runs) for path, runs in facts.runs.items() if path not in facts.slow}
+    return tuple(
+        _shaky(facts, path)
+        for path, runs in fine.items()
+        if (count := drops(runs)) >= _TWICE and 2 * count >= len(runs)
+    )
+
+
+def _again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    return tuple(one for one in runs if one.stage is Stage.CONFIRM)
+
+
+def _shaky(facts: _Facts, path: Path) -> Verdict:
+    subject, runs = f"{path[0].node}→{path[1].node}", facts.runs[path]
+    worst = min(speed for one in runs if (speed := one.speed) is not None)
+    text = (
+        f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
+        "errors on the cable, throttling, or other traffic"
+    )
+    return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
+
+
+def _dropping(facts: _Facts) -> tuple[Path, ...]:
+    """Paths that dropped twice and were not measured again: once is somebody else's traffic."""
+    return tuple(
+        path
+        for path, runs in facts.runs.items()
+        if path not in facts.slow and not _again(runs) and drops(runs) >= _TWICE
+    )
+
+
+# ---- the whole
+
+
+def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
+    """All alike and all slow."""
+    expected = facts.context.expected
+    best = max(facts.populations.values(), key=lambda one: one.median)
+    if expected is None or best.median >= expected.fair * expected.factor * expected.ceiling:
+        return ()
+    share = f"{best.median / expected.ceiling:.0%}".replace("%", " %")
+    return (
+        Verdict(
+            kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
+            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {expected.ceiling:.4g} "
+            f"that {expected.of}: configuration, not a node; look at MTU, interface, GPU direct, and whether RDMA is used",
+        ),
+    )  # fmt: skip
+
+
+def _few(facts: _Facts) -> tuple[Verdict, ...]:
+    """Two or three nodes: each path against the other direction and the ceiling."""
+    found = list(_configuration(facts))
+    for (sender, receiver), speed in facts.speeds.items():
+        back = facts.speeds.get((receiver, sender))
+        if back is not None and speed < back * (1 - facts.context.tolerance):
+            text = (
+                f"{sender.node}→{receiver.node} at {facts.shown(speed)}, back {facts.shown(back)}: one direction of one of "
+                "the two; swap cable or port and measure again"
+            )
+            found.append(
+                Verdict(
+                    kind=Kind.PAIR,
+                    subject=f"{sender.node}→{receiver.node}",
+                    answer=Answer.SLOW,
+                    sentence=text,
+                )
+            )
+    return tuple(found)
+
+
+def _notes(facts: _Facts) -> tuple[str, ...]:
+    """What the numbers cannot say."""
+    return tuple(
+        f"the values ({kind}) scatter by {one.spread / one.median:.0%}".replace("%", " %") if not one.mixed else
+        f"the values ({kind}) are not of one kind, or were disturbed: judged against the upper quartile, {facts.shown(one.median)}"
+        for kind, one in facts.populations.items()
+        if one.mixed
+    )  # fmt: skip
+
+
+def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
+    """Node -> its answer: the gravest that names it, else what its best paths say."""
+    found = dict.fromkeys(facts.context.left_out, Answer.LEFT_OUT)
+    attempted = {
+        node for one in facts.done for node in (one.sender, one.receiver, *one.group) if node
+    }
+    best: dict[str, Answer] = {}
+    for path, speed in facts.speeds.items():
+        answer = facts.population_of(path).answer(speed)
+        for end in path:
+            if best.get(end.node) is not Answer.GOOD and answer.accepted:
+                best[end.node] = answer
+    heard = {end.node for path in facts.speeds for end in path}
+    for node in sorted(attempted):
+        found[node] = best.get(node, Answer.SLOW if node in heard else Answer.NOT_MEASURED)
+    for verdict in verdicts:
+        for node in verdict.nodes:
+            found[node] = verdict.answer
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    """At most six names."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

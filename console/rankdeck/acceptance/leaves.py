@@ -1,0 +1,199 @@
+"""Leaves: which nodes hang on one switch, and whether an uplink or a leaf is slow. Pure.
+
+A slow uplink is not seen pair by pair: its pairs are full alone and slow together. Rounds in which
+everybody crosses, nobody does, and one pair crosses alone tell capacity from fault.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rankdeck.acceptance.measurement import Measurement, Path, Stage
+
+Leaves = Mapping[str, str]
+"""Node -> name of its leaf."""
+_SHARE = 0.6
+_MOST = 256
+"""Nodes up to which leaves are looked for."""
+_NEARLY_ALL = 0.8
+"""Share of the pairs that must have been measured."""
+_FEWEST = 2
+"""Nodes of a leaf, and slow pairs inside or across, from which on a leaf is judged."""
+
+
+def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
+    """Leaves as the slow pairs show them: nodes that have full speed with the same others.
+
+    Empty where the pairs show none: not nearly all pairs measured, no slow one, or a group of a single node.
+    """
+    fine = {(sender.node, receiver.node) for sender, receiver in full}
+    bad = {(sender.node, receiver.node) for sender, receiver in slow}
+    names = sorted({name for pair in fine | bad for name in pair})
+    if (
+        not bad
+        or len(names) > _MOST
+        or len(fine | bad) < _NEARLY_ALL * len(names) * (len(names) - 1)
+    ):
+        return {}
+    near = {name: {name} for name in names}
+    for sender, receiver in fine - bad:
+        if (receiver, sender) not in bad:
+            near[sender].add(receiver)
+            near[receiver].add(sender)
+    groups: list[list[str]] = []
+    for name in names:
+        home = next((group for group in groups if _alike(near[group[0]], near[name])), None)
+        if home is None:
+            groups.append([name])
+        else:
+            home.append(name)
+    if len(groups) < 2 or min(map(len, groups)) < _FEWEST:
+        return {}
+    return {node: _letter(place) for place, group in enumerate(groups) for node in group}
+
+
+def _alike(first: set[str], second: set[str]) -> bool:
+    """Whether two nodes have most of their good partners in common: a single lucky pair joins no leaves."""
+    return 2 * len(first & second) > len(first | second)
+
+
+def _letter(place: int) -> str:
+    """A, B, … Z, then 27, 28, …"""
+    return chr(ord("A") + place) if place < 26 else str(place + 1)
+
+
+def crosses(path: Path, leaves: Leaves) -> bool:
+    """Whether it leaves its leaf; a node of unknown leaf counts as one of its own."""
+    first, last = path[0].node, path[1].node
+    return leaves.get(first, first) != leaves.get(last, last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafFault:
+    """A leaf, or all of them, whose pairs are slow together."""
+
+    leaves: tuple[str, ...]
+    inside_too: bool
+    """Also within the leaf: its switch, not its uplink."""
+    crossing: float
+    """Median of the crossing pairs."""
+    inside: float
+    carried: float
+    """Most that all of its pairs moved at once, one direction; 0 where that was not measured."""
+    wanted: float
+    alone: float | None
+    """Of one pair that crossed alone; None where that was not measured."""
+    share: float
+    """Of its crossing pairs that are slow."""
+    everywhere: bool
+    """All leaves alike."""
+    paths: frozenset[Path]
+    """The slow paths that it explains."""
+
+
+def leaf_faults(
+    speeds: Mapping[Path, float], slow: Iterable[Path], leaves: Leaves, done: Sequence[Measurement]
+) -> tuple[LeafFault, ...]:
+    """Leaves that explain slow paths, worst first; one fault where all leaves are alike.
+
+    A slow leaf makes the pairs of others slow once: it is taken away with its pairs, then the rest is judged.
+    """
+    bad = set(slow)
+    parts = _parts(speeds, leaves)
+    judged = _Judged(speeds, leaves, done)
+    first = [fault for part in parts if (fault := _fault(part, judged, bad))]
+    if len(first) == len(parts) > 1 and not any(fault.inside_too for fault in first):
+        return (_joined(first),)
+    found: list[LeafFault] = []
+    while faults := [fault for part in parts if (fault := _fault(part, judged, bad))]:
+        worst = max(faults, key=lambda fault: (fault.inside_too, fault.share))
+        found.append(worst)
+        bad -= worst.paths
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The paths of one leaf."""
+
+    name: str
+    inside: list[Path]
+    across: list[Path]
+    crossing_nodes: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What is looked at for each leaf."""
+
+    speeds: Mapping[Path, float]
+    leaves: Leaves
+    done: Sequence[Measurement]
+
+
+def _parts(paths: Iterable[Path], leaves: Leaves) -> list[_Part]:
+    parts = {name: _Part(name, [], [], set()) for name in sorted(set(leaves.values()))}
+    for path in paths:
+        first, last = (leaves.get(end.node, "") for end in path)
+        if first == last and first in parts:
+            parts[first].inside.append(path)
+            continue
+        for end, name in zip(path, (first, last), strict=True):
+            if name in parts:
+                parts[name].across.append(path)
+                parts[name].crossing_nodes.add(end.node)
+    return list(parts.values())
+
+
+def _fault(part: _Part, judged: _Judged, bad: set[Path]) -> LeafFault | None:
+    if not _mostly(part.across, bad) or len(part.crossing_nodes) < _FEWEST:
+        return None
+    speeds, inside_too = judged.speeds, _mostly(part.inside, bad)
+    alone = [
+        one.value
+        for one in judged.done
+        if one.stage is Stage.ALONE and one.value is not None and _of(one, part.name, judged.leaves)
+    ]
+    carried, wanted = _carried(part.name, judged.leaves, judged.done)
+    within = [speeds[path] for path in part.inside if path not in bad or inside_too]
+    return LeafFault(
+        leaves=(part.name,), inside_too=inside_too, crossing=median(speeds[path] for path in part.across),
+        inside=median(within) if within else 0.0, carried=carried, wanted=wanted,
+        alone=max(alone) if alone else None, everywhere=False, share=len(bad.intersection(part.across)) / len(part.across),
+        paths=frozenset(bad.intersection((*part.across, *(part.inside if inside_too else ())))),
+    )  # fmt: skip
+
+
+def _mostly(paths: Sequence[Path], bad: set[Path]) -> bool:
+    count = sum(1 for path in paths if path in bad)
+    return count >= _FEWEST and count >= _SHARE * len(paths)
+
+
+def _of(one: Measurement, name: str, leaves: Leaves) -> bool:
+    return name in (leaves.get(one.sender), leaves.get(one.receiver))
+
+
+def _carried(name: str, leaves: Leaves, done: Sequence[Measurement]) -> tuple[float, float]:
+    """(most that its senders moved across in one round, what as many pairs inside moved)."""
+    rounds: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    for one in done:
+        if one.stage is Stage.CROSSING and one.value is not None and leaves.get(one.sender) == name:
+            rounds[one.round, one.repeat].append(one.value)
+    if not rounds:
+        return 0.0, 0.0
+    busiest = max(rounds.values(), key=sum)
+    within = [one.value for one in done if one.stage is Stage.INSIDE and one.value is not None]
+    return sum(busiest), len(busiest) * median(within) if within else 0.0
+
+
+def _joined(faults: Sequence[LeafFault]) -> LeafFault:
+    """One fault of all leaves: nobody can tell one uplink of two from the other."""
+    alone = [fault.alone for fault in faults if fault.alone is not None]
+    return LeafFault(
+        leaves=tuple(name for fault in faults for name in fault.leaves), inside_too=False,
+        crossing=median(fault.crossing for fault in faults), inside=median(fault.inside for fault in faults),
+        carried=max(fault.carried for fault in faults), wanted=max(fault.wanted for fault in faults),
+        alone=max(alone) if alone else None, everywhere=True, share=1.0,
+        paths=frozenset(path for fault in faults for path in fault.paths),
+    )  # fmt: skip

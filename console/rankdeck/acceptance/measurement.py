@@ -1,0 +1,178 @@
+"""What was measured between which nodes, and how healthy values scatter."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist, median
+from typing import NamedTuple
+
+from rankdeck.acceptance.recipe import Status
+
+
+class Stage(StrEnum):
+    """What a measurement was made for, in the order of a run."""
+
+    SINGLE = "single"
+    PAIRS = "pairs"
+    CONFIRM = "confirm"
+    INSIDE = "inside"
+    """Every pair within its leaf: nothing crosses."""
+    CROSSING = "crossing"
+    """Every pair crosses leaves at once."""
+    ALONE = "alone"
+    """One pair crosses, everything else is idle."""
+    GROUPS = "groups"
+
+
+class Answer(StrEnum):
+    """The nine answers about a node or a path; only the first two are accepted."""
+
+    GOOD = "good"
+    FAIR = "fair"
+    SLOW = "slow"
+    UNSTEADY = "unsteady"
+    WRONG_VALUES = "wrong values"
+    FAILED = "failed"
+    NOT_MEASURED = "not measured"
+    REFUSED = "refused"
+    LEFT_OUT = "left out"
+
+    @property
+    def accepted(self) -> bool:
+        return self in (Answer.GOOD, Answer.FAIR)
+
+
+class End(NamedTuple):
+    """One end of a path: a node, and which of its ports."""
+
+    node: str
+    rail: int = 0
+
+
+Path = tuple[End, End]
+"""Sender, receiver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One value, or why there is none."""
+
+    stage: Stage
+    sender: str
+    receiver: str = ""
+    """"" for a test of one node."""
+    value: float | None
+    """Higher is better; None unless `status` is measured."""
+    status: Status = Status.MEASURED
+    round: int = 0
+    repeat: int = 0
+    rail: int = 0
+    port: int = 0
+    """Counts ports (or queue pairs) that were tried: another number, another ECMP path."""
+    group: tuple[str, ...] = ()
+    """All nodes, where it is a collective over more than two."""
+    text: str = ""
+    """The sentence of its output."""
+
+    @property
+    def path(self) -> Path:
+        return End(self.sender, self.rail), End(self.receiver, self.rail)
+
+    @property
+    def speed(self) -> float | None:
+        """The value; 0 where it ran and broke; None where nothing was learned."""
+        return 0.0 if self.status is Status.FAILED else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """How values of the same kind scatter in the same run, and from where on one is slow."""
+
+    count: int
+    median: float
+    spread: float
+    """Standard deviation, as the median deviation says it; at least 1 % of the median."""
+    good: float
+    """From here on a value is good; between `limit` and this it is fair."""
+    limit: float
+    mixed: bool
+    """Not one population, or a disturbed one: the limit was not lowered for it."""
+
+    def answer(self, value: float) -> Answer:
+        if value < self.limit:
+            return Answer.SLOW
+        return Answer.GOOD if value >= self.good else Answer.FAIR
+
+
+FEWEST = 4
+"""Nodes from which on there is a population."""
+_MIXED = 0.05
+_CHANCE = 0.01
+"""Expected number of healthy values below the limit."""
+
+
+def population(values: Sequence[float], tolerance: float) -> Population | None:
+    """Median and limit; None for none. A mixed population is judged by its upper quartile: its limit never sinks."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    middle = median(ordered)
+    spread = max(1.4826 * median(abs(one - middle) for one in ordered), 0.01 * middle)
+    mixed = spread > _MIXED * middle
+    if mixed:
+        middle = ordered[len(ordered) * 3 // 4]
+        spread = 0.01 * middle
+    sigmas = NormalDist().inv_cdf(1 - _CHANCE / max(len(ordered), 2))
+    good = middle * (1 - tolerance)
+    return Population(
+        len(ordered), middle, spread, good, min(good, middle - sigmas * spread), mixed
+    )
+
+
+_DROPS = 0.7
+"""A repeat below this share of the best one is a drop."""
+
+
+def drops(runs: Sequence[Measurement]) -> int:
+    """Repeats of one path that dropped."""
+    best = best_of(runs) or 0.0
+    return sum(1 for one in runs if (speed := one.speed) is not None and speed < _DROPS * best)
+
+
+def by_path(measurements: Iterable[Measurement]) -> Mapping[Path, Sequence[Measurement]]:
+    """Path -> its measurements; those of single nodes and groups are left out."""
+    found: defaultdict[Path, list[Measurement]] = defaultdict(list)
+    for one in measurements:
+        if one.receiver:
+            found[one.path].append(one)
+    return found
+
+
+def best_of(runs: Iterable[Measurement]) -> float | None:
+    """The highest speed, because interference only lowers; None where nothing was learned."""
+    return max((speed for one in runs if (speed := one.speed) is not None), default=None)
+
+
+def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Node -> what it has and most others have not, one sentence; nodes like the majority are left out.
+
+    `identity` is node -> fact (kernel, driver, mtu, …) -> value.
+    """
+    said: defaultdict[str, list[str]] = defaultdict(list)
+    for fact in sorted({fact for facts in identity.values() for fact in facts}):
+        values = {node: facts[fact] for node, facts in identity.items() if fact in facts}
+        common, count = _majority(values.values())
+        if 2 * count <= len(values):
+            continue
+        for node, value in values.items():
+            if value != common:
+                said[node].append(f"its {fact} is {value}, {count} of {len(values)} have {common}")
+    return {node: "; ".join(words) for node, words in said.items()}
+
+
+def _majority(values: Iterable[str]) -> tuple[str, int]:
+    counts: defaultdict[str, int] = defaultdict(int)
+    for value in values:
+        counts[value] += 1
+    return max(counts.items(), key=lambda item: (item[1], item[0]))

@@ -1,0 +1,142 @@
+"""The text of a program's output: decoded, launcher tags stripped, columns by their header line."""
+
+import codecs
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import cast
+
+from rankdeck.model.border import Table, table
+from rankdeck.model.text import LIMIT
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_TAG = re.compile(
+    r"^(?:\[\d{1,7}(?:,\d{1,7})?\](?:<std(?:out|err|diag)>)?: ?|\[\d{1,7}\] |\d{1,7}: )",
+    re.MULTILINE,
+)
+"""`[1,3]<stdout>: ` of mpirun, `3: ` of srun, `[3] ` of MPICH."""
+_LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
+_DIGITS = 25
+"""Characters of a number; a longer one is none."""
+
+
+def text_of(raw: bytes) -> str:
+    """The output as text, without launcher tags; each line at most 16,384 characters long."""
+    text = _LONG.sub(r"\1", _decoded(raw).replace("\r\n", "\n"))
+    return _TAG.sub("", text)
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """Its lines, one at a time: hostile output may have millions."""
+    for line in StringIO(text):
+        yield line.rstrip("\n")
+
+
+def _decoded(raw: bytes) -> str:
+    for mark, coding in _BOMS:
+        if raw.startswith(mark):
+            return raw[len(mark) :].decode(coding, "replace")
+    return raw.decode("utf-8", "replace")
+
+
+def is_binary(text: str) -> bool:
+    """Whether this is no text at all."""
+    return "\0" in text
+
+
+def number(word: str) -> float | None:
+    """The finite number in a cell; None for `N/A`, `nan`, and anything else."""
+    if len(word) > _DIGITS:
+        return None
+    try:
+        found = float(word)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) and "_" not in word else None
+
+
+def whole(word: str) -> int | None:
+    """The whole number from 0 on in a cell."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line under a header."""
+
+    header: tuple[str, ...]
+    cells: tuple[str, ...]
+
+    def cell(self, column: str, which: int = 0) -> str:
+        """The cell under the first (second, …) column of that name; "" if there is none."""
+        places = [place for place, name in enumerate(self.header) if name == column]
+        if which >= len(places) or places[which] >= len(self.cells):
+            return ""
+        return self.cells[places[which]]
+
+    def number(self, column: str, which: int = 0) -> float | None:
+        return number(self.cell(column, which))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the tables of a program look."""
+
+    first: str
+    """Name of the column by which a header is known; it holds whole numbers."""
+    also: str
+    """A part of another word of the header."""
+    names: re.Pattern[str]
+    """One name of the header line."""
+    cells: re.Pattern[str] = re.compile(r"\S+")
+
+
+def rows(text: str, layout: Layout) -> Iterator[Row]:
+    """Every line that stands under a header and has a whole number under its `first` column."""
+    header: tuple[str, ...] = ()
+    for line in lines_of(text):
+        if layout.first in line and layout.also in line:
+            header = tuple(layout.names.findall(line.lstrip().removeprefix("# ")))
+        elif header:
+            cells = tuple(layout.cells.findall(line))
+            place = header.index(layout.first) if layout.first in header else len(cells)
+            if place < len(cells) and whole(cells[place]) is not None:
+                yield Row(header, cells)
+
+
+def object_in(text: str) -> Table | None:
+    """The JSON object in an output, whatever lines stand before or behind it; None if it is not valid."""
+    begin, end = text.find("{"), text.rfind("}")
+    return table(text[begin : end + 1].encode("utf-8", "replace")) if begin >= 0 else None
+
+
+def first_line(text: str, *parts: str) -> str:
+    """The first line that has one of these parts, without blanks around; "" if none has."""
+    places = [place for part in parts if (place := text.find(part)) >= 0]
+    if not places:
+        return ""
+    begin, end = text.rfind("\n", 0, min(places)) + 1, text.find("\n", min(places))
+    return text[begin : end if end >= 0 else None].strip()
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Each once, in their order."""
+    return tuple(dict.fromkeys(names))
+
+
+def as_table(value: object) -> Table:
+    """The JSON object; an empty one where it is something else."""
+    return cast("Table", value) if isinstance(value, dict) else {}
+
+
+def tables(parent: object, key: str) -> list[Table]:
+    """The JSON objects in the list under this key, without empty ones."""
+    found = as_table(parent).get(key)
+    children = cast("list[object]", found) if isinstance(found, list) else []
+    return [child for one in children if (child := as_table(one))]

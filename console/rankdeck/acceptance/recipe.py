@@ -1,0 +1,163 @@
+"""Recipe: one acceptance test, how to run it, how to read what it wrote, what to expect of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+from rankdeck.model.job import Launch
+
+
+class Status(StrEnum):
+    """What became of one test; only `measured` has a value that may be judged."""
+
+    MEASURED = "measured"
+    FAILED = "failed"
+    """It ran and broke, or computed wrong values: a strike against its nodes."""
+    NOT_MEASURED = "not measured"
+    """Nothing was learned of the nodes: it never began, was cut off, or could not tell."""
+    REFUSED = "refused"
+    """There is a number, but not for the hosts and ranks that were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One result in an output."""
+
+    status: Status
+    text: str
+    """What was read, or why there is no value; `expectations` adds what it means."""
+    size: int | None = None
+    """Bytes of the largest message: the average over sizes hides the bad ones."""
+    value: float | None = None
+    """In `unit`; of out-of-place and in-place the slower."""
+    out_of_place: float | None = None
+    in_place: float | None = None
+    unit: str = ""
+    ranks: int | None = None
+    hosts: tuple[str, ...] = ()
+    """Names as the program printed them, each once; empty where it prints none."""
+    grade: str = ""
+    """`good`, `fair` or `slow`, where a ceiling or a published limit says so; else ""."""
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What else the output says and a ceiling may need: `mtu`, `gpu`, `metric`."""
+
+
+def not_measured(text: str, **more: object) -> Reading:
+    """Nothing was learned."""
+    return Reading(status=Status.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def failed(text: str, **more: object) -> Reading:
+    """It ran and broke."""
+    return Reading(status=Status.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def refused(text: str, **more: object) -> Reading:
+    """A number that answers another question."""
+    return Reading(status=Status.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What all results of a recipe have in common."""
+
+    unit: str
+    lower_is_better: bool = False
+    directed: bool = False
+    """From the first node to the second; else both directions at once."""
+    tolerance: float = 0.10
+    """Share of the median by which a value may be lower before it is slow."""
+    seconds: float = 10.0
+    """Of one measurement on healthy nodes; only for what is said before the run."""
+    names_hosts: bool = False
+    """A whole output says which hosts took part."""
+    writes: bool = False
+    """It writes to disks or heats the node: never run unless asked for by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which nodes a measurement is made on."""
+
+    nodes: tuple[str, ...]
+    """The sender first."""
+    addresses: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> address on the network to be measured; the name where there is none."""
+    ranks_per_node: int = 1
+    port: int = 18515
+    device: str = ""
+    """RDMA device of both ends; "" leaves the choice to the program."""
+
+    @property
+    def ranks(self) -> int:
+        return len(self.nodes) * self.ranks_per_node
+
+    @property
+    def receiver(self) -> str:
+        """The address of the last node."""
+        return self.addresses.get(self.nodes[-1], self.nodes[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """How one measurement is started."""
+
+    launch: Launch
+    argv: tuple[str, ...]
+    """Of each rank; where there is a server, of the sender."""
+    server: tuple[str, ...] = ()
+    """Runs on the last node and must listen before `argv` starts; it ends by itself."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name -> text, laid into the run folder of each node."""
+    result_file: str = ""
+    """Where the result stands if not on stdout, in the folder of the first rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of the hardware besides the output; 0 and "" are "not known"."""
+
+    link_gbps: float = 0.0
+    """Rate of one link of a node."""
+    mtu: int = 0
+    """Of the RDMA path (1024, 4096), not of the Ethernet below it."""
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a healthy result would be."""
+
+    ceiling: float
+    """No result is higher; in the unit of the reading."""
+    of: str
+    """What sets the ceiling, e.g. "a 25 Gb/s link at MTU 1024"."""
+    factor: float
+    """Share of the ceiling that is good."""
+    fair: float = 0.9
+    """Share of what is good that is still fair."""
+    good: str = ""
+    """What a good result means."""
+    advice: str = ""
+    """What to look at where it is not good."""
+
+
+class Recipe(Protocol):
+    """One acceptance test. Everything is pure: who runs it is a backend."""
+
+    name: ClassVar[str]
+    traits: ClassVar[Traits]
+
+    def commands(self, where: Where) -> Commands:
+        """How to run it there."""
+        ...
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """Each result in what it wrote, at least one; text is decoded, without launcher tags."""
+        ...
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        """What a healthy result would be; None where nothing but its own history can say."""
+        ...

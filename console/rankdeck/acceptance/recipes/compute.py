@@ -1,0 +1,285 @@
+"""Programs that compute on CPUs and memory: Himeno, hpcc, STREAM, sysbench, stress-ng."""
+
+import math
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import ClassVar
+
+from rankdeck.acceptance.output_text import first_line, number, whole
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Expected,
+    Known,
+    Reading,
+    Status,
+    Traits,
+    Where,
+    failed,
+    not_measured,
+)
+from rankdeck.model.job import Launch
+
+
+class _Compute:
+    """What only other nodes and its own history can judge."""
+
+    traits: ClassVar[Traits]
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return None
+
+
+# ---- Himeno
+
+GOSA_S = (
+    (3, 3.173872e-03), (10, 3.000179e-03), (30, 2.696433e-03), (100, 2.129627e-03),
+    (300, 1.374038e-03), (1000, 4.388119e-04), (2766, 3.072472e-05), (3000, 2.166678e-05),
+)  # fmt: skip
+"""Loops -> Gosa on grid S (Himeno MPI C, one rank, gcc -O3, x86_64): the program chooses the loops by its speed."""
+_GOSA_TOLERANCE = 0.05
+_GRID_S = "mimax = 65 mjmax = 65 mkmax = 129"
+_LOOPS = re.compile(r"Loop executed for (\d{1,9}) times")
+_GOSA = re.compile(r"^[ \t]{0,20}Gosa[ \t]{0,20}:[ \t]{0,20}(\S+)", re.MULTILINE)
+_MFLOPS = re.compile(r"MFLOPS measured\s*:\s*(\S+)")
+_DECOMPOSED = re.compile(
+    r"I-decomp\s*=\s*(\d{1,5})\s*J-decomp\s*=\s*(\d{1,5})\s*K-decomp\s*=\s*(\d{1,5})"
+)
+
+
+def expected_gosa(loops: int) -> float | None:
+    """Gosa of grid S after so many loops; None outside of what was recorded."""
+    for (low, first), (high, last) in pairwise(GOSA_S):
+        if low <= loops <= high:
+            part = (loops - low) / (high - low)
+            return math.exp(math.log(first) + part * (math.log(last) - math.log(first)))
+    return None
+
+
+class Himeno(_Compute):
+    """Himeno MPI C: MFLOPS, right only if Gosa is what so many loops give."""
+
+    name: ClassVar[str] = "himeno"
+    traits: ClassVar[Traits] = Traits(unit="MFLOPS", tolerance=0.15, seconds=60.0)
+
+    def commands(self, where: Where) -> Commands:
+        return Commands(launch=Launch.MPI, argv=("./bmt",))
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        if "Invalid number of PE" in text:
+            return (
+                not_measured(
+                    "Invalid number of PE: the program was built for another number of ranks"
+                ),
+            )
+        speed, gosa, loops = _MFLOPS.search(text), _GOSA.search(text), _LOOPS.search(text)
+        if not speed or not gosa or not loops:
+            return (not_measured("no line `MFLOPS measured`: the run was cut off"),)
+        split = _DECOMPOSED.search(text)
+        base = Reading(
+            status=Status.MEASURED,
+            text="",
+            value=number(speed[1]),
+            unit="MFLOPS",
+            ranks=math.prod(map(int, split.groups())) if split else None,
+        )
+        return (_with_gosa(base, number(gosa[1]), int(loops[1]), grid_s=_GRID_S in text),)
+
+
+def _with_gosa(base: Reading, gosa: float | None, loops: int, *, grid_s: bool) -> Reading:
+    """Failed where Gosa is off its curve."""
+    wanted = expected_gosa(loops) if grid_s else None
+    if base.value is None or gosa is None:
+        why = "wrong values: Gosa or MFLOPS is not a number"
+        return replace(base, status=Status.FAILED, value=None, text=why)
+    if wanted is None:
+        note = f"Gosa {gosa:.4g} not checked: no curve for this grid and {loops} loops"
+    else:
+        off = abs(gosa / wanted - 1)
+        if off > _GOSA_TOLERANCE:
+            why = f"wrong values: Gosa {gosa:.4g} after {loops} loops, {wanted:.4g} expected"
+            return replace(base, status=Status.FAILED, value=None, text=why)
+        note = f"correct: Gosa within {off:.1%} after {loops} loops".replace("%", " %")
+    return replace(base, text=f"{note}; on unequal nodes the slower one sets the pace")
+
+
+# ---- hpcc
+
+_HPCC = (
+    ("MinPingPongBandwidth_GBytes", "GB/s", "worst pair, ping-pong"),
+    ("MaxPingPongLatency_usec", "us", "worst pair, latency"),
+    ("StarSTREAM_Triad", "GB/s", "memory of each rank, all at once"),
+    ("HPL_Tflops", "Tflop/s", "HPL"),
+)
+"""Line of the summary -> unit, what it is."""
+_HPCC_INPUT = """HPLinpack benchmark input file
+Rankdeck
+HPL.out output file name (if any)
+8 device out (6=stdout,7=stderr,file)
+1 # of problems sizes (N)
+{order} Ns
+1 # of NBs
+80 NBs
+0 PMAP process mapping (0=Row-,1=Column-major)
+1 # of process grids (P x Q)
+{rows} Ps
+{columns} Qs
+16.0 threshold
+1 # of panel fact
+2 PFACTs (0=left, 1=Crout, 2=Right)
+1 # of recursive stopping criterium
+4 NBMINs (>= 1)
+1 # of panels in recursion
+2 NDIVs
+1 # of recursive panel fact.
+1 RFACTs (0=left, 1=Crout, 2=Right)
+1 # of broadcast
+1 BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
+1 # of lookahead depth
+1 DEPTHs (>=0)
+2 SWAP (0=bin-exch,1=long,2=mix)
+64 swapping threshold
+0 L1 in (0=transposed,1=no-transposed) form
+0 U in (0=transposed,1=no-transposed) form
+1 Equilibration (0=no,1=yes)
+8 memory alignment in double (> 0)
+"""
+
+
+class Hpcc(_Compute):
+    """hpcc: HPL, STREAM and ping-pong in one program; it writes hpccoutf.txt and nothing to stdout."""
+
+    name: ClassVar[str] = "hpcc"
+    traits: ClassVar[Traits] = Traits(unit="GB/s", tolerance=0.10, seconds=30.0)
+
+    def commands(self, where: Where) -> Commands:
+        """A small problem: it compares nodes, it is no record."""
+        height = next(n for n in range(math.isqrt(where.ranks), 0, -1) if where.ranks % n == 0)
+        text = _HPCC_INPUT.format(
+            order=500 * where.ranks, rows=height, columns=where.ranks // height
+        )
+        return Commands(
+            launch=Launch.MPI,
+            argv=("hpcc",),
+            files={"hpccinf.txt": text},
+            result_file="hpccoutf.txt",
+        )
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """One result each for network, latency, memory and HPL."""
+        said = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
+        if "End of Summary section." not in text or not said:
+            return (not_measured("no summary (hpccoutf.txt): the run was cut off"),)
+        if said.get("Success") != "1" or "FAILED" in text:
+            line = first_line(text, "FAILED")
+            return (failed(f"hpcc says that a result is wrong: `{line[:120]}`"),)
+        host = re.search(r"^Hostname: '([^'\s]{1,255})'", text, re.MULTILINE)
+        base = Reading(
+            status=Status.MEASURED,
+            text="",
+            ranks=whole(said.get("CommWorldProcs", "")),
+            hosts=(host[1],) if host else (),
+        )
+        return tuple(_metric(base, said.get(row[0], ""), *row) for row in _HPCC)
+
+
+def _metric(base: Reading, word: str, name: str, unit: str, what: str) -> Reading:
+    value = number(word)
+    facts = {"metric": name}
+    if value is None or value <= 0:
+        return replace(base, status=Status.NOT_MEASURED, unit=unit, facts=facts, text=f"no {name}")
+    return replace(base, value=value, unit=unit, facts=facts, text=what)
+
+
+# ---- STREAM
+
+_TRIAD = re.compile(r"^Triad:\s+(\S+)", re.MULTILINE)
+
+
+class Stream(_Compute):
+    """STREAM: Triad, in 10^6 bytes a second."""
+
+    name: ClassVar[str] = "stream"
+    traits: ClassVar[Traits] = Traits(unit="MB/s", tolerance=0.07, seconds=10.0)
+
+    def commands(self, where: Where) -> Commands:
+        return Commands(launch=Launch.PLAIN, argv=("stream_c.exe",))
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        if "Failed Validation" in text:
+            return (failed("wrong values: STREAM's own check failed"),)
+        found = _TRIAD.search(text)
+        value = number(found[1]) if found else None
+        if value is None:
+            return (not_measured("no line `Triad:`"),)
+        if "Solution Validates" not in text:
+            return (not_measured("no line `Solution Validates`: the run was cut off"),)
+        return (Reading(status=Status.MEASURED, text="Triad", value=value, unit="MB/s", ranks=1),)
+
+
+# ---- sysbench, stress-ng
+
+_EVENTS = re.compile(r"events per second:\s*(\S+)")
+_MEMORY = re.compile(r"MiB transferred \((\S+) MiB/sec\)")
+
+
+class Sysbench(_Compute):
+    """sysbench cpu and memory."""
+
+    name: ClassVar[str] = "sysbench"
+    traits: ClassVar[Traits] = Traits(unit="events/s", tolerance=0.07, seconds=10.0)
+
+    def commands(self, where: Where) -> Commands:
+        """As many threads as the node has cores."""
+        shell = 'exec sysbench cpu --time=10 --threads="$(nproc)" run'
+        return Commands(launch=Launch.PLAIN, argv=("sh", "-c", shell))
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        if line := first_line(text, "FATAL:"):
+            return (not_measured(f"it did not run: `{line[:120]}`"),)
+        for pattern, unit in ((_EVENTS, "events/s"), (_MEMORY, "MiB/s")):
+            found = pattern.search(text)
+            if found and (value := number(found[1])) is not None and "total time:" in text:
+                return (Reading(status=Status.MEASURED, text="", value=value, unit=unit, ranks=1),)
+        return (not_measured("no `events per second` and no `MiB/sec`: the run was cut off"),)
+
+
+_OURS = 0.90
+"""Least CPU time a second of wall time and worker: less, and the node was not ours alone."""
+_STRESSED = re.compile(
+    r"metrc: \[\d+\] (\w[\w-]*)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)"
+)
+_HOGS = re.compile(r"dispatching hogs: (.*)")
+
+
+class StressNg(_Compute):
+    """stress-ng --cpu --metrics-brief --verify: bogo operations a second of real time."""
+
+    name: ClassVar[str] = "stress-ng"
+    traits: ClassVar[Traits] = Traits(unit="bogo-ops/s", tolerance=0.07, seconds=10.0)
+
+    def commands(self, where: Where) -> Commands:
+        argv = ("stress-ng", "--cpu", "0", "-t", "10s", "--metrics-brief", "--verify")
+        return Commands(launch=Launch.PLAIN, argv=argv)
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """Not measured where other programs had more than a tenth of the CPU."""
+        if line := first_line(text, "fail:", "unsuccessful run"):
+            return (failed(f"its check failed: `{line[:120]}`"),)
+        found = _STRESSED.search(text)
+        if found is None or "successful run completed" not in text:
+            return (not_measured("no line of metrics, or the run was cut off"),)
+        name, _, wall, user, system, rate, _ = found.groups()
+        hogs = _HOGS.search(text)
+        count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs[1]) if hogs else None
+        share = (float(user) + float(system)) / max(
+            float(wall) * int(count[1] if count else 1), 1e-9
+        )
+        if share < _OURS:
+            why = f"the node was busy: only {share:.0%} of the CPU was ours".replace("%", " %")
+            return (not_measured(why, unit="bogo-ops/s"),)
+        return (
+            Reading(
+                status=Status.MEASURED, text=name, value=float(rate), unit="bogo-ops/s", ranks=1
+            ),
+        )

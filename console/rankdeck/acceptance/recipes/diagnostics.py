@@ -1,0 +1,141 @@
+"""Tests that say pass or fail, or write to disks: dcgmi diag and fio. Both run only when asked for."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar
+
+from rankdeck.acceptance.output_text import as_table, first_line, lines_of, object_in, tables
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Expected,
+    Known,
+    Reading,
+    Status,
+    Traits,
+    Where,
+    failed,
+    not_measured,
+)
+from rankdeck.model.border import Table, integer, number
+from rankdeck.model.job import Launch
+from rankdeck.model.text import clean
+
+_OUTCOMES = ("pass", "fail", "skip", "warn")
+_NOT_RUN = (
+    "Unable to connect to host engine",
+    "Error: unable to establish a connection",
+    "is not supported",
+    "already running",
+)
+
+
+class Dcgm:
+    """dcgmi diag: each test passes, fails or is skipped; text and JSON (`-j`), DCGM 3 and 4."""
+
+    name: ClassVar[str] = "dcgmi"
+    traits: ClassVar[Traits] = Traits(unit="tests", tolerance=0.0, seconds=150.0)
+
+    def commands(self, where: Where) -> Commands:
+        return Commands(launch=Launch.PLAIN, argv=("dcgmi", "diag", "-r", "1", "-j"))
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """`value` is the number of tests that passed."""
+        found = object_in(text)
+        said = list(_of_json(found)) if found is not None else _of_text(text)
+        bad = [name for name, outcome in said if outcome == "fail"]
+        count = Counter(outcome for _, outcome in said)
+        if bad:
+            return (failed(f"failed: {', '.join(dict.fromkeys(bad))[:160]}", unit="tests"),)
+        if not count["pass"]:
+            line = first_line(text, *_NOT_RUN)
+            return (
+                not_measured(
+                    f"it did not run: `{line[:120]}`" if line else "no test passed or failed"
+                ),
+            )
+        if found is None and "Successfully ran diagnostic" not in text:
+            return (not_measured("no line `Successfully ran diagnostic`: it was cut off"),)
+        note = ", ".join(
+            f"{count[word]} {word}" for word in ("pass", "warn", "skip") if count[word]
+        )
+        return (
+            Reading(status=Status.MEASURED, text=note, value=float(count["pass"]), unit="tests"),
+        )
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return None
+
+
+def _of_text(text: str) -> list[tuple[str, str]]:
+    """`| Memory | Pass - All |`: test, outcome; DCGM 4 has a line for each GPU below."""
+    found: list[tuple[str, str]] = []
+    for line in lines_of(text):
+        cells = [cell.strip() for cell in line.split("|", 4)]
+        words = (
+            re.findall(r"[a-z]+", cells[2][:40].casefold())
+            if len(cells) > 3 and not cells[0]
+            else []
+        )
+        outcome = next((word for word in words if word in _OUTCOMES), "")
+        if outcome:
+            found.append((cells[1][:60] or "GPU", outcome))
+    return found
+
+
+def _of_json(found: Table) -> Iterator[tuple[str, str]]:
+    """Test, outcome, for each GPU; DCGM 4 has a summary of each test, too."""
+    top = next((one for key, one in found.items() if "Diagnostic" in key), None)
+    for category in tables(top, "test_categories"):
+        for test in tables(category, "tests"):
+            for result in (as_table(test.get("test_summary")), *tables(test, "results")):
+                if "status" in result:
+                    yield clean(test.get("name", ""), 60), str(result["status"])[:8].casefold()
+
+
+class Fio:
+    """fio: reading and writing files. It writes to disks: only on request."""
+
+    name: ClassVar[str] = "fio"
+    traits: ClassVar[Traits] = Traits(unit="MB/s", tolerance=0.15, seconds=12.0, writes=True)
+
+    def commands(self, where: Where) -> Commands:
+        """512 MiB in the run folder, removed afterwards."""
+        argv = (
+            *("fio", "--name=seqread", "--rw=read", "--bs=1M", "--size=512M", "--runtime=10"),
+            *("--time_based", "--unlink=1", "--output-format=json"),
+        )
+        return Commands(launch=Launch.PLAIN, argv=argv)
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """One result for each direction of each job (MB = 10^6)."""
+        found = object_in(text)
+        jobs = tables(found, "jobs")
+        if not jobs:
+            line = first_line(text, "fio:")
+            return (not_measured(f"it did not run: `{line[:120]}`" if line else "no JSON of fio"),)
+        results = tuple(one for job in jobs for one in _of_job(job))
+        return results or (not_measured("nothing was read and nothing written"),)
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return None
+
+
+def _of_job(job: Table) -> Iterator[Reading]:
+    name, error = clean(job.get("jobname", ""), 40), job.get("error")
+    if integer(error) and error:
+        yield failed(f"{name}: error {error}", unit="MB/s")
+        return
+    for way in ("read", "write"):
+        side = as_table(job.get(way))
+        rate = side.get("bw_bytes")
+        if number(rate) and rate > 0:
+            iops = side.get("iops")
+            note = f"{name}, {way}" + (f", {iops:.0f} IO/s" if number(iops) else "")
+            yield Reading(
+                status=Status.MEASURED,
+                text=note,
+                value=rate / 1e6,
+                unit="MB/s",
+                facts={"metric": way},
+            )

@@ -1,0 +1,260 @@
+"""Messages between MPI ranks: mpi4py.bench, OSU micro-benchmarks, Intel MPI Benchmarks."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from rankdeck.acceptance.output_text import Layout, Row, first_line, number, rows, unique, whole
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Expected,
+    Known,
+    Reading,
+    Status,
+    Traits,
+    Where,
+    failed,
+    not_measured,
+)
+from rankdeck.model.job import Launch
+from rankdeck.model.nodeset import fold_ranks
+
+_MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0)
+_ABORTED = (
+    "MPI_ABORT was invoked",
+    "Primary job  terminated normally",
+    "exited on signal",
+    "ORTE was unable",
+    "PRTE has lost communication",
+    "BAD TERMINATION",
+    "ModuleNotFoundError",
+)
+
+
+class _Mpi:
+    """What has no ceiling of its own: other pairs and its history judge it."""
+
+    traits: ClassVar[Traits] = _MB
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return None
+
+
+def _nothing(text: str) -> Reading:
+    """No row at all."""
+    line = first_line(text, *_ABORTED)
+    return not_measured(f"no result row: `{line[:120]}`" if line else "no result row")
+
+
+# ---- mpi4py.bench
+
+_PAIRS = Layout(
+    "Size [B]",
+    "Bandwidth",
+    re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*(?: \[[^\]]{0,40}\])?"),
+    re.compile(r"[^\s|±]+"),
+)
+_PINGPONG = (
+    *("pingpong", "-a", "none", "-m", "65536", "-n", "4194304", "-s", "2", "-l", "20"),
+    *("--skip-large", "2", "--loop-large", "20", "--skip-huge", "2", "--loop-huge", "10"),
+)
+"""Its own 10,000 loops take minutes on a slow network; `-a none` needs no numpy."""
+_HELLO = re.compile(r"Hello, World! I am process +(\d{1,7}) of (\d{1,7}) on (\S{1,255})\.")
+_RING = re.compile(
+    r"time for (\d{1,9}) loops = ([\d.]{1,20}) seconds \((\d{1,7}) processes, (\d{1,15}) bytes\)"
+)
+_BOTH = """import sys
+from mpi4py import MPI, bench
+bench.helloworld(MPI.COMM_WORLD, [])
+getattr(bench, sys.argv[1])(MPI.COMM_WORLD, sys.argv[2:])
+"""
+"""`python -m mpi4py.bench` does one of them; both in one run are of the same ranks."""
+
+
+class Mpi4py(_Mpi):
+    """mpi4py.bench: helloworld, which says who takes part, then pingpong."""
+
+    name: ClassVar[str] = "mpi4py.bench"
+    traits: ClassVar[Traits] = replace(_MB, names_hosts=True)
+
+    def commands(self, where: Where) -> Commands:
+        words = _PINGPONG if len(where.nodes) < 3 else ("ringtest", "-n", "1048576", "-l", "20")
+        return Commands(launch=Launch.MPI, argv=("python3", "-c", _BOTH, *words))
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """Of pingpong the largest size (MB = 10^6, one way), of ringtest its one line."""
+        who = _hello(text)
+        if who.status is not Status.MEASURED:
+            return (who,)
+        ring = _RING.search(text)
+        if ring:
+            return (_ring(ring, who),)
+        table = list(rows(text, _PAIRS))
+        if table:
+            return (_pingpong(table[-1], who),)
+        if who.ranks:
+            return (
+                not_measured(
+                    "helloworld alone: nothing was measured", ranks=who.ranks, hosts=who.hosts
+                ),
+            )
+        return (_nothing(text),)
+
+
+def _hello(text: str) -> Reading:
+    """Who takes part: each rank once, all of them, more than one."""
+    said = [(int(m[1]), int(m[2]), m[3]) for m in _HELLO.finditer(text)]
+    ranks = sorted(rank for rank, _, _ in said)
+    worlds = {world for _, world, _ in said}
+    hosts = unique([host for _, _, host in sorted(said)])
+    base = Reading(
+        status=Status.MEASURED, text="", unit="MB/s", ranks=len(ranks) or None, hosts=hosts
+    )
+    if not said:
+        return base
+    if len(set(ranks)) < len(ranks) or worlds == {1}:
+        text = (
+            "separate runs of one rank each"
+            if worlds == {1}
+            else f"ranks {fold_ranks(ranks)}, some twice"
+        )
+        return replace(
+            base,
+            status=Status.REFUSED,
+            text=f"{text}: the launcher started programs of another MPI",
+        )
+    if worlds != {len(ranks)}:
+        return replace(
+            base,
+            status=Status.NOT_MEASURED,
+            text=f"only ranks {fold_ranks(ranks)} of {max(worlds)} said hello",
+        )
+    return base
+
+
+def _pingpong(row: Row, who: Reading) -> Reading:
+    mean, spread = row.number("Time Mean [s]"), row.number("StdDev [s]")
+    value, size = row.number("Bandwidth [MB/s]"), whole(row.cell("Size [B]"))
+    base = replace(who, size=size)
+    if value is None or mean is None or spread is None:
+        return replace(base, status=Status.NOT_MEASURED, text="the last row is not complete")
+    if spread > mean:
+        why = f"the spread ({spread:.2g} s) is larger than the mean ({mean:.2g} s): the nodes were busy, or nothing left the process"
+        return replace(base, status=Status.NOT_MEASURED, text=why)
+    note = "" if who.hosts else "it does not say which ranks took part: run helloworld first"
+    return replace(base, value=value, text=note)
+
+
+def _ring(found: re.Match[str], who: Reading) -> Reading:
+    loops, seconds, ranks, size = (
+        int(found[1]),
+        number(found[2]) or 0.0,
+        int(found[3]),
+        int(found[4]),
+    )
+    base = replace(who, ranks=ranks, size=size)
+    if who.ranks not in (None, ranks):
+        return replace(
+            base,
+            status=Status.REFUSED,
+            text=f"{ranks} processes in the ring, {who.ranks} said hello",
+        )
+    if ranks < 2:
+        return replace(base, status=Status.REFUSED, text="one process: nothing was moved")
+    if not seconds:
+        return replace(base, status=Status.NOT_MEASURED, text="no time")
+    return replace(base, value=loops * ranks * size / seconds / 1e6, text=f"ring of {ranks}")
+
+
+# ---- OSU
+
+_OSU = Layout("Size", "# Size", re.compile(r"(?:Avg |Min |Max )?[A-Z][\w/]*(?: ?\([^)]{0,40}\))?"))
+_OSU_VALUES = (
+    ("Bandwidth (MB/s)", "MB/s"), ("MB/s", "MB/s"), ("Max Latency(us)", "us"),
+    ("Avg Latency(us)", "us"), ("Latency (us)", "us"),
+)  # fmt: skip
+
+
+class Osu(_Mpi):
+    """osu_bw between two nodes, osu_allreduce over more; reads every table of bandwidth or latency."""
+
+    name: ClassVar[str] = "osu"
+
+    def commands(self, where: Where) -> Commands:
+        program = "osu_bw" if len(where.nodes) == 2 else "osu_allreduce"
+        return Commands(launch=Launch.MPI, argv=(program, "-c"))
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        table = list(rows(text, _OSU))
+        if not table:
+            return (_nothing(text),)
+        wrong = [row.cell("Size") for row in table if row.cells[-1].casefold() == "fail"]
+        if wrong:
+            return (failed(f"wrong values at {wrong[-1]} bytes"),)
+        if line := first_line(text, *_ABORTED):
+            return (failed(f"it broke: `{line[:120]}`"),)
+        said = _said(table[-1])
+        for column, unit in _OSU_VALUES:
+            if (value := number(said.get(column, ""))) is not None:
+                size = whole(table[-1].cell("Size"))
+                return (
+                    Reading(status=Status.MEASURED, text="", value=value, unit=unit, size=size),
+                )
+        return (not_measured("the last row is not complete"),)
+
+
+def _said(row: Row) -> dict[str, str]:
+    return dict(zip(row.header, row.cells, strict=False))
+
+
+# ---- Intel MPI Benchmarks
+
+_IMB = Layout("#bytes", "#repetitions", re.compile(r"\S+"))
+_GROUP = re.compile(r"^#[ \t]{0,9}Group[ \t]{1,9}(\d{1,7}):((?:[ \t]+\d{1,7})+)", re.MULTILINE)
+_PROCESSES = re.compile(r"#processes = (\d{1,7})")
+
+
+class Imb(_Mpi):
+    """IMB-MPI1 PingPong between two ranks, Allreduce over more; `-multi` has a row per group."""
+
+    name: ClassVar[str] = "imb"
+
+    def commands(self, where: Where) -> Commands:
+        test = "PingPong" if len(where.nodes) == 2 else "Allreduce"
+        argv = ("IMB-MPI1", test, "-npmin", str(where.ranks), "-msglog", "20:22", "-time", "10")
+        return Commands(launch=Launch.MPI, argv=argv)
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        table = list(rows(text, _IMB))
+        if not table:
+            return (_nothing(text),)
+        groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
+        ended = "entering MPI_Finalize" in text
+        ranks = _PROCESSES.findall(text)
+        last = _last_of_groups(table)
+        return tuple(
+            _imb(row, ended, len(groups.get(group, ())) or (int(ranks[-1]) if ranks else None),
+                 f"group {group}: ranks {fold_ranks(groups[group])}" if group in groups else "")
+            for group, row in sorted(last.items())
+        )  # fmt: skip
+
+
+def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
+    """Group -> its last row; all are of group 0 where there are no groups."""
+    return {whole(row.cell("Group")) or 0: row for row in table}
+
+
+def _imb(row: Row, ended: bool, ranks: int | None, group: str) -> Reading:
+    size = whole(row.cell("#bytes"))
+    unit = "MB/s" if "Mbytes/sec" in row.header else "us"
+    base = Reading(status=Status.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
+    lead = f"{group}: " if group else ""
+    if "time-out" in " ".join(row.cells):
+        return replace(base, text=f"{lead}the time ran out at {size} bytes: ask for more (`-time`)")
+    if not ended:
+        return replace(base, text=f"{lead}the run was cut off")
+    for column in ("Mbytes/sec", "t_max[usec]", "t[usec]"):
+        if (value := row.number(column)) is not None:
+            return replace(base, status=Status.MEASURED, value=value)
+    return replace(base, text=f"{lead}the last row is not complete")

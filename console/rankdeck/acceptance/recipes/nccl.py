@@ -1,0 +1,305 @@
+"""nccl-tests, rccl-tests and our own all_reduce for torch: tables of busbw, and the JSON of `-J`.
+
+Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was a float `error` before
+2.11, `-I 1` adds columns, `-S` a time stamp with a blank in it; all are read by the header line.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from rankdeck.acceptance.expectations import gpu_network
+from rankdeck.acceptance.output_text import (
+    Layout,
+    Row,
+    as_table,
+    first_line,
+    lines_of,
+    number,
+    object_in,
+    rows,
+    tables,
+    unique,
+    whole,
+)
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Expected,
+    Known,
+    Reading,
+    Status,
+    Traits,
+    Where,
+    not_measured,
+)
+from rankdeck.model.border import Table, integer
+from rankdeck.model.job import Launch
+from rankdeck.model.nodeset import fold_ranks
+
+_LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
+_DEVICE = re.compile(
+    r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
+)
+_BROKEN = (
+    "Test NCCL failure",
+    "Test CUDA failure",
+    "Test failure",
+    "Test timeout",
+    "Test HIP failure",
+)
+_IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
+_NO_GPU = ("Invalid number of GPUs", "no CUDA-capable device", "No HIP GPUs")
+_MOVED = 1e-3
+"""busbw below this share of algbw: nothing went over a network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A line of "Using devices"."""
+
+    rank: int
+    group: int
+    host: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an output says, text or JSON."""
+
+    devices: tuple[Device, ...]
+    size: int | None
+    """Of the last row; None if there is none."""
+    out_of_place: float | None
+    in_place: float | None
+    algbw: float
+    wrong: float
+    """Wrong values in any row, or out of bounds in the footer."""
+    complete: bool
+    """The footer is there."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return tuple(one for one in (self.out_of_place, self.in_place) if one is not None)
+
+
+def read(text: str) -> tuple[Reading, ...]:
+    """The one result of an output: its largest size."""
+    early = _never_began(text)
+    if early is not None:
+        return (early,)
+    found = object_in(text) if text.lstrip().startswith("{") else None
+    if found is None and text.lstrip().startswith("{"):
+        return (
+            not_measured("the JSON is not complete: the run ended early; read its text instead"),
+        )
+    report = _of_json(found) if found is not None else _of_text(text)
+    return (_judged(report, first_line(text, *_BROKEN)),)
+
+
+def _never_began(text: str) -> Reading | None:
+    if line := first_line(text, *_IN_USE):
+        return not_measured(f"the GPUs are in use, or in exclusive mode: `{line[:120]}`")
+    if line := first_line(text, *_NO_GPU):
+        return not_measured(f"not enough GPUs: `{line[:120]}`")
+    return None
+
+
+def _judged(report: Report, broken: str) -> Reading:
+    """What the report is worth: wrong values first, then whether it is one whole run."""
+    who = Reading(
+        status=Status.MEASURED,
+        text="",
+        size=report.size,
+        unit="GB/s",
+        ranks=len(report.devices) or None,
+        hosts=unique([device.host for device in report.devices]),
+        facts={"gpu": report.devices[0].name} if report.devices else {},
+    )
+    for status, why in _complaints(report, broken):
+        return replace(who, status=status, text=why)
+    return replace(
+        who,
+        value=min(report.values),
+        out_of_place=report.out_of_place,
+        in_place=report.in_place,
+    )
+
+
+def _complaints(report: Report, broken: str) -> list[tuple[Status, str]]:
+    """Why there is no result, the gravest first."""
+    ranks = [device.rank for device in report.devices]
+    twice = [rank for rank, times in Counter(ranks).items() if times > 1]
+    moved = bool(report.values) and min(report.values) > report.algbw * _MOVED
+    table = (
+        (Status.FAILED, bool(broken), f"it broke: `{broken[:160]}`"),
+        (Status.FAILED, report.wrong > 0, f"wrong values: {report.wrong:g}; memory, GPU or network corrupts data"),
+        (Status.REFUSED, bool(twice), f"ranks {fold_ranks(twice)} are there twice: separate runs and not one over the network; "
+         "the launcher started programs built without MPI"),
+        (Status.REFUSED, any(device.group for device in report.devices),
+         "split mode: the table is the average over all groups and hides the slow one; read the JSON of `-I 1 -J`"),
+        (Status.NOT_MEASURED, not ranks, "no `Using devices` lines: nobody can say which hosts this is of"),
+        (Status.NOT_MEASURED, report.size is None, "no result row"),
+        (Status.NOT_MEASURED, not report.complete, "no footer: the run was cut off"),
+        (Status.REFUSED, len(ranks) == 1, "one rank: nothing was moved between GPUs"),
+        (Status.NOT_MEASURED, not report.values, "the last row has no busbw"),
+        (Status.REFUSED, not moved, "busbw is 0: nothing was moved between GPUs"),
+    )  # fmt: skip
+    return [(status, why) for status, holds, why in table if holds]
+
+
+# ---- text
+
+
+def _of_text(text: str) -> Report:
+    devices = [match for line in lines_of(text) if (match := _DEVICE.match(line.strip()))]
+    table = list(rows(text, _LAYOUT))
+    # One set of columns is that of our own torch program: all_reduce in place.
+    places = (1, 0) if table and table[-1].header.count("busbw") == 1 else (0, 1)
+    last = table[-1] if table and _fits(table[-1]) else None
+    footer = first_line(text, "Out of bounds values")
+    return Report(
+        devices=tuple(Device(int(m[1]), int(m[2] or 0), m[3][:255], m[4].strip()[:80]) for m in devices),
+        size=whole(last.cell("size")) if last else None,
+        out_of_place=last.number("busbw", places[0]) if last else None,
+        in_place=last.number("busbw", places[1]) if last else None,
+        algbw=max((last.number("algbw", n) or 0.0 for n in (0, 1)), default=0.0) if last else 0.0,
+        wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table for n in (0, 1))]),
+        complete=bool(footer) and bool(first_line(text, "Avg bus bandwidth")),
+    )  # fmt: skip
+
+
+def _fits(row: Row) -> bool:
+    """Whether each column has its cell; a time stamp has two."""
+    stamp = "timestamp" in row.header
+    return len(row.cells) in (len(row.header), len(row.header) + stamp)
+
+
+def _out_of_bounds(footer: str) -> float:
+    match = re.search(r":\s*(\d{1,15})\b", footer)
+    count = float(match[1]) if match else 0.0
+    return count or float("FAILED" in footer)
+
+
+# ---- JSON
+
+
+def _of_json(found: Table) -> Report:
+    """`-J`, version 3: booleans and NaN are text, `nwrong` is null where nothing was checked."""
+    results, bounds = tables(found, "results"), as_table(found.get("out_of_bounds"))
+    last = results[-1] if results else {}
+    out, into = as_table(last.get("out_of_place")), as_table(last.get("in_place"))
+    sides = [as_table(row.get(side)) for row in results for side in ("out_of_place", "in_place")]
+    size = last.get("size")
+    return Report(
+        devices=tuple(map(_device, tables(found.get("config"), "devices"))),
+        size=size if integer(size) and size >= 0 else None,
+        out_of_place=_float(out.get("bus_bw")),
+        in_place=_float(into.get("bus_bw")),
+        algbw=max(_float(side.get("alg_bw")) or 0.0 for side in (out, into)),
+        wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), *(side.get("nwrong") for side in sides))),
+        complete="average_bus_bandwidth" in found and "okay" in bounds,
+    )  # fmt: skip
+
+
+def _device(one: Table) -> Device:
+    rank, group = one.get("rank"), one.get("group")
+    return Device(
+        rank if integer(rank) else -1,
+        group if integer(group) else 0,
+        str(one.get("hostname", ""))[:255],
+        str(one.get("device_info", "")).strip()[:80],
+    )
+
+
+def _float(value: object) -> float | None:
+    """A number, also one that stands as text; None for "nan" and null."""
+    return number(str(value)) if isinstance(value, int | float | str) else None
+
+
+# ---- the recipes
+
+
+class _NcclTests:
+    """What all programs of nccl-tests share."""
+
+    program: ClassVar[str]
+    traits: ClassVar[Traits] = Traits(unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True)
+
+    def commands(self, where: Where) -> Commands:
+        """One process a GPU, 1 and 8 GiB, three repeats in one launch. The JSON holds the environment: not asked for."""
+        argv = (
+            self.program,
+            "-b",
+            "1G",
+            "-e",
+            "8G",
+            "-f",
+            "8",
+            "-n",
+            "20",
+            "-w",
+            "5",
+            "-N",
+            "3",
+            "-g",
+            "1",
+        )
+        env = {"NCCL_IB_HCA": f"={where.device}"} if where.device else {}
+        return Commands(launch=Launch.MPI, argv=argv, env=env)
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        return read(text)
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return gpu_network(reading, known) if self.program.startswith("all_reduce") else None
+
+
+class AllReduce(_NcclTests):
+    """all_reduce_perf."""
+
+    name: ClassVar[str] = "nccl-tests"
+    program = "all_reduce_perf"
+
+
+class AllGather(_NcclTests):
+    """all_gather_perf."""
+
+    name: ClassVar[str] = "nccl-all_gather"
+    program = "all_gather_perf"
+
+
+class ReduceScatter(_NcclTests):
+    """reduce_scatter_perf."""
+
+    name: ClassVar[str] = "nccl-reduce_scatter"
+    program = "reduce_scatter_perf"
+
+
+class AllToAll(_NcclTests):
+    """alltoall_perf."""
+
+    name: ClassVar[str] = "nccl-alltoall"
+    program = "alltoall_perf"
+
+
+class Broadcast(_NcclTests):
+    """broadcast_perf."""
+
+    name: ClassVar[str] = "nccl-broadcast"
+    program = "broadcast_perf"
+
+
+class SendReceive(_NcclTests):
+    """sendrecv_perf."""
+
+    name: ClassVar[str] = "nccl-sendrecv"
+    program = "sendrecv_perf"
+
+
+class RcclTests(_NcclTests):
+    """all_reduce_perf of rccl-tests, for AMD GPUs; the same tables."""
+
+    name: ClassVar[str] = "rccl-tests"
+    program = "all_reduce_perf"

@@ -1,0 +1,237 @@
+"""perftest (`ib_write_bw`, `ib_read_lat`, …) and rping: RDMA between two nodes.
+
+The text is read, never `--out_json`: in perftest 4.5 it is no JSON, and holds a value also after a failure.
+"""
+
+import re
+from dataclasses import replace
+from typing import ClassVar
+
+from rankdeck.acceptance.expectations import all_of, rdma_write
+from rankdeck.acceptance.output_text import Layout, Row, first_line, rows, whole
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Expected,
+    Known,
+    Reading,
+    Status,
+    Traits,
+    Where,
+    failed,
+    not_measured,
+)
+from rankdeck.model.job import Launch
+
+_LAYOUT = Layout("#bytes", "#iterations", re.compile(r"(?:BW |[\d.]{1,8}% )?\S+"))
+_BANDWIDTH = {"BW average[Gb/sec]": 1.0, "BW average[MB/sec]": (1 << 20) * 8 / 1e9}
+"""Column -> Gb/s in one of its unit: perftest's MB is 2^20."""
+_LATENCY = ("t_typical[usec]", "t_avg[usec]")
+_AFTER = ("Completion with error", "Failed status", "Failed to complete")
+"""What is said once traffic began: a strike."""
+_GONE = ("Couldn't read remote address", "Failed to exchange data")
+"""The other end went away: a strike where a row says that traffic had begun."""
+_BEFORE = (
+    "Couldn't connect",
+    "Unable to init the socket connection",
+    "Couldn't listen to port",
+    "Unable to find the Infiniband/RoCE device",
+    "IB device",
+    "Failed to modify QP",
+    "unable to bind",
+)
+"""What is said before: another port or device may do, and nothing is learned of the nodes."""
+_UNTIMED = "Correlation coefficient"
+_MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[B\]")
+
+
+class _Perftest:
+    """What all programs of perftest share."""
+
+    program: ClassVar[str]
+    traits: ClassVar[Traits]
+    options: ClassVar[tuple[str, ...]]
+
+    def commands(self, where: Where) -> Commands:
+        """Both ends run the same program: write against read breaks both."""
+        device = ("-d", where.device) if where.device else ()
+        argv = (self.program, *self.options, "-F", "-p", str(where.port), *device)
+        return Commands(launch=Launch.PLAIN, argv=(*argv, where.receiver), server=argv)
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        return (_read(text, self.traits.unit),)
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return None if self.traits.lower_is_better else rdma_write(reading, known)
+
+
+def _read(text: str, unit: str) -> Reading:
+    """The largest size of the table; what broke after traffic began wins over any row."""
+    table = list(rows(text, _LAYOUT))
+    if line := first_line(text, *_AFTER, *(_GONE if table else ())):
+        hint = "; both ends must run the same program" if "status 9" in text else ""
+        return failed(f"it broke after traffic began: `{_message(line)}`{hint}")
+    if not table and "test_info" in text:
+        return not_measured(
+            "this is the file of --out_json, which has a value even after a failure: give what it printed"
+        )
+    if not table:
+        line = first_line(text, *_BEFORE, *_GONE)
+        return not_measured(f"it never began: `{line[:120]}`" if line else "no result row")
+    if not _ended(text):
+        return not_measured("no line behind the table: the run was cut off")
+    return _of_row(text, table, unit)
+
+
+def _of_row(text: str, table: list[Row], unit: str) -> Reading:
+    last = table[-1]
+    mtu = _MTU.search(text)
+    base = Reading(
+        status=Status.NOT_MEASURED,
+        text="",
+        size=whole(last.cell("#bytes")),
+        unit=unit,
+        ranks=2,
+        facts={"mtu": mtu[1]} if mtu else {},
+    )
+    value = _latency(last) if unit == "us" else _bandwidth(last)
+    if value is None:
+        return replace(base, text=f"the table has no {unit}: it is of another program")
+    if value <= 0:
+        why = (
+            "the clock could not be calibrated (r^2 < 0.9)"
+            if _UNTIMED in text
+            else "the row says 0"
+        )
+        return replace(base, text=f"{why}: measure again on an idle node")
+    lost = sum(1 for row in table if (_latency(row) if unit == "us" else _bandwidth(row)) == 0)
+    note = f"{lost} smaller sizes were not measured" if lost else ""
+    return replace(base, status=Status.MEASURED, value=value, text=note)
+
+
+def _bandwidth(row: Row) -> float | None:
+    """The average; the peak is 0 with `-D`."""
+    for column, factor in _BANDWIDTH.items():
+        if (value := row.number(column)) is not None:
+            return value * factor
+    return None
+
+
+def _latency(row: Row) -> float | None:
+    return next((value for name in _LATENCY if (value := row.number(name)) is not None), None)
+
+
+def _ended(text: str) -> bool:
+    """Whether the line of dashes that closes the table is there."""
+    _, _, behind = text.rpartition("#bytes")
+    return "--------" in behind
+
+
+def _message(line: str) -> str:
+    """The message alone: stderr is glued to the row before it."""
+    for part in (*_AFTER, *_GONE):
+        if part in line:
+            return line[line.index(part) :][:120]
+    return line[:120]
+
+
+_SECONDS = ("-D", "3", "--report_gbits")
+_GBPS = Traits(unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0)
+_USEC = Traits(unit="us", directed=True, lower_is_better=True, tolerance=0.20, seconds=3.0)
+
+
+class WriteBandwidth(_Perftest):
+    """ib_write_bw."""
+
+    name: ClassVar[str] = "ib_write_bw"
+    program, options, traits = "ib_write_bw", _SECONDS, _GBPS
+
+
+class ReadBandwidth(_Perftest):
+    """ib_read_bw."""
+
+    name: ClassVar[str] = "ib_read_bw"
+    program, options, traits = "ib_read_bw", _SECONDS, _GBPS
+
+
+class SendBandwidth(_Perftest):
+    """ib_send_bw."""
+
+    name: ClassVar[str] = "ib_send_bw"
+    program, options, traits = "ib_send_bw", _SECONDS, _GBPS
+
+
+class WriteLatency(_Perftest):
+    """ib_write_lat."""
+
+    name: ClassVar[str] = "ib_write_lat"
+    program, options, traits = "ib_write_lat", ("-n", "5000"), _USEC
+
+
+class ReadLatency(_Perftest):
+    """ib_read_lat."""
+
+    name: ClassVar[str] = "ib_read_lat"
+    program, options, traits = "ib_read_lat", ("-n", "5000"), _USEC
+
+
+class SendLatency(_Perftest):
+    """ib_send_lat."""
+
+    name: ClassVar[str] = "ib_send_lat"
+    program, options, traits = "ib_send_lat", ("-n", "5000"), _USEC
+
+
+PINGS = 10
+_PING = re.compile(r"^ping data: rdma-ping-(\d{1,9}):", re.MULTILINE)
+_ASKED = re.compile(r"^count (\d{1,9})$", re.MULTILINE)
+_RPING_ERRORS = (
+    "cma event RDMA_CM_EVENT_",
+    "rdma_connect",
+    "cq completion failed",
+    "connect error",
+    "data mismatch",
+)
+
+
+class Rping:
+    """rping: RDMA CM and a few round trips; whether it works, not how fast."""
+
+    name: ClassVar[str] = "rping"
+    traits: ClassVar[Traits] = Traits(unit="pings", directed=True, tolerance=0.0, seconds=2.0)
+
+    def commands(self, where: Where) -> Commands:
+        port = ("-p", str(where.port), "-C", str(PINGS))
+        address = ("-a", where.receiver)
+        return Commands(
+            launch=Launch.PLAIN,
+            argv=("rping", "-c", "-V", "-v", *address, *port),
+            server=("rping", "-s", "-V", "-v", *address, *port),
+        )
+
+    def read(self, text: str) -> tuple[Reading, ...]:
+        """Of the client, `count` says how many were asked for; the server's last event is always a disconnect."""
+        seen = {int(number) for number in _PING.findall(text)}
+        asked = _ASKED.search(text)
+        wanted = int(asked[1]) if asked else len(seen)
+        base = Reading(status=Status.MEASURED, text="", unit="pings", ranks=2)
+        if "data mismatch" in text:
+            return (failed("wrong values: a ping came back changed", unit="pings"),)
+        if not seen and "server received sink adv" in text:
+            return (
+                not_measured(
+                    "this is the server's output: the client's says how many pings came back"
+                ),
+            )
+        if not seen:
+            line = first_line(text, *(part for part in _RPING_ERRORS if "EVENT_" not in part))
+            return (
+                not_measured(f"no ping came back: `{line[:120]}`" if line else "no ping came back"),
+            )
+        if len(seen) < wanted:
+            return (
+                failed(f"{len(seen)} of {wanted} pings came back, then it broke", unit="pings"),
+            )
+        return (replace(base, value=float(len(seen)), facts={"asked": str(wanted)}),)
+
+    def expect(self, reading: Reading, known: Known) -> Expected | None:
+        return all_of(reading, "were asked for", "RDMA works between the two")

@@ -1,0 +1,265 @@
+"""Which pairs and groups are measured when: rounds of disjoint pairs, driven by the results. No I/O.
+
+Circle method: one stays, the others turn, pair i with -i. The order is shuffled once, by a seed that
+is kept with the run, so that neighbours (same chassis, same leaf) are not always partners.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from rankdeck.acceptance.judge import Context, Judgement, judge
+from rankdeck.acceptance.leaves import Leaves
+from rankdeck.acceptance.measurement import Measurement, Stage
+from rankdeck.acceptance.suspects import Role
+
+Pair = tuple[str, str]
+ALL_PAIRS = 32
+"""Up to so many nodes every pair is measured."""
+SAMPLED = 3
+"""Rounds for more nodes: every node has three partners, at least one in its leaf and one outside."""
+PROVEN = 2
+"""Proven partners that confirm a suspect."""
+CAREFULLY = 3
+"""Times as many repeats as usual where something is confirmed."""
+OTHER_PORT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is planned; the same options and seed give the same rounds."""
+
+    nodes: tuple[str, ...]
+    leaves: Leaves = field(default_factory=dict[str, str])
+    seed: int = 0
+    exhaustive: bool = False
+    """All pairs also of more than 32 nodes: n-1 rounds."""
+    stages: tuple[Stage, ...] = (
+        Stage.PAIRS,
+        Stage.CONFIRM,
+        Stage.INSIDE,
+        Stage.CROSSING,
+        Stage.ALONE,
+    )
+    repeats: int = 2
+    """Measurements of each direction."""
+
+
+Run = tuple[str, str, int]
+"""Sender, receiver, repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What runs at once; no node is in two pairs."""
+
+    number: int
+    stage: Stage
+    pairs: tuple[Pair, ...]
+    runs: tuple[Run, ...]
+    """What of these pairs is still to be measured; the direction changes with every run of a pair."""
+    port: int = 0
+
+
+def circle(nodes: Sequence[str]) -> Iterator[tuple[Pair, ...]]:
+    """Rounds in which each node meets each other exactly once; of an odd number one rests per round."""
+    ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    for _ in range(len(ring) - 1):
+        half = len(ring) // 2
+        facing = zip(ring[:half], reversed(ring[half:]), strict=True)
+        yield tuple((a, b) for a, b in facing if a is not None and b is not None)
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+
+
+def pair_rounds(options: Options) -> tuple[tuple[Pair, ...], ...]:
+    """The rounds of the pairs stage."""
+    order = list(options.nodes)
+    random.Random(options.seed).shuffle(order)
+    if len(order) <= ALL_PAIRS or options.exhaustive:
+        return tuple(circle(order))
+    if not options.leaves:
+        return tuple(islice(circle(order), SAMPLED))
+    return _sampled(order, options)
+
+
+def _sampled(order: Sequence[str], options: Options) -> tuple[tuple[Pair, ...], ...]:
+    """One round within leaves, two across; those without a partner within cross, too."""
+    groups = grouped(order, options.leaves)
+    inside = [pair for group in groups.values() for pair in next(circle(group), ())]
+    paired = {node for pair in inside for node in pair}
+    rest = [node for node in order if node not in paired]
+    crossing = (across(groups, options.seed + place) for place in range(1, SAMPLED))
+    return ((*inside, *next(circle(rest), ())), *crossing)
+
+
+def grouped(order: Sequence[str], leaves: Leaves) -> Mapping[str, Sequence[str]]:
+    """Leaf -> its nodes; a node of unknown leaf is one of its own."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for node in order:
+        groups[leaves.get(node, node)].append(node)
+    return groups
+
+
+def across(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
+    """A round in which every pair crosses; one leaf may lie on the border of the halves and meet itself."""
+    mixed = random.Random(seed)
+    names = sorted(groups)
+    mixed.shuffle(names)
+    order = [node for name in names for node in groups[name]]
+    half = len(order) // 2
+    second = order[half : half * 2]
+    mixed.shuffle(second)
+    return tuple(zip(order[:half], second, strict=True))
+
+
+class Schedule:
+    """Gives one round after the other, from what is measured so far; has no clock and no connection.
+
+    Give it every measurement of an earlier run with `take`: what was measured is not planned again.
+    """
+
+    def __init__(self, options: Options, context: Context | None = None) -> None:
+        self.options = options
+        self.context = replace(context or Context(), leaves=options.leaves)
+        self.done: list[Measurement] = []
+        self._seen: set[tuple[Stage, int, int, Run]] = set()
+        self._rounds: list[Round] = []
+        self._stages = iter(options.stages)
+        self._next = 0
+        self._after_pairs: Judgement | None = None
+
+    def take(self, measurement: Measurement) -> None:
+        """Add one result, also one without a value."""
+        self.done.append(measurement)
+        one = measurement
+        self._seen.add((one.stage, one.round, one.port, (one.sender, one.receiver, one.repeat)))
+
+    def judgement(self, before: Stage | None = None) -> Judgement:
+        """What the measurements say; of the stages before one of them alone, so that a resumed run plans as the first did."""
+        stages = list(Stage)
+        last = stages.index(before) if before else len(stages)
+        return judge((one for one in self.done if stages.index(one.stage) < last), self.context)
+
+    def next_round(self) -> Round | None:
+        """What of the next round is missing; None once all is measured. Later stages are planned from the results."""
+        while True:
+            while self._next < len(self._rounds):
+                left = self._left(self._rounds[self._next])
+                if left.runs:
+                    return left
+                self._next += 1
+            stage = next(self._stages, None)
+            if stage is None:
+                return None
+            self._rounds += self._planned(stage)
+
+    def _left(self, one: Round) -> Round:
+        """The round with the runs that were not taken."""
+        runs = (run for run in one.runs if (one.stage, one.number, one.port, run) not in self._seen)
+        return replace(one, runs=tuple(runs))
+
+    def _planned(self, stage: Stage) -> list[Round]:
+        plan = {
+            Stage.PAIRS: lambda: [(pairs, 0) for pairs in pair_rounds(self.options)],
+            Stage.CONFIRM: self._confirmation,
+            Stage.INSIDE: lambda: self._leaf(stage),
+            Stage.CROSSING: lambda: self._leaf(stage),
+            Stage.ALONE: lambda: self._leaf(stage),
+        }[stage]
+        first = len(self._rounds)
+        return [
+            Round(
+                number=first + place,
+                stage=stage,
+                pairs=pairs,
+                runs=self._runs(stage, pairs),
+                port=port,
+            )
+            for place, (pairs, port) in enumerate(plan())
+        ]
+
+    def _runs(self, stage: Stage, pairs: Iterable[Pair]) -> tuple[Run, ...]:
+        repeats = self.options.repeats * (CAREFULLY if stage is Stage.CONFIRM else 1)
+        return tuple(run for first, last in pairs for run in _both_ways(first, last, repeats))
+
+    def _confirmation(self) -> list[tuple[tuple[Pair, ...], int]]:
+        """Each suspect with two proven partners, each suspect pair again, then on another port."""
+        judged = self.judgement(Stage.CONFIRM)
+        suspects = dict.fromkeys(side[0].node for side in judged.open.sides)
+        partners = _proven(judged, self.options.nodes, suspects)
+        met = {
+            frozenset((one.sender, one.receiver)) for one in self.done if one.stage is Stage.PAIRS
+        }
+        again = tuple(dict.fromkeys(frozenset((a.node, b.node)) for a, b in judged.open.paths))
+        pairs: list[Pair] = [(min(pair), max(pair)) for pair in again]
+        first = _disjoint([*pairs, *_with_partners(suspects, partners, met)])
+        return [*((one, 0) for one in first), *((one, OTHER_PORT) for one in _disjoint(pairs))]
+
+    def _leaf(self, stage: Stage) -> list[tuple[tuple[Pair, ...], int]]:
+        """Rounds that tell an uplink from its nodes; none where leaves are not known, or nothing is slow."""
+        judged = self._after_pairs = self._after_pairs or self.judgement(Stage.INSIDE)
+        leaves = self.options.leaves or judged.leaves
+        bad = {node for verdict in judged.verdicts for node in verdict.nodes}
+        groups = grouped(
+            [node for node in self.options.nodes if node in leaves and node not in bad], leaves
+        )
+        if len(groups) < 2:
+            return []
+        if stage is Stage.INSIDE:
+            return [
+                (tuple(pair for group in groups.values() for pair in next(circle(group), ())), 0)
+            ]
+        crossing = across(groups, self.options.seed)
+        if stage is Stage.CROSSING:
+            return [(crossing, 0)]
+        slow = {name for verdict in judged.verdicts for name in verdict.leaves}
+        return [((pair,), 0) for pair in _one_each(crossing, leaves, slow)]
+
+
+def _both_ways(first: str, last: str, repeats: int) -> Iterator[Run]:
+    for number in range(repeats):
+        yield first, last, number
+        yield last, first, number
+
+
+def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) -> list[str]:
+    """Nodes that somebody got full speed from and to."""
+    proven = {end.node for end, role in judged.open.proven if role is Role.SENDS}
+    proven &= {end.node for end, role in judged.open.proven if role is Role.RECEIVES}
+    bad = {node for verdict in judged.verdicts for node in verdict.nodes} | set(suspects)
+    return [node for node in nodes if node in proven and node not in bad]
+
+
+def _with_partners(
+    suspects: Iterable[str], partners: Sequence[str], met: set[frozenset[str]]
+) -> Iterator[Pair]:
+    """Two proven partners for each suspect, if possible such as it has not met."""
+    for place, node in enumerate(suspects):
+        turned = [*partners[place:], *partners[:place]] if place < len(partners) else list(partners)
+        fresh = [other for other in turned if frozenset((node, other)) not in met]
+        yield from ((node, other) for other in (*fresh, *turned)[:PROVEN] if other != node)
+
+
+def _disjoint(wanted: Iterable[Pair]) -> list[tuple[Pair, ...]]:
+    """As few rounds as come without a search: each pair in the first round where both nodes are free."""
+    rounds: list[list[Pair]] = []
+    busy: list[set[str]] = []
+    for pair in wanted:
+        place = next((n for n, nodes in enumerate(busy) if not nodes & set(pair)), len(rounds))
+        if place == len(rounds):
+            rounds.append([])
+            busy.append(set())
+        rounds[place].append(pair)
+        busy[place] |= set(pair)
+    return [tuple(pairs) for pairs in rounds]
+
+
+def _one_each(crossing: Sequence[Pair], leaves: Leaves, wanted: Set[str]) -> list[Pair]:
+    """One crossing pair for each of these leaves."""
+    found: dict[str, Pair] = {}
+    for pair in crossing:
+        for name in {leaves[node] for node in pair} & wanted:
+            found.setdefault(name, pair)
+    return list(dict.fromkeys(found.values()))

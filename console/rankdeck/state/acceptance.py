@@ -1,0 +1,270 @@
+"""Acceptance runs in SQLite beside the job history: measurements, identities, declared baselines."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rankdeck.errors import ConfigError, HistoryError, Problem
+from rankdeck.model.border import Check, integer, number, stamp, table, text
+from rankdeck.state.store import Store
+
+log = logging.getLogger(__name__)
+VERSION = 1
+"""Of the tables and of the exported file."""
+KEEP = 100
+"""Runs kept per cluster; those that a baseline was declared on are always kept."""
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS run (
+    id TEXT PRIMARY KEY, cluster TEXT NOT NULL, started REAL NOT NULL, plan TEXT NOT NULL,
+    operator TEXT NOT NULL, note TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS measurement (
+    run TEXT NOT NULL, stage TEXT NOT NULL, recipe TEXT NOT NULL, params TEXT NOT NULL,
+    sender TEXT NOT NULL, receiver TEXT NOT NULL, rail INTEGER NOT NULL, port INTEGER NOT NULL,
+    round INTEGER NOT NULL, repeat INTEGER NOT NULL, value REAL, unit TEXT NOT NULL,
+    status TEXT NOT NULL, seconds REAL NOT NULL, raw TEXT NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (run, stage, recipe, params, sender, receiver, rail, port, round, repeat)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS identity (
+    run TEXT NOT NULL, node TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (run, node, fact)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS baseline (
+    cluster TEXT NOT NULL, recipe TEXT NOT NULL, params TEXT NOT NULL, hardware TEXT NOT NULL,
+    kind TEXT NOT NULL, subject TEXT NOT NULL, median REAL NOT NULL, mad REAL NOT NULL,
+    count INTEGER NOT NULL, run TEXT NOT NULL, accepted_by TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (cluster, recipe, params, hardware, kind, subject)
+) WITHOUT ROWID;
+PRAGMA user_version = {VERSION};
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One acceptance run."""
+
+    id: str
+    cluster: str
+    started: float
+    """Epoch seconds."""
+    plan: str
+    """Hash of the plan: a run is resumed only with the same."""
+    operator: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptMeasurement:
+    """One value, or why there is none."""
+
+    run: str
+    stage: str
+    recipe: str
+    params: str
+    """Hash of what was asked for: other parameters are not compared."""
+    sender: str
+    receiver: str = ""
+    rail: int = 0
+    port: int = 0
+    round: int = 0
+    repeat: int = 0
+    value: float | None = None
+    unit: str = ""
+    status: str = "measured"
+    seconds: float = 0.0
+    raw: str = ""
+    """File with the whole output."""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What an operator declared to be normal, of one subject or of all."""
+
+    cluster: str
+    recipe: str
+    params: str
+    hardware: str = ""
+    """Group of equal nodes."""
+    kind: str = ""
+    """`inside`, `crossing`; "" for both."""
+    subject: str = ""
+    """A node or a path; "" for all of them."""
+    median: float
+    mad: float
+    """Median absolute deviation."""
+    count: int
+    run: str
+    accepted_by: str
+    at: float
+    """Epoch seconds."""
+
+
+_WORDS = ("recipe", "params", "hardware", "kind", "subject", "run", "accepted_by")
+_BASELINE: dict[str, Check] = {
+    **dict.fromkeys(_WORDS, text(200)),
+    "median": number,
+    "mad": number,
+    "count": integer,
+    "at": stamp,
+}
+"""Fields of a baseline in an exported file, without the cluster."""
+
+
+class AcceptanceRuns:
+    """The file of one user; several consoles may have it open at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = Store(path, _SCHEMA, VERSION, "SELECT 1 FROM run, baseline LIMIT 1")
+
+    def close(self) -> None:
+        self._store.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written now, one sentence; "" if it can."""
+        return self._store.trouble
+
+    # ---- runs
+
+    def begin(self, run: Run) -> None:
+        """Keep a run before anything of it starts. Raises HistoryError."""
+        self._put("run", [run])
+        old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
+        gone = [one for (one,) in self._read(old, (run.cluster, KEEP)) if not self._declared(one)]
+        for name, key in (("measurement", "run"), ("identity", "run"), ("run", "id")):
+            statement = f"DELETE FROM {name} WHERE {key} = ?"
+            self._store.write(
+                lambda database, s=statement: database.executemany(s, [(one,) for one in gone])
+            )
+
+    def runs(self, cluster: str) -> tuple[Run, ...]:
+        """The runs of a cluster, newest first."""
+        query = "SELECT id, cluster, started, plan, operator, note FROM run WHERE cluster = ? ORDER BY started DESC"
+        return tuple(Run(*row) for row in self._read(query, (cluster,)))
+
+    def add(self, measurements: Iterable[KeptMeasurement]) -> None:
+        """Keep each at once, and once: one that is there already stays. Raises HistoryError."""
+        self._put("measurement", measurements, "OR IGNORE")
+
+    def measurements(self, run: str) -> tuple[KeptMeasurement, ...]:
+        """All of a run, in the order of rounds."""
+        names = [field.name for field in fields(KeptMeasurement)]
+        query = f"SELECT {', '.join(names)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, repeat"
+        return tuple(
+            KeptMeasurement(**dict(zip(names, row, strict=True)))
+            for row in self._read(query, (run,))
+        )
+
+    # ---- identity
+
+    def identify(self, run: str, facts: Mapping[str, Mapping[str, str]]) -> None:
+        """Keep what the nodes are: node -> fact -> value. Raises HistoryError."""
+        rows = [
+            (run, node, fact, value)
+            for node, table in facts.items()
+            for fact, value in table.items()
+        ]
+        self._write("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", rows)
+
+    def identity(self, run: str) -> dict[str, dict[str, str]]:
+        """Node -> fact -> value."""
+        found: dict[str, dict[str, str]] = {}
+        for node, fact, value in self._read(
+            "SELECT node, fact, value FROM identity WHERE run = ?", (run,)
+        ):
+            found.setdefault(node, {})[fact] = value
+        return found
+
+    # ---- baselines
+
+    def declare(self, baselines: Iterable[Baseline]) -> None:
+        """Make these the baseline: only ever because an operator said so. Raises HistoryError."""
+        self._put("baseline", baselines)
+
+    def baselines(self, cluster: str) -> tuple[Baseline, ...]:
+        """All that was declared for a cluster."""
+        names = [field.name for field in fields(Baseline)]
+        query = f"SELECT {', '.join(names)} FROM baseline WHERE cluster = ? ORDER BY recipe, params, hardware, kind, subject"
+        return tuple(
+            Baseline(**dict(zip(names, row, strict=True))) for row in self._read(query, (cluster,))
+        )
+
+    def exported(self, cluster: str) -> str:
+        """The baselines of a cluster as JSON, with what was known of the nodes they are of."""
+        rows = self.baselines(cluster)
+        runs = sorted({one.run for one in rows})
+        conditions = {run: self.identity(run) for run in runs}
+        body = {
+            "version": VERSION,
+            "cluster": cluster,
+            "conditions": conditions,
+            "baselines": [asdict(one) for one in rows],
+        }
+        return json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
+
+    def imported(self, cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
+        """Declare the baselines of an exported file for a cluster; raises ConfigError and HistoryError."""
+        found = read_baselines(cluster, file, raw)
+        self.declare(found)
+        return found
+
+    # ----
+
+    def _declared(self, run: str) -> bool:
+        return bool(self._read("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", (run,)))
+
+    def _put(
+        self, name: str, rows: Iterable[Run | KeptMeasurement | Baseline], how: str = "OR REPLACE"
+    ) -> None:
+        values = [asdict(row) for row in rows]
+        if values:
+            columns = ", ".join(values[0])
+            places = ", ".join(f":{column}" for column in values[0])
+            self._write(f"INSERT {how} INTO {name} ({columns}) VALUES ({places})", values)
+
+    def _write(self, statement: str, rows: Sequence[Any]) -> None:
+        if not self._store.write(lambda database: database.executemany(statement, rows)):
+            raise HistoryError(f"nothing was kept: {self._store.trouble}")
+
+    def _read(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        try:
+            return self._store.database.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            log.warning("the acceptance runs cannot be read: %s", error)
+            return []
+
+
+def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
+    """The baselines in an exported file, for this cluster; raises ConfigError with every mistake."""
+    found = table(raw)
+    if found is None or not isinstance(found.get("baselines"), list):
+        raise ConfigError([Problem(file, 1, 1, "baselines", "no file that Rankdeck exported")])
+    if found.get("version") != VERSION:
+        raise ConfigError(
+            [Problem(file, 1, 1, "version", f"is not {VERSION}: exported by another Rankdeck")]
+        )
+    rows: list[Any] = found["baselines"]
+    wrong = [(place, name) for place, row in enumerate(rows) if (name := _wrong(row))]
+    if wrong:
+        raise ConfigError(
+            [
+                Problem(file, 1, 1, f"baselines[{place}].{name}", "is missing or wrong")
+                for place, name in wrong
+            ]
+        )
+    return tuple(Baseline(cluster=cluster, **{key: row[key] for key in _BASELINE}) for row in rows)
+
+
+def _wrong(row: object) -> str:
+    """The first field that is not as it should be; "" if all are."""
+    if not isinstance(row, dict):
+        return "?"
+    known: dict[str, Any] = row  # pyright: ignore[reportUnknownVariableType]
+    return next((name for name, check in _BASELINE.items() if not check(known.get(name))), "")

@@ -1,0 +1,141 @@
+"""Recipes run as they say, with the real programs on this machine: what they write is a result."""
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.mosquitto import free_port
+from tests.support.polling import wait_until
+
+from rankdeck import plugins
+from rankdeck.acceptance.reading import Asked, read_output
+from rankdeck.acceptance.recipe import Commands, Reading, Recipe, Status, Where
+
+pytestmark = pytest.mark.slow
+LIMIT = 50
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def program(name: str) -> str:
+    """Its path, beside our Python first; skips by name."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    return found or pytest.skip(f"{name} is not installed")
+
+
+def module(name: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+
+
+def run(argv: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[bytes]:
+    words = [
+        sys.executable if word == "python3" else word.replace("${RANKDECK_RUN}", str(folder))
+        for word in argv
+    ]
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, **ROOT},
+        capture_output=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def read(recipe: Recipe, done: subprocess.CompletedProcess[bytes], ranks: int) -> Reading:
+    (one,) = read_output(recipe, done.stdout, Asked(ranks=ranks, exit_code=done.returncode))
+    assert one.status is Status.MEASURED, (one.text, done.stderr[-500:])
+    return one
+
+
+def planned(name: str, where: Where, folder: Path) -> tuple[Recipe, Commands]:
+    recipe: Recipe = plugins.find("recipes", name)()
+    commands = recipe.commands(where)
+    for file, text in commands.files.items():
+        (folder / file).write_text(text)
+    return recipe, commands
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n1", "n2", "n3")])
+def test_mpi4py_says_who_takes_part_and_how_fast_it_is(
+    nodes: tuple[str, ...], tmp_path: Path
+) -> None:
+    mpirun = program("mpirun")
+    module("mpi4py")
+    recipe, commands = planned("mpi4py.bench", Where(nodes=nodes), tmp_path)
+
+    done = run((mpirun, "--oversubscribe", "-np", str(len(nodes)), *commands.argv), tmp_path)
+
+    one = read(recipe, done, len(nodes))
+    assert (one.unit, one.ranks, one.hosts) == ("MB/s", len(nodes), (socket.gethostname(),))
+
+
+def test_torch_all_reduces_over_gloo(tmp_path: Path) -> None:
+    torchrun = program("torchrun")
+    module("torch")
+    recipe, commands = planned("torch-gloo", Where(nodes=("n1", "n2")), tmp_path)
+    head = (
+        torchrun,
+        "--nnodes",
+        "1",
+        "--nproc-per-node",
+        "2",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_port()),
+    )
+
+    done = run((*head, *commands.argv[1:]), tmp_path)
+
+    one = read(recipe, done, 2)
+    assert (one.unit, one.size, one.ranks) == ("GB/s", 16 << 20, 2)
+
+
+def test_iperf3_measures_from_the_first_node_to_the_last(tmp_path: Path) -> None:
+    program("iperf3")
+    where = Where(nodes=("n1", "n2"), addresses={"n2": "127.0.0.1"}, port=free_port())
+    recipe, commands = planned("iperf3", where, tmp_path)
+
+    with (
+        (tmp_path / "server").open("wb") as log,
+        subprocess.Popen(commands.server, stdout=log, stderr=log) as server,
+    ):
+        try:
+            wait_until(lambda: listens(where.port), LIMIT)
+            done = run(commands.argv, tmp_path)
+        finally:
+            server.kill()
+
+    # A loopback that one core cannot feed is a true answer, too.
+    (one,) = read_output(recipe, done.stdout, Asked(ranks=2, exit_code=done.returncode))
+    assert one.status is Status.MEASURED or "the CPU was measured" in one.text
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens there, without connecting: iperf3 -1 would take that for its client."""
+    wanted = f":{port:04X} "
+    lines = [
+        *Path("/proc/net/tcp").read_text().splitlines(),
+        *Path("/proc/net/tcp6").read_text().splitlines(),
+    ]
+    return any(wanted in line and line.split()[3] == "0A" for line in lines[1:])
+
+
+@pytest.mark.parametrize("name", ["sysbench", "stress-ng"])
+def test_a_test_of_one_node_is_read_or_says_that_the_node_was_busy(
+    name: str, tmp_path: Path
+) -> None:
+    program(name)
+    recipe, commands = planned(name, Where(nodes=("n1",)), tmp_path)
+
+    done = run(commands.argv, tmp_path)
+
+    (one,) = read_output(recipe, done.stdout + done.stderr, Asked(exit_code=done.returncode))
+    assert one.status is Status.MEASURED or "the node was busy" in one.text

@@ -1,0 +1,63 @@
+"""Groups that grow, and bisection: who makes a group slow, or whether it is only the scale."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from rankdeck.acceptance.groups import Blamed, Group, bisect, groups_of, sizes
+
+NODES = tuple(f"n{number}" for number in range(64))
+SLOW, GOOD = NODES[:32], NODES[32:]
+
+
+def blamed(good: Callable[[Group], bool]) -> Blamed:
+    results: dict[Group, bool] = {}
+    for _ in range(20):
+        answer = bisect(SLOW, GOOD, results)
+        if isinstance(answer, Blamed):
+            return answer
+        for group in answer:
+            assert len(set(group)) == len(group) > 1
+            results[group] = good(group)
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize(
+    ("count", "steps"),
+    [(2, ()), (4, (4,)), (16, (4, 8, 16)), (20, (4, 8, 16, 20)), (1000, (16, 64, 256, 1000))],
+)
+def test_groups_grow_to_all_nodes(count: int, steps: tuple[int, ...]) -> None:
+    assert sizes(count) == steps
+
+
+def test_all_groups_of_a_size_run_at_once_and_no_node_is_in_two() -> None:
+    groups = groups_of(NODES[:21], 4)
+
+    assert [len(group) for group in groups] == [4, 4, 4, 4, 4]
+    assert len({node for group in groups for node in group}) == 20
+
+
+def test_any_one_node_is_found_in_twice_the_halvings() -> None:
+    for bad in SLOW:
+        found = blamed(lambda group, bad=bad: bad not in group)
+        assert (found.nodes, found.scale, found.runs) == ((bad,), False, 10)
+        assert found.sentence.startswith(f"{bad} makes every group slow")
+
+
+def test_two_bad_nodes_in_two_halves_are_said_to_be_several() -> None:
+    pair = set(random.Random(1).sample(SLOW[:16], 1) + random.Random(1).sample(SLOW[16:], 1))
+
+    found = blamed(lambda group: not pair & set(group))
+
+    assert not found.scale
+    assert pair <= set(found.nodes)
+    assert "more than one node, or their leaf" in found.sentence
+
+
+def test_a_group_that_is_good_in_halves_is_slow_by_its_scale() -> None:
+    found = blamed(lambda group: True)
+
+    assert found.scale
+    assert found.nodes == SLOW
+    assert "n[0-31] are slow together and good in halves: it is the scale" in found.sentence

@@ -1,0 +1,160 @@
+"""Acceptance runs on disk: kept at once and once, baselines declared, carried elsewhere, and drift from them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankdeck.acceptance.drift import Normal, changed_since, drifts
+from rankdeck.errors import ConfigError, HistoryError
+from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, KeptMeasurement, Run
+
+RUN = Run("r1", "c", 1000.0, "abc", "ro644", "first")
+ONE = KeptMeasurement(
+    run="r1",
+    stage="pairs",
+    recipe="iperf3",
+    params="p",
+    sender="n1",
+    receiver="n2",
+    value=95.5,
+    unit="Mb/s",
+)
+NORMAL = Baseline(
+    cluster="c",
+    recipe="iperf3",
+    params="p",
+    median=95.0,
+    mad=0.5,
+    count=56,
+    run="r1",
+    accepted_by="ro644",
+    at=2000.0,
+)
+
+
+@pytest.fixture
+def runs(tmp_path: Path):
+    store = AcceptanceRuns(tmp_path / "acceptance.db")
+    yield store
+    store.close()
+
+
+def test_each_measurement_is_on_disk_at_once_and_once(runs: AcceptanceRuns, tmp_path: Path) -> None:
+    lost = replace(ONE, repeat=1, value=None, status="not measured", text="the node was busy")
+    runs.begin(RUN)
+    runs.add([ONE])
+    runs.add([replace(ONE, value=1.0), lost])
+
+    # As after a kill: the first is still open.
+    again = AcceptanceRuns(tmp_path / "acceptance.db")
+    assert again.measurements("r1") == (ONE, lost)
+    assert again.runs("c") == (RUN,)
+    assert again.runs("other") == ()
+    again.close()
+
+
+def test_a_baseline_is_what_was_declared_last(runs: AcceptanceRuns) -> None:
+    of_node = replace(NORMAL, subject="n1")
+    runs.declare([NORMAL, of_node])
+    runs.declare([replace(NORMAL, median=94.0)])
+
+    assert runs.baselines("c") == (replace(NORMAL, median=94.0), of_node)
+
+
+def test_old_runs_go_and_those_of_a_baseline_stay(runs: AcceptanceRuns) -> None:
+    runs.begin(RUN)
+    runs.add([ONE])
+    runs.declare([NORMAL])
+    for number in range(KEEP + 5):
+        runs.begin(Run(f"s{number}", "c", 2000.0 + number, "abc"))
+        runs.add([replace(ONE, run=f"s{number}")])
+
+    kept = {run.id for run in runs.runs("c")}
+    assert "r1" in kept
+    assert len(kept) == KEEP + 1
+    assert runs.measurements("r1") == (ONE,)
+    assert runs.measurements("s0") == ()
+
+
+def test_a_baseline_is_carried_to_another_cluster_with_its_conditions(runs: AcceptanceRuns) -> None:
+    runs.begin(RUN)
+    runs.identify("r1", {"n1": {"driver": "550"}})
+    runs.declare([NORMAL])
+
+    text = runs.exported("c")
+    runs.imported("customer", "base.json", text.encode())
+
+    assert json.loads(text)["conditions"] == {"r1": {"n1": {"driver": "550"}}}
+    assert runs.baselines("customer") == (replace(NORMAL, cluster="customer"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda body: "no JSON", "base.json:1:1: baselines: no file that Rankdeck exported"),
+        (lambda body: "{}", "baselines: no file that Rankdeck exported"),
+        (lambda body: json.dumps(body | {"version": 99}), "version: is not 1"),
+        (lambda body: json.dumps(body | {"baselines": [3]}), r"baselines\[0\]"),
+        (lambda body: json.dumps(body).replace("95.0", "NaN"), "no file that Rankdeck exported"),
+        (
+            lambda body: json.dumps(body).replace("95.0", '"x"'),
+            r"baselines\[0\].median: is missing or wrong",
+        ),
+        (
+            lambda body: json.dumps(body).replace('"mad"', '"mat"'),
+            r"baselines\[0\].mad: is missing or wrong",
+        ),
+    ],
+)
+def test_a_spoilt_file_declares_nothing_and_its_mistakes_are_named(
+    runs: AcceptanceRuns, change, said: str
+) -> None:
+    runs.declare([NORMAL])
+    body = json.loads(runs.exported("c"))
+
+    with pytest.raises(ConfigError, match=said):
+        runs.imported("other", "base.json", change(body).encode())
+
+    assert runs.baselines("other") == ()
+
+
+def test_what_cannot_be_kept_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "acceptance.db").mkdir()
+    store = AcceptanceRuns(tmp_path / "acceptance.db")
+
+    with pytest.raises(HistoryError, match="nothing was kept"):
+        store.add([ONE])
+    store.close()
+
+
+# ---- drift
+
+THEN = {f"n{number}": Normal(96.0, 0.4) for number in range(1, 17)}
+
+
+def test_one_node_that_lost_15_percent_is_named_and_no_other() -> None:
+    now = {name: 96.2 if int(name[1:]) % 2 else 95.8 for name in THEN} | {"n3": 81.6}
+
+    (one,) = drifts(now, THEN, unit="Mb/s")
+
+    assert (one.subject, one.sentence) == ("n3", "n3: 81.6 Mb/s, was 96 (−15.0 %)")
+
+
+def test_a_small_loss_on_all_is_seen_by_its_sign_with_what_changed() -> None:
+    facts = {name: {"driver": "550.90", "kernel": "6.1"} for name in THEN}
+    changed = changed_since(
+        {name: one | {"driver": "570.12"} for name, one in facts.items()}, facts
+    )
+
+    (whole,) = drifts(dict.fromkeys(THEN, 94.5), THEN, changed)
+
+    assert whole.sentence == "−1.6 % on 16 of 16; changed since: driver 550.90 → 570.12 on n[1-16]"
+
+
+def test_what_did_not_move_and_what_is_new_says_nothing() -> None:
+    now = {name: 96.1 if int(name[1:]) % 2 else 95.9 for name in THEN} | {"n99": 10.0}
+
+    assert drifts(now, THEN) == ()
+    assert changed_since({"n1": {"a": "1"}}, {"n1": {"b": "2"}, "n2": {"a": "3"}}) == ""

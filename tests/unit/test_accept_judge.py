@@ -1,0 +1,371 @@
+"""Node, direction, pair, leaf, uplink, rail or configuration: each planted fault is named, and nothing else."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from rankdeck.acceptance.judge import Context, Judgement, Kind, judge
+from rankdeck.acceptance.measurement import Answer, Measurement, Stage, differing, population
+from rankdeck.acceptance.recipe import Expected, Status
+from rankdeck.acceptance.schedule import Options, Schedule, circle, pair_rounds
+from tests.support.acceptance_lab import LINK, Lab
+from tests.support.targets import CORPUS
+
+PAIRS = CORPUS.parent / "recorded" / "pairs"
+"""iperf3 between eight namespaces on two bridges, 100 Mbit/s each, on a machine with load 10 to 20."""
+EIGHT = tuple(f"n{number}" for number in range(1, 9))
+TWO_LEAVES = {node: "A" if node < "n5" else "B" for node in EIGHT}
+MEGABITS = Context(unit="Mb/s")
+
+
+def recorded(name: str) -> list[Measurement]:
+    rows = map(json.loads, (PAIRS / f"{name}.jsonl").read_text().splitlines())
+    return [
+        Measurement(
+            stage=Stage.PAIRS, sender=row["client"], receiver=row["server"], value=row["mbit_received"],
+            round=row["round"], repeat=row["repeat"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def named(judged: Judgement) -> list[tuple[Kind, str]]:
+    return [(verdict.kind, verdict.subject) for verdict in judged.verdicts]
+
+
+# ---- real pairs
+
+
+def test_a_healthy_cluster_on_a_busy_machine_is_accepted() -> None:
+    judged = judge(recorded("healthy"), MEGABITS)
+
+    assert judged.accepted
+    assert judged.nodes == dict.fromkeys(EIGHT, Answer.GOOD)
+
+
+RECORDED = (
+    ("slow-node-n3", Kind.NODE, "n3", "n3 reaches 48.3 Mb/s (others 95.5 Mb/s) with 7 of 7 partners: its NIC, slot"),
+    ("node-n3-15-percent-slow", Kind.NODE, "n3", "n3 reaches 81.4 Mb/s (others 94.2 Mb/s) with 7 of 7 partners"),
+    ("slow-transmit-n5", Kind.SENDS, "n5", "n5 sends at 62.4 Mb/s (others 95.7 Mb/s) with 7 of 7 partners: it receives at full speed: cable"),
+    ("slow-uplink-leafA-leafB", Kind.UPLINK, "leaves A, B", "(A = n1, n2, n3, n4; B = n5, n6, n7, n8)"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "subject", "words"), RECORDED)
+def test_a_fault_among_real_pairs_is_named_and_nothing_else(
+    name: str, kind: Kind, subject: str, words: str
+) -> None:
+    judged = judge(recorded(name), MEGABITS)
+
+    assert named(judged) == [(kind, subject)]
+    assert words in judged.verdicts[0].sentence
+    assert (judged.open.paths, judged.open.sides) == ((), {})
+    assert not judged.accepted
+
+
+def test_a_slow_pair_is_named_once_it_was_slow_twice() -> None:
+    once = recorded("slow-pair-n2-n6")
+    again = [
+        replace(one, stage=Stage.CONFIRM, round=9)
+        for one in once
+        if {one.sender, one.receiver} == {"n2", "n6"}
+    ]
+    other = [replace(one, port=1, value=LINK) for one in again]
+
+    first, second, third = (
+        judge(runs, MEGABITS) for runs in (once, [*once, *again], [*once, *again, *other])
+    )
+
+    assert first.verdicts == ()
+    assert [(a.node, b.node) for a, b in first.open.paths] == [("n2", "n6"), ("n6", "n2")]
+    assert not first.accepted
+    assert [one.sentence for one in second.verdicts] == [
+        "n2–n6 at 38.3 Mb/s twice, both 95.7 Mb/s with others: one path between them"
+    ]
+    assert third.verdicts[0].kind is Kind.EQUAL_PATH
+    assert "96 Mb/s on another port: one of the equal paths is bad" in third.verdicts[0].sentence
+
+
+# ---- simulated clusters, through the schedule
+
+EIGHT_FAULTS = {
+    "none": (Lab(), []),
+    "half speed": (Lab(sends={"n3": 48}, receives={"n3": 48}), [(Kind.NODE, "n3")]),
+    "15 % slow": (Lab(sends={"n3": 81}, receives={"n3": 81}), [(Kind.NODE, "n3")]),
+    "transmit only": (Lab(sends={"n5": 62}), [(Kind.SENDS, "n5")]),
+    "receive only": (Lab(receives={"n5": 62}), [(Kind.RECEIVES, "n5")]),
+    "one pair": (Lab(paths={frozenset(("n2", "n6")): 38}), [(Kind.PAIR, "n2–n6")]),
+    "equal path": (
+        Lab(paths={frozenset(("n2", "n6")): 38}, other_port={frozenset(("n2", "n6")): LINK}),
+        [(Kind.EQUAL_PATH, "n2–n6")],
+    ),
+    "uplink": (Lab(leaves=TWO_LEAVES, uplinks={"A": 80}), [(Kind.UPLINK, "leaves A, B")]),
+    "wrong MTU": (Lab(broken=frozenset({"n7"})), [(Kind.NODE, "n7")]),
+    "node and pair": (
+        Lab(sends={"n3": 48}, receives={"n3": 48}, paths={frozenset(("n1", "n8")): 40}),
+        [(Kind.NODE, "n3"), (Kind.PAIR, "n1–n8")],
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", EIGHT_FAULTS)
+def test_eight_nodes_have_each_fault_named_and_nothing_else_in_20_runs(fault: str) -> None:
+    lab, wanted = EIGHT_FAULTS[fault]
+    leaves = lab.leaves
+
+    for seed in range(20):
+        options = Options(nodes=EIGHT, leaves=leaves, seed=seed, repeats=3)
+        judged, _, _ = lab.run(options, MEGABITS, seed)
+        assert named(judged) == wanted, seed
+        assert judged.accepted == (not wanted), seed
+
+
+def test_the_slow_end_is_known_after_all_pairs_and_before_any_confirmation() -> None:
+    lab = Lab(sends={"n3": 48}, receives={"n3": 48}, disturbed=0.0)
+    options = Options(nodes=EIGHT, stages=(Stage.PAIRS,))
+
+    judged, _, rounds = lab.run(options, MEGABITS)
+
+    assert (named(judged), rounds) == ([(Kind.NODE, "n3")], 7)
+
+
+def test_what_else_is_odd_about_a_node_stands_in_its_sentence() -> None:
+    identity = {
+        node: {"mtu": "1500" if node == "n7" else "9000", "kernel": "6.1"} for node in EIGHT
+    }
+    context = replace(MEGABITS, notes=differing(identity))
+
+    judged, _, _ = Lab(broken=frozenset({"n7"})).run(Options(nodes=EIGHT), context)
+
+    assert judged.nodes["n7"] is Answer.FAILED
+    assert judged.verdicts[0].sentence.startswith("n7 fails with 7 of 7 partners")
+    assert judged.verdicts[0].sentence.endswith("; its mtu is 1500, 7 of 8 have 9000")
+
+
+def test_one_pair_alone_tells_a_narrow_uplink_from_a_broken_one() -> None:
+    leaves = {f"n{number}": "ABC"[number // 8] for number in range(24)}
+    options = Options(nodes=tuple(leaves), leaves=leaves)
+    for capacity, words in ((300.0, "one pair alone is full"), (40.0, "one pair alone reaches")):
+        judged, _, _ = Lab(leaves=leaves, uplinks={"B": capacity}).run(options, MEGABITS)
+
+        assert named(judged) == [(Kind.UPLINK, "leaf B")]
+        assert words in judged.verdicts[0].sentence
+        assert "wanted when all cross" in judged.verdicts[0].sentence
+
+
+def test_uplinks_that_are_all_alike_are_built_so() -> None:
+    leaves = {f"n{number}": "ABC"[number // 8] for number in range(24)}
+    lab = Lab(leaves=leaves, uplinks=dict.fromkeys("ABC", 200.0), disturbed=0.0)
+
+    judged, _, _ = lab.run(Options(nodes=tuple(leaves), leaves=leaves), MEGABITS)
+
+    assert [(one.kind, one.answer) for one in judged.verdicts] == [(Kind.UPLINK, Answer.FAIR)]
+    assert "the same on all leaves: built so" in judged.verdicts[0].sentence
+    assert judged.accepted
+
+
+def test_a_leaf_that_is_slow_inside_too_is_its_switch() -> None:
+    leaves = {f"n{number}": "ABCD"[number // 4] for number in range(16)}
+    slow = {
+        frozenset((a, b)): 40.0
+        for a in leaves
+        for b in leaves
+        if "C" in (leaves[a], leaves[b]) and a != b
+    }
+
+    judged, _, _ = Lab(leaves=leaves, paths=slow).run(
+        Options(nodes=tuple(leaves), leaves=leaves), MEGABITS
+    )
+
+    assert named(judged) == [(Kind.LEAF, "leaf C")]
+
+
+def railed(slow_ends: set[tuple[str, int]]) -> list[Measurement]:
+    return [
+        Measurement(stage=Stage.PAIRS, sender=a, receiver=b, round=number, repeat=repeat, rail=rail,
+                    value=40.0 if slow_ends & {(a, rail), (b, rail)} else 97.0)
+        for number, pairs in enumerate(circle(EIGHT)) for pair in pairs for a, b in (pair, pair[::-1])
+        for rail in range(4) for repeat in (0, 1)
+    ]  # fmt: skip
+
+
+def test_one_port_of_a_node_is_told_from_the_rail_of_all() -> None:
+    port = judge(railed({("n3", 2)}), MEGABITS)
+    rail = judge(railed({(node, 2) for node in EIGHT}), replace(MEGABITS, leaves=TWO_LEAVES))
+    whole = judge(railed({("n3", rail) for rail in range(4)}), MEGABITS)
+
+    assert named(port) == [(Kind.HCA, "n3")]
+    assert "on port 2 alone: that HCA" in port.verdicts[0].sentence
+    assert sorted(named(rail)) == [(Kind.RAIL, "rail 2 of leaf A"), (Kind.RAIL, "rail 2 of leaf B")]
+    assert named(whole) == [(Kind.NODE, "n3")]
+
+
+def test_all_alike_and_all_slow_is_configuration_and_no_node() -> None:
+    expected = Expected(ceiling=940.0, of="TCP over a 1 Gb/s link carries", factor=0.95)
+
+    judged, _, _ = Lab().run(Options(nodes=EIGHT), replace(MEGABITS, expected=expected))
+
+    assert named(judged) == [(Kind.CONFIGURATION, "all")]
+    assert (
+        "10 % of the 940 that TCP over a 1 Gb/s link carries: configuration, not a node"
+        in judged.verdicts[0].sentence
+    )
+
+
+def test_two_nodes_are_judged_by_their_two_directions() -> None:
+    good, _, _ = Lab(disturbed=0.0).run(Options(nodes=("pi4", "pi3")), MEGABITS)
+    bad, _, _ = Lab(sends={"pi3": 60}, disturbed=0.0).run(Options(nodes=("pi4", "pi3")), MEGABITS)
+
+    assert good.accepted
+    assert named(bad) == [(Kind.PAIR, "pi3→pi4")]
+    assert "swap cable or port" in bad.verdicts[0].sentence
+
+
+def test_a_wrong_value_fails_whatever_the_speed() -> None:
+    def spoilt(one: Measurement) -> Measurement:
+        if "n4" not in (one.sender, one.receiver):
+            return one
+        return replace(one, value=None, status=Status.FAILED, text="wrong values: 3")
+
+    judged = judge(map(spoilt, recorded("healthy")), MEGABITS)
+
+    assert judged.nodes["n4"] is Answer.WRONG_VALUES
+    assert "n4 gives wrong values with 7 of 7 partners" in judged.verdicts[0].sentence
+
+
+def test_a_node_that_nobody_measured_is_never_accepted() -> None:
+    def lost(one: Measurement) -> Measurement:
+        gone = "n4" in (one.sender, one.receiver)
+        return replace(one, value=None, status=Status.NOT_MEASURED) if gone else one
+
+    judged = judge(map(lost, recorded("healthy")), replace(MEGABITS, left_out={"n9": "busy"}))
+
+    assert judged.nodes["n4"] is Answer.NOT_MEASURED
+    assert judged.nodes["n9"] is Answer.LEFT_OUT
+    assert judged.verdicts == ()
+    assert not judged.accepted
+
+
+def test_a_path_that_drops_twice_is_measured_again_and_unsteady_if_it_drops_again() -> None:
+    healthy = recorded("healthy")
+    of_path = next(one for one in healthy if (one.sender, one.receiver) == ("n2", "n6"))
+    drop = replace(of_path, value=30.0)
+    again = replace(drop, stage=Stage.CONFIRM, round=9)
+
+    twice = [*healthy, drop, drop]
+    calm = [*twice, again, *[replace(again, value=95.0)] * 3]
+    shaky = [*twice, again, again, *[replace(again, value=95.0)] * 2]
+
+    assert judge([*healthy, drop], MEGABITS).accepted
+    assert [(a.node, b.node) for a, b in judge(twice, MEGABITS).open.paths] == [("n2", "n6")]
+    assert judge(calm, MEGABITS).accepted
+    assert [one.answer for one in judge(shaky, MEGABITS).verdicts] == [Answer.UNSTEADY]
+
+
+# ---- a thousand nodes
+
+THOUSAND = tuple(f"n{number:03d}" for number in range(1000))
+LEAVES = {node: f"L{int(node[1:]) // 32:02d}" for node in THOUSAND}
+BAD = "n077"
+FAULTS = {
+    "none": (Lab(leaves=LEAVES), []),
+    "half speed": (Lab(leaves=LEAVES, sends={BAD: 48}, receives={BAD: 48}), [(Kind.NODE, BAD)]),
+    "transmit only": (Lab(leaves=LEAVES, sends={BAD: 62}), [(Kind.SENDS, BAD)]),
+    "wrong MTU": (Lab(leaves=LEAVES, broken=frozenset({BAD})), [(Kind.NODE, BAD)]),
+    "uplink": (Lab(leaves=LEAVES, uplinks={"L02": 32 * 48}), [(Kind.UPLINK, "leaf L02")]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_thousand_nodes_have_each_fault_named_within_a_dozen_rounds(fault: str) -> None:
+    lab, wanted = FAULTS[fault]
+
+    judged, _, rounds = lab.run(Options(nodes=THOUSAND, leaves=LEAVES, seed=7), MEGABITS, seed=11)
+
+    assert named(judged) == wanted
+    assert rounds <= 12
+
+
+def test_a_slow_pair_of_a_thousand_nodes_is_named_if_its_round_was_planned() -> None:
+    options = Options(nodes=THOUSAND, leaves=LEAVES, seed=5)
+    pair = pair_rounds(options)[1][123]
+
+    judged, _, _ = Lab(leaves=LEAVES, paths={frozenset(pair): 38}).run(options, MEGABITS)
+
+    assert named(judged) == [(Kind.PAIR, f"{min(pair)}–{max(pair)}")]
+
+
+@pytest.mark.parametrize("first", range(0, 30, 5))
+def test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs(
+    first: int,
+) -> None:
+    for seed in range(first, first + 5):
+        bad = {f"n{(seed * 37 + place * 49) % 1000:03d}" for place in range(20)}
+        lab = Lab(leaves=LEAVES, sends=dict.fromkeys(bad, 86.0), receives=dict.fromkeys(bad, 86.0))
+        options = Options(
+            nodes=THOUSAND, leaves=LEAVES, seed=seed, stages=(Stage.PAIRS, Stage.CONFIRM)
+        )
+
+        judged, _, _ = lab.run(options, replace(MEGABITS, tolerance=0.05), seed)
+
+        assert {node for verdict in judged.verdicts for node in verdict.nodes} == bad
+        assert len(judged.verdicts) == len(bad)
+
+
+# ---- numbers and rounds
+
+
+def test_the_limit_of_a_mixed_population_does_not_sink() -> None:
+    found = population([95.0] * 24 + [46.0, 60.0, 78.0, 80.0] * 8, 0.10)
+
+    assert found is not None
+    assert found.mixed
+    assert found.limit == pytest.approx(85.5)
+
+
+def test_the_limit_follows_the_noise_of_a_healthy_population() -> None:
+    steady, noisy = (
+        population([100.0 + width * (n % 5 - 2) for n in range(56)], 0.05) for width in (0.1, 2.0)
+    )
+
+    assert steady is not None
+    assert noisy is not None
+    assert steady.limit == steady.good == pytest.approx(95.0)
+    assert noisy.limit < noisy.good
+    assert noisy.answer(noisy.limit) is Answer.FAIR
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 15, 32])
+def test_the_circle_pairs_each_with_each_other_once(count: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+
+    rounds = list(circle(nodes))
+
+    assert len(rounds) == count - 1 + count % 2
+    assert Counter(frozenset(pair) for pairs in rounds for pair in pairs) == {
+        frozenset((a, b)): 1 for a in nodes for b in nodes if a < b
+    }
+    assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
+
+
+def test_a_resumed_run_measures_nothing_twice_and_loses_nothing() -> None:
+    lab = Lab(sends={"n3": 48}, receives={"n3": 48}, paths={frozenset(("n1", "n8")): 40})
+    options = Options(nodes=EIGHT)
+    whole, first, _ = lab.run(options, MEGABITS, seed=3)
+    table = {key(one): one for one in first.done}
+
+    for stop in range(0, len(first.done), 7):
+        resumed = Schedule(options, MEGABITS)
+        for one in first.done[:stop]:
+            resumed.take(one)
+        while (asked := resumed.next_round()) is not None:
+            for run in asked.runs:
+                resumed.take(table[asked.stage, asked.number, asked.port, *run])
+        assert Counter(map(key, resumed.done)) == dict.fromkeys(table, 1)
+        assert named(resumed.judgement()) == named(whole)
+
+
+def key(one: Measurement) -> tuple[object, ...]:
+    return one.stage, one.round, one.port, one.sender, one.receiver, one.repeat

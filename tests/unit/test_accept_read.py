@@ -1,0 +1,384 @@
+"""What real programs wrote, and every trap in it: only a complete, valid result of those asked for has a value."""
+
+import codecs
+import json
+
+import pytest
+
+from rankdeck import plugins
+from rankdeck.acceptance.reading import Asked, read_output
+from rankdeck.acceptance.recipe import Known, Reading, Status
+from rankdeck.acceptance.recipes.compute import expected_gosa
+from tests.support.targets import TARGETS
+
+RECORDED = TARGETS["accept"].seeds()
+"""File -> the name of its recipe, then the output as it was."""
+
+
+def read(recipe: str, output: str | bytes, **asked: object) -> Reading:
+    raw = output if isinstance(output, bytes) else output.encode()
+    (one,) = read_output(plugins.find("recipes", recipe)(), raw, Asked(**asked))  # type: ignore[arg-type]
+    return one
+
+
+def recorded(file: str) -> tuple[Reading, ...]:
+    recipe, _, raw = RECORDED[file].partition(b"\n")
+    return read_output(plugins.find("recipes", recipe.decode())(), raw)
+
+
+MEASURED = (
+    ("nccl-2x1", 2.81, "GB/s", 2, "22.5 Gb/s: network-bound, healthy"),
+    ("nccl-1x8", 232.83, "GB/s", 8, "normal for A100 (Azure asks 228)"),
+    ("nccl-2x8", 164.07, "GB/s", 16, "fair; below OCI's present limit of 185: look at the QPs"),
+    ("gloo-2", 0.325, "GB/s", 2, "at 16 MiB"),
+    ("gloo-4", 0.199, "GB/s", 4, "at 16 MiB"),
+    ("write-bw", 23.14, "Gb/s", 2, "at the limit of MTU 1024; MTU 9000 would give 24.5"),
+    ("write-bw-all", 6.93 * 8 * 2**20 / 1e9, "Gb/s", 2, "2 smaller sizes were not measured"),
+    ("write-lat", 162.09, "us", 2, "at 8 B"),
+    ("rping-client", 3.0, "pings", 2, "RDMA works"),
+    ("mpi4py-busy", 546.3, "MB/s", None, "does not say which ranks took part"),
+    ("mpi4py-ring", 20 * 4 * 1.048576 / 0.263108, "MB/s", 4, "ring of 4"),
+    ("imb-pingpong", 676.41, "MB/s", 2, "at 4 MiB"),
+    ("himeno-two-pis", 820.243942, "MFLOPS", 8, "the slower one sets the pace"),
+    ("himeno-1", 3475.043351, "MFLOPS", 1, "correct: Gosa within 0.2 %"),
+    ("himeno-2", 454.513312, "MFLOPS", 2, "correct: Gosa within 1.7 %"),
+    ("himeno-4", 1146.699374, "MFLOPS", 4, "correct: Gosa within 0.6 %"),
+    ("sysbench-cpu", 486.17, "events/s", 1, "other nodes"),
+    ("sysbench-memory", 928.89, "MiB/s", 1, "other nodes"),
+    ("fio-read", 604.589027, "MB/s", None, "seqread, read"),
+    ("iperf3-tcp", 9.82174330854053, "Gb/s", 2, "10 retransmits"),
+    ("iperf3-text", 13.5, "Gb/s", 2, "other nodes"),
+)
+
+
+@pytest.mark.parametrize(("file", "value", "unit", "ranks", "words"), MEASURED)
+def test_a_whole_output_gives_its_value_and_a_sentence(
+    file: str, value: float, unit: str, ranks: int | None, words: str
+) -> None:
+    (one,) = recorded(file)
+
+    assert (one.status, one.unit, one.ranks) == (Status.MEASURED, unit, ranks)
+    assert one.value == pytest.approx(value, rel=1e-5)
+    assert words in one.text
+
+
+NOT_MEASURED, FAILED, REFUSED = Status.NOT_MEASURED, Status.FAILED, Status.REFUSED
+WITHOUT = (
+    ("write-bw-uncalibrated", NOT_MEASURED, "clock could not be calibrated"),
+    ("write-bw-no-server", NOT_MEASURED, "never began: `Couldn't connect to 10.9.0.1:18515`"),
+    ("write-bw-server-killed", FAILED, "after traffic began: `Couldn't read remote address`"),
+    ("write-bw-json", NOT_MEASURED, "--out_json"),
+    ("write-bw-bare", NOT_MEASURED, "no result row"),
+    ("write-bw-wrong-server", FAILED, "the same program"),
+    ("read-bw-wrong-client", NOT_MEASURED, "never began"),
+    ("rping-server", NOT_MEASURED, "this is the server's output"),
+    ("mpi4py-hello", NOT_MEASURED, "helloworld alone"),
+    ("mpi4py-one-rank", NOT_MEASURED, "larger than the mean"),
+    ("imb-allreduce", NOT_MEASURED, "the time ran out at 131072 bytes"),
+    ("himeno-wrong-ranks", NOT_MEASURED, "Invalid number of PE"),
+    ("stress-ng-busy", NOT_MEASURED, "only 15 % of the CPU was ours"),
+    ("stress-ng-stream", NOT_MEASURED, "no line of metrics"),
+    ("fio-no-directory", NOT_MEASURED, "is not a directory"),
+    ("iperf3-busy", NOT_MEASURED, "never began: `the server is busy"),
+    ("iperf3-refused", NOT_MEASURED, "never began: `unable to connect"),
+    ("iperf3-refused-text", NOT_MEASURED, "never began: `unable to connect"),
+    ("iperf3-killed", FAILED, "after traffic began: `unable to write"),
+)
+
+
+@pytest.mark.parametrize(("file", "status", "words"), WITHOUT)
+def test_an_output_that_is_no_result_has_no_value_and_says_why(
+    file: str, status: Status, words: str
+) -> None:
+    (one,) = recorded(file)
+
+    assert (one.status, one.value) == (status, None)
+    assert words in one.text
+
+
+def test_every_recorded_output_is_judged_by_a_test() -> None:
+    several = {"imb-multi", "iperf3-bidir", "hpcc"}
+
+    assert {row[0] for row in (*MEASURED, *WITHOUT)} | several == set(RECORDED)
+
+
+def test_each_group_of_imb_and_each_direction_of_iperf3_is_a_result() -> None:
+    assert [(one.status, one.ranks, one.text[:19]) for one in recorded("imb-multi")] == [
+        (NOT_MEASURED, 2, "group 0: ranks 0-1:"),
+        (NOT_MEASURED, 2, "group 1: ranks 2-3:"),
+    ]
+    assert [one.value for one in recorded("iperf3-bidir")] == pytest.approx([9.573433, 7.565475])
+
+
+def test_hpcc_gives_network_latency_memory_and_hpl() -> None:
+    found = {one.facts["metric"]: (one.value, one.unit, one.ranks) for one in recorded("hpcc")}
+
+    assert found == {
+        "MinPingPongBandwidth_GBytes": (0.310548, "GB/s", 2),
+        "MaxPingPongLatency_usec": (0.466083, "us", 2),
+        "StarSTREAM_Triad": (36.4918, "GB/s", 2),
+        "HPL_Tflops": (0.000238206, "Tflop/s", 2),
+    }
+
+
+# ---- nccl-tests: layouts and traps
+
+DEVICES = "".join(
+    f"#  Rank {rank:2d} Group  0 Pid  {9000 + rank} on {host} device  {rank % 2} [0x14] NVIDIA A100\n"
+    for rank, host in enumerate(("n1", "n1", "n2", "n2"))
+)
+HEAD = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
+ROW = " 1024  256  float  sum  -1  100  2.00  3.00  0  100  1.90  2.85  0\n"
+FOOT = "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 2.9\n"
+NCCL = DEVICES + HEAD + ROW + FOOT
+ITERATED = (
+    "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw"
+    " #wrong i_min i_max i_p99 i_cv%\n"
+    "1024 256 float sum -1 100 2.00 3.00 0 90 777 700 2.1 100 1.90 2.85 N/A 91 888 800 2.2\n"
+)
+OLD = (
+    "# size count type redop time algbw busbw error time algbw busbw error\n"
+    "1024 256 float sum 100 2.00 3.00 2e-07 100 1.90 2.85 4e-07\n"
+)
+GATHER = (
+    "# size count type time algbw busbw error time algbw busbw error\n"
+    "1024 256 float 100 2.00 3.00 0e+00 100 1.90 2.85 0e+00\n"
+)
+STAMPED = HEAD.rstrip() + " timestamp\n" + ROW.rstrip() + " 2026-11-22 10:11:12\n"
+
+
+@pytest.mark.parametrize(
+    "table", [HEAD + ROW, ITERATED, OLD, GATHER, STAMPED, "   " + HEAD + "    " + ROW]
+)
+def test_columns_of_nccl_tests_are_found_by_the_header_whatever_the_version(table: str) -> None:
+    one = read("nccl-tests", DEVICES + table + FOOT)
+
+    assert (one.status, one.out_of_place, one.in_place) == (Status.MEASURED, 3.00, 2.85)
+    assert one.value == 2.85, "the slower of both"
+    assert (one.size, one.ranks, one.hosts) == (1024, 4, ("n1", "n2"))
+
+
+def test_the_largest_size_counts_and_not_the_average() -> None:
+    rows = "".join(ROW.replace(" 1024 ", f" {size} ") for size in (8, 64)) + ROW.replace(
+        "2.85", "1.11"
+    )
+
+    one = read("nccl-tests", DEVICES + HEAD + rows + FOOT)
+
+    assert (one.size, one.value) == (1024, 1.11)
+
+
+@pytest.mark.parametrize("tag", ["[1,0]<stdout>: ", "0: ", "[0] ", "[1,0]<stdout>:"])
+def test_tags_of_launchers_are_stripped(tag: str) -> None:
+    tagged = "".join(tag + line for line in NCCL.splitlines(keepends=True))
+
+    assert read("nccl-tests", tagged).value == 2.85
+
+
+@pytest.mark.parametrize(
+    "coded",
+    [
+        codecs.BOM_UTF8 + NCCL.encode(),
+        codecs.BOM_UTF16_LE + NCCL.encode("utf-16-le"),
+        codecs.BOM_UTF16_BE + NCCL.encode("utf-16-be"),
+        NCCL.replace("\n", "\r\n").rstrip().encode(),
+    ],
+)
+def test_marks_other_encodings_and_a_missing_last_newline_are_read(coded: bytes) -> None:
+    assert read("nccl-tests", coded).value == 2.85
+
+
+NCCL_TRAPS = (
+    ("two separate runs", NCCL + NCCL, REFUSED, "ranks 0-3 are there twice"),
+    ("one rank", DEVICES.splitlines(keepends=True)[0] + HEAD + ROW + FOOT, REFUSED, "one rank"),
+    ("split", DEVICES.replace("2 Group  0", "2 Group  1") + HEAD + ROW + FOOT, REFUSED, "hides the slow one"),
+    ("nothing moved", NCCL.replace("3.00", "0.00").replace("2.85", "0.00"), REFUSED, "nothing was moved"),
+    ("no devices", HEAD + ROW + FOOT, NOT_MEASURED, "Using devices"),
+    ("cut off", DEVICES + HEAD + ROW, NOT_MEASURED, "cut off"),
+    ("no rows", DEVICES + HEAD + FOOT, NOT_MEASURED, "no result row"),
+    ("half a row", DEVICES + HEAD + " 1024  256  float  sum\n" + FOOT, NOT_MEASURED, "no result row"),
+    ("not a number", NCCL.replace("2.85", "nan").replace("3.00", "-"), NOT_MEASURED, "no busbw"),
+    ("wrong values", NCCL.replace("3.00  0", "3.00  7"), FAILED, "wrong values: 7"),
+    ("out of bounds", NCCL.replace("values : 0 OK", "values : 2 FAILED"), FAILED, "wrong values: 2"),
+    ("NCCL failure", DEVICES + "n2: Test NCCL failure common.cu:959 'unhandled cuda error'\n", FAILED, "n2: Test NCCL failure"),
+    ("timeout", DEVICES + HEAD + ROW + "n1: Test timeout (30s) common.cu:523\n", FAILED, "Test timeout"),
+    ("in use", "n1: Test CUDA failure common.cu:1 'all CUDA-capable devices are busy or unavailable'", NOT_MEASURED, "in use"),
+    ("no GPU", "Invalid number of GPUs: 8 requested but only 4 were found.\n", NOT_MEASURED, "not enough GPUs"),
+    ("empty", "", NOT_MEASURED, "empty"),
+    ("binary", "\0\1\2", NOT_MEASURED, "no text"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "words"),
+    [row[1:] for row in NCCL_TRAPS],
+    ids=[row[0] for row in NCCL_TRAPS],
+)
+def test_a_trap_of_nccl_tests_is_no_result(output: str, status: Status, words: str) -> None:
+    one = read("nccl-tests", output)
+
+    assert (one.status, one.value) == (status, None)
+    assert words in one.text
+
+
+def test_a_result_of_other_hosts_or_ranks_than_asked_for_is_refused() -> None:
+    assert read("nccl-tests", NCCL, hosts=("n2", "n1"), ranks=4).status is Status.MEASURED
+    assert read("nccl-tests", NCCL, hosts=("n1", "n3")).status is REFUSED
+    assert "it ran on n[1-2], not on n[1,3]" in read("nccl-tests", NCCL, hosts=("n1", "n3")).text
+    assert "4 ranks, not with 8" in read("nccl-tests", NCCL, ranks=8).text
+    ping = RECORDED["mpi4py-busy"].partition(b"\n")[2]
+    assert read("mpi4py.bench", ping, hosts=("n1", "n2")).status is REFUSED
+
+
+def test_a_result_that_ended_with_an_error_is_failed() -> None:
+    assert read("nccl-tests", NCCL, exit_code=1).status is FAILED
+    assert read("nccl-tests", NCCL, exit_code=0).status is Status.MEASURED
+
+
+def nccl_json(**changes: object) -> str:
+    sides = {
+        "out_of_place": {"time": 1.0, "alg_bw": 2.0, "bus_bw": 3.0, "nwrong": None},
+        "in_place": {"time": 1.0, "alg_bw": 1.9, "bus_bw": 2.85, "nwrong": 0.0},
+    }
+    devices = [
+        {"rank": rank, "group": 0, "hostname": f"n{rank + 1}", "device_info": "A100"}
+        for rank in (0, 1)
+    ]
+    whole = {
+        "version": 3, "env": ["TOKEN=hunter2"], "config": {"devices": devices},
+        "results": [{"size": 1024, "root": "    -1", **sides}],
+        "out_of_bounds": {"count": 0, "okay": "true"},
+        "average_bus_bandwidth": {"bandwidth": 2.9, "okay": "unchecked"},
+    }  # fmt: skip
+    return json.dumps(whole | changes)
+
+
+def test_the_json_of_nccl_tests_is_read_and_its_environment_is_not() -> None:
+    one = read("nccl-tests", nccl_json())
+
+    assert (one.status, one.value, one.hosts) == (Status.MEASURED, 2.85, ("n1", "n2"))
+    assert "hunter2" not in str(one)
+    assert read("nccl-tests", nccl_json()[:-20]).status is NOT_MEASURED
+    assert (
+        read("nccl-tests", nccl_json(out_of_bounds={"count": 1, "okay": "false"})).status is FAILED
+    )
+    assert read("nccl-tests", nccl_json(results=[])).status is NOT_MEASURED
+    assert (
+        read("nccl-tests", nccl_json().replace("2.85", '"nan"').replace("3.0,", '"nan",')).status
+        is NOT_MEASURED
+    )
+
+
+# ---- the others
+
+HELLO = "".join(f"Hello, World! I am process {rank} of 2 on n{rank + 1}.\n" for rank in (1, 0))
+PING = "# MPI PingPong Test\n# Size [B]  Bandwidth [MB/s] | Time Mean [s] ± StdDev [s]  Samples\n"
+PING += "   1048576            900.00 | 1.1e-03 ± 1.0e-04    100\n"
+OSU = "# OSU MPI Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)        Validation\n1024  10.5  Pass\n4194304  1940.25  Pass\n"
+OSU_REDUCE = "# OSU MPI Allreduce Latency Test v7.3\n# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)\n1048576   900.1   800.1   1000.1\n"
+STREAM = "Function    Best Rate MB/s  Avg time     Min time     Max time\nCopy:  10000.0  0.1 0.1 0.1\nTriad:           12345.6     0.1  0.1  0.1\n"
+VALID = "Solution Validates: avg error less than 1.000000e-13 on all three arrays\n"
+STRESS = (
+    "stress-ng: info:  [7] dispatching hogs: 2 cpu\n"
+    "stress-ng: metrc: [7] cpu  1143  3.00  5.90  0.01  381.00  193.0\n"
+    "stress-ng: info:  [7] successful run completed in 3.03s\n"
+)
+DCGM = (
+    "Successfully ran diagnostic for group.\n+------+------+\n| Diagnostic | Result |\n"
+    "|  Deployment ------+------|\n| Denylist | Pass |\n| NVML Library | Pass |\n| PCIe | Skip - All |\n"
+)
+BUSY = {
+    "end": {
+        "sum_received": {"bits_per_second": 3e8},
+        "cpu_utilization_percent": {"host_total": 98.2},
+    }
+}
+
+
+def dcgm_json(*outcomes: str) -> str:
+    results = [{"entity_id": n, "status": outcome} for n, outcome in enumerate(outcomes)]
+    tests = [{"name": "memory", "results": results}]
+    return json.dumps({"DCGM Diagnostic": {"test_categories": [{"category": "H", "tests": tests}]}})
+
+
+OTHERS = (
+    ("mpi4py.bench", HELLO + PING, Status.MEASURED, 900.0, ""),
+    ("mpi4py.bench", HELLO.replace("1 of 2", "0 of 1").replace("0 of 2", "0 of 1") + PING, REFUSED, None, "separate runs"),
+    ("mpi4py.bench", HELLO.splitlines()[0] + "\n" + PING, NOT_MEASURED, None, "only ranks 1 of 2"),
+    ("mpi4py.bench", "ModuleNotFoundError: No module named 'mpi4py'\n", NOT_MEASURED, None, "mpi4py"),
+    ("mpi4py.bench", "time for 20 loops = 0.2 seconds (1 processes, 1048576 bytes)", REFUSED, None, "nothing was moved"),
+    ("osu", OSU, Status.MEASURED, 1940.25, ""),
+    ("osu", OSU_REDUCE, Status.MEASURED, 1000.1, ""),
+    ("osu", OSU.replace("1940.25  Pass", "1940.25  Fail"), FAILED, None, "wrong values at 4194304"),
+    ("osu", "osu_bw: command not found", NOT_MEASURED, None, "no result row"),
+    ("stream", STREAM + VALID, Status.MEASURED, 12345.6, ""),
+    ("stream", STREAM, NOT_MEASURED, None, "Solution Validates"),
+    ("stream", VALID, NOT_MEASURED, None, "Triad"),
+    ("stream", STREAM + "Failed Validation on array a[]\n", FAILED, None, "wrong values"),
+    ("stress-ng", STRESS, Status.MEASURED, 381.0, ""),
+    ("dcgmi", DCGM, Status.MEASURED, 2.0, "2 pass, 1 skip"),
+    ("dcgmi", DCGM.replace("NVML Library | Pass", "NVML Library | Fail - GPU: 3"), FAILED, None, "failed: NVML Library"),
+    ("dcgmi", "Error: unable to establish a connection to the specified host: localhost\n", NOT_MEASURED, None, "unable to establish"),
+    ("dcgmi", dcgm_json("Pass", "Skip"), Status.MEASURED, 1.0, ""),
+    ("dcgmi", dcgm_json("PASS", "FAIL"), FAILED, None, "failed: memory"),
+    ("dcgmi", dcgm_json("Skip"), NOT_MEASURED, None, "no test passed"),
+    ("iperf3", json.dumps(BUSY), NOT_MEASURED, None, "98 % busy"),
+    ("rping", "count 10\nping data: rdma-ping-0: AB\n", FAILED, None, "1 of 10"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("recipe", "output", "status", "value", "words"), OTHERS)
+def test_what_other_programs_print_and_their_traps(
+    recipe: str, output: str, status: Status, value: float | None, words: str
+) -> None:
+    one = read(recipe, output)
+
+    assert (one.status, one.value) == (status, value)
+    assert words in one.text
+
+
+def test_gosa_off_its_curve_is_a_wrong_value() -> None:
+    output = RECORDED["himeno-1"].partition(b"\n")[2]
+
+    one = read("himeno", output.replace(b"4.538793e-04", b"9.538793e-04"))
+
+    assert one.status is FAILED
+    assert "wrong values: Gosa" in one.text
+    assert expected_gosa(2766) == pytest.approx(3.072472e-05)
+    assert expected_gosa(1) is None
+
+
+def test_a_number_that_cannot_be_is_not_measured() -> None:
+    output = RECORDED["write-bw"].partition(b"\n")[2]
+    link = Known(link_gbps=25)
+    recipe = plugins.find("recipes", "ib_write_bw")()
+
+    (absurd,) = read_output(recipe, output.replace(b"23.14 ", b"2314.0 "), known=link)
+    (slow,) = read_output(recipe, output.replace(b"23.14 ", b"12.00 "), known=link)
+
+    assert absurd.status is NOT_MEASURED
+    assert (slow.status, slow.grade) == (Status.MEASURED, "slow")
+    assert "51.9 % of the 23.14 that a 25 Gb/s link carries at MTU 1024; slow" in slow.text
+
+
+HOSTILE = (
+    "A [",
+    "# Size [B] Bandwidth A [A",
+    "|" + " " * 500,
+    "\n",
+    "# size busbw ",
+    "# Size (",
+    "#\n",
+)
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
+    raw = (piece * (1 << 20))[: 1 << 20].encode()
+
+    # pytest's limit of a minute ends a pattern that looks again and again.
+    readings = [
+        read_output(plugins.find("recipes", name)(), raw)[0] for name in plugins.names("recipes")
+    ]
+
+    assert {one.status for one in readings} == {NOT_MEASURED}
