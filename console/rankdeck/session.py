@@ -136,6 +136,10 @@ class Session:
         )
         return await preflight(means, spec, tell)
 
+    async def check(self, plan: Plan) -> str:
+        """Why the scheduler would refuse this plan now; "" where it would take it. Raises NodeError."""
+        return await self._backend.check(plan)
+
     def export(self, spec: JobSpec) -> str:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         return export(self.plan(spec), self.cluster)
