@@ -25,7 +25,7 @@ from rankdeck_agent.kubernetes.split import (
 
 POSITIONS = "kubernetes"
 """Folder in the run folder, with a file for each container."""
-SAVE_PERIOD = 0.5
+SAVE_PERIOD = 3.0
 UNKNOWN = "unknown"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.kubernetes.container_log import ContainerLog, Hearer, record
 

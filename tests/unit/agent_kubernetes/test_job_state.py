@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from rankdeck_agent.kubernetes.job_state import JobState
 from rankdeck_agent.kubernetes.split import Piece
 from rankdeck_agent.kubernetes.target import Target

@@ -1,6 +1,7 @@
 """Whose a line of a container's log is, in every launcher's format; and the place in a log."""
 
 import pytest
+
 from rankdeck_agent.kubernetes.split import Piece, Place, Splitter, stamped
 
 
