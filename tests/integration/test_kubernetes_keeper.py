@@ -65,6 +65,7 @@ BREAKS: dict[str, Callable[[Kept], object]] = {
     "logs are rotated": lambda kept: kept.double.rotate_logs(),
     "the server is restarted": lambda kept: kept.double.restart_server(),
     "kubectl is killed": kill_proxy,
+    "the keeper is killed": Kept.kill_inner,
 }
 
 
@@ -201,12 +202,12 @@ def test_a_refused_object_takes_back_those_before_it(keeper) -> None:
 
 
 def test_the_first_lines_of_a_container_that_was_restarted_are_kept(keeper) -> None:
-    kept = keeper()
+    kept = keeper(retries=3)
     kept.speak(lasting=4.0)
     kept.start()
     kept.runs(10)
     kept.double.restart_container(kept.double.all("pods")[0]["metadata"]["name"])
 
-    assert kept.wait() == 0
+    assert kept.wait() == 0, kept.said()
     for rank in range(kept.pods):
         assert kept.lines(rank) == kept.written(rank)

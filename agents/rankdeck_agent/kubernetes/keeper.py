@@ -79,6 +79,7 @@ class Keeper:
             self._create()
         except ApiError as error:
             self._say(Saying(f"Kubernetes does not take the job: {refusal(error)}"))
+            self._stop()
             return 1
         self._look()
         while not self._asked and not self._settled():

@@ -1,6 +1,7 @@
 """What state a Kubernetes job is in and why, in words: from its conditions, its pods and its ranks. No I/O."""
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ _NO_SHELL = re.compile(
 )
 _STARTS = ("", "ContainerCreating", "PodInitializing")
 """Reasons to wait that are no trouble."""
+_NO_CAUSE = (0, UNKNOWN, 128 + signal.SIGTERM)
 _TOO_LONG = 3
 """Different reasons that are told in one line."""
 
@@ -137,8 +139,8 @@ def doubts(view: View) -> Iterable[str]:
     """What does not fit a success."""
     if view.shim and view.began and len(view.hosts) < view.wanted:
         yield f"succeeded on {len(view.hosts)} of {view.wanted} hosts: suspicious"
-    if view.shim and not view.began:
-        yield "succeeded, but no rank said that it began: suspicious"
+    if view.shim and not view.began and any(pod.role == LAUNCHER for pod in view.pods):
+        yield "succeeded, but no rank said on which host it began: suspicious"
     missing = sorted(view.began - view.ends.keys())
     if missing:
         yield f"succeeded, but {len(missing)} ranks did not say how they ended: {_few(missing)}"
@@ -173,7 +175,8 @@ def _failure(view: View) -> tuple[str, int]:
     """What failed first, and its exit status."""
     everyone = [*view.pods, *view.left]
     lost = next((why for pod in everyone if (why := hopeless(pod) or _taken_away(pod))), "")
-    failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in (0, UNKNOWN)]
+    # SIGTERM comes to those that Kubernetes deletes because something else failed.
+    failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in _NO_CAUSE]
     if failed and not lost:
         rank = min(failed)[1]
         end = view.ends[rank]
@@ -205,7 +208,8 @@ def _taken_away(pod: Pod) -> str:
 
 
 def _first_failed(pods: Iterable[Pod]) -> Optional[Pod]:
-    failed = [pod for pod in pods if pod.container.state == TERMINATED and pod.container.code]
+    codes = (None, *_NO_CAUSE)
+    failed = [p for p in pods if p.container.state == TERMINATED and p.container.code not in codes]
     # Of those that Kubernetes ended because of the first, the code says nothing.
     own = [pod for pod in failed if not pod.leaving] or failed
     return min(own, key=lambda pod: pod.container.finished or 0.0, default=None)

@@ -85,6 +85,7 @@ MANNERS: Mapping[str, Manners] = {
     "mpich": Manners("mpiexec", 0.0),
     "torchrun": Manners("torchrun", 25.0),
     "slurm": Manners("srun", 0.0),
+    "kubernetes": Manners("Kubernetes", 0.9),
     "": Manners("", float("inf")),
 }
 """By flavour of MPI or by launcher; "": every rank is started alone (`jobs.md` 2.1 and 2.2)."""

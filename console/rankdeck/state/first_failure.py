@@ -84,6 +84,9 @@ def _manners(record: JobRecord) -> Manners:
         return MANNERS["slurm"]
     if spec is None:
         return MANNERS[""]
+    if record.plan.backend == "kubernetes" and spec.launch is not Launch.MPI:
+        # A Job deletes its other pods about a second after one has failed.
+        return MANNERS["kubernetes"]
     if spec.launch is Launch.MPI:
         return MANNERS[spec.mpi.flavour]
     return MANNERS["torchrun" if spec.launch is Launch.TORCHRUN else ""]

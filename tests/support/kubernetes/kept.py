@@ -40,9 +40,12 @@ class Kept:
             (path / f"rank.{rank}").mkdir()
         (path / "events").touch()
         self.folder = RunFolder(path, JOB, "here")
+        retries = settings.pop("retries", 0)
         target = {"name": JOB, "namespace": "default", "wanted": pods, "ranks": pods, "grace": 2.0}
         (path / "kubernetes.json").write_text(json.dumps(target | settings))
-        job = indexed_job(JOB, ["true"], pods)
+        job = indexed_job(JOB, ["sh", "-c", "true"], pods)
+        job["spec"]["backoffLimit"] = retries
+        job["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure" if retries else "Never"
         job["spec"]["template"]["metadata"] = {"labels": {"rankdeck/job": JOB}}
         (path / "manifest.json").write_text(json.dumps([job]))
         self.process: subprocess.Popen[bytes] | None = None
@@ -81,6 +84,12 @@ class Kept:
         """kill -9 of it alone: kubectl goes with it."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
+
+    def kill_inner(self) -> None:
+        """kill -9 of the process that does the work; the one that waits for it stays."""
+        told = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        for pid in map(int, told.split()):
+            os.kill(pid, signal.SIGKILL)
 
     def down(self) -> None:
         if self.process is not None and self.process.poll() is None:

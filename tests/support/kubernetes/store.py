@@ -202,7 +202,8 @@ class Store:
         times = {"firstTimestamp": now(), "lastTimestamp": now(), "count": 1}
         rest = {"eventTime": None, "reportingComponent": by, "reportingInstance": ""}
         level = {"type": "Warning" if warning else "Normal"}
-        if self.get(NAMESPACE, "", namespace) is None:
+        place_now = self.get(NAMESPACE, "", namespace)
+        if place_now is None or place_now["metadata"].get("deletionTimestamp"):
             return
         head = {"metadata": place, "involvedObject": {**target, **known}}
         self.create(EVENT, {**head, **told, **times, **level, **rest})
