@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
 from tests.support.kubernetes.double import Double
@@ -47,7 +48,11 @@ class Kept:
         job["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure" if retries else "Never"
         job["spec"]["template"]["metadata"] = {"labels": {"rankdeck/job": JOB}}
         (path / "manifest.json").write_text(json.dumps([job]))
-        self.process: subprocess.Popen | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def manifest(self) -> dict[str, Any]:
+        """The Job that the keeper would create."""
+        return json.loads((self.folder / "manifest.json").read_text())[0]
 
     def speak(self, *, every: float = 0.05, lasting: float = 3.0, code: int = 0, rank: int = -1):
         """What the ranks (or one of them) do from now on."""
