@@ -115,6 +115,32 @@ def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
     assert kept.kubectls() == []
 
 
+def test_a_cancel_ends_what_a_killed_keeper_left(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    kept.kill()
+
+    answer = kept.agent("job", "cancel", JOB, "here", "--grace", "2")
+
+    assert answer["left"] == []
+    assert everything(kept) == []
+
+
+def test_a_cancel_names_what_it_cannot_reach(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    kept.kill()
+    kept.double.stop_server()
+    (left,) = kept.agent("job", "cancel", JOB, "here", "--grace", "0")["left"]
+    kept.double.start_server()
+
+    assert "the Kubernetes server does not answer" in left["command"]
+
+
 def test_a_cancel_before_any_pod_exists_leaves_nothing(keeper) -> None:
     kept = keeper()
     kept.double.pods_late(20)

@@ -59,6 +59,7 @@ class Keeper:
             "workload": self._state.take_workload,
             "piece": self._state.take_piece,
             "trouble": self._take_trouble,
+            "complaint": lambda text: [Saying(text)],
             "term": self._take_term,
         }
         self._followers: dict[tuple[str, str], Follower] = {}
@@ -171,7 +172,9 @@ class Keeper:
     def _take(self, note: Note) -> None:
         what, *rest = note
         for saying in self._takes[what](*rest):
-            self._say(saying)
+            # What a server may send without end is told up to a limit; how the job ended always.
+            if len(self._said) < _MOST_SAID:
+                self._say(saying)
 
     def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Saying]:
         error = ApiError(**found)
@@ -235,10 +238,14 @@ class Keeper:
             self._target.form,
         )
         source = LogSource(self._target.namespace, pod.name, box.name)
-        follower = Follower(self._api, source, log, lambda text: self._say(Saying(text)))
+        follower = Follower(self._api, source, log, self._complain)
         self._followers[pod.uid, box.id] = follower
         follower.start()
         return follower
+
+    def _complain(self, text: str) -> None:
+        """A log cannot be read or kept; called in the thread of a follower."""
+        self._notes.put(("complaint", text))
 
     def _heard(self, pod: Pod, piece: Piece, at: float) -> None:
         """A rank began or ended; called in the thread of a follower."""
@@ -352,7 +359,7 @@ class Keeper:
     def _say(self, saying: Saying) -> None:
         """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
         text = plain(saying.text, 1000)
-        if text in self._said or len(self._said) >= _MOST_SAID:
+        if text in self._said:
             return
         self._said.add(text)
         self._write(2 if saying.alarm else 1, f"{text}\n".encode())
