@@ -59,7 +59,7 @@ class Keeper:
             "workload": self._state.take_workload,
             "piece": self._state.take_piece,
             "trouble": self._take_trouble,
-            "complaint": lambda text: [Saying(text)],
+            "complaint": self._take_complaint,
             "term": self._take_term,
         }
         self._followers: dict[tuple[str, str], Follower] = {}
@@ -242,6 +242,9 @@ class Keeper:
         self._followers[pod.uid, box.id] = follower
         follower.start()
         return follower
+
+    def _take_complaint(self, text: str) -> list[Saying]:
+        return [Saying(text)]
 
     def _complain(self, text: str) -> None:
         """A log cannot be read or kept; called in the thread of a follower."""
