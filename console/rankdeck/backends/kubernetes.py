@@ -13,7 +13,7 @@ from typing import ClassVar
 from rankdeck.backends.batch import document_plan, options, ranks_per_node
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
 from rankdeck.backends.ssh import SshBackend
-from rankdeck.model.border import integer, number
+from rankdeck.model.border import integer, last_table, number
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import KubernetesJob
@@ -23,6 +23,9 @@ from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 KEEPER = "keeper"
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
+SETTINGS, MANIFEST = "kubernetes.json", "manifest.json"
+"""Files that the keeper reads."""
+CHECK_LIMIT = 60.0
 
 
 class KubernetesBackend(SshBackend):
@@ -43,13 +46,25 @@ class KubernetesBackend(SshBackend):
             node=host,
             ranks=tuple(range(plan.world_size)),
             processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
-            files=(NodeFile("kubernetes.json", settings), NodeFile("manifest.json", made)),
+            files=(NodeFile(SETTINGS, settings), NodeFile(MANIFEST, made)),
             env=cluster.environment,
             tty=False,
             grace=spec.grace,
             elsewhere=True,
         )
         return replace(plan, nodes=(keeper,))
+
+    async def check(self, plan: Plan) -> str:
+        """What the API server says of the objects (`dryRun=All`)."""
+        host = plan.nodes[0]
+        files = {file.path: json.loads(file.text) for file in host.files}
+        asked = {"target": files[SETTINGS], "objects": files[MANIFEST]}
+        stdin = json.dumps(asked).encode()
+        result = await self._agent(host.node, ("kubernetes", "try"), stdin, CHECK_LIMIT)
+        answer = last_table(result.out)
+        if answer.get("ok") is True:
+            return ""
+        return clean(answer.get("error"), 1000) or f"{host.node} gives no answer"
 
 
 _GRACE = 30.0
