@@ -20,6 +20,7 @@ NAMES = (
     "launch",
     "preflight",
     "images",
+    "kubernetes",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",

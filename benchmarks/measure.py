@@ -45,6 +45,12 @@ def resident_of(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
+def proportional_of(pid: int) -> float:
+    """MiB of memory of a process, what it shares with others divided among them."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(text.split("\nPss:")[1].split()[0]) / 1024
+
+
 def run_once(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float]:
     """Wall and CPU seconds of a command and its children; raises where it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

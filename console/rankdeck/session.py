@@ -28,13 +28,20 @@ from rankdeck.backends.remote_log import LogReader, Ranges
 from rankdeck.backends.report import TAIL, ReportSource, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
-from rankdeck.errors import BrokerError, HostKeyError, NodeError, RankdeckError, UnknownJobError
+from rankdeck.errors import (
+    BrokerError,
+    HostKeyError,
+    LaunchError,
+    NodeError,
+    RankdeckError,
+    UnknownJobError,
+)
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
-from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
+from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
@@ -141,6 +148,10 @@ class Session:
         )
         return await preflight(means, spec, tell)
 
+    async def check(self, plan: Plan) -> str:
+        """Why the scheduler would refuse this plan now; "" where it would take it. Raises NodeError."""
+        return await self._backend.check(plan)
+
     def export(self, spec: JobSpec) -> str:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         return export(self.plan(spec), self.cluster)
@@ -153,6 +164,9 @@ class Session:
         leaves no unknown job behind.
         """
         plan = self.plan(spec)
+        starts = "mpi" if spec.launch is Launch.MPI else "launch"
+        if why := self.kubernetes.refused(starts, "follow"):
+            raise LaunchError("start", why)
         if not self._backend.chooses_nodes:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):

@@ -115,9 +115,9 @@ def test_all_that_may_be_done_is_asked_once(kubernetes, kubectl) -> None:
 def test_the_smallest_role_of_the_documentation_is_enough_but_for_the_fleet(
     kubernetes, kubectl
 ) -> None:
-    double = kubernetes(processes=False)
+    double = kubernetes(processes=False, namespaces=("default", "training"))
     roles = [one for one in documented("The smallest Role") if one["kind"] == "Role"]
-    config = double.user("op", roles)
+    config = double.user("op", roles, "training")
 
     found = Asking(kubectl, config).check()
 
@@ -126,11 +126,11 @@ def test_the_smallest_role_of_the_documentation_is_enough_but_for_the_fleet(
 
 
 def test_the_two_roles_of_the_documentation_are_enough_for_all(kubernetes, kubectl) -> None:
-    double = kubernetes(processes=False)
+    double = kubernetes(processes=False, namespaces=("default", "training"))
     roles = [one for one in documented("The smallest Role") if one["kind"].endswith("Role")]
     more = [one for one in documented("Nodes and devices") if one["kind"].endswith("Role")]
 
-    found = Asking(kubectl, double.user("op", [*roles, *more])).check()
+    found = Asking(kubectl, double.user("op", [*roles, *more], "training")).check()
 
     assert [right["what"] for right in found["rights"] if not right["allowed"]] == []
 
@@ -194,7 +194,7 @@ def test_a_server_that_comes_again_is_watched_again(kubernetes, kubectl) -> None
 def test_without_the_right_to_see_all_pods_devices_are_not_counted_as_free(
     kubernetes, kubectl
 ) -> None:
-    double = kubernetes(processes=False, nodes=[node("w0")])
+    double = kubernetes(processes=False, nodes=[node("w0")], namespaces=("training",))
     roles = [one for one in documented("The smallest Role") if one["kind"].endswith("Role")]
     see = {
         "kind": "ClusterRole",
@@ -202,6 +202,6 @@ def test_without_the_right_to_see_all_pods_devices_are_not_counted_as_free(
         "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}],
     }
 
-    with Asking(kubectl, double.user("op", [*roles, see])).watch() as rows:
+    with Asking(kubectl, double.user("op", [*roles, see], "training")).watch() as rows:
         wait_until(lambda: rows.newest("node", "w0"), 20)
         assert rows.newest("node", "w0")["devices"]["nvidia.com/gpu"]["asked"] is None

@@ -25,7 +25,8 @@ from rankdeck_agent.kubernetes.split import (
 
 POSITIONS = "kubernetes"
 """Folder in the run folder, with a file for each container."""
-SAVE_PERIOD = 0.5
+SAVE_PERIOD = 3.0
+"""Seconds; what was read since is read again after a crash. To save is what costs most with hundreds of pods."""
 UNKNOWN = "unknown"
 
 

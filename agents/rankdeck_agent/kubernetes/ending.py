@@ -1,5 +1,6 @@
 """Ends a Kubernetes job and proves it: deletes its objects, then looks until nothing bears its label."""
 
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ SLACK = 4.0
 """Seconds beyond the grace in which it is proven, or what is left is named."""
 _LOOK_PERIOD = 2.0
 _PAUSE = 0.3
+_KUBELET = 1.0
+"""Seconds after the grace for the nodes to kill what did not end, before they are told once more."""
 
 
 class Ending:
@@ -46,9 +49,16 @@ class Ending:
         if not self._asked:
             objects.ask_to_end(self._api, self._target)
             self._asked = True
-        if late > 0 and not self._hurried:
-            objects.hurry(self._api, self._target)
+        if late > _KUBELET and not self._hurried:
             self._hurried = True
+            # In a thread: with hundreds of pods it takes seconds, and they may go by themselves meanwhile.
+            threading.Thread(target=self._hurry, daemon=True).start()
+
+    def _hurry(self) -> None:
+        try:
+            objects.hurry(self._api, self._target)
+        except ApiError:
+            return  # the looks tell what is left
 
 
 def end_without_keeper(folder: RunFolder, grace: float) -> list[dict[str, Any]]:

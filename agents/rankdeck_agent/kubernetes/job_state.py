@@ -24,6 +24,8 @@ from rankdeck_agent.kubernetes.verdict import RankEnd, View, waits_for
 
 MOST_FOLLOWED = 256
 DELETED = "DELETED"
+_KUEUE = ("QuotaReserved", "Admitted")
+"""Conditions of a Workload without which its job stays suspended."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class JobState:
         """The job's object is gone."""
         self.ending = False
         """Whether we are deleting it."""
-        self._refused = ""
+        self.uid = ""
+        self._refused = self._queue = ""
 
     # ---- what comes
 
@@ -83,6 +86,15 @@ class JobState:
             self.outcome = replace(self.outcome, message="somebody deleted the job")
             return [Saying(text)]
         self.outcome = outcome_of(rows[0])
+        self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63)
+        return []
+
+    def take_workload(self, kind: str, found: Object) -> list[Saying]:
+        """What Kueue says of the job: the message of what it has not yet got."""
+        for row in rows_of(found.get("items")) if kind == LISTED else [found]:
+            conditions = rows_of(table_of(row.get("status")).get("conditions"))
+            waits = [one for one in conditions if one.get("type") in _KUEUE and one.get("status") == "False"]  # fmt: skip
+            self._queue = text_of(waits[0], "message", 400) if waits else ""
         return []
 
     def take_pod(self, kind: str, found: Object) -> list[Saying]:
@@ -209,6 +221,7 @@ class JobState:
             pods=tuple(self.pods.values()),
             left=tuple(self.left.values()),
             outcome=self.outcome,
+            queue=self._queue,
             refused=self._refused,
             began=frozenset(self.began),
             ends=self.ends,

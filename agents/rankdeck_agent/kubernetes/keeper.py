@@ -37,7 +37,7 @@ _LEAVE_LIMIT = 5.0
 _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
 """Seconds for the log of a pod that is gone: of a dead node no end of the stream comes."""
-_LAST_WORDS = 1.0
+_LAST_WORDS = 0.5
 _MOST_SAID = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
@@ -56,15 +56,17 @@ class Keeper:
             "job": self._state.take_job,
             "pod": self._state.take_pod,
             "event": self._state.take_event,
+            "workload": self._state.take_workload,
             "piece": self._state.take_piece,
             "trouble": self._take_trouble,
+            "complaint": self._take_complaint,
             "term": self._take_term,
         }
         self._followers: dict[tuple[str, str], Follower] = {}
         """By uid of the pod and id of the container."""
         self._gone_at: dict[str, float] = {}
         self._watches: list[Watch] = []
-        self._asked = False
+        self._asked = self._queued = False
         """Whether it was asked to end."""
         self._over_at = self._restarted = self._shown_at = 0.0
         self._shown: str = ""
@@ -129,6 +131,15 @@ class Keeper:
         self._watch("pod", target.collection("Pod"), {"labelSelector": target.selector})
         self._watch("event", events, {"fieldSelector": "type=Warning"})
 
+    def _look_at_queue(self) -> None:
+        """Once, of a job that is suspended: Kueue keeps an object with its words about it."""
+        if self._queued or self._state.outcome.state != "suspended" or not self._state.uid:
+            return
+        self._queued = True
+        path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{self._target.namespace}/workloads"
+        selector = f"kueue.x-k8s.io/job-uid={self._state.uid}"
+        self._watch("workload", path, {"labelSelector": selector})
+
     def _watch(self, what: str, path: str, params: dict[str, str]) -> None:
         watch = self._api.watch(path, params)
         self._watches.append(watch)
@@ -148,6 +159,7 @@ class Keeper:
             self._take(note)
         if not self._proxy.alive:
             self._restart_proxy()
+        self._look_at_queue()
         self._keep_followers()
 
     def _next(self, limit: float) -> Optional[Note]:
@@ -160,10 +172,15 @@ class Keeper:
     def _take(self, note: Note) -> None:
         what, *rest = note
         for saying in self._takes[what](*rest):
-            self._say(saying)
+            # What a server may send without end is told up to a limit; how the job ended always.
+            if len(self._said) < _MOST_SAID:
+                self._say(saying)
 
     def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Saying]:
         error = ApiError(**found)
+        if what == "workload" and error.status in (403, 404):
+            watch.close()  # no Kueue here, or nothing for us
+            return []
         if what == "event" and error.status == 403:
             watch.close()
             return [Saying("events may not be read here: why something waits may not be told")]
@@ -201,10 +218,12 @@ class Keeper:
 
     def _keep_follower(self, pod: Pod) -> None:
         box = pod.container
-        for (uid, known), older in self._followers.items():
-            if uid == pod.uid and known != box.id:
-                older.ended(previous=True)
-        follower = self._followers.get((pod.uid, box.id)) or self._follow(pod)
+        follower = self._followers.get((pod.uid, box.id))
+        if follower is None:
+            for (uid, _), older in self._followers.items():
+                if uid == pod.uid:
+                    older.ended(previous=True)
+            follower = self._follow(pod)
         if box.state == TERMINATED:
             follower.ended()
 
@@ -219,7 +238,7 @@ class Keeper:
             self._target.form,
         )
         source = LogSource(self._target.namespace, pod.name, box.name)
-        follower = Follower(self._api, source, log, lambda text: self._say(Saying(text)))
+        follower = Follower(self._api, source, log, self._complain)
         self._followers[pod.uid, box.id] = follower
         if not self._target.ours:
             self._note_start(pod)
@@ -233,6 +252,13 @@ class Keeper:
             if rank not in self._state.began:
                 self._state.began[rank] = pod.node
                 record(self._folder, rank, "started", pod.node, at)
+
+    def _take_complaint(self, text: str) -> list[Saying]:
+        return [Saying(text)]
+
+    def _complain(self, text: str) -> None:
+        """A log cannot be read or kept; called in the thread of a follower."""
+        self._notes.put(("complaint", text))
 
     def _heard(self, pod: Pod, piece: Piece, at: float) -> None:
         """A rank began or ended; called in the thread of a follower."""
@@ -293,14 +319,14 @@ class Keeper:
         ending = Ending(self._api, self._target)
         while not ending.step(self._grace(), quiet=not self._state.pods):
             self._turn()
-        self._hear_last_words()
-        self._record_silent()
         if ending.left:
             self._say(Saying("not gone: " + "; ".join(ending.left[:20])))
-            return 1
-        (self._folder / objects.GONE).touch(mode=0o600)
-        self._tell("nothing of it is left")
-        return ENDED_BY_TERM
+        else:
+            (self._folder / objects.GONE).touch(mode=0o600)
+            self._tell("nothing of it is left")
+        self._hear_last_words()
+        self._record_silent()
+        return 1 if ending.left else ENDED_BY_TERM
 
     def _hear_last_words(self) -> None:
         """The pods are gone: their last lines are on their way, or lost."""
@@ -334,9 +360,9 @@ class Keeper:
         """Say what it waits for or that it runs, when that has changed."""
         if self._over_at or time.monotonic() - self._shown_at < _SAY_PERIOD:
             return
-        text = progress(self._state.view())
+        text, self._shown_at = progress(self._state.view()), time.monotonic()
         if text != self._shown:
-            self._shown, self._shown_at = text, time.monotonic()
+            self._shown = text
             self._tell(text)
 
     def _tell(self, text: str) -> None:
@@ -346,7 +372,7 @@ class Keeper:
     def _say(self, saying: Saying) -> None:
         """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
         text = plain(saying.text, 1000)
-        if text in self._said or len(self._said) >= _MOST_SAID:
+        if text in self._said:
             return
         self._said.add(text)
         self._write(2 if saying.alarm else 1, f"{text}\n".encode())

@@ -2,16 +2,21 @@
 
 import argparse
 import ctypes
+import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from rankdeck_agent.files import keep_private
 from rankdeck_agent.job.folder import FolderError, RunFolder, existing
-from rankdeck_agent.job.journal import shell_status
+from rankdeck_agent.job.journal import shell_status, table
 from rankdeck_agent.job.pipes import tell
 
+_LONGEST = 64 << 20
 _RESTARTS = 20
 _RESTART_PAUSE = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -22,10 +27,41 @@ def main(argv: list[str]) -> int:
     asked = _parser().parse_args(argv)
     keep_private()
     try:
+        if asked.verb == "try":
+            return _try()
         return _guard(existing(asked.job, asked.node))
     except (FolderError, OSError) as error:
         print(f"rankdeck: {error}", file=sys.stderr)
         return 1
+
+
+def _try() -> int:
+    """Have the server check a job without creating it; prints {"ok": …, "error": …}."""
+    row = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
+    why = _refused(row)
+    print(json.dumps({"ok": not why, "error": why}))
+    return 1 if why else 0
+
+
+def _refused(row: Mapping[str, Any]) -> str:
+    """Why the server would not take {"target": …, "objects": […]}; "" where it would."""
+    from rankdeck_agent.kubernetes.api import ApiError
+    from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
+    from rankdeck_agent.kubernetes.target import Target, create
+
+    try:
+        target = Target(**row["target"])
+        with Proxy(target.context) as proxy:
+            if not target.namespace:
+                target = replace(target, namespace=proxy.namespace())
+            create(proxy.api, target, row["objects"], dry=True)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"bad request: {error}"
+    except ProxyError as error:
+        return str(error)
+    except ApiError as error:
+        return refusal(error)
+    return ""
 
 
 def _guard(folder: RunFolder) -> int:
@@ -63,6 +99,7 @@ def _keep(folder: RunFolder) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kubernetes", description="Jobs on Kubernetes.")
     verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("try", help="have the server check the job on stdin, and create nothing")
     keeper = verbs.add_parser(
         "keep", help="create the job of a run folder, and follow it to its end"
     )

@@ -73,8 +73,7 @@ class Verdict:
 def progress(view: View) -> str:
     """What the job waits for, or how many of its pods run; one line."""
     if view.outcome.state == "suspended" or (view.queue and not view.pods):
-        why = f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
-        return why
+        return f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
     running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
     reasons = Counter(why for pod in view.pods if (why := waits_for(pod)))
     total = view.wanted + any(pod.role == LAUNCHER for pod in view.pods)

@@ -17,6 +17,8 @@ from rankdeck_agent.kubernetes.pods import Object, outcome_of, rows_of, text_of
 from rankdeck_agent.kubernetes.split import epoch
 
 _STATES = {"succeeded": "done", "failed": "failed", "suspended": "pending"}
+_BEGUN = ("Running", "SuccessCriteriaMet", "FailureTarget")
+_COUNTS = ("active", "succeeded", "failed", "terminating")
 _PEOPLE = ("owner", "user", "username", "created-by", "app.kubernetes.io/created-by", "submitter")
 """Labels and annotations by which sites name people, the first that is there."""
 _MOST_PODS, _MOST_RANKS = 4096, 65536
@@ -63,10 +65,13 @@ def job_state(found: Object) -> "tuple[str, str]":
         return _STATES[outcome.state], "" if outcome.state == "succeeded" else said
     status = part(found, "status")
     parts = rows_of(status.get("jobsStatus") or status.get("replicatedJobsStatus"))
-    conditions = rows_of(status.get("conditions"))
-    runs = any(row.get("type") == "Running" and row.get("status") == "True" for row in conditions)
-    active = [whole(row.get("active")) for row in (status, *parts)]
-    return ("running" if runs or any(active) else "pending"), ""
+    begun = any(
+        row.get("type") in _BEGUN and row.get("status") == "True"
+        for row in rows_of(status.get("conditions"))
+    )
+    # While its last pods are counted none is active, and no condition says yet how it ended.
+    counted = any(whole(row.get(key)) for row in (status, *parts) for key in _COUNTS)
+    return ("running" if begun or counted else "pending"), ""
 
 
 def owner(found: Object) -> str:

@@ -57,6 +57,13 @@ class Backend(Protocol):
         """
         ...
 
+    async def check(self, plan: Plan) -> str:
+        """Why whoever schedules it would refuse this job now, in its words; nothing is started.
+
+        "" where it would take it, or where nobody can be asked. Raises NodeError.
+        """
+        ...
+
     async def launch(self, plan: Plan) -> Plan:
         """Do what the plan says and nothing else; returns it with its TCP port filled in.
 

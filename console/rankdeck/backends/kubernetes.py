@@ -23,6 +23,9 @@ from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 KEEPER = "keeper"
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
+SETTINGS, MANIFEST = "kubernetes.json", "manifest.json"
+"""Files that the keeper reads."""
+CHECK_LIMIT = 60.0
 
 
 class KubernetesBackend(SshBackend):
@@ -43,13 +46,24 @@ class KubernetesBackend(SshBackend):
             node=host,
             ranks=tuple(range(plan.world_size)),
             processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
-            files=(NodeFile("kubernetes.json", settings), NodeFile("manifest.json", made)),
+            files=(NodeFile(SETTINGS, settings), NodeFile(MANIFEST, made)),
             env=cluster.environment,
             tty=False,
             grace=spec.grace,
             elsewhere=True,
         )
         return replace(plan, nodes=(keeper,))
+
+    async def check(self, plan: Plan) -> str:
+        """What the API server says of the objects (`dryRun=All`)."""
+        host = plan.nodes[0]
+        files = {file.path: json.loads(file.text) for file in host.files}
+        asked = {"target": files[SETTINGS], "objects": files[MANIFEST]}
+        stdin = json.dumps(asked).encode()
+        answer = await self._agents.call(host.node, ("kubernetes", "try"), stdin, limit=CHECK_LIMIT)
+        if answer.row.get("ok") is True:
+            return ""
+        return clean(answer.row.get("error"), 1000) or f"{host.node} gives no answer"
 
 
 _GRACE = 30.0

@@ -51,6 +51,10 @@ class SshBackend:
 
     # ---- launch
 
+    async def check(self, plan: Plan) -> str:
+        """Nobody else decides here."""
+        return ""
+
     async def launch(self, plan: Plan) -> Plan:
         """Start the supervisors, those without a launcher first; all or nothing."""
         plan = await self._with_port(plan)

@@ -53,7 +53,7 @@ async def _attached(session: Session, text: str, unknown: UnknownJobError) -> st
     output.progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )
-    await until(lambda: any(rank.lines for rank in session.jobs.job(job).ranks), ATTACH_LIMIT)
+    await until(lambda: all(rank.lines for rank in session.jobs.job(job).ranks), ATTACH_LIMIT)
     return job
 
 

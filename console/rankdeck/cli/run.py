@@ -45,6 +45,8 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
             output.say_object(plan_shape(plan))
         else:
             output.say(session.render(plan).rstrip("\n"))
+        if options.server and (why := await session.check(plan)):
+            raise output.UsageError(f"{spec.name}: the server would refuse it: {why}")
     return output.OK
 
 

@@ -131,6 +131,7 @@ VERBS = (
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--dry-run": _flag("print the exact files and commands, do nothing"),
+            "--server": _flag("with --dry-run, have Kubernetes check the job too"),
             "--detach": _flag("come back once it is started"),
             "--export": _option(
                 "write a shell script that does the same without Rankdeck; - is stdout",

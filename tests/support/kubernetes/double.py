@@ -12,7 +12,7 @@ from typing import Any, Self
 import yaml
 
 from tests.support.certificates import Authority
-from tests.support.kubernetes import garbage, scheduler
+from tests.support.kubernetes import defaults, garbage, scheduler
 from tests.support.kubernetes.access import ADMIN, Access
 from tests.support.kubernetes.api import Api
 from tests.support.kubernetes.http import Server
@@ -24,10 +24,11 @@ from tests.support.kubernetes.pretend import Script, Scripts
 from tests.support.kubernetes.processes import Processes, claim_folder
 from tests.support.kubernetes.store import Store
 
-Json = dict
+Json = dict[str, Any]
 TOKEN = "admin-token"
 _ROUND = 0.03
 """Seconds between rounds of the controllers where something is under way."""
+_IDLE = 0.1
 _LIMIT = 30.0
 
 
@@ -122,12 +123,13 @@ class Double:
     async def _control(self) -> None:
         """Rounds of all controllers, after each change and now and then."""
         while True:
+            version = self.store.version
             garbage.reconcile(self.store)
             self.jobs.reconcile()
             self.mpijobs.reconcile()
             scheduler.reconcile(self.store)
             self.kubelet.reconcile()
-            await asyncio.sleep(_ROUND)
+            await asyncio.sleep(_ROUND if version != self.store.version else _IDLE)
 
     # ---- from a test ------------------------------------------------------------------
 
@@ -182,6 +184,11 @@ class Double:
     def create(self, plural: str, made: Json) -> Json:
         """Put an object there without asking anybody."""
         return self.do(self.store.create, self._kind(plural), made)
+
+    def post(self, plural: str, made: Json, namespace: str = "default") -> Json:
+        """Create an object as a user would: with the server's defaults."""
+        kind = self._kind(plural)
+        return self.create(plural, defaults.completed(kind, made, namespace))
 
     def change(
         self, plural: str, name: str, how: Callable[[Json], object], namespace: str = "default"

@@ -1,9 +1,11 @@
 """What happens to dependents of what is deleted: Foreground, Background and Orphan; namespaces."""
 
+from typing import Any
+
 from tests.support.kubernetes.kinds import JOB, NAMESPACE, POD, Kind
 from tests.support.kubernetes.store import Store, deleting, owned
 
-Json = dict
+Json = dict[str, Any]
 
 
 def reconcile(store: Store) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
 from tests.support.kubernetes.double import Double
@@ -47,7 +48,11 @@ class Kept:
         job["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure" if retries else "Never"
         job["spec"]["template"]["metadata"] = {"labels": {"rankdeck/job": JOB}}
         (path / "manifest.json").write_text(json.dumps([job]))
-        self.process: subprocess.Popen | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def manifest(self) -> dict[str, Any]:
+        """The Job that the keeper would create."""
+        return json.loads((self.folder / "manifest.json").read_text())[0]
 
     def speak(self, *, every: float = 0.05, lasting: float = 3.0, code: int = 0, rank: int = -1):
         """What the ranks (or one of them) do from now on."""
@@ -85,6 +90,17 @@ class Kept:
         told = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         for pid in map(int, told.split()):
             os.kill(pid, signal.SIGKILL)
+
+    def agent(self, *words: str) -> dict:
+        """The answer of another command of the agent on that machine."""
+        done = subprocess.run(
+            [sys.executable, "-m", "rankdeck_agent", *words],
+            env=self.environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return json.loads(done.stdout or done.stderr)
 
     def down(self) -> None:
         if self.process is not None and self.process.poll() is None:

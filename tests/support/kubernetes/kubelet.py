@@ -6,14 +6,14 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.support.kubernetes.kinds import NODE, POD
 from tests.support.kubernetes.logs import ContainerLog, PodLog
 from tests.support.kubernetes.scheduler import pod_condition, ready
 from tests.support.kubernetes.store import Store, deleting, now
 
-Json = dict
+Json = dict[str, Any]
 BY = "kubelet"
 
 

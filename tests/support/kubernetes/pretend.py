@@ -3,11 +3,12 @@
 import asyncio
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from tests.support.kubernetes.kubelet import Exit
 from tests.support.kubernetes.logs import ContainerLog
 
-Json = dict
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

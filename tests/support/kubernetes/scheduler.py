@@ -1,12 +1,13 @@
 """The scheduler of the double: nodes with devices, and why a pod fits none of them."""
 
 from collections import Counter
+from typing import Any
 
 from tests.support.kubernetes.defaults import requested
 from tests.support.kubernetes.kinds import CLAIM, NODE, POD
 from tests.support.kubernetes.store import Store, deleting, is_true, labels, now
 
-Json = dict
+Json = dict[str, Any]
 BY = "default-scheduler"
 
 

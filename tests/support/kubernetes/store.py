@@ -3,14 +3,16 @@
 import asyncio
 import copy
 import datetime
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tests.support.kubernetes import status
 from tests.support.kubernetes.kinds import EVENT, NAMESPACE, POD, Kind
 
-Json = dict
+Json = dict[str, Any]
 
 
 def now() -> str:
@@ -27,6 +29,8 @@ class Change:
     type: str
     object: Json
     before: Json | None
+    at: float
+    """Seconds of the epoch."""
 
 
 class Store:
@@ -169,7 +173,7 @@ class Store:
     def _tell(self, kind: Kind, what: str, found: Json, before: Json | None) -> Json:
         self.version += 1
         found["metadata"]["resourceVersion"] = str(self.version)
-        self.history.append(Change(self.version, kind, what, found, before))
+        self.history.append(Change(self.version, kind, what, found, before, time.time()))
         self.wake()
         return found
 

@@ -218,6 +218,18 @@ def test_gpus_that_a_finished_job_still_holds_are_counted() -> None:
     )
 
 
+def test_a_job_in_a_queue_waits_in_kueues_words() -> None:
+    state = state_of(condition="Suspended")
+    assert progress(state.view()) == "suspended: nothing of it runs"
+    words = "couldn't assign flavors: insufficient quota for nvidia.com/gpu, 4 more needed"
+    reserved = {"type": "QuotaReserved", "status": "False", "message": words}
+
+    state.take_workload("LISTED", {"items": [{"status": {"conditions": [reserved]}}]})
+
+    assert progress(state.view()) == f"queued by Kueue: {words}"
+    assert not state.over
+
+
 HOSTILE = [
     {},
     {"metadata": [], "spec": 3, "status": None},
@@ -234,6 +246,7 @@ def test_nonsense_from_a_server_is_left_empty(found: dict) -> None:
         state.take_pod(kind, found)
         state.take_event(kind, found)
         state.take_job(kind, found)
+        state.take_workload(kind, found)
 
     assert progress(state.view()).isprintable()
     assert verdict(state.view()).text.isprintable()

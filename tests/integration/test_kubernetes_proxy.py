@@ -1,0 +1,166 @@
+"""`kubectl proxy` and our client over its socket: real kubectl, the double, and every complaint in words."""
+
+import os
+import signal
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.support.kubernetes.manifests import config_map, indexed_job
+from tests.support.polling import wait_until
+
+from rankdeck_agent.kubernetes.api import LISTED, TROUBLE, ApiError
+from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, in_words, refusal
+from rankdeck_agent.kubernetes.target import Target, create, leftovers
+
+pytestmark = pytest.mark.slow
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def double(kubernetes, kubectl, monkeypatch, tmp_path):
+    double = kubernetes(processes=False)
+    monkeypatch.setenv("PATH", f"{kubectl.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", str(double.kubeconfig(namespace="rec")))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return double
+
+
+def test_the_socket_is_the_users_alone_and_goes_with_the_proxy(double) -> None:
+    with Proxy() as proxy:
+        folder = Path(proxy.api._path).parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert proxy.api.request("GET", PODS)["kind"] == "PodList"
+        assert proxy.namespace() == "rec"
+
+    assert not folder.exists()
+    assert not proxy.alive
+
+
+def test_a_proxy_that_was_killed_serves_again_at_the_same_place(double) -> None:
+    with Proxy() as proxy:
+        api = proxy.api
+        os.kill(proxy._process.pid, signal.SIGKILL)
+        wait_until(lambda: not proxy.alive)
+        with pytest.raises(ApiError, match="no answer from kubectl"):
+            api.request("GET", PODS)
+        proxy.start()
+
+        assert api.request("GET", PODS)["kind"] == "PodList"
+
+
+def test_a_watch_lists_goes_on_and_says_what_is_wrong(double) -> None:
+    seen: list[tuple[str, str]] = []
+    with Proxy() as proxy:
+        watch = proxy.api.watch("/api/v1/namespaces/default/configmaps", {})
+
+        def read() -> None:
+            for kind, found in watch:
+                seen.append((kind, found.get("metadata", {}).get("name", "")))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        wait_until(lambda: (LISTED, "") in seen)
+        double.create(
+            "configmaps", config_map("a", {}) | {"metadata": {"name": "a", "namespace": "default"}}
+        )
+        wait_until(lambda: ("ADDED", "a") in seen)
+        double.expire()
+        double.cut_watches()
+        wait_until(lambda: (TROUBLE, "") in seen)
+        watch.close()
+        thread.join(15)
+
+    assert not thread.is_alive()
+
+
+def test_a_stream_is_ended_by_another_thread(double) -> None:
+    with Proxy() as proxy:
+        stream = proxy.api.lines(PODS, {"watch": "1"})
+        reader = threading.Thread(target=lambda: list(stream))
+        reader.start()
+        stream.close()
+        reader.join(10)
+
+    assert not reader.is_alive()
+
+
+def test_the_server_checks_a_job_and_creates_nothing(double) -> None:
+    target = Target("j", namespace="default")
+    job = indexed_job("j", ["true"])
+    with Proxy() as proxy:
+        create(proxy.api, target, [job], dry=True)
+        bad = job | {"spec": job["spec"] | {"completionMod": "Indexed"}}
+        with pytest.raises(ApiError, match="completionMod"):
+            create(proxy.api, target, [bad], dry=True)
+
+        assert leftovers(proxy.api, target) == []
+
+
+def test_a_kind_that_the_cluster_does_not_know_is_explained(kubernetes, double) -> None:
+    mpijob = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
+    double.answer("POST", ".*/mpijobs", 404, "404 page not found")
+    with Proxy() as proxy, pytest.raises(ApiError, match="knows no MPIJob: the operator"):
+        create(proxy.api, Target("m", kind="MPIJob", namespace="default"), [mpijob])
+
+
+def config(path: Path, server: str, user: dict) -> Path:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "a",
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ({}, "the Kubernetes server does not answer"),
+        ({"exec": {**PLUGIN, "command": "/no/such/plugin"}}, "log in again"),
+        ({"exec": {**PLUGIN, "command": "false"}}, "log in again"),
+    ],
+)
+def test_why_kubectl_cannot_ask_is_one_sentence(double, monkeypatch, tmp_path, user, words) -> None:
+    server = "https://127.0.0.1:9" if user else "http://127.0.0.1:9"
+    monkeypatch.setenv("KUBECONFIG", str(config(tmp_path / "bad", server, user)))
+    with Proxy() as proxy, pytest.raises(ApiError) as refused:
+        proxy.api.request("GET", PODS)
+
+    assert words in refusal(refused.value)
+
+
+def test_no_configuration_no_context_and_no_kubectl_are_told_apart(
+    double, monkeypatch, tmp_path
+) -> None:
+    with pytest.raises(ProxyError, match="knows no context `nosuch`"):
+        Proxy("nosuch").start()
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with Proxy() as proxy, pytest.raises(ProxyError, match="kubectl has no configuration here"):
+        proxy.namespace()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProxyError, match="no program kubectl in PATH"):
+        Proxy().start()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("Unauthorized", "has expired"),
+        ("tls: failed to verify certificate: x509: certificate has expired", "clock"),
+        ("dial tcp: lookup api.example.org: no such host", "does not answer"),
+        ("something else entirely", "something else entirely"),
+    ],
+)
+def test_other_complaints_in_words(said: str, words: str) -> None:
+    assert words in in_words(said)

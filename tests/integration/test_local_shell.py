@@ -1,0 +1,81 @@
+"""Programs on this machine by the protocol of SSH's shell: for the one that has kubectl."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.polling import until
+
+from rankdeck.errors import UnreachableError
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.local import THIS_MACHINE, LocalShell, WithThisMachine
+
+
+async def test_a_program_gets_its_input_and_gives_output_and_status() -> None:
+    done = await LocalShell().run("here", ("sh", "-c", "cat; echo bad >&2; exit 3"), b"text")
+
+    assert (done.code, done.out, done.err) == (3, b"text", b"bad\n")
+
+
+async def test_a_signal_is_told_as_a_shell_tells_it() -> None:
+    done = await LocalShell().run("here", ("sh", "-c", "kill -9 $$"))
+
+    assert done.code == 128 + signal.SIGKILL
+
+
+async def test_a_program_that_is_not_there_and_one_that_does_not_end_are_named() -> None:
+    with pytest.raises(UnreachableError, match="nosuch cannot be started"):
+        await LocalShell().run("here", ("nosuch",))
+    with pytest.raises(UnreachableError, match="no answer within"):
+        await LocalShell().run("here", ("sleep", "60"), limit=0.2)
+
+
+async def test_what_is_closed_ends_with_all_that_it_started() -> None:
+    told: list[bytes] = []
+    channel = await LocalShell().open("here", ("sh", "-c", "sleep 60 & echo $!; wait"), told.append)
+    await until(lambda: b"\n" in b"".join(told))
+    child = int(b"".join(told))
+    await channel.close()
+
+    def is_gone() -> bool:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return True
+        # Nobody may have reaped it here.
+        return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+    await until(is_gone)
+
+
+async def test_output_waits_while_it_is_paused() -> None:
+    told: list[bytes] = []
+    channel = await LocalShell().open("here", ("sh", "-c", "read x; seq 200000"), told.append)
+    channel.pause()
+    channel.write(b"go\n")
+    done, _ = await asyncio.wait({asyncio.ensure_future(channel.wait())}, timeout=0.3)
+    assert not done
+    channel.resume()
+
+    assert await channel.wait() == 0
+    assert b"".join(told).endswith(b"200000\n")
+    await channel.close()
+
+
+async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    class NoNodes(LocalShell):
+        async def run(self, node, argv, stdin=b"", limit=30):
+            raise UnreachableError(node, "no node of that name in the cluster file")
+
+    shell = WithThisMachine(NoNodes())
+    agent = await Agents(shell).agent_path(THIS_MACHINE)
+    done = await shell.run(THIS_MACHINE, (*agent, "--version"))
+
+    assert done.out.startswith(b"rankdeck-agent ")
+    assert agent[1].startswith(str(tmp_path))
+    with pytest.raises(UnreachableError, match="no node"):
+        await shell.run("n1", ("true",))

@@ -1,0 +1,70 @@
+"""What a user may not do on Kubernetes is said, with what to do, and counts as trouble where no job can run."""
+
+from rankdeck.cli.check import live_lines
+from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob, Permission
+from rankdeck.state.kubernetes import KubernetesState
+from rankdeck.telemetry.kubernetes import RowReader
+
+ABOUT = ClusterAbout(
+    kubectl="v1.36.4",
+    context="prod",
+    namespace="training",
+    server="v1.36.2",
+    kinds=("Job",),
+    rights=(
+        Permission("launch", "create jobs.batch", allowed=True),
+        Permission("fleet", "list nodes of all namespaces", allowed=False),
+    ),
+)
+
+
+def test_each_finding_is_one_sentence() -> None:
+    lines = live_lines(ABOUT)
+
+    assert "launch: jobs can be started" in lines
+    assert (
+        "fleet: you may not list nodes of all namespaces; docs/kubernetes.md has the Role" in lines
+    )
+    assert any("needs the MPI Operator" in line for line in lines)
+
+
+def test_without_kubectl_it_says_what_to_do() -> None:
+    (first, *_) = live_lines(ClusterAbout(trouble="no program kubectl in PATH"))
+
+    assert "install it, or name a host" in first
+
+
+def test_a_feature_is_off_with_its_reason_only_where_the_right_is_known_to_be_missing() -> None:
+    state = KubernetesState()
+    assert state.refused("fleet") == ""
+    state.about = ABOUT
+
+    assert state.refused("launch") == ""
+    assert "you may not list nodes" in state.refused("launch", "fleet")
+
+
+def test_jobs_come_and_go_by_the_rows_of_the_agent_and_nonsense_is_left_out() -> None:
+    state = KubernetesState()
+    reader = RowReader(None, state)
+
+    reader.take(
+        b'{"job": {"kind": "Job", "namespace": "t", "name": "a", "ranks": "x", "pods": 1e999}}\n'
+    )
+    reader.take(
+        b'{"job": {"kind": "Job", "namespace": "t", "name": "b\\u001b[31m", "ranks": 3}}\nrubbish\n{"job": 7}\n'
+    )
+    reader.take(
+        b'{"node": {"name": "w0", "devices": {"g/u": {"capacity": -1}}, "conditions": [3]}}\n{"trou'
+    )
+
+    assert [job.name for job in state.jobs()] == ["b·[31m"]
+    reader.take(b'ble": "gone"}\n{"job_gone": ["Job", "t/b\xc2\xb7[31m"]}\n')
+    assert (state.jobs(), state.trouble) == ((), "gone")
+
+
+def test_a_job_of_ours_that_is_known_is_not_listed_twice() -> None:
+    state = KubernetesState()
+    state.put(KubernetesJob(kind="Job", namespace="t", name="a", ours="a-1"))
+
+    assert state.jobs({"a-1"}) == ()
+    assert [job.place for job in state.jobs()] == ["job/a"]
