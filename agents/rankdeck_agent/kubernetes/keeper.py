@@ -38,6 +38,8 @@ _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
 """Seconds for the log of a pod that is gone: of a dead node no end of the stream comes."""
 _LAST_WORDS = 0.5
+_MANY, _SLOW = 50, 0.4
+"""Above so many pods their logs are taken so many seconds apart: half the cost."""
 _MOST_SAID = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
@@ -237,7 +239,8 @@ class Keeper:
             Hearer(self._pass_on, partial(self._heard, pod)),
             self._target.form,
         )
-        source = LogSource(self._target.namespace, pod.name, box.name)
+        pause = _SLOW if self._target.wanted > _MANY else 0.0
+        source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause)
         follower = Follower(self._api, source, log, self._complain)
         self._followers[pod.uid, box.id] = follower
         if not self._target.ours:
