@@ -102,6 +102,24 @@ def test_a_keeper_that_is_killed_and_started_again_goes_on_where_it_was(keeper) 
     assert len(kept.double.all("jobs")) == 1
 
 
+def test_a_keeper_on_another_host_takes_up_the_job_with_all_its_lines(
+    keeper, tmp_path, kubectl
+) -> None:
+    first = keeper()
+    first.speak(lasting=5.0)
+    first.start()
+    first.runs(10)
+    (tmp_path / "other").mkdir()
+    other = Kept(first.double, kubectl, tmp_path / "other")
+    (other.folder / "kubernetes.created").touch()
+
+    assert other.start().wait() == 0
+    assert first.wait() == 0
+    assert len(first.double.all("jobs")) == 1
+    for rank in range(first.pods):
+        assert other.lines(rank) == first.lines(rank) == first.written(rank)
+
+
 def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
     kept = keeper()
     kept.speak(lasting=60.0)
@@ -113,6 +131,32 @@ def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
     assert "nothing of it is left" in kept.said()
     assert "somebody" not in kept.said()
     assert kept.kubectls() == []
+
+
+def test_a_cancel_ends_what_a_killed_keeper_left(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    kept.kill()
+
+    answer = kept.agent("job", "cancel", JOB, "here", "--grace", "2")
+
+    assert answer["left"] == []
+    assert everything(kept) == []
+
+
+def test_a_cancel_names_what_it_cannot_reach(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    kept.kill()
+    kept.double.stop_server()
+    (left,) = kept.agent("job", "cancel", JOB, "here", "--grace", "0")["left"]
+    kept.double.start_server()
+
+    assert "the Kubernetes server does not answer" in left["command"]
 
 
 def test_a_cancel_before_any_pod_exists_leaves_nothing(keeper) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -46,13 +47,68 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-class Stream:
-    """An answer that goes on; `close` may be called from any thread, and ends the iteration."""
+_HEAD = re.compile(rb"(?:\r\n)?([0-9a-fA-F]{1,8})(?:;[^\r\n]*)?\r\n")
+_LONGEST_HEAD = 1024
 
-    def __init__(self, connection: _Connection, answer: http.client.HTTPResponse) -> None:
-        self._connection, self._answer = connection, answer
+
+class Chunks:
+    """Takes the frames of HTTP's chunked encoding off a stream; http.client needs three times as long."""
+
+    def __init__(self) -> None:
+        self._raw, self._left = b"", 0
+        self.over = False
+        """The last chunk has come: the answer is whole."""
+
+    def feed(self, data: bytes) -> bytes:
+        """What these bytes bring; raises ValueError where they are no chunks."""
+        raw, parts = self._raw + data, list[bytes]()
+        while raw and not self.over:
+            if not self._left:
+                head = _HEAD.match(raw)
+                if head is None:
+                    break
+                self._left, raw = int(head[1], 16), raw[head.end() :]
+                self.over = not self._left
+                continue
+            parts.append(raw[: self._left])
+            raw = raw[self._left :]
+            self._left -= len(parts[-1])
+        self._raw = raw
+        if not self.over and not self._left and len(raw) > _LONGEST_HEAD:
+            raise ValueError("no chunks")
+        return b"".join(parts)
+
+
+class Stream:
+    """An answer that goes on; `close` may be called from any thread, and ends the iteration.
+
+    With a `pause` (seconds) what comes slowly is taken in larger pieces.
+    """
+
+    def __init__(
+        self, connection: _Connection, answer: http.client.HTTPResponse, pause: float = 0.0
+    ) -> None:
+        self._connection, self._answer, self._pause = connection, answer, pause
         self._socket = connection.sock
-        self.closed = False
+        self._over = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._over.is_set()
+
+    def _pieces(self) -> Iterator[bytes]:
+        if not self._answer.chunked:
+            while data := self._answer.read1(_CHUNK):
+                yield data
+            return
+        chunks = Chunks()
+        while not chunks.over:
+            data = self._answer.fp.read1(_CHUNK)
+            if not data:
+                raise ValueError("it ended in the middle")
+            yield chunks.feed(data)
+            if self._pause and len(data) < _CHUNK // 2:
+                self._over.wait(self._pause)
 
     def __iter__(self) -> Iterator[bytes]:
         """Lines without their ends as they come, the last one also if it has none.
@@ -61,7 +117,7 @@ class Stream:
         """
         rest = b""
         try:
-            while data := self._answer.read1(_CHUNK):
+            for data in self._pieces():
                 *lines, rest = (rest + data).split(b"\n")
                 yield from lines
                 rest = rest[:LONGEST_LINE]
@@ -75,7 +131,7 @@ class Stream:
 
     def close(self) -> None:
         """End the stream."""
-        self.closed = True
+        self._over.set()
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -111,14 +167,16 @@ class Api:
             raise ApiError(answer.status, "NoJson", "the answer is no JSON object")
         return found
 
-    def lines(self, path: str, params: Params, idle: Optional[float] = None) -> Stream:
+    def lines(
+        self, path: str, params: Params, idle: Optional[float] = None, pause: float = 0.0
+    ) -> Stream:
         """The lines of an answer that goes on; raises ApiError.
 
-        `idle` is how many seconds may pass without any; None where whoever opens it closes it.
+        `pause`: see Stream. `idle` is how many seconds may pass without any; None where whoever opens it closes it.
         """
         connection, answer = self._ask("GET", path, params, None, LIMIT)
         connection.sock.settimeout(idle)
-        return Stream(connection, answer)
+        return Stream(connection, answer, pause)
 
     def items(self, path: str, params: Params) -> tuple[list[Object], str]:
         """All objects of a list, page by page, and the version to watch from; raises ApiError."""

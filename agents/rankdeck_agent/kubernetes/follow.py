@@ -8,6 +8,7 @@ from typing import Callable, Optional
 
 from rankdeck_agent.kubernetes.api import Api, ApiError, Stream
 from rankdeck_agent.kubernetes.container_log import ContainerLog
+from rankdeck_agent.kubernetes.pods import pod_of
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _FULL_PAUSE = 1.0
@@ -22,6 +23,10 @@ class LogSource:
     namespace: str
     pod: str
     container: str
+    id: str = ""
+    """Of the container: another one may take its place in the pod, and then has its name."""
+    pause: float = 0.0
+    """Seconds between two looks at it."""
 
     @property
     def path(self) -> str:
@@ -100,17 +105,32 @@ class Follower:
                 # A stream that ends before the watch tells of the container's end is the usual case.
                 waits = self._closed if last else self._ended
                 waits.wait(_PAUSES[min(failures, len(_PAUSES)) - 1] if failures else 0)
+                self._look_who_is_there()
             log.close()
         except OSError as error:
             self._complain(f"the output of {self._source.pod} cannot be written: {error}")
             return False
         return True
 
+    def _look_who_is_there(self) -> None:
+        """A container that was started anew has a log of its own: ours is then the `previous` one."""
+        if self._previous or self._gone.is_set() or self._closed.is_set():
+            return
+        path = self._source.path.rpartition("/")[0]
+        try:
+            there = pod_of(self._api.request("GET", path)).container.id
+        except ApiError:
+            return  # the next pass tells why
+        if there and there != self._source.id:
+            self.ended(previous=True)
+
     def _pass(self, log: ContainerLog) -> str:
         """Read until the stream ends; why it could not be read, "" where it could."""
         log.place.resume()
         try:
-            self._stream = stream = self._api.lines(self._source.path, self._asked(log))
+            self._stream = stream = self._api.lines(
+                self._source.path, self._asked(log), pause=self._source.pause
+            )
             if self._closed.is_set():
                 stream.close()
             for line in stream:

@@ -40,6 +40,8 @@ _MUTE_LIMIT = 2.0
 _LAST_WORDS = 0.5
 _MARK_LIMIT = 3.0
 """Seconds for the shim in a pod to name its ranks; other images, and pretended nodes, have none."""
+_MANY, _SLOW = 50, 0.4
+"""Above so many pods their logs are taken so many seconds apart: half the cost."""
 _MOST_SAID = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
@@ -61,6 +63,7 @@ class Keeper:
             "workload": self._state.take_workload,
             "piece": self._state.take_piece,
             "trouble": self._take_trouble,
+            "complaint": self._take_complaint,
             "term": self._take_term,
         }
         self._followers: dict[tuple[str, str], Follower] = {}
@@ -174,7 +177,9 @@ class Keeper:
     def _take(self, note: Note) -> None:
         what, *rest = note
         for saying in self._takes[what](*rest):
-            self._say(saying)
+            # What a server may send without end is told up to a limit; how the job ended always.
+            if len(self._said) < _MOST_SAID:
+                self._say(saying)
 
     def _take_trouble(self, what: str, found: Object, watch: Watch) -> list[Saying]:
         error = ApiError(**found)
@@ -246,11 +251,19 @@ class Keeper:
             Hearer(self._pass_on, partial(self._heard, pod)),
             self._target.form,
         )
-        source = LogSource(self._target.namespace, pod.name, box.name)
-        follower = Follower(self._api, source, log, lambda text: self._say(Saying(text)))
+        pause = _SLOW if self._target.wanted > _MANY else 0.0
+        source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause)
+        follower = Follower(self._api, source, log, self._complain)
         self._followers[pod.uid, box.id] = follower
         follower.start()
         return follower
+
+    def _take_complaint(self, text: str) -> list[Saying]:
+        return [Saying(text)]
+
+    def _complain(self, text: str) -> None:
+        """A log cannot be read or kept; called in the thread of a follower."""
+        self._notes.put(("complaint", text))
 
     def _heard(self, pod: Pod, piece: Piece, at: float) -> None:
         """A rank began or ended; called in the thread of a follower."""
@@ -364,7 +377,7 @@ class Keeper:
     def _say(self, saying: Saying) -> None:
         """Say it, once; an alarm on the launcher's stderr, and among the job's troubles."""
         text = plain(saying.text, 1000)
-        if text in self._said or len(self._said) >= _MOST_SAID:
+        if text in self._said:
             return
         self._said.add(text)
         self._write(2 if saying.alarm else 1, f"{text}\n".encode())

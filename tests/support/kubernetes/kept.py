@@ -91,6 +91,17 @@ class Kept:
         for pid in map(int, told.split()):
             os.kill(pid, signal.SIGKILL)
 
+    def agent(self, *words: str) -> dict:
+        """The answer of another command of the agent on that machine."""
+        done = subprocess.run(
+            [sys.executable, "-m", "rankdeck_agent", *words],
+            env=self.environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return json.loads(done.stdout or done.stderr)
+
     def down(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill()
