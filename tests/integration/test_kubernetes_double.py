@@ -1,12 +1,15 @@
 """The Kubernetes double, asked by the real kubectl, with pods that are real processes."""
 
+import http.client
 import json
 import os
+import socket
 import subprocess
 
 import pytest
 import yaml
 from tests.support.kubernetes.manifests import config_map, indexed_job, service
+from tests.support.kubernetes.pretend import Script
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.slow
@@ -127,3 +130,75 @@ def test_rights_are_those_of_the_role(started, kubectl):
     assert "pods is forbidden: User" in alice("get", "pods", code=1)
     double.expire("alice-token")
     assert "logged in" in alice("get", "jobs", code=1)
+
+
+def test_kubectl_proxy_serves_lists_watches_and_logs_on_a_unix_socket(started, tmp_path):
+    double, kubectl = started(processes=False)
+    double.script("j-.*", Script("line {n}", 0.1, 600))
+    kubectl.create(indexed_job("j", ["x"], 2))
+    wait_until(lambda: phases(double) == ["Running"] * 2)
+    proxy = subprocess.Popen(
+        [kubectl.program, "proxy", f"--unix-socket={tmp_path}/s"],
+        env=kubectl.environment,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: (tmp_path / "s").exists())
+        listed = json.loads(
+            asked(tmp_path, "/api/v1/namespaces/default/pods?labelSelector=job-name%3Dj")
+        )
+        assert len(listed["items"]) == 2
+        pod = listed["items"][0]["metadata"]["name"]
+        log = asked(
+            tmp_path, f"/api/v1/namespaces/default/pods/{pod}/log?tailLines=1&timestamps=true"
+        )
+        assert b"line" in log.split()[1]
+        watch = asked(tmp_path, "/api/v1/namespaces/default/pods?watch=1&timeoutSeconds=1")
+        assert [json.loads(line)["type"] for line in watch.splitlines()] == ["ADDED"] * 2
+    finally:
+        proxy.kill()
+        proxy.wait(10)
+
+
+def asked(folder, path):
+    """The answer to a GET through the socket."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(20)
+        link.connect(str(folder / "s"))
+        link.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
+        answer = http.client.HTTPResponse(link)
+        answer.begin()
+        assert answer.status == 200
+        return answer.read()
+
+
+def test_each_fault_looks_as_it_does_on_a_cluster(started):
+    double, kubectl = started(processes=False)
+    double.script("j-.*", Script("line {n}", 0.1, 600))
+    double.bad_image("missing")
+    kubectl.create(indexed_job("j", ["x"], 3))
+    kubectl.create(indexed_job("nopull", ["x"], 1, container={"image": "missing"}))
+    wait_until(lambda: phases(double) == ["Pending", *["Running"] * 3])
+    first, second, third = sorted(p["metadata"]["name"] for p in double.all("pods"))[:3]
+    node = kubectl.json("get", "pod", third)["spec"]["nodeName"]
+    double.restart_container(first)
+    wait_until(
+        lambda: (
+            kubectl.json("get", "pod", first)["status"]["containerStatuses"][0]["restartCount"] == 1
+        )
+    )
+    assert "line 1" in kubectl("logs", "--previous", first)
+    double.lose_node(node)
+    assert "NodeNotReady" in kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
+    (known,) = [
+        c for c in kubectl.json("get", "node", node)["status"]["conditions"] if c["type"] == "Ready"
+    ]
+    assert known["status"] == "Unknown"
+    double.oom(second)
+    wait_until(lambda: double.all("jobs")[0]["status"].get("failed"))
+    refused = kubectl("logs", "-l", "job-name=nopull", code=1)
+    assert "trying and failing to pull image" in refused
+    double.restart_server()
+    assert kubectl.json("get", "jobs")["items"][0]["status"]["failed"] == 3

@@ -7,6 +7,7 @@ from typing import Optional
 from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.pods import (
     LAUNCHER,
+    RUNNING,
     TERMINATED,
     WORKER,
     Object,
@@ -203,6 +204,11 @@ class JobState:
                 if rank not in self.ends and (rank in self.began or not launcher):
                     status = box.code if known else None
                     yield RankRecord(rank, pod.node, box.started, status, box.finished)
+
+    def unmarked(self, pod: Pod) -> Iterator[int]:
+        """Ranks of a pod that runs and whose shim, if there is one, has not said that they began."""
+        if pod.role not in (WORKER, LAUNCHER) and pod.container.state == RUNNING:
+            yield from (rank for rank in self.ranks_of(pod) if rank not in self.began)
 
     def close_records(self) -> list[RankRecord]:
         """Take `unrecorded` for what these ranks did; returns it."""

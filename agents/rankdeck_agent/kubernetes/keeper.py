@@ -38,6 +38,8 @@ _SETTLE_SLACK = 30.0
 _MUTE_LIMIT = 2.0
 """Seconds for the log of a pod that is gone: of a dead node no end of the stream comes."""
 _LAST_WORDS = 0.5
+_MARK_LIMIT = 3.0
+"""Seconds for the shim in a pod to name its ranks; other images, and pretended nodes, have none."""
 _MANY, _SLOW = 50, 0.4
 """Above so many pods their logs are taken so many seconds apart: half the cost."""
 _MOST_SAID = 200
@@ -67,6 +69,7 @@ class Keeper:
         self._followers: dict[tuple[str, str], Follower] = {}
         """By uid of the pod and id of the container."""
         self._gone_at: dict[str, float] = {}
+        self._runs_since: dict[tuple[str, str], float] = {}
         self._watches: list[Watch] = []
         self._asked = self._queued = False
         """Whether it was asked to end."""
@@ -228,6 +231,15 @@ class Keeper:
             follower = self._follow(pod)
         if box.state == TERMINATED:
             follower.ended()
+        self._begin_without_mark(pod)
+
+    def _begin_without_mark(self, pod: Pod) -> None:
+        """A rank whose container runs for a while has begun, also where no shim says so."""
+        now = time.monotonic()
+        since = self._runs_since.setdefault((pod.uid, pod.container.id), now)
+        if now - since > _MARK_LIMIT and not self._followers[pod.uid, pod.container.id].marked:
+            for rank in self._state.unmarked(pod):
+                record(self._folder, rank, "started", pod.node, pod.container.started)
 
     def _follow(self, pod: Pod) -> Follower:
         box = pod.container

@@ -132,6 +132,7 @@ class Jobs:
             known.get("restartCount", 0)
             for pod in pods
             for known in pod["status"].get("containerStatuses", [])
+            if pod["spec"]["restartPolicy"] == "OnFailure"
         )
         if job["status"].get("failed", 0) + fresh + restarts > job["spec"]["backoffLimit"]:
             return "BackoffLimitExceeded"

@@ -131,6 +131,8 @@ class Kubelet:
         self._store.change(NODE, found, lambda new: _node_ready(new, "Unknown"))
         for pod in self._on(node):
             self._store.change(POD, pod, lambda new: _set(new, {"Ready": "False"}))
+            words = "Node is not ready"
+            self._store.event(POD, pod, "NodeNotReady", words, by="node-controller", warning=True)
             for log in self._logs_of(pod):
                 log.silent = True
 
