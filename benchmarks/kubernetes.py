@@ -16,8 +16,9 @@ from pathlib import Path
 from tests.support.kubernetes import kubectl_or_why
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.kept import JOB, Kept
+from tests.support.lab.processes import descendants
 
-from benchmarks.measure import cpu_of, family, must_live, proportional_of, resident_of
+from benchmarks.measure import cpu_of, must_live, proportional_of
 from benchmarks.result import MissingError, Result
 
 PODS = 200
@@ -103,13 +104,19 @@ def _ours(kept: Kept) -> tuple[Cost, float, float]:
     heard = time.monotonic() - begun
     process = kept.process
     assert process is not None
-    proxies = [pid for pid in family(process.pid) if pid != process.pid]
-    before = [cpu_of(pid) for pid in (process.pid, *proxies)]
+    # A small process watches over the keeper: what both take is the keeper's.
+    proxies = kept.kubectls()
+    own = [pid for pid in descendants(process.pid) if pid not in proxies]
+    before = [_spent(own), _spent(proxies)]
     time.sleep(MEASURED)
     must_live("the keeper", process)
-    spent = [cpu_of(pid) - was for pid, was in zip((process.pid, *proxies), before, strict=True)]
-    cost = Cost(spent[0] / MEASURED, resident_of(process.pid), heard, PODS)
-    return cost, sum(spent[1:]) / MEASURED, max(first)
+    shares = [(_spent(p) - was) / MEASURED for p, was in zip((own, proxies), before, strict=True)]
+    memory = sum(proportional_of(pid) for pid in own)
+    return Cost(shares[0], memory, heard, PODS), shares[1], max(first)
+
+
+def _spent(pids: Sequence[int]) -> float:
+    return sum(cpu_of(pid) for pid in pids)
 
 
 def _first_lines(kept: Kept) -> list[float]:
@@ -167,9 +174,9 @@ def _peer(kept: Kept, commands: Sequence[list[str]], wanted: int) -> Cost:
             after = time.monotonic() - begun
             # On a busy machine some give up in their handshake; those that follow are measured.
             living = [each for each in processes if each.poll() is None]
-            before = sum(cpu_of(each.pid) for each in living)
+            before = _spent([each.pid for each in living])
             time.sleep(MEASURED)
-            spent = sum(cpu_of(each.pid) for each in living) - before
+            spent = _spent([each.pid for each in living]) - before
             memory = sum(proportional_of(each.pid) for each in living)
             for each in living:
                 must_live("kubectl", each)
