@@ -74,7 +74,7 @@ def test_a_detached_job_is_followed_and_cancelled_and_nothing_with_our_label_is_
 
 
 def test_a_job_that_fits_no_node_says_why_in_the_schedulers_words(site):
-    job = site.detached(site.steps("big", kubernetes={"gpus": "1000"}))
+    job = site.detached(site.steps("big", kubernetes={"gpus": 1000}))
     found = site.until(
         job, lambda found: "Insufficient nvidia.com/gpu" in json.dumps(found["troubles"])
     )

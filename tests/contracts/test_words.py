@@ -1,7 +1,6 @@
 """Every word of a job reaches its program as one argument, whatever a shell would make of it."""
 
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line
+from tests.support.kubernetes.processes import expanded
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -253,22 +253,11 @@ def workload(launch: Launch, words: Sequence[str], value: str) -> dict[str, Any]
     return objects(replace(CLUSTER, backend="kubernetes"), spec, "t-1")[-1]
 
 
-def as_kubelet(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` and `$$` as Kubernetes reads them (third_party/forked/golang/expansion)."""
-
-    def one(found: "re.Match[str]") -> str:
-        if found[0] == "$$":
-            return "$"
-        return env.get(found[1], found[0])
-
-    return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
-
-
 def container_env(container: Mapping[str, Any]) -> dict[str, str]:
     """The variables, each filled in from those before it."""
     env: dict[str, str] = {}
     for row in container["env"]:
-        env[row["name"]] = as_kubelet(row["value"], env)
+        env[row["name"]] = expanded(row["value"], env)
     return env
 
 
@@ -279,7 +268,7 @@ def test_an_mpi_rank_gets_every_word(words: list[str], value: str) -> None:
     (launcher,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
     env = container_env(launcher)
 
-    assert [as_kubelet(word, env) for word in launcher["command"]][-1 - len(words) :] == [
+    assert [expanded(word, env) for word in launcher["command"]][-1 - len(words) :] == [
         "app",
         *words,
     ]
@@ -307,7 +296,7 @@ def test_a_rank_of_an_indexed_job_gets_every_word(
         (tmp_path / name).chmod(0o755)
 
     subprocess.run(
-        [as_kubelet(word, env).replace(FOLDER, str(tmp_path)) for word in container["command"]],
+        [expanded(word, env).replace(FOLDER, str(tmp_path)) for word in container["command"]],
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}", **env, "JOB_COMPLETION_INDEX": "0"},
         timeout=60,
         check=True,

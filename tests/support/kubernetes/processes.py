@@ -4,11 +4,12 @@ import asyncio
 import base64
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import asyncssh
@@ -114,7 +115,9 @@ class Processes:
         self, pod: Json, container: Json, address: str, log: ContainerLog
     ) -> "_Process | _NotStarted":
         """Start a container; its lines go to `log` as they come."""
-        command = [*container.get("command", []), *container.get("args", [])]
+        variables = _variables(pod, container, address)
+        words = (*container.get("command", []), *container.get("args", []))
+        command = [expanded(word, variables) for word in words]
         if not command:
             return _NotStarted(Exit(128, "StartError", "no command specified"))
         folder = self._folder / f"{pod['metadata']['uid']}.{container['name']}"
@@ -123,10 +126,10 @@ class Processes:
         self._hosts_file(pod["metadata"]["namespace"])
         lines = [*self._image_mounts(pod), *self._mounts(pod, container)]
         (folder / "mounts").write_text("".join(f"{a}\t{b}\t{c}\n" for a, b, c in lines))
-        variables = _variables(pod, container, address)
+        given = [f"{name}={value}" for name, value in variables.items()]
         enter = ["nsenter", "-t", str(self._net_pid()), "-U", "--preserve-credentials", "-n", "-m"]
         process = await asyncio.create_subprocess_exec(
-            *enter, *_WITH_US, str(_SCRIPTS / "start.sh"), *variables, *command,
+            *enter, *_WITH_US, str(_SCRIPTS / "start.sh"), *given, *command,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
             env=self._settings(pod, container, address, folder, command[0]),
@@ -234,8 +237,17 @@ def _host(pod: Json) -> str:
     return pod["spec"].get("hostname") or pod["metadata"]["name"][:63]
 
 
-def _variables(pod: Json, container: Json, address: str) -> list[str]:
-    """`NAME=value` of a container: the image's own, then the pod's, with references filled in."""
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """`$(NAME)` and `$$` as Kubernetes reads them in commands and values (third_party/forked/golang/expansion)."""
+
+    def one(found: "re.Match[str]") -> str:
+        return "$" if found[0] == "$$" else variables.get(found[1], found[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
+
+
+def _variables(pod: Json, container: Json, address: str) -> dict[str, str]:
+    """Variables of a container: the image's own, then the pod's, each filled in from those before it."""
     found = {
         "PATH": IMAGE_PATH,
         "HOME": "/root",
@@ -245,8 +257,9 @@ def _variables(pod: Json, container: Json, address: str) -> list[str]:
     }
     for entry in container.get("env", []):
         source = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        found[entry["name"]] = _field(pod, source, address) if source else entry.get("value", "")
-    return [f"{name}={value}" for name, value in found.items()]
+        value = expanded(entry.get("value", ""), found)
+        found[entry["name"]] = _field(pod, source, address) if source else value
+    return found
 
 
 def _field(pod: Json, path: str, address: str) -> str:
