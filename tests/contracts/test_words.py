@@ -150,7 +150,7 @@ def test_a_batch_script_gives_its_command_every_byte(
     cluster = replace(CLUSTER, backend="slurm")
     command = [str(tmp_path / "record"), *words]
     spec = spec_of(launch, command, env={"V": value}, files={"a folder/f": text})
-    plan = plugins.find("backends", "slurm")(None, None).plan(cluster, spec, "t-1")
+    plan = plugins.find("backends", "slurm")(None).plan(cluster, spec, "t-1")
 
     runs(tmp_path, plan.text, {"record": RECORD, "srun": SRUN})
 
