@@ -27,7 +27,7 @@ def planned(backend: str, launch: Launch) -> Plan:
     if backend == "ssh":
         return plan_job(cluster, spec, "t-1")
     made = plugins.find("backends", backend)
-    return made(None, None).plan(cluster, spec, "t-1")
+    return made(None).plan(cluster, spec, "t-1")
 
 
 @pytest.mark.parametrize("launch", Launch)

@@ -26,7 +26,7 @@ def submit(folder: Path) -> Path:
         name="c", backend="slurm", nodes=(Node(name="login"),), options={"login": "login"}
     )
     spec = JobSpec(name="t", launch="mpi", command=("true",))
-    plan = plugins.find("backends", "slurm")(None, None).plan(cluster, spec, "t-1")
+    plan = plugins.find("backends", "slurm")(None).plan(cluster, spec, "t-1")
     for file in plan.nodes[0].files:
         (folder / file.path).write_text(file.text)
     return folder / "submit"
