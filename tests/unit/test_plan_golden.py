@@ -30,9 +30,7 @@ def planned(cluster: Cluster, spec: JobSpec) -> Plan:
     if cluster.backend == "ssh":
         return plan_job(cluster, spec, f"{spec.name}-1")
     spec = replace(spec, container=IMAGE, ranks_per_node=spec.ranks_per_node or RANKS)
-    return plugins.find("backends", cluster.backend)(None).plan(
-        cluster, spec, f"{spec.name}-1"
-    )
+    return plugins.find("backends", cluster.backend)(None).plan(cluster, spec, f"{spec.name}-1")
 
 
 def compare(name: str, text: str) -> None:
