@@ -3,6 +3,8 @@
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, in_words, refusal
 from rankdeck_agent.kubernetes.target import Target, create, leftovers
 
 pytestmark = pytest.mark.slow
+AGENTS = str(Path(__file__).resolve().parents[2] / "agents")
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -50,6 +53,26 @@ def test_a_proxy_that_was_killed_serves_again_at_the_same_place(double) -> None:
         proxy.start()
 
         assert api.request("GET", PODS)["kind"] == "PodList"
+
+
+def test_a_command_that_is_ended_leaves_neither_kubectl_nor_its_folder(
+    double, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-m", "rankdeck_agent", "cluster", "watch"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": AGENTS},
+    ) as watching:
+        watching.stdin.write(b"{}\n")
+        watching.stdin.flush()
+        assert b"about" in watching.stdout.readline()
+        assert list(tmp_path.glob("rankdeck-*/s"))
+        watching.terminate()
+
+    assert not list(tmp_path.glob("rankdeck-*"))
 
 
 def test_a_watch_lists_goes_on_and_says_what_is_wrong(double) -> None:

@@ -16,7 +16,7 @@ from rankdeck_agent.kubernetes.api import LISTED, TROUBLE, Api, ApiError, Watch,
 from rankdeck_agent.kubernetes.cluster_view import NODES, PODS, ClusterView
 from rankdeck_agent.kubernetes.kinds import KUEUE, Kind, kind_of, part, served, serves
 from rankdeck_agent.kubernetes.pods import Object, text_of
-from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
+from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, end_tidily, refusal
 from rankdeck_agent.kubernetes.rights import ask, needed
 
 PERIOD = 1.0
@@ -30,6 +30,7 @@ News = "tuple[Union[str, Kind], str, Object]"
 
 def main(argv: "list[str]") -> int:
     """Run one command; returns its exit status."""
+    end_tidily()
     verb = argv[0] if len(argv) == 1 else ""
     config = table(sys.stdin.readline(_LONGEST)) or {}
     if verb not in _VERBS:

@@ -46,9 +46,10 @@ def _try() -> int:
 def _refused(row: Mapping[str, Any]) -> str:
     """Why the server would not take {"target": …, "objects": […]}; "" where it would."""
     from rankdeck_agent.kubernetes.api import ApiError
-    from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
+    from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, end_tidily, refusal
     from rankdeck_agent.kubernetes.target import Target, create
 
+    end_tidily()
     try:
         target = Target(**row["target"])
         with Proxy(target.context) as proxy:

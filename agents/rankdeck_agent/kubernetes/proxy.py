@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -194,6 +195,12 @@ def _answers(path: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+def end_tidily() -> None:
+    """From now on SIGTERM and SIGHUP end this process by SystemExit, so that a proxy's folder goes with it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
 
 
 def _end_with_parent() -> None:
