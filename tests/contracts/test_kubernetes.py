@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,13 +42,30 @@ def site(tmp_path, kubernetes, kubectl, request):
 
 
 def test_a_job_runs_and_every_line_of_every_rank_is_shown(site):
-    done = site.rankdeck("run", "--no-preflight", site.steps("steps", run=2, hz=5))
+    done = site.rankdeck("run", site.steps("steps", run=2, hz=5))
     assert done.returncode == 0, done.stderr[-1500:]
     for rank in (0, 1):
         said = [line for line in done.stdout.splitlines() if f"[rank {rank}] step" in line]
         assert [line.split("step ")[1].split()[0] for line in said] == [
             str(n) for n in range(1, 11)
         ]
+
+
+def test_a_job_that_the_server_does_not_take_is_refused_before_it_starts(site):
+    done = site.rankdeck("run", site.steps("refused", kubernetes={"namespace": "no-such-one"}))
+    assert done.returncode == 2, done.stdout + done.stderr[-1500:]
+    assert "kubernetes would not take it" in done.stdout + done.stderr
+    assert site.left() == []
+
+
+def test_without_a_login_a_job_is_refused_with_what_to_do(site):
+    unknown = replace(site.where, kubeconfig=site.folder / "none", context="")
+    other = Site(site.folder / "other", unknown, site.kubectl_program)
+    done = other.rankdeck("run", other.steps("nobody"))
+    assert (
+        "kubectl has no configuration here: put one in ~/.kube/config" in done.stdout + done.stderr
+    )
+    assert done.returncode == 2
 
 
 def test_a_failed_rank_is_named_with_its_status_and_the_others_output_is_kept(site):

@@ -14,7 +14,7 @@ from rankdeck.errors import HostKeyError, LaunchError, NodeError
 from rankdeck.images.locate import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.preflight import check_job, check_network, checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
 from rankdeck.preflight.context import Context, is_address, needs_names, programs_of
@@ -62,21 +62,31 @@ async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, .
             tell(finding)
 
     try:
-        layout = lay_out(means.cluster, spec, "preflight")
-        means.backend.plan(means.cluster, spec, "preflight")
+        plan = means.backend.plan(means.cluster, spec, "preflight")
+        chooses = means.backend.chooses_nodes
+        layout = None if chooses else lay_out(means.cluster, spec, "preflight")
     except LaunchError as error:
         take([found(Level.BAD, "plan", "", str(error))])
         return tuple(findings)
     take(check_job.judge(spec))
-    if means.backend.chooses_nodes:
-        text = (
-            f"the nodes are chosen by {means.backend.name} when the job starts: they were not asked"
-        )
-        take([found(Level.UNKNOWN, "reach", "", text)])
+    if layout is None:
+        take([await _ask_scheduler(means.backend, plan)])
         return tuple(findings)
     async with AsyncExitStack() as stack:
         await _Run(means, layout, stack, take).all()
     return tuple(findings)
+
+
+async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
+    """Where the nodes are chosen when the job starts, only whoever chooses them can be asked."""
+    try:
+        why = await backend.check(plan)
+    except NodeError as error:
+        why = str(error)
+    if why:
+        return found(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
+    text = f"the nodes are chosen by {backend.name} when the job starts: they were not asked"
+    return found(Level.UNKNOWN, "reach", "", text)
 
 
 class _Run:
