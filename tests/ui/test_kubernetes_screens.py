@@ -36,6 +36,16 @@ async def test_a_node_of_kubernetes_shows_its_words_devices_and_jobs() -> None:
         await shows(app, pilot, "training/pi")
 
 
+async def test_a_node_that_is_found_later_is_shown_at_once() -> None:
+    made = Stage(CLUSTER)
+    async with console(made) as (app, pilot):
+        await shows(app, pilot, "0 of 0 nodes")
+        made.fleet.kubernetes_says("w7", replace(VIEW, conditions=VIEW.conditions[:1], devices={}))
+        await shows(app, pilot, "w7")
+        await shows(app, pilot, "by Kubernetes alone: no agent is heard")
+        await shows(app, pilot, "1 of 1 nodes")
+
+
 async def test_what_may_not_be_seen_is_no_zero() -> None:
     made = stage()
     made.fleet.kubernetes_says("w0", replace(VIEW, devices={"a.b/c": DeviceCount(2, 2, None)}))

@@ -65,6 +65,11 @@ class Fleet:
     def nodes(self) -> tuple[NodeState, ...]:
         return tuple(self._nodes.values())
 
+    @property
+    def size(self) -> int:
+        """How many nodes there are."""
+        return len(self._nodes)
+
     def place(self, name: str) -> int:
         """Where the node stands in the cluster file, from 0."""
         return self._places[name]

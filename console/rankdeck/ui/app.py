@@ -202,7 +202,7 @@ class RankdeckApp(FrameDiff):
         changed = fleet.take_changes(JUDGE / PAINT)
         self._fresh |= changed
         levels = {name: fleet.node(name).health.level for name in changed}
-        if any(self.levels[name] is not level for name, level in levels.items()):
+        if any(self.levels.get(name) is not level for name, level in levels.items()):
             self.levels.update(levels)
             self.judged += 1
             self.summary = Counter(self.levels.values())

@@ -162,11 +162,11 @@ def temperature(node: NodeState) -> float | None:
 
 
 def why(node: NodeState) -> str:
-    """The worst reason in words, and how many more there are."""
+    """The worst reason in words, and how many more there are; where all is well, who alone says so."""
     reasons = node.health.reasons
     if not reasons:
-        return ""
-
+        unheard = node.kubernetes is not None and not node.was_heard
+        return "by Kubernetes alone: no agent is heard" if unheard else ""
     worst, *others = reasons
     more = f" (+{len(others)})" if others else ""
     text = printable(worst.sentence.seen)

@@ -165,7 +165,8 @@ class FleetScreen(BaseScreen):
         fleet = self.console.session.fleet
         changed = self.console.take_fresh()
         known = len(self._states)
-        if self._fleet is not fleet:
+        if self._fleet is not fleet or known != fleet.size:
+            # Another fleet, or nodes that no file names were found.
             self._fleet = fleet
             self._states = {node.name: node for node in fleet.nodes()}
             self._places = {name: place for place, name in enumerate(self._states)}
