@@ -59,9 +59,11 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 @pytest.fixture(autouse=True, scope="module")
 def busy() -> Iterator[None]:
-    """Somebody else computes on the machine, on as many cores as it has."""
+    """Somebody else computes on the machine, on as many cores as it has: other tests, where they run beside this one."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
     burners = [
-        subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 2)
+        subprocess.Popen(["sh", "-c", "while :; do :; done"])
+        for _ in range((os.cpu_count() or 2) * alone)
     ]
     yield
     for burner in burners:
