@@ -133,6 +133,18 @@ def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
     assert kept.kubectls() == []
 
 
+def test_two_hundred_open_logs_hold_up_no_cancel(keeper) -> None:
+    kept = keeper(pods=200)
+    kept.speak(every=1.0, lasting=600.0)
+    kept.start()
+    kept.runs(1, limit=90)
+
+    assert kept.term(90) == 128 + signal.SIGTERM
+    assert everything(kept) == []
+    assert "nothing of it is left" in kept.said()
+    assert all(kept.lines(rank) == kept.written(rank) for rank in range(0, 200, 20))
+
+
 def test_a_cancel_ends_what_a_killed_keeper_left(keeper) -> None:
     kept = keeper()
     kept.speak(lasting=60.0)
