@@ -1,5 +1,6 @@
 """One container's log on disk: a file for each rank and stream, and how far it has been read."""
 
+import errno
 import json
 import os
 import time
@@ -24,9 +25,9 @@ from rankdeck_agent.kubernetes.split import (
 )
 
 POSITIONS = "kubernetes"
-"""Folder in the run folder, with a file for each container."""
+"""Folder in the run folder, with two files for each container: one is whole whatever happens to the other."""
 SAVE_PERIOD = 3.0
-"""Seconds; what was read since is read again after a crash. To save is what costs most with hundreds of pods."""
+"""Seconds; what was read since is read again after a crash."""
 UNKNOWN = "unknown"
 
 
@@ -58,8 +59,10 @@ class ContainerLog:
         """`container` is its id; `form` is a key of split.FORMATS."""
         self._folder, self._ranks, self._hearer = folder, tuple(ranks), hearer
         name = "".join(c if c.isalnum() else "_" for c in container)[-80:]
-        self._file = folder / POSITIONS / f"{name}.json"
-        kept = _kept(self._file)
+        self._slots = [folder / POSITIONS / f"{name}.{slot}.json" for slot in range(2)]
+        private_folder(folder / POSITIONS)
+        kept = _kept(self._slots)
+        self._turn = int(kept.get("turn", 0))
         self.place = Place(kept.get("second", 0), kept.get("seen", ()))
         parts: list[Key] = [(int(rank), str(what)) for rank, what in kept.get("parts", ())]
         first = self._ranks[0] if form == "torchrun" and self._ranks else 0
@@ -132,17 +135,17 @@ class ContainerLog:
         for key, fd in self._files.items():
             # While bytes are skipped the file is ahead of the place.
             self._sizes[_name(key)] = os.fstat(fd).st_size - self._skip.get(key, 0)
+        self._turn += 1
         row = {
+            "turn": self._turn,
             "second": self.place.second,
             "seen": list(self.place.seen.items()),
             "parts": self._splitter.parts,
             "marked": self.marked,
             "sizes": self._sizes,
         }
-        private_folder(self._file.parent)
-        fresh = self._file.with_suffix(".new")
-        write_private(fresh, json.dumps(row, separators=(",", ":")).encode())
-        fresh.replace(self._file)
+        data = json.dumps(row, separators=(",", ":")).encode()
+        _write_over(self._slots[self._turn % 2], data)
 
     def close(self) -> None:
         """Save it and close its files; raises OSError."""
@@ -156,10 +159,26 @@ def _name(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def _kept(file: Path) -> Mapping[str, Any]:
+def _write_over(file: Path, data: bytes) -> None:
+    """Write in place, up to the end of what was there: to replace a file costs a hundred times as much."""
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        whole = data.ljust(os.fstat(handle).st_size)
+        if os.write(handle, whole) < len(whole):
+            raise OSError(errno.ENOSPC, "the disk is full", str(file))
+    finally:
+        os.close(handle)
+
+
+def _kept(slots: Iterable[Path]) -> Mapping[str, Any]:
+    """The newest row that is whole; empty where there is none."""
+    return max(map(_row, slots), key=lambda row: row.get("turn", 0))
+
+
+def _row(file: Path) -> Mapping[str, Any]:
     try:
         return table(file.read_text(encoding="utf-8")) or {}
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return {}
 
 
