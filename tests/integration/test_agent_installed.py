@@ -80,7 +80,7 @@ async def site(tmp_path, own_folders):
 async def verb(site, monkeypatch, capsys, name, given="", **options):
     """One verb of the command line; its exit code and its JSON."""
     monkeypatch.setattr(choose, "cluster", lambda _: site.cluster)
-    values = {"system": False, "dry_run": False, "json": True, **options}
+    values = {"system": False, "dry_run": False, "json": True, "kubernetes": False, **options}
     namespace = argparse.Namespace(cluster="", nodes=given, **values)
     code = await asyncio.to_thread(getattr(agent, name), namespace, None)
     printed = capsys.readouterr()

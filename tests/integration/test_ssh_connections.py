@@ -292,7 +292,7 @@ def slow_python(folder, first):
 async def looked(found, python):
     async with Connections(found.cluster) as c:
         wanted = WantedImage("apptainer", "/none.sif")
-        return (await look(c, Agents(c, python), ["n1"], wanted))["n1"]
+        return (await look(Agents(c, python), ["n1"], wanted))["n1"]
 
 
 async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path, monkeypatch):

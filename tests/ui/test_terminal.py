@@ -21,10 +21,10 @@ def test_every_main_screen_comes_back_after_another() -> None:
     with terminal(PREVIEW, os.environ) as shown:
         shows(shown, "3 of 3 nodes")
         for key, text in (
-            ("5", "KIND"),
+            ("5", "WHAT"),
             ("1", "3 of 3 nodes"),
             ("2", "FIRST FAILURE"),
-            ("5", "KIND"),
+            ("5", "WHAT"),
             ("1", "3 of 3 nodes"),
         ):
             shown.press(key)

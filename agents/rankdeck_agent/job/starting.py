@@ -236,6 +236,9 @@ def make(plan: NodePlan) -> RunFolder:
         shutil.rmtree(folder.path, ignore_errors=True)
         if isinstance(error, FolderError):
             raise
+        if isinstance(error, FileExistsError):
+            why = f"{error.filename} is there already and is not ours: have its owner remove it"
+            raise FolderError(why) from error
         raise FolderError(unwritable(_place_of(error, folder), error)) from error
     return folder
 

@@ -125,7 +125,9 @@ class LaunchScreen(BaseScreen):
                 self._ask_to_trust(error)
             self._base = self._spec = None
             self.form.fill({})
-            self.plan.show(_complaint(error), restart=restart)
+            # The file is under the cursor: of its place only the line matters here.
+            said = _complaint(str(error).replace(f"{path.parent}/", ""))
+            self.plan.show(said, restart=restart)
             return
         self._findings = []
         self.form.fill(form_of(self._base))
@@ -166,7 +168,7 @@ class LaunchScreen(BaseScreen):
             plan = session.plan(spec)
             text = session.render(plan)
         except (RankdeckError, ValueError) as error:
-            return _complaint(error)
+            return _complaint(str(error))
         self._spec = spec
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
@@ -320,8 +322,8 @@ class LaunchScreen(BaseScreen):
         places[(at + 1) % len(places)].focus()
 
 
-def _complaint(error: Exception) -> list[Runs]:
-    return [[(printable(line), "bad")] for line in str(error).splitlines()]
+def _complaint(text: str) -> list[Runs]:
+    return [[(printable(line), "bad")] for line in text.splitlines()]
 
 
 def _changed(path: Path) -> float:
