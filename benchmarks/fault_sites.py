@@ -123,17 +123,19 @@ AnySite = DemoSite | LabSite
 def demo_site() -> Generator[DemoSite]:
     """An embedded cluster of our own, away from the user's; down at the end."""
     with tempfile.TemporaryDirectory(prefix="faults.") as name:
-        own = {variable: Path(name) / variable[4:-5].lower() for variable in XDG}
+        own = {variable: f"{name}/{variable[4:-5].lower()}" for variable in XDG}
         for folder in own.values():
-            folder.mkdir(mode=0o700)
-        with _folders({variable: str(folder) for variable, folder in own.items()}):
+            Path(folder).mkdir(mode=0o700)
+        with _folders(own):
             try:
                 file = demo.up()
                 variables = {**os.environ, "PYTHONPATH": IMPORTS}
                 variables.pop("RANKDECK_STATE", None)
                 yield DemoSite(DemoFolders(file.parent), str(file), variables)
             finally:
-                demo.down()
+                # Once more: a test that ended meanwhile has put the folders of before back.
+                with _folders(own):
+                    demo.down()
 
 
 @contextmanager

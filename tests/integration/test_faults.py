@@ -7,7 +7,7 @@ import pytest
 from benchmarks.fault_list import FAULTS, SHORT
 from benchmarks.fault_model import Fault
 from benchmarks.fault_run import Run, Watching, watching
-from benchmarks.fault_sites import DemoSite, demo_site
+from benchmarks.fault_sites import XDG, DemoSite, demo_site
 from benchmarks.faults import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -43,3 +43,14 @@ def test_a_cluster_is_mended_where_it_is(place: Place, own_folders: Path) -> Non
     place[0].mend()
 
     assert not list(own_folders.rglob("running.json"))
+
+
+def test_a_cluster_ends_also_where_the_folders_of_the_user_were_put_back(
+    monkeypatch: pytest.MonkeyPatch, own_folders: Path
+) -> None:
+    with demo_site() as site:
+        nodes = [Path("/proc", str(site.first_process(node))) for node in site.nodes()]
+        for name in XDG:
+            monkeypatch.setenv(name, str(own_folders))
+
+    assert not any(node.exists() for node in nodes)
