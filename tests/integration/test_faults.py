@@ -9,6 +9,7 @@ from benchmarks.fault_model import Fault
 from benchmarks.fault_run import Run, Watching, watching
 from benchmarks.fault_sites import XDG, DemoSite, demo_site
 from benchmarks.faults import prepare
+from tests.support.polling import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROWS = [fault for fault in FAULTS if fault.name in SHORT]
@@ -53,4 +54,4 @@ def test_a_cluster_ends_also_where_the_folders_of_the_user_were_put_back(
         for name in XDG:
             monkeypatch.setenv(name, str(own_folders))
 
-    assert not any(node.exists() for node in nodes)
+    wait_until(lambda: not any(node.exists() for node in nodes), 20, "the end of the nodes")
