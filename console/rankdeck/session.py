@@ -46,7 +46,7 @@ from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
-from rankdeck.remote.local import WithThisMachine
+from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
@@ -60,7 +60,7 @@ from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
 from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
-from rankdeck.telemetry.kubernetes import ClusterClient, control_host
+from rankdeck.telemetry.kubernetes import ClusterClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,13 @@ class Kind:
     label: str
 
     @property
+    def api_version(self) -> str:
+        """As objects of this kind have it."""
+        return f"{self.group}/{self.version}"
+
+    @property
     def place(self) -> str:
-        return f"/apis/{self.group}/{self.version}"
+        return f"/apis/{self.api_version}"
 
     def path(self, namespace: str, name: str = "") -> str:
         """Where the API has the jobs of a namespace, or one of them."""
@@ -39,6 +44,7 @@ KINDS = (
     Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
     Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
 )  # fmt: skip
+BY_NAME = {kind.name: kind for kind in KINDS}
 POD_LABELS = tuple(dict.fromkeys(kind.label for kind in reversed(KINDS)))
 """Labels that name the job of a pod, the outermost first: a JobSet's pods also bear their Job's name."""
 KUEUE = Kind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
@@ -62,7 +68,7 @@ def serves(api: Api, kind: Kind) -> bool:
 
 def kind_of(name: str) -> Optional[Kind]:
     """The kind of this name."""
-    return next((kind for kind in KINDS if kind.name == name), None)
+    return BY_NAME.get(name)
 
 
 # ---- parts of objects, none of them trusted ---------------------------------------------

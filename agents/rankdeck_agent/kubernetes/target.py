@@ -10,38 +10,19 @@ from typing import Any, Optional
 from rankdeck_agent.job.folder import FolderError
 from rankdeck_agent.job.journal import array, plain, table
 from rankdeck_agent.kubernetes.api import BACKOFF, Api, ApiError
+from rankdeck_agent.kubernetes.kinds import BY_NAME, OURS_LABEL
 from rankdeck_agent.kubernetes.pods import Object, rows_of, table_of, text_of
 from rankdeck_agent.kubernetes.split import FORMATS
 
-JOB_LABEL = "rankdeck/job"
 SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
 """Files in the run folder: what to keep, its objects, that they were created, that none is left."""
-_PLURAL = {
+_CORE = {
     "ConfigMap": "configmaps",
-    "Job": "jobs",
-    "JobSet": "jobsets",
-    "MPIJob": "mpijobs",
     "Pod": "pods",
-    "PyTorchJob": "pytorchjobs",
     "Secret": "secrets",
     "Service": "services",
-    "TrainJob": "trainjobs",
 }
-_VERSION = {
-    "Job": "batch/v1",
-    "JobSet": "jobset.x-k8s.io/v1alpha2",
-    "MPIJob": "kubeflow.org/v2beta1",
-    "PyTorchJob": "kubeflow.org/v1",
-    "TrainJob": "trainer.kubeflow.org/v1alpha1",
-}
-_POD_LABEL = {
-    "Job": "batch.kubernetes.io/job-name",
-    "JobSet": "jobset.sigs.k8s.io/jobset-name",
-    "MPIJob": "training.kubeflow.org/job-name",
-    "PyTorchJob": "training.kubeflow.org/job-name",
-    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
-}
-"""Kind of job -> the label that its pods have; the value is the job's name."""
+"""Kinds beside those of jobs, and their plurals."""
 _ASIDE = ("Service", "ConfigMap")
 """What we create beside the job."""
 _HURRY = "1"
@@ -75,14 +56,14 @@ class Target:
     @property
     def path(self) -> str:
         """Where jobs of its kind are."""
-        return collection(_VERSION[self.kind], self.kind, self.namespace)
+        return BY_NAME[self.kind].path(self.namespace)
 
     @property
     def selector(self) -> str:
         """The label of its pods."""
         if self.ours:
-            return f"{JOB_LABEL}={self.name}"
-        return f"{_POD_LABEL[self.kind]}={self.name}"
+            return f"{OURS_LABEL}={self.name}"
+        return f"{BY_NAME[self.kind].label}={self.name}"
 
     @property
     def field(self) -> dict[str, str]:
@@ -96,10 +77,11 @@ class Target:
 
 def collection(version: str, kind: str, namespace: str) -> str:
     """The path of all objects of a kind in a namespace; raises ValueError for a kind that is not ours."""
-    if kind not in _PLURAL:
+    plural = BY_NAME[kind].plural if kind in BY_NAME else _CORE.get(kind)
+    if plural is None:
         raise ValueError(f"objects of kind {plain(kind, 60)} are not created by Rankdeck")
     root = "apis" if "/" in version else "api"
-    return f"/{root}/{version}/namespaces/{namespace}/{_PLURAL[kind]}"
+    return f"/{root}/{version}/namespaces/{namespace}/{plural}"
 
 
 def read_target(file: Path) -> Target:
@@ -196,7 +178,7 @@ def _explained(error: ApiError, one: Object) -> ApiError:
 def _give_to(api: Api, target: Target, owner: Object, others: Iterable[Object]) -> None:
     meta = table_of(owner.get("metadata"))
     reference = {
-        "apiVersion": owner.get("apiVersion") or _VERSION[target.kind],
+        "apiVersion": owner.get("apiVersion") or BY_NAME[target.kind].api_version,
         "kind": owner.get("kind") or target.kind,
         "name": meta.get("name"),
         "uid": meta.get("uid"),

@@ -18,13 +18,13 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.text import clean
-from rankdeck.remote.local import THIS_MACHINE
+from rankdeck.remote.local import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 KEEPER = "keeper"
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
-SETTINGS, MANIFEST = "kubernetes.json", "manifest.json"
-"""Files that the keeper reads."""
+SETTINGS, MANIFEST, CREATED = "kubernetes.json", "manifest.json", "kubernetes.created"
+"""Files that the keeper reads: what to keep, its objects, that they exist already."""
 CHECK_LIMIT = 60.0
 
 
@@ -37,21 +37,12 @@ class KubernetesBackend(SshBackend):
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""
         names = [f"{job}-node{number}" for number in range(spec.nodes)]
-        plan = document_plan(cluster, spec, job, names, manifest(cluster, spec, job))
-        host = cluster.options.get("login", "") or THIS_MACHINE
+        made = objects(cluster, spec, job)
+        plan = document_plan(cluster, spec, job, names, manifest(made))
         settings = _settings(cluster, spec, job, plan.world_size)
-        made = json.dumps(objects(cluster, spec, job), ensure_ascii=False)
-        keeper = NodePlan(
-            job=job,
-            node=host,
-            ranks=tuple(range(plan.world_size)),
-            processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
-            files=(NodeFile(SETTINGS, settings), NodeFile(MANIFEST, made)),
-            env=cluster.environment,
-            tty=False,
-            grace=spec.grace,
-            elsewhere=True,
-        )
+        asked = json.dumps(made, ensure_ascii=False)
+        files = (NodeFile(SETTINGS, settings), NodeFile(MANIFEST, asked))
+        keeper = _keeper(cluster, job, plan.world_size, files, spec.grace)
         return replace(plan, nodes=(keeper,))
 
     async def check(self, plan: Plan) -> str:
@@ -64,6 +55,24 @@ class KubernetesBackend(SshBackend):
         if answer.row.get("ok") is True:
             return ""
         return clean(answer.row.get("error"), 1000) or f"{host.node} gives no answer"
+
+
+def _keeper(
+    cluster: Cluster, job: str, ranks: int, files: tuple[NodeFile, ...], grace: float
+) -> NodePlan:
+    """The control host's part: a supervisor whose launcher keeps the job."""
+    host = control_host(cluster)
+    return NodePlan(
+        job=job,
+        node=host,
+        ranks=tuple(range(ranks)),
+        processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
+        files=files,
+        env=cluster.environment,
+        tty=False,
+        grace=grace,
+        elsewhere=True,
+    )
 
 
 _GRACE = 30.0
@@ -81,7 +90,6 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
     """A keeper for a job that is there already: it creates nothing and follows every pod from its first line."""
     note = found.spec or {}
     job = found.ours or attach_id(found)
-    host = cluster.options.get("login", "") or THIS_MACHINE
     each = max(found.ranks // found.pods, 1)
     if found.ours and integer(note.get("ranks_per_node")):
         each = min(max(note["ranks_per_node"], 1), _MOST_EACH)
@@ -100,21 +108,9 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         "ours": bool(found.ours),
         "grace": grace,
     }
-    keeper = NodePlan(
-        job=job,
-        node=host,
-        ranks=tuple(range(count)),
-        processes=(ProcessPlan(KEEPER, (AGENT_TOKEN, "kubernetes", "keep", job, host)),),
-        # The second file says that the objects exist already.
-        files=(
-            NodeFile("kubernetes.json", json.dumps(settings)),
-            NodeFile("kubernetes.created", ""),
-        ),
-        env=cluster.environment,
-        tty=False,
-        grace=grace,
-        elsewhere=True,
-    )
+    # The second file says that the objects exist already.
+    files = (NodeFile(SETTINGS, json.dumps(settings)), NodeFile(CREATED, ""))
+    keeper = _keeper(cluster, job, count, files, grace)
     return Plan(
         job=job,
         name=clean(note.get("name"), 63) or found.name,

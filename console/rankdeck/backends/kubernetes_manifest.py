@@ -81,9 +81,8 @@ def job_name(job: str) -> str:
     return name
 
 
-def manifest(cluster: Cluster, spec: JobSpec, job: str) -> str:
-    """All objects of the job as YAML documents; raises LaunchError."""
-    made = objects(cluster, spec, job)
+def manifest(made: Sequence[Object]) -> str:
+    """The objects as YAML documents."""
     return yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
 
 

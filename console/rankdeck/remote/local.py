@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from rankdeck.errors import AgentError, UnreachableError
+from rankdeck.model.cluster import Cluster
 from rankdeck.remote.shell import Channel, Clock, OnData, Result, Shell
 
 THIS_MACHINE = "localhost"
@@ -14,6 +15,11 @@ THIS_MACHINE = "localhost"
 _MOST_OUTPUT = 32 << 20
 _MOST_COMPLAINT = 16 << 10
 _CLOSE_LIMIT = 2.0
+
+
+def control_host(cluster: Cluster) -> str:
+    """The machine that has kubectl: the login node, or this one."""
+    return cluster.options.get("login", "") or THIS_MACHINE
 
 
 class _Program(asyncio.SubprocessProtocol):

@@ -19,7 +19,7 @@ from rankdeck.model.kubernetes import (
 )
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import BACKOFF, STEADY, Agents, Answer
-from rankdeck.remote.local import THIS_MACHINE
+from rankdeck.remote.local import control_host
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.kubernetes import KubernetesState
 
@@ -29,11 +29,6 @@ _LONGEST = 4 << 20
 _MOST = 256
 """Conditions, devices, jobs and rights of one row that are taken."""
 _WORD, _SENTENCE = 300, 600
-
-
-def control_host(cluster: Cluster) -> str:
-    """The machine that has kubectl: the login node, or this one."""
-    return cluster.options.get("login", "") or THIS_MACHINE
 
 
 class ClusterClient:
