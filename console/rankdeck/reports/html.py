@@ -130,10 +130,10 @@ def page(title: str, *parts: Part) -> Html:
 
 _STYLE = """
 :root { --page: #fbfbfa; --panel: #fff; --ink: #1c1e21; --dim: #62676e; --line: #dcdfe3;
-  --good: #2c8a55; --fair: #8aa329; --slow: #d98a00; --bad: #c93a35; --unknown: #7d7f92; --run: #3d74c4;
+  --on: #fff; --good: #237a49; --fair: #6f8320; --slow: #b26a00; --bad: #bf2f2a; --unknown: #6b6d80; --run: #3369b8;
   --s0: #2a6fbb; --s1: #d0690d; --s2: #2c8a55; --s3: #9b4fb0; --s4: #a3803c; --s5: #c2417c; --s6: #5b6770; --s7: #0d8f9c; }
-@media (prefers-color-scheme: dark) { :root { --page: #16181b; --panel: #1d2024; --ink: #e4e6e9; --dim: #9aa1a9; --line: #363b42;
-  --good: #4cb57e; --fair: #b0c44f; --slow: #eba63a; --bad: #ef6a63; --unknown: #9b9eb5; --run: #6a9be6;
+@media screen and (prefers-color-scheme: dark) { :root { --page: #16181b; --panel: #1d2024; --ink: #e4e6e9; --dim: #9aa1a9; --line: #363b42;
+  --on: #14161a; --good: #4cb57e; --fair: #b0c44f; --slow: #eba63a; --bad: #ef6a63; --unknown: #9b9eb5; --run: #6a9be6;
   --s0: #6aa5ea; --s1: #f09a4f; --s2: #5ec08c; --s3: #c48bd6; --s4: #cdaa66; --s5: #ea7fae; --s6: #a5afb8; --s7: #4cc3cf; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -157,7 +157,7 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: 4p
 details { margin: 6px 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; min-width: 640px; }
 svg text { font: 11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: var(--dim); }
-svg text.ink { fill: var(--ink); } svg text.on { fill: #fff; font-weight: 700; } svg text.end { text-anchor: end; } svg text.middle { text-anchor: middle; }
+svg text.ink { fill: var(--ink); } svg text.on { fill: var(--on); font-weight: 600; } svg text.end { text-anchor: end; } svg text.middle { text-anchor: middle; }
 svg .grid { stroke: var(--line); stroke-width: 1; } svg .mark { stroke: var(--bad); stroke-width: 1.5; stroke-dasharray: 4 3; }
 svg .event { stroke: var(--slow); stroke-width: 1.5; } svg .frame { fill: none; stroke: var(--ink); stroke-width: 1.5; }
 svg .series { fill: none; stroke-width: 1.6; stroke-linejoin: round; } svg .band { fill: var(--s0); opacity: .18; }

@@ -277,7 +277,7 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
     first = one.job.first_failure
     longest = max((one.end - one.job.created) / 20, 15.0)
     plot = plots.Plot(
-        title=metric.title,
+        title=metric.title + _made_up(metric.name, frames),
         series=[plots.Series(node, points[node]) for node in sorted(points)],
         shown=metric.shown,
         most=metric.most,
@@ -285,6 +285,12 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
         gap=longest,
     )  # fmt: skip
     return plots.plot(plot, one.axis, _marks(one))
+
+
+def _made_up(metric: str, frames: Sequence[tuple[float, Mapping[str, Any]]]) -> str:
+    """` · SIMULATED` where an agent that was asked to made the numbers up."""
+    prefixes = {str(one) for _, row in frames for one in row.get("simulated", ())}
+    return " · SIMULATED" if any(metric.startswith(f"{one}.") for one in prefixes) else ""
 
 
 def _column(row: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:

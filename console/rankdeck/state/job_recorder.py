@@ -98,17 +98,19 @@ def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
 
 
 def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """`{metrics, of, nodes}`: of each node that is heard one number a metric (see `fleet_history.SUMMARY`).
+    """`{metrics, of, nodes, simulated}`: of each node that is heard one number a metric (see `fleet_history.SUMMARY`).
 
-    Of more than 64 nodes those that are not OK, and others evenly; `of` says how many there are. Empty where
-    no node is heard.
+    Of more than 64 nodes those that are not OK, and others evenly; `of` says how many there are, `simulated`
+    which prefixes of metrics are made up on any of them. Empty where no node is heard.
     """
     names = [name for name in job.nodes if fleet.knows(name) and not fleet.node(name).silent]
     chosen = _chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])
     nodes = {
         name: [_short(number(fleet.node(name))) for number in SUMMARY.values()] for name in chosen
     }
-    return {"metrics": list(SUMMARY), "of": len(job.nodes), "nodes": nodes} if nodes else {}
+    simulated = sorted({prefix for name in chosen for prefix in fleet.node(name).simulated})
+    about = {"metrics": list(SUMMARY), "of": len(job.nodes), "simulated": simulated}
+    return {**about, "nodes": nodes} if nodes else {}
 
 
 def _chosen(names: list[str], odd: list[str]) -> list[str]:
