@@ -218,12 +218,34 @@ def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
     """One note for similar ones of a node: the worst, nearest to the failure."""
     alike: dict[tuple[str, str, str], list[NodeNote]] = {}
     for note in notes:
-        shape = _NUMBER.sub("#", note.text)
-        alike.setdefault((note.node, note.check, shape), []).append(note)
+        alike.setdefault(_alike(note), []).append(note)
     return [
         replace(min(group, key=lambda n: _rank(n, at)), count=sum(n.count for n in group))
         for group in alike.values()
     ]
+
+
+def best_notes(mine: Sequence[NodeNote], kept: Sequence[NodeNote]) -> tuple[NodeNote, ...]:
+    """The notes of the console that has more of them; of two alike, that of the one that saw more.
+
+    Whoever saves last, the same is kept: a console that was opened late takes for old what it
+    did not see begin, and counts fewer.
+    """
+    longer, other = sorted((mine, kept), key=_seen, reverse=True)
+    others = {_alike(note): note for note in other}
+    return tuple(
+        max(note, others.get(_alike(note), note), key=lambda n: (not n.before, n.count, -n.at))
+        for note in longer
+    )
+
+
+def _seen(notes: Sequence[NodeNote]) -> tuple[int, int, int]:
+    return len(notes), sum(not n.before for n in notes), sum(n.count for n in notes)
+
+
+def _alike(note: NodeNote) -> tuple[str, str, str]:
+    """What two notes have in common that are one to a reader."""
+    return note.node, note.check, _NUMBER.sub("#", note.text)
 
 
 def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rankdeck.model.job import MUTE, Explained, Job, NodeEvent, Plan, RankState, State
+from rankdeck.rules.job_news import best_notes
 from rankdeck.state import node_history
 from rankdeck.state.store import Store
 
@@ -282,7 +283,7 @@ def last_word(mine: Job, kept: Job) -> Job:
         progress=first.progress or other.progress,
         kept=mine.kept or kept.kept,
         ranks=ranks,
-        node_notes=max(mine.node_notes, kept.node_notes, key=len),
+        node_notes=best_notes(mine.node_notes, kept.node_notes),
     )
     return next((one for one in (mine, kept) if one == word), word)
 
