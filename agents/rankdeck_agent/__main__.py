@@ -19,6 +19,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
                                                    judge this machine; exits 0, 1, 2, 3 as Nagios wants
        rankdeck-agent kernel-log [FILE|-] [--json] print the events in a log of the kernel
        rankdeck-agent gpu-processes                print what computes on each GPU, one JSON object a line
+       rankdeck-agent rdma-queue-pairs [DEVICE]    print what is counted for single queue pairs
        rankdeck-agent service install|uninstall|status ...  see `rankdeck agent install --help`
        rankdeck-agent forget FILE                  take this node's last word off the broker
        rankdeck-agent job ...                      supervise the ranks of a job
@@ -143,6 +144,14 @@ def _gpu_processes(given: list[str]) -> int:
     return gpu_processes()
 
 
+def _rdma_queue_pairs(given: list[str]) -> int:
+    if len(given) > 2 or "".join(given[1:]).startswith("-"):
+        return _wrong("rdma-queue-pairs takes at most one RDMA device")
+    from rankdeck_agent.rdma_netlink import main as rdma_queue_pairs
+
+    return rdma_queue_pairs("".join(given[1:]))
+
+
 def _service(given: list[str]) -> int:
     from rankdeck_agent.service import main as service
 
@@ -191,6 +200,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "preflight": _preflight,
     "nvml": _nvml,
     "gpu-processes": _gpu_processes,
+    "rdma-queue-pairs": _rdma_queue_pairs,
     "--version": _version,
     "--help": _help,
     "-h": _help,

@@ -10,7 +10,8 @@ from typing import Callable, Optional
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.names import SATURATED
-from rankdeck_agent.rdma_counters import BYTES, SUMS, TOPS, WRAPS
+from rankdeck_agent.rdma_counters import BYTES, SUMS, TOPS, TWINS, WRAPS
+from rankdeck_agent.rdma_netlink import RdmaNetlink
 
 BASE = "sys/class/infiniband"
 _PORT_LIMIT = 64
@@ -21,9 +22,10 @@ _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})
 
 @dataclass
 class RdmaCounter:
-    """One file: how it answered so far."""
+    """One counter: how it answered so far."""
 
     path: str
+    """Its file; "": it has none, and netlink tells it."""
     metric: str
     kernel_name: str
     top: int = 0
@@ -172,6 +174,7 @@ _STATE = re.compile(r"(\d{1,2}):")
 _WRAP = 1 << 32
 _TOP_64 = (1 << 64) - 1
 _ACTIVE = 4
+_NOTHING: Mapping[str, int] = {}
 _LINK = ("rdma.up", "rdma.phys_state", "rdma.rate", "rdma.lanes")
 
 
@@ -190,7 +193,12 @@ class RdmaCollector:
         *(metric for metric, _ in SUMS),
     )
 
-    def __init__(self, root: str = "/", exclude: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        root: str = "/",
+        exclude: Sequence[str] = (),
+        kernel: Optional[Callable[[], RdmaNetlink]] = None,
+    ) -> None:
         self.doing = ""
         self._root = root
         self._exclude = exclude
@@ -200,6 +208,8 @@ class RdmaCollector:
         self._inventory: dict[str, str] = {}
         self._answered: set[str] = set()
         self._failed: dict[str, dict[str, str]] = {}
+        # Under another root the ports are those of another machine: no kernel to ask.
+        self._optional = Optionals(kernel or RdmaNetlink) if kernel or root == "/" else None
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
@@ -229,11 +239,13 @@ class RdmaCollector:
         return True
 
     def _look(self, now: float) -> None:
-        known = {p.key: {c.path: c for c in p.counters} for p in self._ports}
+        before = {p.key: p.counters for p in self._ports}
+        known = {key: {c.path: c for c in counters} for key, counters in before.items()}
         ports = find_ports(self._tree, self._exclude)
         for port in ports:
             old = known.get(port.key, {})
             port.counters = [old.get(c.path, c) for c in port.counters]
+            port.counters += [c for c in before.get(port.key, ()) if not c.path]
             _arrange(port)
         changed = [p.key for p in ports] != list(known)
         self._ports = ports
@@ -277,8 +289,11 @@ class RdmaCollector:
             reading.put("rdma.lanes", int(found.group(2)), port.key)
 
     def _counters(self, reading: Reading, port: Port, now: float) -> None:
+        told = self._optional.read(port, now) if self._optional else _NOTHING
+        _adopt(port, told)
         for counter in port.counters:
-            self._ask(counter, now)
+            if counter.path:
+                self._ask(counter, now)
             if counter.value is not None:
                 reading.put(counter.metric, counter.value, port.key)
             elif counter.error:
@@ -312,7 +327,64 @@ class RdmaCollector:
         _store(counter, number)
 
 
+class Optionals:
+    """Counters that a port has once they are switched on (`rdma statistic set link … optional-counters`): mlx5's cc_*.
+
+    They have no file (linux drivers/infiniband/core/sysfs.c leaves them out). Netlink is asked for them only
+    where one is on.
+    """
+
+    def __init__(self, connect: Callable[[], RdmaNetlink] = RdmaNetlink) -> None:
+        self._connect = connect
+        self._kernel: Optional[RdmaNetlink] = None
+        self._looked: dict[str, float] = {}
+        self._on: dict[str, tuple[int, frozenset[str]]] = {}
+        """Port -> number of its device, what is on."""
+
+    def read(self, port: Port, now: float) -> Mapping[str, int]:
+        """Kernel name -> number; nothing where the kernel does not tell."""
+        if not port.number:
+            return {}
+        try:
+            if now - self._looked.get(port.key, -_REST) >= _REST:
+                self._looked[port.key] = now
+                self._on[port.key] = self._look(port)
+            device, names = self._on.get(port.key, (0, frozenset()))
+            if not names or self._kernel is None:
+                return {}
+            told = self._kernel.counters(device, int(port.number))
+        except OSError:
+            # An old kernel, or none with RDMA: their names are then nowhere, as without them.
+            self._on.pop(port.key, None)
+            return {}
+        return {name: told[name] for name in names if name in told}
+
+    def _look(self, port: Port) -> tuple[int, frozenset[str]]:
+        self._kernel = self._kernel or self._connect()
+        device = self._kernel.devices().get(port.device)
+        if device is None:
+            return 0, frozenset()
+        states = self._kernel.optional(device, int(port.number))
+        return device, frozenset(name for name, on in states.items() if on)
+
+
+def _adopt(port: Port, told: Mapping[str, int]) -> None:
+    """Counters without a file stand beside the others; one that was switched off is gone."""
+    kept = {c.kernel_name: c for c in port.counters if not c.path}
+    port.counters = [c for c in port.counters if c.path]
+    for name, number in told.items():
+        metric = f"rdma.hw_counters.{name.replace('/', '?')}"
+        counter = kept.get(name) or RdmaCounter("", metric, name)
+        counter.value = counter.held = number
+        counter.ever = True
+        port.counters.append(counter)
+
+
 def _store(counter: RdmaCounter, number: int) -> None:
+    if number == _TOP_64 and not counter.top:
+        # What ionic says where the firmware gives no number (ionic_hw_stats.c), others after a failed question.
+        counter.value, counter.error = None, "the driver has no number for it"
+        return
     if counter.top and number in (counter.top, _TOP_64):
         counter.value = None
         counter.error = SATURATED.format(number)
@@ -339,6 +411,7 @@ def _number(text: str) -> int:
 def _arrange(port: Port) -> None:
     """Which counters make up each common metric. One that never answered is in no sum."""
     by_name = {c.kernel_name: c for c in reversed(port.counters) if c.ever}
+    by_name = {n: c for n, c in by_name.items() if TWINS.get(n) not in by_name}
     port.bytes = [(metric, parts) for metric, rows in BYTES if (parts := _first_row(by_name, rows))]
     sums = ((metric, [(by_name[n], 1) for n in names if n in by_name]) for metric, names in SUMS)
     port.sums = [(metric, parts) for metric, parts in sums if parts]

@@ -221,6 +221,17 @@ DRIVERS = {
               "requester_retries_exceeded": 4, "received_cnps": 5, "total_fatal_err": 6, "current_rate": 99},
              {"rdma.rx": 8, "rdma.tx": 9, "rdma.retx": 3, "rdma.timeouts": 1, "rdma.not_ready": 3,
               "rdma.retries_exhausted": 4, "rdma.congestion": 5, "rdma.errors": 10}),
+    "mlx5, a representor": (
+        {"vport_out_of_buffer": 1, "vport_packet_seq_err": 2, "vport_local_ack_timeout_err": 3,
+         "vport_req_transport_retries_exceeded": 4, "vport_roce_slow_restart_cnps": 5},
+        {"rdma.not_ready": 1, "rdma.retx": 5, "rdma.timeouts": 3, "rdma.retries_exhausted": 4, "rdma.errors": 4,
+         "rdma.congestion": 5}),
+    "mlx5, optional beside its own": (
+        {"cc_rx_ce_pkts": 3, "cc_rx_cnp_pkts": 4, "np_ecn_marked_roce_packets": 3, "rp_cnp_handled": 4},
+        {"rdma.congestion": 7}),
+    "mlx4": ({"sq_num_tree": 1, "sq_num_rree": 2, "rq_num_oos": 3, "sq_num_to": 4, "sq_num_rnr": 5, "rq_num_wrfe": 90},
+             {"rdma.retries_exhausted": 3, "rdma.errors": 3, "rdma.retx": 7, "rdma.timeouts": 4, "rdma.not_ready": 5}),
+    "cxgb4": ({"ip4RetransSegs": 2, "ip6RetransSegs": 1, "ip4InSegs": 90}, {"rdma.retx": 3}),
     "mlx5, optional": ({"cc_rx_ce_pkts": 3, "cc_rx_cnp_pkts": 4, "cc_tx_cnp_pkts": 50}, {"rdma.congestion": 7}),
     "efa": ({"rx_bytes": 8, "tx_bytes": 9, "rx_drops": 1, "retrans_pkts": 2, "retrans_timeout_events": 3,
              "unresponsive_remote_events": 4, "impaired_remote_conn_events": 5},
@@ -239,6 +250,17 @@ def test_each_driver_feeds_the_common_names(tmp_path, driver):
     assert {m: values[m]["dev0/1"] for m in expected} == expected
     for name, value in counters.items():
         assert values[f"rdma.hw_counters.{name}"] == {"dev0/1": value}
+
+
+def test_a_counter_of_which_the_firmware_gives_no_number_is_not_two_to_the_64(tmp_path):
+    hw(tmp_path, "ionic_0/1", {"tx_rdma_retx_pkts": (1 << 64) - 1, "rx_rdma_ecn_pkts": 3})
+
+    reading = RdmaCollector(str(tmp_path)).collect(0)
+
+    assert "rdma.hw_counters.tx_rdma_retx_pkts" not in reading.values
+    assert "rdma.retx" not in reading.values
+    assert "no number" in reading.failed["rdma.hw_counters.tx_rdma_retx_pkts/ionic_0/1"]
+    assert reading.values["rdma.congestion"] == {"ionic_0/1": 3}
 
 
 def test_what_a_driver_does_not_count_is_absent(tmp_path):
