@@ -122,6 +122,7 @@ PRIORITIES = {"net.paused": "net.prio_paused", "net.pause_frames": "net.prio_fra
 """Sum -> the same by priority; the device is `eth0/3`."""
 METRICS = (*(row.metric for row in SUMS), *PRIORITIES.values())
 _LIMIT = 32
+_NOTHING: list[tuple[str, int]] = []
 
 
 class EthtoolCollector:
@@ -165,8 +166,8 @@ def added_up(counters: Mapping[str, int]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for row in SUMS:
         groups = (_matching(counters, pattern) for pattern in row.groups)
-        parts = next(filter(None, groups), [])
-        beside = _matching(counters, row.beside) if row.beside else []
+        parts = next((group for group in groups if group), _NOTHING)
+        beside = _matching(counters, row.beside) if row.beside else _NOTHING
         if parts or beside:
             total = sum(number for _, number in (*parts, *beside))
             found[row.metric] = {"": total * row.factor}

@@ -75,7 +75,7 @@ _COMMAND_LIMIT = 200
 
 
 def main() -> int:
-    """Print one JSON object a line: gpu, pid, bytes, user, command; the exit status."""
+    """Print one JSON object a line: gpu, instance (MIG), pid, bytes, use (percent), user, command; the exit status."""
     if not present("/"):
         print("rankdeck-agent: no NVIDIA driver on this machine", file=sys.stderr)
         return 2

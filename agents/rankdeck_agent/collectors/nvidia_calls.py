@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 Library = Any
 Handle = Any
@@ -176,6 +176,14 @@ def _fabric(nvml: Library, handle: Handle) -> Sequence[Number]:
 _REGISTERED = 3
 
 
+def _licensed(nvml: Library, handle: Handle) -> Sequence[Number]:
+    found = nvml.nvmlDeviceGetGridLicensableFeatures(handle)
+    count = min(found.licensableFeaturesCount, len(found.gridLicensableFeatures))
+    if not found.isGridLicenseSupported or not count:
+        raise UnsupportedError
+    return (int(any(f.featureState for f in found.gridLicensableFeatures[:count])),)
+
+
 def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
     return (
         nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
@@ -189,14 +197,38 @@ def _replays(nvml: Library, handle: Handle) -> Sequence[Number]:
     return (nvml.nvmlDeviceGetPcieReplayCounter(handle),)
 
 
-def processes(nvml: Library, handle: Handle) -> list[tuple[int, int]]:
-    """`(pid, bytes)` of what computes on the GPU; -1 bytes where the driver does not tell."""
+def processes(nvml: Library, handle: Handle) -> list[tuple[int, int, Optional[int]]]:
+    """`(pid, bytes, MIG instance)` of what computes on the GPU; -1 bytes where the driver does not tell."""
     names = (
         "nvmlDeviceGetComputeRunningProcesses",
         "nvmlDeviceGetComputeRunningProcesses_v2",
     )
     found = first_of(nvml, handle, *((name, ()) for name in names))
-    return [(p.pid, -1 if p.usedGpuMemory is None else p.usedGpuMemory) for p in found]
+    return [
+        (p.pid, -1 if p.usedGpuMemory is None else p.usedGpuMemory, _instance(p)) for p in found
+    ]
+
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+def _instance(process: Any) -> Optional[int]:  # noqa: ANN401 - NVML has no types
+    number = getattr(process, "gpuInstanceId", _NO_INSTANCE)
+    return None if number in (None, _NO_INSTANCE) else number
+
+
+_PARTS = (("sm", "smUtil"), ("memory", "memUtil"), ("encoder", "encUtil"), ("decoder", "decUtil"))
+
+
+def process_use(nvml: Library, handle: Handle) -> dict[int, dict[str, int]]:
+    """Process -> percent of SMs, memory, encoder and decoder in its newest sample; nothing where the driver keeps none."""
+    try:
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
+    except (nvml.NVMLError, AttributeError):
+        # "Not found": nothing ran lately; "not supported": a divided GPU.
+        return {}
+    ordered = sorted(samples, key=lambda sample: sample.timeStamp)
+    return {s.pid: {ours: getattr(s, theirs) for ours, theirs in _PARTS} for s in ordered}
 
 
 def answers(nvml: Library, handle: Handle, fields: Sequence[Any]) -> dict[Any, Number]:
@@ -240,6 +272,9 @@ CALLS: tuple[Call, ...] = (
     _field("gpu.mem_temp", HEAT, 1, 82),
     Call(("gpu.encoder",), HEAT, lambda n, h: (n.nvmlDeviceGetEncoderUtilization(h)[0],)),
     Call(("gpu.decoder",), HEAT, lambda n, h: (n.nvmlDeviceGetDecoderUtilization(h)[0],)),
+    Call(("gpu.jpeg",), CARE, lambda n, h: (n.nvmlDeviceGetJpgUtilization(h)[0],)),
+    Call(("gpu.optical_flow",), CARE, lambda n, h: (n.nvmlDeviceGetOfaUtilization(h)[0],)),
+    Call(("gpu.vgpu_licensed",), CARE, _licensed),
     Call(("gpu.energy",), HEAT,
          lambda n, h: (n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
     Call(("gpu.power_limit",), CARE,
@@ -263,7 +298,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max"),
          CARE, _pcie),
     Call(("gpu.pcie_replays",), CARE, _replays),
-    Call(("gpu.processes",), CARE, lambda n, h: (len(processes(n, h)),)),
+    Call(("gpu.processes",), CARE, lambda n, h: (len({p[0] for p in processes(n, h)}),)),
 )  # fmt: skip
 
 METRICS: tuple[str, ...] = (

@@ -30,6 +30,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     UnsupportedError,
     code,
     memory,
+    process_use,
     processes,
 )
 from rankdeck_agent.files import clean
@@ -79,6 +80,10 @@ class Device:
     """Questions that it refuses until it is reset."""
     activity: Optional[Activity] = field(default_factory=Activity)
     """None: it cannot tell."""
+    parts: dict[int, Activity] = field(default_factory=dict[int, Activity])
+    """Activity of each MIG instance, by its number."""
+    parts_tell: bool = True
+    """False: its instances cannot tell their activity."""
 
     @property
     def unified(self) -> bool:
@@ -214,13 +219,14 @@ class Reader:
 
     def _instances(self, reading: Reading, device: Device) -> None:
         """Memory of each MIG instance; what is unsupported depends on the mode."""
-        nvml, names = self._nvml, list[str]()
+        nvml, names, numbers = self._nvml, list[str](), list[int]()
         self._board.asking(f"GPU {device.number}, MIG")
         try:
             on = nvml.nvmlDeviceGetMigMode(device.handle)[0]
             for instance in _instances(nvml, device.handle) if on else ():
                 names.append(_text(nvml.nvmlDeviceGetName(instance)).rpartition(" ")[2])
-                key = f"{device.number}:{nvml.nvmlDeviceGetGpuInstanceId(instance)}"
+                numbers.append(nvml.nvmlDeviceGetGpuInstanceId(instance))
+                key = f"{device.number}:{numbers[-1]}"
                 for metric, size in zip(
                     ("gpu.mig_mem_used", "gpu.mig_mem_total"), memory(nvml, instance)
                 ):
@@ -229,13 +235,35 @@ class Reader:
             on = 0
         finally:
             self._board.idle()
+        self._parts(reading, device, numbers)
         mig = " ".join(names) or ("on, no instances" if on else "")
         if mig != device.mig:
             device.mig, device.unsupported = mig, set()
+            device.activity, device.parts_tell = device.activity or Activity(), True
             self.inventory = {
                 **self.inventory,
                 f"gpu.{device.number}.mig": mig or "off",
             }
+
+    def _parts(self, reading: Reading, device: Device, numbers: Sequence[int]) -> None:
+        """What each MIG instance did since the last time, where the GPU can tell."""
+        nvml = self._nvml
+        for gone in set(device.parts) - set(numbers):
+            device.parts.pop(gone).close(nvml)
+        for number in dict.fromkeys(numbers) if device.parts_tell else ():
+            self._board.asking(f"GPU {device.number}:{number}, activity")
+            part = device.parts.setdefault(number, Activity(number))
+            try:
+                for metric, value in part.read(nvml, device.handle).items():
+                    reading.put(metric, value, f"{device.number}:{number}")
+            except (UnsupportedError, AttributeError):
+                device.parts_tell = False
+            except nvml.NVMLError as error:
+                if code(error) in GONE:
+                    raise
+                device.parts_tell = code(error) not in NOT_HERE
+            finally:
+                self._board.idle()
 
     def _activity(self, reading: Reading, device: Device) -> None:
         """What its parts did since the last time."""
@@ -266,9 +294,16 @@ class Reader:
         found: list[dict[str, Any]] = []
         for device in self.devices:
             self._board.asking(f"GPU {device.number}, processes")
+            use = process_use(self._nvml, device.handle)
             found += [
-                {"gpu": device.number, "pid": pid, "bytes": size if size >= 0 else None}
-                for pid, size in processes(self._nvml, device.handle)
+                {
+                    "gpu": device.number,
+                    "instance": instance,
+                    "pid": pid,
+                    "bytes": size if size >= 0 else None,
+                    "use": use.get(pid),
+                }
+                for pid, size, instance in processes(self._nvml, device.handle)
             ]
         self._board.idle()
         print(json.dumps(found), flush=True)

@@ -263,6 +263,14 @@ static int busy(void *d, const char *name, unsigned *share, unsigned *period) {
     return r;
 }
 int nvmlDeviceGetEncoderUtilization(void *d, unsigned *share, unsigned *period) { return busy(d, "EncoderUtilization", share, period); }
+int nvmlDeviceGetJpgUtilization(void *d, unsigned *share, unsigned *period) { return busy(d, "JpgUtilization", share, period); }
+int nvmlDeviceGetOfaUtilization(void *d, unsigned *share, unsigned *period) { return busy(d, "OfaUtilization", share, period); }
+int nvmlDeviceGetGridLicensableFeatures_v4(void *d, int *out) { /* supported, count, then the features: code state ... */
+    double v[2];
+    int r = numbers("GridLicensableFeatures", GPU(d), v, 2); /* supported, state of the only feature */
+    if (!r) out[0] = (int)v[0], out[1] = 1, out[2] = 1, out[3] = (int)v[1];
+    return r;
+}
 int nvmlDeviceGetDecoderUtilization(void *d, unsigned *share, unsigned *period) { return busy(d, "DecoderUtilization", share, period); }
 
 /* A sample knows its GPU. A metric of GPM is the function `gpm.NUMBER`. */
@@ -274,6 +282,10 @@ int nvmlGpmQueryDeviceSupport(void *d, unsigned *out) { /* version, supported */
 }
 int nvmlGpmSampleAlloc(void **out) { return (*out = calloc(1, sizeof(device))) ? 0 : 20; }
 int nvmlGpmSampleFree(void *sample) { free(sample); return 0; }
+int nvmlGpmMigSampleGet(void *d, unsigned instance, void *sample) {
+    *(device *)sample = (device){GPU(d), (int)instance};
+    return find("GpmMig", GPU(d)) ? 0 : NOT_SUPPORTED;
+}
 int nvmlGpmSampleGet(void *d, void *sample) {
     double v = 0;
     int r = numbers("GpmSample", GPU(d), &v, 1);
@@ -293,21 +305,36 @@ int nvmlGpmMetricsGet(gpm_get *asked) {
         char name[20];
         snprintf(name, sizeof name, "gpm.%u", asked->metrics[i].id);
         asked->metrics[i].result = numbers(name, GPU(asked->now), &asked->metrics[i].value, 1);
+        /* What an instance did is that of the GPU and its own number more. */
+        if (((device *)asked->now)->instance >= 0) asked->metrics[i].value += ((device *)asked->now)->instance;
     }
     return 0;
 }
 
 typedef struct { unsigned pid; uint64_t used; unsigned gi, ci; } process;
 int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *count, process *out) {
-    double v[32] = {0};
+    double v[32] = {0}, gi = 0xFFFFFFFF;
     int r = numbers("Processes", GPU(d), v, 32); /* pid bytes pid bytes ... */
+    numbers("ProcessInstance", GPU(d), &gi, 1);
     unsigned many = 0, room = *count;
     if (r) return r;
     while (many < 16 && v[2 * many]) many++;
     *count = many;
     if (room < many) return 7;
     for (unsigned i = 0; i < many; i++)
-        out[i] = (process){(unsigned)v[2 * i], (uint64_t)v[2 * i + 1], 0, 0};
+        out[i] = (process){(unsigned)v[2 * i], (uint64_t)v[2 * i + 1], (unsigned)gi, 0xFFFFFFFF};
+    return 0;
+}
+typedef struct { unsigned pid; uint64_t at; unsigned sm, memory, encoder, decoder; } use;
+int nvmlDeviceGetProcessUtilization(void *d, use *out, unsigned *count, uint64_t since) {
+    double v[5];
+    int r = numbers("ProcessUtilization", GPU(d), v, 5); /* pid, percent: SM memory encoder decoder */
+    unsigned room = out ? *count : 0;
+    (void)since;
+    if (r) return r;
+    *count = 1;
+    if (!room) return 7;
+    *out = (use){(unsigned)v[0], 1, (unsigned)v[1], (unsigned)v[2], (unsigned)v[3], (unsigned)v[4]};
     return 0;
 }
 int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *pending) {

@@ -69,7 +69,8 @@ def test_every_question_is_answered_in_base_units(gpus):
     values = {metric: found.get("7") for metric, found in reading.values.items()}
     assert reading.failed == {}
     assert set(METRICS) - set(values) == {"gpu.mig_mem_used", "gpu.mig_mem_total",
-                                          "gpu.retired", "gpu.retired_pending"}  # fmt: skip
+                                          "gpu.retired", "gpu.retired_pending",
+                                          "gpu.jpeg", "gpu.optical_flow", "gpu.vgpu_licensed"}  # fmt: skip
     assert values["gpu.power"] == 350.5
     assert values["gpu.energy"] == 123456.789
     assert (values["gpu.clock"], values["gpu.clock_mem"]) == (1.98e9, 2.619e9)
@@ -177,6 +178,51 @@ def test_what_the_parts_of_a_gpu_did_is_told_where_it_can(gpus, machine):
     assert "gpu.sm_active" in reading.absent(gpus.metrics)
     assert reading.values["gpu.encoder"]["1"] == 3
     assert not [key for key in reading.failed if "active" in key]
+
+
+def test_instances_of_a_divided_gpu_tell_what_each_did(gpus, machine):
+    machine.say("MigMode 1 1", "MaxMigDeviceCount 1 7", "MigInstances 1 2", "GpmMig 1 1",
+                "MigName 1 NVIDIA H100 MIG 3g.40gb", "Gpm 1 1", "GpmSample 1 !25",
+                "gpm.2 * 40", "gpm.5 * 20")  # fmt: skip
+
+    reading = until(gpus, lambda r: "gpu.sm_active" in r.values, limit=60.0)
+
+    # The stand-in adds the number of the instance: 7 and 8.
+    assert reading.values["gpu.sm_active"] == {"1:7": 47, "1:8": 48}
+    assert reading.values["gpu.tensor_active"] == {"1:7": 27, "1:8": 28}
+    assert reading.failed == {}
+
+
+def test_before_hopper_bytes_over_nvlink_and_pcie_come_from_counters(gpus, machine):
+    machine.say("field.138 * 0", "field.139 * 0", "field.197 * 4294967000")
+    until(gpus, answered)
+    machine.say("field.138 * 40960", "field.139 * 20480", "field.197 * 704")
+
+    reading = until(gpus, lambda r: "gpu.nvlink_tx" in r.values, limit=60.0)
+
+    sent, received = reading.values["gpu.nvlink_tx"]["0"], reading.values["gpu.nvlink_rx"]["0"]
+    assert sent == pytest.approx(2 * received)
+    # 40 MiB over NVLink and, round the end of 32 bits, 1,000 bytes over PCIe in the same time.
+    assert sent / reading.values["gpu.pcie_tx"]["0"] == pytest.approx(40960 * 1024 / 1000)
+    assert "gpu.pcie_rx" in reading.absent(gpus.metrics)
+
+
+def test_a_gpu_without_gpm_and_without_counters_of_bytes_is_not_asked_again(gpus):
+    reading = until(gpus, lambda r: "gpu.mem_temp" in r.values)
+
+    assert {"gpu.active", "gpu.nvlink_tx", "gpu.pcie_tx"} <= reading.absent(gpus.metrics)
+    assert reading.failed == {}
+
+
+def test_engines_and_the_license_of_a_vgpu_are_told(gpus, machine):
+    machine.say("JpgUtilization * 5", "OfaUtilization * 6", "GridLicensableFeatures 1 1 1",
+                "GridLicensableFeatures 2 1 0", "GridLicensableFeatures 3 0 0")  # fmt: skip
+
+    reading = until(gpus, lambda r: "gpu.vgpu_licensed" in r.values)
+
+    assert reading.values["gpu.jpeg"]["0"] == 5
+    assert reading.values["gpu.optical_flow"]["7"] == 6
+    assert reading.values["gpu.vgpu_licensed"] == {"1": 1, "2": 0}
 
 
 def test_reserved_memory_is_neither_used_nor_free(gpus, machine):
@@ -350,7 +396,8 @@ def test_hostile_names_are_made_harmless(gpus, machine):
 
 def test_processes_are_told_on_demand_with_user_and_command(machine):
     machine.without("Processes")
-    machine.say("Processes * 0", f"Processes 5 {os.getpid()} 1048576")
+    machine.say("Processes * 0", f"Processes 5 {os.getpid()} 1048576", "ProcessInstance 5 7")
+    machine.say(f"ProcessUtilization 5 {os.getpid()} 90 40 3 4")
 
     done = subprocess.run(
         [sys.executable, "-m", "rankdeck_agent", "gpu-processes"],
@@ -362,6 +409,8 @@ def test_processes_are_told_on_demand_with_user_and_command(machine):
 
     (row,) = map(json.loads, done.stdout.splitlines())
     assert (row["gpu"], row["pid"], row["bytes"]) == ("5", os.getpid(), 1 << 20)
+    assert row["instance"] == 7
+    assert row["use"] == {"sm": 90, "memory": 40, "encoder": 3, "decoder": 4}
     assert "pytest" in row["command"]
     assert row["user"]
 
