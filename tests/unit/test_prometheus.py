@@ -376,3 +376,74 @@ def test_free_memory_leaves_out_what_is_reserved_as_nvidia_smi_does() -> None:
 
     assert value_of(found, "DCGM_FI_DEV_FB_FREE", gpu="0") == 69 * 1024
     assert value_of(found, "DCGM_FI_DEV_FB_RESERVED", gpu="0") == 1024
+
+
+def test_sensors_drives_and_memory_controllers_have_the_names_of_node_exporter() -> None:
+    lab = Lab()
+    more = {
+        "nvme.nvme0.model": "Fast Disk", "nvme.nvme0.firmware": "1.2", "nvme.nvme0.serial": "S1",
+        "nvme.nvme0.state": "live", "sensor.platform_coretemp_0.name": "coretemp",
+    }  # fmt: skip
+    lab.fleet.apply("n1", Hello("n1", True, 2.0, "b", "0.1.0", 1.0, {**INVENTORY, **more}))
+    lab.hear(
+        {
+            "nvme.live": {"nvme0": 1},
+            "nvme.worn": {"nvme0": 3},
+            "edac.mc_ce": {"mc1": 7},
+            "edac.mc_ue": {"mc1": 0},
+            "sensor.temp": {"platform_coretemp_0/temp1": 71.0},
+            "sensor.fan": {"platform_coretemp_0/fan1": 2400},
+            "net.prio_frames": {"eth0/3": 5},
+        }
+    )
+
+    found = lab.read()
+
+    assert value_of(found, "node_nvme_info", device="nvme0", model="Fast Disk", firmware_revision="1.2",
+                    serial="S1", state="live") == 1  # fmt: skip
+    assert value_of(found, "rankdeck_nvme_worn_ratio", device="nvme0") == 0.03
+    assert value_of(found, "node_edac_correctable_errors_total", controller="1") == 7
+    assert value_of(found, "node_edac_uncorrectable_errors_total", controller="1") == 0
+    where = {"chip": "platform_coretemp_0"}
+    assert value_of(found, "node_hwmon_temp_celsius", **where, sensor="temp1") == 71.0
+    assert value_of(found, "node_hwmon_fan_rpm", **where, sensor="fan1") == 2400
+    assert value_of(found, "node_hwmon_chip_names", **where, chip_name="coretemp") == 1
+    assert value_of(found, "rankdeck_net_prio_frames_total", device="eth0", priority="3") == 5
+
+
+DCGM_DEFAULTS = """
+SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER GPU_UTIL MEM_COPY_UTIL
+ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED NVLINK_BANDWIDTH_TOTAL VGPU_LICENSE_STATUS
+UNCORRECTABLE_REMAPPED_ROWS CORRECTABLE_REMAPPED_ROWS ROW_REMAP_FAILURE
+PROF_GR_ENGINE_ACTIVE PROF_PIPE_TENSOR_ACTIVE PROF_DRAM_ACTIVE PROF_PCIE_TX_BYTES PROF_PCIE_RX_BYTES
+"""
+"""dcgm-exporter, etc/default-counters.csv."""
+
+
+def test_every_default_field_of_dcgm_exporter_has_an_answer() -> None:
+    lab = Lab()
+    values = {name: {"0": 1.0} for name in METRICS if name.startswith("gpu.")}
+    lab.hear(values)
+    full = lab.read()
+    absent = (
+        "gpu.active",
+        "gpu.tensor_active",
+        "gpu.dram_active",
+        "gpu.pcie_tx",
+        "gpu.pcie_rx",
+        "gpu.nvlink_tx",
+    )
+    old = Lab()
+    old.hear({m: v for m, v in values.items() if m not in absent}, absent=absent)
+    before = old.read()
+
+    fields = [name if name.startswith("PROF_") else f"DEV_{name}" for name in DCGM_DEFAULTS.split()]
+    assert len(fields) == 25
+    for found in (full, before):
+        said = {have["field"]: have["why"] for have, _ in found["rankdeck_dcgm_not_read"]}
+        for name in (f"DCGM_FI_{field}" for field in fields):
+            assert (name in found) != (name in said), name
+    assert {
+        have["why"] for have, _ in before["rankdeck_dcgm_not_read"] if "PROF" in have["field"]
+    } == {"needs DCGM: not read here"}
+    assert value_of(full, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", gpu="0") == 2e-6

@@ -1,6 +1,7 @@
 """Memory: installed, available, out-of-memory kills, and EDAC errors."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
@@ -65,6 +66,7 @@ _DIMM = re.compile(r"(?:dimm|rank)\d{1,4}")
 _DIMMS = 256
 _LOOK_AGAIN = 300.0
 _COUNTS = ("edac.ce", "edac.ue")
+_OF_CONTROLLERS = ("edac.mc_ce", "edac.mc_ue")
 
 
 class EdacCollector:
@@ -73,31 +75,42 @@ class EdacCollector:
     name = "edac"
     lane = "slow"
     period = 10.0
-    metrics: tuple[str, ...] = _COUNTS
+    metrics: tuple[str, ...] = (*_COUNTS, *_OF_CONTROLLERS)
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._files: dict[str, tuple[str, str]] = {}
+        self._controllers: dict[str, tuple[str, str]] = {}
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             reading.attempt(_COUNTS, self._look)
-        for device, files in self._files.items():
-            for metric, file in zip(_COUNTS, files):
+        self._read(reading, _COUNTS, self._files)
+        self._read(reading, _OF_CONTROLLERS, self._controllers)
+        return reading
+
+    def _read(
+        self, reading: Reading, metrics: Sequence[str], rows: Mapping[str, tuple[str, str]]
+    ) -> None:
+        for device, files in rows.items():
+            for metric, file in zip(metrics, files):
                 reading.attempt(
                     (metric,),
                     lambda m=metric, f=file, d=device: reading.put(m, whole(self._tree.read(f)), d),
                     device,
                 )
-        return reading
 
     def _look(self) -> None:
         files: dict[str, tuple[str, str]] = {}
-        for name in filter(_CONTROLLER.fullmatch, self._tree.names(_BASE)):
+        controllers = list(filter(_CONTROLLER.fullmatch, self._tree.names(_BASE)))
+        self._controllers = {
+            n: (f"{_BASE}/{n}/ce_count", f"{_BASE}/{n}/ue_count") for n in controllers
+        }
+        for name in controllers:
             files.update(_controller(self._tree, name, set(files)))
         self._files = files
 

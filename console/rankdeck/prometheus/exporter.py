@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.prometheus.names import (
+    BEFORE_HOPPER,
     INTEGRALS,
+    MADE,
     MIB,
+    NEEDS_DCGM,
+    NOT_READ,
     OURS,
     THEIRS,
     Integral,
@@ -16,6 +20,7 @@ from rankdeck.prometheus.names import (
 )
 from rankdeck.state.fleet import Fleet, Switches, SwitchPort
 from rankdeck.state.node import NodeState
+from rankdeck_agent.wire import METRICS
 
 Number = int | float
 Labels = Mapping[str, str]
@@ -117,7 +122,13 @@ _NODE = {
         "gauge",
         "1 where the mount could not be asked",
     ),
-    "fb_free": ("DCGM_FI_DEV_FB_FREE", "gauge", "memory free"),
+    "nvme": ("node_nvme_info", "gauge", "model, firmware and state of an NVMe controller"),
+    "chip": ("node_hwmon_chip_names", "gauge", "the kernel's name of a chip with sensors"),
+    "not_read": (
+        "rankdeck_dcgm_not_read",
+        "gauge",
+        "1 for a field of dcgm-exporter that is not offered",
+    ),
     "expected": (
         "rankdeck_devices_expected",
         "gauge",
@@ -141,8 +152,13 @@ _SWITCH = {
         "frames with a wrong checksum",
     ),
 }
-_AMD = re.compile(r"amd|radeon|instinct|^card", re.IGNORECASE)
+_OTHERS = re.compile(r"amd|radeon|instinct|^card|intel|^xe", re.IGNORECASE)
 _INSTANCE = re.compile(r"\d+:\d+")
+_PAIRS: Mapping[str, tuple[str, str]] = {
+    **{m: ("chip", "sensor") for m in METRICS if m.startswith("sensor.")},
+    **{m: ("device", "priority") for m in METRICS if m.startswith("net.prio_")},
+}
+"""Metrics whose device has two parts."""
 _COUNTED = {"gpu": "gpu.mem_total", "rdma": "rdma.up"}
 """Kind of device -> the metric that each of them has."""
 
@@ -201,6 +217,8 @@ class Exporter:
             return
         self._counts(families, node, at)
         _failures(families, node, at)
+        if self._mark(node, "gpu.") == {"simulated": ""}:
+            _not_read(families, node, at)
         for metric in node.values:
             if mark := self._mark(node, metric):
                 self._metric(families, node, metric, {**at, **mark})
@@ -220,10 +238,8 @@ class Exporter:
                 families.put(target, labels, series.convert(value))
             if metric == "disk.used":
                 families.put(_NODE["device_error"], labels, 0)
-            total = node.value("gpu.mem_total", device)
-            if metric == "gpu.mem_used" and total and not _is_amd(node, device):
-                reserved = node.value("gpu.mem_reserved", device) or 0
-                families.put(_NODE["fb_free"], labels, (total - value - reserved) / MIB)
+            for name, number in _of_dcgm(node, metric, device):
+                families.put(MADE[name], labels, number)
         for integral in INTEGRALS:
             if integral.metric == metric:
                 self._integral(families, node, integral, common)
@@ -249,6 +265,18 @@ class Exporter:
                 families.put(_NODE["expected"], labels, count)
                 there = len(node.devices(_COUNTED[kind]))
                 families.put(_NODE["present"], labels, there)
+
+
+def _of_dcgm(node: NodeState, metric: str, device: str) -> Iterator[tuple[str, Number]]:
+    """What dcgm-exporter offers and we have in parts."""
+    if metric not in ("gpu.mem_used", "gpu.nvlink_tx") or _is_other(node, device):
+        return
+    value = node.values[metric][device]
+    total, received = node.value("gpu.mem_total", device), node.value("gpu.nvlink_rx", device)
+    if metric == "gpu.mem_used" and total:
+        yield "fb_free", (total - value - (node.value("gpu.mem_reserved", device) or 0)) / MIB
+    if metric == "gpu.nvlink_tx" and received is not None:
+        yield "nvlink", (value + received) / 1e6
 
 
 def _further(before: tuple[float, float], percent: float, step: float) -> tuple[float, float]:
@@ -289,6 +317,33 @@ def _inventory(families: Families, node: NodeState, at: Labels) -> None:
             "hca_type": have.get(f"rdma.{device}.type", ""),
         }
         families.put(_NODE["hca"], {**at, **labels}, 1)
+    _drives_and_chips(families, node, at)
+
+
+def _not_read(families: Families, node: NodeState, at: Labels) -> None:
+    """Of the fields that dcgm-exporter offers by default: which a node's GPUs do not have, and why."""
+    if not any(not _is_other(node, gpu) for gpu in node.devices("gpu.mem_total")):
+        return
+    missing = {f: NEEDS_DCGM for f, metric in BEFORE_HOPPER.items() if metric in node.absent}
+    for field_name, why in {**NOT_READ, **missing}.items():
+        families.put(_NODE["not_read"], {**at, "field": field_name, "why": why}, 1)
+
+
+def _drives_and_chips(families: Families, node: NodeState, at: Labels) -> None:
+    have: Mapping[str, str] = node.hello.inventory if node.hello else {}
+    for device in node.devices("nvme.live"):
+        row = {
+            "device": device,
+            "firmware_revision": have.get(f"nvme.{device}.firmware", ""),
+            "model": have.get(f"nvme.{device}.model", ""),
+            "serial": have.get(f"nvme.{device}.serial", ""),
+            "state": have.get(f"nvme.{device}.state", ""),
+        }
+        families.put(_NODE["nvme"], {**at, **row}, 1)
+    for key, name in have.items():
+        if key.startswith("sensor.") and key.endswith(".name"):
+            chip = key.removeprefix("sensor.").removesuffix(".name")
+            families.put(_NODE["chip"], {**at, "chip": chip, "chip_name": name}, 1)
 
 
 def _hcas(node: NodeState) -> Iterator[str]:
@@ -312,7 +367,7 @@ def _failures(families: Families, node: NodeState, at: Labels) -> None:
 
 def _series(node: NodeState, metric: str, device: str) -> Series | None:
     """The series of a metric; None for one that we do not know."""
-    if metric.startswith("gpu.") and _is_amd(node, device):
+    if metric.startswith("gpu.") and _is_other(node, device):
         return OURS.get(metric)
     return THEIRS.get(metric) or OURS.get(metric) or of_counter(metric)
 
@@ -329,6 +384,12 @@ def _labels(node: NodeState, metric: str, device: str) -> Labels:
         return _gpu_labels(node, device)
     if metric == "cpu.core_used":
         return {"cpu": device}
+    if metric in _PAIRS:
+        first, second = _PAIRS[metric]
+        one, _, other = device.partition("/")
+        return {first: one, second: other}
+    if metric.startswith("edac.mc_"):
+        return {"controller": device.removeprefix("mc")}
     # Disks are devices to the others, mounts are not.
     if metric.startswith("disk.") and device.startswith("/"):
         return {"mountpoint": device}
@@ -346,7 +407,7 @@ def _gpu_labels(node: NodeState, device: str) -> Labels:
         "GPU_I_ID": instance,
         "UUID": have.get(f"gpu.{device}.uuid", ""),
         "pci_bus_id": have.get(f"gpu.{device}.pci", ""),
-        "device": "" if _is_amd(node, device) else f"nvidia{device}",
+        "device": "" if _is_other(node, device) else f"nvidia{device}",
         "modelName": have.get(f"gpu.{device}.model", ""),
         "Hostname": node.name,
         "DCGM_FI_DRIVER_VERSION": have.get("gpu.driver", ""),
@@ -354,10 +415,10 @@ def _gpu_labels(node: NodeState, device: str) -> Labels:
     return {key: value for key, value in labels.items() if value}
 
 
-def _is_amd(node: NodeState, device: str) -> bool:
+def _is_other(node: NodeState, device: str) -> bool:
     """DCGM's names are for NVIDIA's GPUs; those of others get ours."""
     model = node.hello.inventory.get(f"gpu.{device}.model", "") if node.hello else ""
-    return _AMD.search(f"{device} {model}") is not None
+    return _OTHERS.search(f"{device} {model}") is not None
 
 
 def _switch_port(families: Families, port: SwitchPort, cluster: str) -> None:

@@ -42,6 +42,13 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "mem.available": "node_memory_MemAvailable_bytes",
     "mem.corrupted": "node_memory_HardwareCorrupted_bytes",
     "mem.oom_kills": "node_vmstat_oom_kill",
+    "edac.mc_ce": "node_edac_correctable_errors_total",
+    "edac.mc_ue": "node_edac_uncorrectable_errors_total",
+    "sensor.temp": "node_hwmon_temp_celsius",
+    "sensor.fan": "node_hwmon_fan_rpm",
+    "sensor.voltage": "node_hwmon_in_volts",
+    "sensor.current": "node_hwmon_curr_amps",
+    "sensor.power": "node_hwmon_power_watt",
     "disk.size": "node_filesystem_size_bytes",
     "disk.free": "node_filesystem_avail_bytes",
     "disk.readonly": "node_filesystem_readonly",
@@ -64,6 +71,11 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "gpu.decoder": "DCGM_FI_DEV_DEC_UTIL",
     "gpu.active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", times(0.01)),
     "gpu.sm_active": ("DCGM_FI_PROF_SM_ACTIVE", times(0.01)),
+    "gpu.sm_occupancy": ("DCGM_FI_PROF_SM_OCCUPANCY", times(0.01)),
+    "gpu.fp64_active": ("DCGM_FI_PROF_PIPE_FP64_ACTIVE", times(0.01)),
+    "gpu.fp32_active": ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", times(0.01)),
+    "gpu.fp16_active": ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", times(0.01)),
+    "gpu.vgpu_licensed": "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
     "gpu.tensor_active": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", times(0.01)),
     "gpu.dram_active": ("DCGM_FI_PROF_DRAM_ACTIVE", times(0.01)),
     "gpu.pcie_tx": "DCGM_FI_PROF_PCIE_TX_BYTES",
@@ -106,6 +118,9 @@ _UNITS: Mapping[str, tuple[str, Convert]] = {
     "W": ("_watts", times(1)),
     "J": ("_joules", times(1)),
     "bit/s": ("_bytes_per_second", times(1 / 8)),
+    "rpm": ("_rpm", times(1)),
+    "V": ("_volts", times(1)),
+    "A": ("_amperes", times(1)),
 }
 
 
@@ -129,6 +144,26 @@ OURS: Mapping[str, Series] = {metric: _ours(metric) for metric in METRICS}
 THEIRS: Mapping[str, Series] = {
     metric: _theirs(metric, target) for metric, target in _KNOWN.items() if metric in METRICS
 }
+
+MADE: Mapping[str, tuple[str, str, str]] = {
+    "fb_free": ("DCGM_FI_DEV_FB_FREE", "gauge", "memory free"),
+    "nvlink": ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gauge", "bytes over all NVLinks, both ways, in MB/s"),
+}  # fmt: skip
+"""Names of dcgm-exporter for what several of our metrics give together."""
+NOT_READ: Mapping[str, str] = {
+    "DCGM_FI_DEV_XID_ERRORS": "an Xid is an event: see rankdeck_check with check=kernel.xid",
+}
+"""Those of dcgm-exporter's default fields that are never offered, and why."""
+BEFORE_HOPPER: Mapping[str, str] = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "gpu.active",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "gpu.tensor_active",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "gpu.dram_active",
+    "DCGM_FI_PROF_PCIE_TX_BYTES": "gpu.pcie_tx",
+    "DCGM_FI_PROF_PCIE_RX_BYTES": "gpu.pcie_rx",
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "gpu.nvlink_tx",
+}
+"""Those for which an older GPU has only DCGM, and the metric that is absent then."""
+NEEDS_DCGM = "needs DCGM: not read here"
 
 # ---- RDMA counters: the kernel's names, and node_exporter's for them ----------------------
 

@@ -10,7 +10,7 @@ from rankdeck.model.text import clean
 from rankdeck_agent.wire import Event, Hello
 
 Number = int | float
-METRICS = 256
+METRICS = 512
 DEVICES = 1024
 NUMBERS = 4096
 ENTRIES = 256

@@ -10,12 +10,14 @@ import pytest
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
-from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, network_mounts
+from rankdeck_agent.collectors.disk import DiskCollector, network_mounts
 from rankdeck_agent.collectors.heat import HeatCollector
 from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
 from rankdeck_agent.collectors.network_mounts import COMMAND, NetworkMounts
+from rankdeck_agent.collectors.nvme import LOG_SIZE, NvmeCollector, NvmeHealthCollector, parsed
 from rankdeck_agent.collectors.pi import PiCollector
+from rankdeck_agent.collectors.sensors import SensorCollector
 from tests.unit.agent.machines import (
     CGROUP,
     CPU0,
@@ -128,7 +130,7 @@ def test_a_controller_without_dimms_stands_for_all_of_them(tmp_path):
 
     reading = EdacCollector(str(tmp_path)).collect(0)
 
-    assert reading.values == {"edac.ce": {"mc0": 9}}
+    assert reading.values == {"edac.ce": {"mc0": 9}, "edac.mc_ce": {"mc0": 9}}
     assert "bad" in reading.failed["edac.ue/mc0"]
 
 
@@ -179,6 +181,109 @@ def test_an_nvme_controller_is_live_or_not(tmp_path):
 
     assert reading.values["nvme.live"] == {"nvme0": 1, "nvme1": 0}
     assert reading.inventory["nvme.nvme0.model"] == "Fast Disk"
+
+
+def health_log(warning=0, kelvin=313, spare=100, worn=3, **counts):
+    """As an NVMe drive writes it (log page 02h): counts by the byte at which they begin."""
+    log = bytearray(LOG_SIZE)
+    log[0:6] = bytes([warning, kelvin & 255, kelvin >> 8, spare, 10, worn])
+    for at, number in counts.items():
+        log[int(at[1:]) : int(at[1:]) + 16] = number.to_bytes(16, "little")
+    return bytes(log)
+
+
+def test_a_drive_tells_its_health(tmp_path):
+    asked = []
+
+    def ask(name):
+        asked.append(name)
+        return health_log(4, worn=120, b32=2, b48=3, b128=1000, b144=7, b160=5)
+
+    reading = NvmeHealthCollector(str(make_machine(tmp_path)), ask).collect(0)
+
+    assert asked == ["nvme0"], "nvme1 is not live: it would hold us"
+    assert {metric: of["nvme0"] for metric, of in reading.values.items()} == {
+        "nvme.failing": 1,
+        "nvme.warning": 1,
+        "nvme.temp": 40,
+        "nvme.spare": 100,
+        "nvme.worn": 120,
+        "nvme.read": 1_024_000,
+        "nvme.written": 1_536_000,
+        "nvme.power_on": 3_600_000,
+        "nvme.unsafe_shutdowns": 7,
+        "nvme.media_errors": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("bits", "failing", "warning"),
+    [(0, 0, 0), (1, 0, 1), (2, 0, 1), (4, 1, 1), (8, 1, 1), (32, 1, 1)],
+)
+def test_a_drive_that_is_failing_is_told_from_one_that_warns(bits, failing, warning):
+    found = parsed(health_log(bits))
+
+    assert (found["nvme.failing"], found["nvme.warning"]) == (failing, warning)
+
+
+def test_a_drive_without_a_thermometer_has_no_temperature_and_a_short_log_is_none():
+    assert "nvme.temp" not in parsed(health_log(kelvin=0))
+    with pytest.raises(ValueError, match="100 bytes"):
+        parsed(bytes(100))
+
+
+def test_without_root_the_health_of_drives_is_absent_and_the_inventory_says_why(tmp_path):
+    def ask(name):
+        raise PermissionError(1, name)
+
+    drives = NvmeHealthCollector(str(make_machine(tmp_path)), ask)
+
+    reading = drives.collect(0)
+
+    assert reading.failed == {}
+    assert reading.absent(drives.metrics) == set(drives.metrics)
+    assert reading.inventory == {"nvme.nvme0.health": "not read: needs root"}
+
+
+def test_a_drive_that_refuses_is_a_failure_with_its_reason(tmp_path):
+    def ask(name):
+        raise OSError(5, "Input/output error")
+
+    reading = NvmeHealthCollector(str(make_machine(tmp_path)), ask).collect(0)
+
+    assert "EIO" in reading.failed["nvme.worn/nvme0"]
+
+
+def test_a_recording_is_not_mixed_with_the_drives_of_this_machine(tmp_path):
+    reading = NvmeHealthCollector(str(make_machine(tmp_path))).collect(0)
+
+    assert (reading.values, reading.failed) == ({}, {})
+
+
+def test_each_sensor_has_the_name_that_node_exporter_gives_it(tmp_path):
+    device = tmp_path / "sys/devices/platform/coretemp.0"
+    base = "sys/devices/platform/coretemp.0/hwmon/hwmon3"
+    for name, text in {
+        "name": "coretemp", "temp1_input": "71000", "temp2_input": "", "fan1_input": "2400", "in0_input": "1200",
+        "curr1_input": "2500", "power1_average": "95000000", "temp1_crit": "100000",
+    }.items():  # fmt: skip
+        write(tmp_path, f"{base}/{name}", f"{text}\n")
+    (tmp_path / base / "device").symlink_to(device)
+    (tmp_path / "sys/class/hwmon").mkdir(parents=True)
+    (tmp_path / "sys/class/hwmon/hwmon3").symlink_to(tmp_path / base)
+
+    reading = SensorCollector(str(tmp_path)).collect(0)
+
+    chip = "platform_coretemp_0"
+    assert reading.values == {
+        "sensor.temp": {f"{chip}/temp1": 71.0},
+        "sensor.fan": {f"{chip}/fan1": 2400},
+        "sensor.voltage": {f"{chip}/in0": 1.2},
+        "sensor.current": {f"{chip}/curr1": 2.5},
+        "sensor.power": {f"{chip}/power1": 95.0},
+    }
+    assert reading.inventory == {f"sensor.{chip}.name": "coretemp"}
+    assert reading.failed == {}
 
 
 def test_memory_that_the_kernel_gave_up_is_counted(tmp_path):
