@@ -189,10 +189,9 @@ def generation(speed: str) -> int:
 
 
 def _cards(tree: Tree, prefix: str) -> Iterable[Card]:
-    cards = [n for n in tree.names(BASE) if re.fullmatch(r"card\d{1,4}", n)]
     # By their place on the bus, as the vendor's own tools number them.
-    ours = [c for c in cards if tree.maybe(f"{BASE}/{c}/device/vendor") == _VENDOR]
-    for number, card in enumerate(sorted(ours, key=lambda c: _place(tree, c))[:_LIMIT]):
+    ours = [c for c in card_names(tree) if tree.maybe(f"{BASE}/{c}/device/vendor") == _VENDOR]
+    for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
         path = f"{BASE}/{card}/device"
         hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
@@ -201,7 +200,13 @@ def _cards(tree: Tree, prefix: str) -> Iterable[Card]:
         yield Card(f"{prefix}{number}", path, f"hwmon/{hwmon}", sensors, blocks)
 
 
-def _place(tree: Tree, card: str) -> tuple[str, int]:
+def card_names(tree: Tree) -> list[str]:
+    """card0, card1 …: the graphics cards of every make."""
+    return [n for n in tree.names(BASE) if re.fullmatch(r"card\d{1,4}", n)]
+
+
+def place(tree: Tree, card: str) -> tuple[str, int]:
+    """Its PCI address, "" where it has none, and its number."""
     uevent = tree.maybe(f"{BASE}/{card}/device/uevent") or ""
     slot = re.search(r"PCI_SLOT_NAME=([0-9a-f:.]+)", uevent)
     return (slot.group(1) if slot else "", int(card[4:]))

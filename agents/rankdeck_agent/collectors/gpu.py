@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.collectors import amd, nvidia
+from rankdeck_agent.collectors import amd, intel, jetson, nvidia
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import present, running
 from rankdeck_agent.files import Tree, clean, reason
@@ -18,12 +18,16 @@ _LOOK_AGAIN = 60.0
 
 
 class GpuCollector:
-    """Load, memory, heat, power and faults of every NVIDIA and AMD GPU."""
+    """Load, memory, heat, power and faults of every NVIDIA, AMD and Intel GPU, and of a Jetson's."""
 
     name = "gpu"
     lane = "gpu"
     period = 0.0
-    metrics: tuple[str, ...] = tuple(dict.fromkeys((*nvidia.METRICS, "gpu.on_bus", *amd.METRICS)))
+    metrics: tuple[str, ...] = tuple(
+        dict.fromkeys(
+            (*nvidia.METRICS, "gpu.on_bus", *amd.METRICS, *intel.METRICS, *jetson.METRICS)
+        )
+    )
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
@@ -33,11 +37,15 @@ class GpuCollector:
         self._on_bus = 0
         self._nvidia: Optional[nvidia.Nvidia] = None
         self._amd = amd.Amd(root, "amd" if nvidia.present(root) else "")
+        self._intel = intel.Intel(root)
+        self._jetson = jetson.Jetson(root)
 
     def collect(self, now: float) -> Reading:
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
-            if self._nvidia is None and nvidia.present(self._root):
+            # A Jetson has the driver's files, but its library cannot tell of the GPU.
+            there = nvidia.present(self._root) and not self._jetson.look(now)
+            if self._nvidia is None and there:
                 self._nvidia = nvidia.Nvidia()
             self._on_bus = on_bus(self._tree) if self._nvidia else 0
         self.doing = "NVML"
@@ -46,8 +54,14 @@ class GpuCollector:
             reading.put("gpu.on_bus", self._on_bus)
         self.doing = "amdgpu"
         self._amd.collect(reading, now)
+        self.doing = "xe, i915"
+        others = self._nvidia or self._amd.cards
+        self._intel.collect(reading, now, "intel" if others else "")
+        self.doing = "Tegra"
+        self._jetson.collect(reading, now)
         # There is no GPU: do not wake a thread for every sample.
-        self.period = 0.0 if self._nvidia or self._amd.cards else _LOOK_AGAIN
+        here = others or self._intel.cards or self._jetson.load
+        self.period = 0.0 if here else _LOOK_AGAIN
         self.doing = ""
         return reading
 
