@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -9,8 +10,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.support.programs import search_path
+
 from benchmarks import machine
 from benchmarks.measure import (
+    ROOT,
     cpu_of,
     family,
     free_port,
@@ -24,13 +28,29 @@ from benchmarks.result import MissingError, Result
 
 SETTLE = 3.0
 SECONDS = 20.0
+FETCHING = 600.0
 COLLECTD = """Interval 1
 PIDFile "{folder}/pid"
 BaseDir "{folder}"
+PluginDir "{root}/usr/lib/collectd"
+TypesDB "{root}/usr/share/collectd/types.db"
 LoadPlugin cpu
+LoadPlugin cpufreq
 LoadPlugin memory
+LoadPlugin swap
+LoadPlugin vmem
 LoadPlugin load
 LoadPlugin interface
+LoadPlugin disk
+<LoadPlugin df>
+  Interval 5
+</LoadPlugin>
+<LoadPlugin thermal>
+  Interval 30
+</LoadPlugin>
+<LoadPlugin processes>
+  Interval 60
+</LoadPlugin>
 LoadPlugin mqtt
 <Plugin mqtt>
   <Publish "bench">
@@ -40,6 +60,7 @@ LoadPlugin mqtt
   </Publish>
 </Plugin>
 """
+"""What our agent reads too, each as often as it does."""
 GLANCES = """[mqtt]
 host=127.0.0.1
 port={port}
@@ -52,10 +73,10 @@ OURS = {"agent": 0.15, "agent_gpus": 0.5}
 """Ours and their budgets: a bare machine; one with 8 GPUs and 8 RDMA ports."""
 EXPORTER = "prometheus-node-exporter"
 _EXPORTER_PORT = free_port()
-PEERS = (
-    "for peers: apt-get install collectd-core prometheus-node-exporter; "
-    "pip install glances paho-mqtt certifi"
-)
+UNPACK = ROOT / "tests/support/packages.sh"
+UNPACKED = ("collectd:collectd-core", f"{EXPORTER}:{EXPORTER}")
+"""Peers that this benchmark gets by itself, as root on Debian: unpacked, not installed."""
+PEERS = "for peers: apt-get install collectd-core prometheus-node-exporter; pip install glances paho-mqtt certifi"
 
 
 def run() -> list[Result]:
@@ -107,8 +128,13 @@ def _with_gpus(port: int, folder: Path):
 
 
 def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
-    """The peers that are installed."""
-    (folder / "collectd.conf").write_text(COLLECTD.format(folder=folder, port=port))
+    """The peers that are here, or can be had."""
+    _fetch()
+    path = search_path()
+    root = Path(shutil.which("collectd", path=path) or "/usr/sbin/collectd").parents[2]
+    root = "" if root == Path("/") else root
+    text = COLLECTD.format(folder=folder, port=port, root=root)
+    (folder / "collectd.conf").write_text(text)
     (folder / "glances.conf").write_text(GLANCES.format(port=port))
     commands = {
         "collectd": ("collectd", "-f", "-C", str(folder / "collectd.conf")),
@@ -116,7 +142,15 @@ def _peers(folder: Path, port: int) -> dict[str, Sequence[str]]:
         EXPORTER: (EXPORTER, f"--web.listen-address=127.0.0.1:{_EXPORTER_PORT}",
                    f"--path.sysfs={folder}/root/sys"),
     }  # fmt: skip
-    return {name: argv for name, argv in commands.items() if shutil.which(argv[0])}
+    found = {name: shutil.which(argv[0], path=path) for name, argv in commands.items()}
+    return {name: (file, *commands[name][1:]) for name, file in found.items() if file}
+
+
+def _fetch() -> None:
+    """Unpack those peers into the cache folder that are not here; where that cannot be, the note says how."""
+    subprocess.run(
+        ("bash", str(UNPACK), *UNPACKED), stdout=sys.stderr, timeout=FETCHING, check=False
+    )
 
 
 def _used(pids: dict[str, int]) -> dict[str, float]:

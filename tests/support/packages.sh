@@ -12,6 +12,8 @@ tools=(
     iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng
 )
 servers=(sshd:openssh-server mosquitto:mosquitto)
+# With arguments only these servers: what benchmarks compare with.
+if [ $# -gt 0 ]; then tools=() servers=("$@"); fi
 
 lacking() { # PROGRAM:PACKAGE...: the packages whose program is not here
     local entry
