@@ -166,6 +166,12 @@ VERBS = (
         },
     ),
     Verb(
+        "doctor",
+        "say what this machine and the nodes lack, in one list, and what to do",
+        "rankdeck.cli.preflight:doctor",
+        {},
+    ),
+    Verb(
         "accept",
         "say what the output of an acceptance test means, e.g. of nccl-tests or iperf3",
         "rankdeck.cli.accept:accept",
@@ -304,6 +310,12 @@ VERBS = (
             ),
             "--simulated": _flag('also numbers that are made up, with simulated="1"'),
         },
+    ),
+    Verb(
+        "completion",
+        'print what makes a shell complete our commands: `eval "$(rankdeck completion bash)"`',
+        "rankdeck.cli.completion:completion",
+        {"shell": _option("bash, zsh or fish", choices=("bash", "zsh", "fish"))},
     ),
     Verb(
         "demo",
