@@ -411,7 +411,8 @@ def test_processes_are_told_on_demand_with_user_and_command(machine):
     assert (row["gpu"], row["pid"], row["bytes"]) == ("5", os.getpid(), 1 << 20)
     assert row["instance"] == 7
     assert row["use"] == {"sm": 90, "memory": 40, "encoder": 3, "decoder": 4}
-    assert "pytest" in row["command"]
+    # Under xdist the words of this process are not those of pytest.
+    assert row["command"].startswith(Path("/proc/self/cmdline").read_text().partition("\0")[0])
     assert row["user"]
 
 
