@@ -25,6 +25,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent image ...                    look at images, send and receive them
+       rankdeck-agent sh                           run a command; question and cancel on stdin, answers as JSON
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
 
@@ -129,6 +130,14 @@ def _preflight(given: list[str]) -> int:
     return preflight()
 
 
+def _sh(given: list[str]) -> int:
+    if given[1:]:
+        return _wrong("sh takes its command on standard input, and no arguments")
+    from rankdeck_agent.command import main as sh
+
+    return sh()
+
+
 def _nvml(given: list[str]) -> int:
     from rankdeck_agent.collectors.nvidia_reader import main as nvml
 
@@ -189,6 +198,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "kubernetes": _kubernetes,
     "image": _image,
     "preflight": _preflight,
+    "sh": _sh,
     "nvml": _nvml,
     "gpu-processes": _gpu_processes,
     "--version": _version,

@@ -46,11 +46,13 @@ from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
 from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
 from rankdeck.rules.inspect import Inspection
+from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, node_health
@@ -282,6 +284,26 @@ class Session:
         self.jobs.cancelled(job_id, report)
         self._recorder.save(self.jobs.job(job_id), time.time())
         return report
+
+    def command(
+        self,
+        nodes: Sequence[str],
+        command: str,
+        limit: float = USUAL_LIMIT,
+        fan_out: int = FAN_OUT,
+    ) -> CommandRun:
+        """Run a shell command on these nodes, at most `limit` seconds on each and on `fan_out` at a time.
+
+        It has begun; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes
+        nobody logs in to.
+        """
+        if self.cluster.backend == "kubernetes":
+            raise RankdeckError(
+                "no command on the nodes of a Kubernetes cluster: they are not reached over SSH"
+            )
+        run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
+        self._start(run.run())
+        return run
 
     async def inspect(self, job_id: str) -> Inspection:
         """Where every rank of the job is now; asks all its nodes."""
