@@ -139,7 +139,7 @@ CANCEL: Walk = (
         "agent/job/processes.py:send",
         "agent/job/cancel.py:_Hunt.wait",
         "agent/job/cancel.py:_force",
-        "agent/job/cancel.py:_named",
+        "agent/job/processes.py:named",
     ),
     (
         "console/backends/ssh.py:_left",

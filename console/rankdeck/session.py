@@ -51,6 +51,7 @@ from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
+from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
@@ -70,6 +71,8 @@ SAVE_PERIOD = 1.0
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
 """Seconds in which nodes must say what runs on them: while a person waits, and in the background."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
+MOST_COMMANDS = 10
+"""Commands whose output is kept."""
 LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
@@ -96,6 +99,9 @@ class Session:
         self.switches = Switches(cluster)
         self.kubernetes = KubernetesState()
         self.messages = Messages()
+        self.commands: tuple[CommandRun, ...] = ()
+        """Commands that were run on nodes from here, newest last."""
+        self._ssh = UserSsh(cluster)
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(agents)
@@ -297,13 +303,30 @@ class Session:
         It has begun; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes
         nobody logs in to.
         """
-        if self.cluster.backend == "kubernetes":
-            raise RankdeckError(
-                "no command on the nodes of a Kubernetes cluster: they are not reached over SSH"
-            )
+        self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
+        self.commands = (*self.commands, run)[-MOST_COMMANDS:]
         self._start(run.run())
         return run
+
+    def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+        """The user's own ssh to that node with our options: a shell there, or `words` on a terminal.
+
+        Raises RankdeckError where the nodes are not reached over SSH.
+        """
+        self._need_ssh()
+        return self._ssh.command(node, words)
+
+    async def copy_file(
+        self, file: Path, path: str, nodes: Sequence[str], tell: TellCopy
+    ) -> dict[str, NodeError]:
+        """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
+        _, failed = await self.images.push(file, path, nodes, tell)
+        return failed
+
+    def _need_ssh(self) -> None:
+        if self.cluster.backend == "kubernetes":
+            raise RankdeckError("nodes of a Kubernetes cluster are not reached over SSH")
 
     async def inspect(self, job_id: str) -> Inspection:
         """Where every rank of the job is now; asks all its nodes."""

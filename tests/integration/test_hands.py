@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.test_main_path import Console, demo_console
+from tests.support.terminal import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 ALL = "koishi,sakura,sakuya"
@@ -110,3 +111,22 @@ def test_bad_input_is_one_sentence(console: Console, words: tuple[str, ...], sai
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_s_lends_the_terminal_to_a_shell_on_the_node_and_takes_it_back(
+    console: Console, need: Callable[..., None]
+) -> None:
+    need("ssh")
+    argv = [sys.executable, "-m", "rankdeck", "-c", "demo"]
+    with terminal(argv, console.env) as shown:
+        shown.wait_for("● ok")
+        shown.press("s")
+        shown.wait_for("a shell on ")
+        shown.press("\x03")
+        shown.press("echo $((40 + 2))-$(hostname | cut -c1-2)\n")
+        shown.wait_for("42-")
+        shown.press("exit 3\n")
+        shown.wait_for("the shell ended with exit 3")
+        shown.press("\x1b")
+        shown.wait_for("3")
+        assert shown.process.poll() is None

@@ -226,6 +226,7 @@ SCREENS = {
     "node": "NodeScreen",
     "job": "JobScreen",
     "inspect": "InspectScreen",
+    "sh": "CommandScreen",
     "help": "HelpScreen",
 }
 """Class by name; its module is called as the screen is."""

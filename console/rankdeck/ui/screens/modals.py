@@ -93,6 +93,16 @@ def cancel_question(job: Job) -> Question:
     )
 
 
+def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
+    """Commands that somebody else runs; yes copies them."""
+    shown: list[Runs] = [[(printable(line), "text")] for line in lines]
+    return Question(
+        title,
+        [*shown, [], [("Rankdeck runs none of these.", "dim")]],
+        [("enter", "key"), (" copy them     ", "text"), ("esc", "key"), (" close", "text")],
+    )
+
+
 def report_note(report: CancelReport) -> Question:
     """What cancel has proved."""
     lines: list[Runs] = [[("job  ", "dim"), (printable(report.job), "title")], []]
