@@ -63,6 +63,7 @@ OF_THE_APP = frozenset(
         "help",
         "redraw",
         "inspect",
+        "launch_on",
         "clone",
         "replay",
         "goto_events",

@@ -131,7 +131,7 @@ def _mark(console: "Console", text: str) -> None:
         screen.mark(screen.matching(text))
     except query.QueryError as error:
         raise commands.CommandError(str(error)) from error
-    screen.say(f"{node_actions.named(screen.marked_in_order)} marked", "ok")
+    screen.say(f"{node_actions.named(screen.marked)} marked", "ok")
 
 
 def _drain(console: "Console", text: str) -> None:
@@ -232,6 +232,12 @@ def inspect(console: "Console") -> None:
         cast("InspectScreen", screen).look()
     elif job_id := shown(console):
         console.push_screen(base.make("inspect", job_id))
+
+
+def launch_on(console: "Console") -> None:
+    """The launch screen, for a job on exactly the nodes that are meant."""
+    if nodes := node_actions.targets(console):
+        console.call_after_refresh(launch_screen(console).use_only, nodes)
 
 
 def clone(console: "Console") -> None:

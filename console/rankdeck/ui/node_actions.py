@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from rankdeck.model.job import Job
     from rankdeck.runtimes import Runtime
     from rankdeck.ui.console_protocol import Console
-    from rankdeck.ui.screens.fleet import FleetScreen
-    from rankdeck.ui.screens.job import JobScreen
-    from rankdeck.ui.screens.launch import LaunchScreen
-    from rankdeck.ui.screens.node import NodeScreen
 
 RUN = "!"
 """The prompt's mode for a command."""
@@ -35,14 +31,7 @@ def targets(console: "Console") -> tuple[str, ...]:
     screen = cast("base.BaseScreen | None", console.top_screen)
     if screen is None:
         return ()
-    if screen.screen_name == "fleet":
-        return cast("FleetScreen", screen).targets
-    if screen.screen_name == "node":
-        return (cast("NodeScreen", screen).node_name,)
-    if screen.screen_name == "job":
-        node = cast("JobScreen", screen).node_here
-        return (node,) if node else ()
-    return cast("FleetScreen", console.home("fleet")).marked_in_order
+    return screen.targets or cast("base.BaseScreen", console.home("fleet")).marked
 
 
 def named(nodes: Sequence[str]) -> str:
@@ -187,17 +176,6 @@ def silence(console: "Console", text: str) -> None:
         console.say(printable(str(error)), "warn")
         return
     console.say(f"{named(nodes)}: silent for {span or '4h'}", "ok")
-
-
-def launch_on(console: "Console") -> None:
-    """The launch screen, for a job on exactly these nodes."""
-    nodes = targets(console)
-    if not nodes:
-        console.say("no node here", "dim")
-        return
-    console.goto("launch")
-    screen = cast("LaunchScreen", console.home("launch"))
-    console.call_after_refresh(screen.use_only, nodes)
 
 
 def drain_lines(backend: str, nodes: Sequence[str], why: str) -> list[str]:

@@ -276,7 +276,7 @@ class FleetScreen(BaseScreen):
         titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
         runs += [("   by ", "dim"), (titles, "text")]
         if self._marks:
-            runs += [("   marked ", "dim"), (node_actions.named(self.marked_in_order), "key")]
+            runs += [("   marked ", "dim"), (node_actions.named(self.marked), "key")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
         made_up = f"  SIMULATED: {', '.join(self._simulated)} "
@@ -327,7 +327,7 @@ class FleetScreen(BaseScreen):
     # ---- marks, and what is done with the marked nodes
 
     @property
-    def marked_in_order(self) -> tuple[str, ...]:
+    def marked(self) -> tuple[str, ...]:
         """The marked nodes, in the order of the cluster file."""
         return tuple(name for name in self._states if name in self._marks)
 
@@ -335,7 +335,7 @@ class FleetScreen(BaseScreen):
     def targets(self) -> tuple[str, ...]:
         """The marked nodes, else the one under the cursor."""
         here = (self.table.cursor,) if self.table.cursor else ()
-        return self.marked_in_order or here
+        return self.marked or here
 
     def mark(self, names: Iterable[str]) -> None:
         """Exactly these are marked now."""
@@ -370,9 +370,6 @@ class FleetScreen(BaseScreen):
 
     def action_shell(self) -> None:
         node_actions.shell(self.console)
-
-    def action_launch_on(self) -> None:
-        node_actions.launch_on(self.console)
 
     def action_acknowledge(self) -> None:
         if node_actions.unknown_reasons(self.console, self.targets):

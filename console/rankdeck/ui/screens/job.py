@@ -554,9 +554,10 @@ class JobScreen(BaseScreen):
             self.console.open_node(node, line.at if line is not None else None)
 
     @property
-    def node_here(self) -> str:
-        """The node of the rank that is looked at; "" where there is none."""
-        return self._node_of(self.now.rank)
+    def targets(self) -> tuple[str, ...]:
+        """The node of the rank that is looked at."""
+        node = self._node_of(self.now.rank)
+        return (node,) if node else ()
 
     def action_shell(self) -> None:
         node_actions.shell(self.console)

@@ -37,6 +37,10 @@ class NodeScreen(BaseScreen):
         """The moment that a log line led here from, epoch seconds."""
         self.page = TextPage()
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.node_name,)
+
     def body(self) -> Iterable[Widget]:
         return (self.page,)
 
@@ -94,9 +98,6 @@ class NodeScreen(BaseScreen):
 
     def action_shell(self) -> None:
         node_actions.shell(self.console)
-
-    def action_launch_on(self) -> None:
-        node_actions.launch_on(self.console)
 
     def action_acknowledge(self) -> None:
         if self._unknown():
