@@ -42,12 +42,14 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
+from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
 from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
+from rankdeck.remote.processes import FoundProcesses, find_processes, send_signal
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.user_ssh import UserSsh
@@ -316,6 +318,15 @@ class Session:
         """
         self._need_ssh()
         return self._ssh.command(node, words)
+
+    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
+        """What runs on these nodes now; a node that does not answer is named. Raises RankdeckError on Kubernetes."""
+        self._need_ssh()
+        return await find_processes(self._agents, nodes)
+
+    async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
+        """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
+        return await send_signal(self._agents, name, some)
 
     async def copy_file(
         self, file: Path, path: str, nodes: Sequence[str], tell: TellCopy

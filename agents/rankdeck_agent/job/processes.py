@@ -86,18 +86,20 @@ def command(pid: int) -> str:
     return plain(name.replace(b"\0", b" ").decode("utf-8", "replace"), 200)
 
 
-def _environment(pid: int) -> Mapping[str, str]:
+def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
+    """Those of its variables that are set; none where they may not be read."""
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return {}
-    pairs = (item.partition(b"=") for item in data.split(b"\0") if item.startswith(b"RANKDECK_"))
-    return {key.decode(): value.decode("utf-8", "replace") for key, _, value in pairs}
+    wanted = {name.encode() for name in names}
+    pairs = (item.partition(b"=") for item in data.split(b"\0"))
+    return {k.decode(): v.decode("utf-8", "replace") for k, _, v in pairs if k in wanted}
 
 
 def is_marked(pid: int, job: str, node: str) -> bool:
     """Whether the variables of this job and node are in its environment."""
-    marks = _environment(pid)
+    marks = environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
     return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
 
 

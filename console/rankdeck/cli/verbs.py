@@ -148,6 +148,16 @@ VERBS = (
         },
     ),
     Verb(
+        "ps",
+        "say what runs on nodes now: whose it is, what it takes, and to which job and rank it belongs",
+        "rankdeck.cli.processes:ps",
+        {
+            "nodes": {**_NODESET, "nargs": "?", "default": ""},
+            "--job": _option("what each rank of this job takes", metavar="JOB", default=""),
+            "--all": _flag("also what takes next to nothing"),
+        },
+    ),
+    Verb(
         "cp",
         "copy a file to nodes, to the same path on each",
         "rankdeck.cli.command:cp",

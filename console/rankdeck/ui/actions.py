@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.binding import Binding
 
-LISTS = ("fleet", "jobs", "launch", "messages", "events")
+LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes")
 EVERYWHERE = (
     "fleet",
     "node",
@@ -19,6 +19,7 @@ EVERYWHERE = (
     "help",
     "inspect",
     "sh",
+    "processes",
 )
 LOGS = ("one", "merged")
 """Views of the job screen that are logs to read."""
@@ -64,6 +65,7 @@ OF_THE_APP = frozenset(
         "redraw",
         "inspect",
         "launch_on",
+        "processes",
         "clone",
         "replay",
         "goto_events",
@@ -99,11 +101,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("inspect", "i", "inspect", ("job", "jobs", "inspect"), "Where every rank is now, and who is elsewhere", True),
     Action("merged", "M", "merged", ("job",), "All chosen ranks in one log, by time", True, (*WALL, "one", *TABLES)),
     Action("diff", "D", "diff", ("job", "launch"), "Who leaves the majority where; of one rank, against another; Launch: plan against the last run", True, (*WALL, *LOGS, "collapsed")),
-    Action("sort", "o", "order", ("fleet", "jobs", "job"), "The next order; of ranks: unusual first, number, node, slowest first", True, (*WALL, "collapsed")),
-    Action("reverse", "I", "reverse", ("fleet", "jobs"), "Turn the order round"),
+    Action("sort", "o", "order", ("fleet", "jobs", "job", "processes"), "The next order; of ranks: unusual first, number, node, slowest first", True, (*WALL, "collapsed")),
+    Action("reverse", "I", "reverse", ("fleet", "jobs", "processes"), "Turn the order round"),
     Action("run", "exclamation_mark", "run", ("fleet", "node"), "Run a command on the marked nodes, else on this one", True),
     Action("shell", "s", "shell", ("fleet", "node", "job"), "A shell on this node, or on that of the rank; its end comes back here", True),
     Action("rank_shell", "S", "container", ("job",), "A shell in the container of the rank"),
+    Action("processes", "h", "processes", ("fleet", "node", "job"), "What runs there, as htop shows it; of a job: what each rank takes", True),
+    Action("signal", "X", "signal", ("processes",), "Send a signal to this process, after a question", True),
     Action("launch_on", "J", "job on", ("fleet", "node"), "Start a job on exactly the marked nodes, else on this one"),
     Action("ranks", "r", "ranks", ("job",), "Show only some: 0-7,node=gpu[01-04],state=failed; in a list: its ranks", True, (*WALL, *TABLES)),
     Action("next_page", "right_square_bracket", "page", ("job",), "Next page of ranks; in a log the next rank", True, (*WALL, "one")),

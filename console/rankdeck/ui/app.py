@@ -294,6 +294,9 @@ class RankdeckApp(FrameDiff):
     def action_clone(self) -> None:
         command_actions.clone(self)
 
+    def action_processes(self) -> None:
+        command_actions.processes(self)
+
     def action_launch_on(self) -> None:
         command_actions.launch_on(self)
 

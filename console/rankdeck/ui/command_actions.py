@@ -234,6 +234,15 @@ def inspect(console: "Console") -> None:
         console.push_screen(base.make("inspect", job_id))
 
 
+def processes(console: "Console") -> None:
+    """What runs on the nodes that are meant; on a job, what each rank takes."""
+    job = job_screen(console)
+    if job is not None and job.job is not None:
+        console.push_screen(base.make("processes", job.job.nodes, job.job_id))
+    elif nodes := node_actions.targets(console):
+        console.push_screen(base.make("processes", nodes))
+
+
 def launch_on(console: "Console") -> None:
     """The launch screen, for a job on exactly the nodes that are meant."""
     if nodes := node_actions.targets(console):

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         Plan,
     )
     from rankdeck.model.kubernetes import KubernetesJob
+    from rankdeck.model.process import NodeProcess
     from rankdeck.preflight.findings import Finding
     from rankdeck.remote.command import CommandRun
+    from rankdeck.remote.processes import FoundProcesses
     from rankdeck.rules.inspect import Inspection
     from rankdeck.state.fleet import Fleet, Switches
     from rankdeck.state.jobs import Jobs
@@ -115,6 +117,14 @@ class SessionPort(Protocol):
 
     def command(self, nodes: Sequence[str], command: str) -> CommandRun:
         """Begin to run a shell command on these nodes. Raises RankdeckError."""
+        ...
+
+    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
+        """What runs on these nodes now. Raises RankdeckError."""
+        ...
+
+    async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
+        """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
         ...
 
     async def copy_file(
@@ -234,6 +244,14 @@ class Opening:
     def command(self, nodes: Sequence[str], command: str) -> CommandRun:
         del nodes
         raise self._not_yet(command)
+
+    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
+        del nodes
+        raise self._not_yet("processes")
+
+    async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
+        del some
+        raise self._not_yet(name)
 
     async def copy_file(
         self, file: Path, path: str, nodes: Sequence[str], tell: Tell

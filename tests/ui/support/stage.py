@@ -24,9 +24,11 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.kubernetes import KubernetesJob
+from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.findings import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun
+from rankdeck.remote.processes import FoundProcesses
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.command import CommandState
@@ -85,6 +87,9 @@ class Stage:
         self.cancelled: list[str] = []
         self.held: list[str] = []
         self.commands: list[CommandRun] = []
+        self.running: list[NodeProcess] = []
+        self.not_asked: dict[str, str] = {}
+        self.signalled: list[tuple[str, tuple[int, ...]]] = []
         self.copied_files: list[tuple[Path, str, tuple[str, ...]]] = []
         self.acks: list[Ack] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
@@ -176,6 +181,14 @@ class Stage:
         run = CommandRun(Agents(NoShell()), CommandState(command, nodes), 10.0)
         self.commands = [*self.commands, run]
         return run
+
+    async def processes(self, nodes) -> FoundProcesses:
+        wanted = tuple(one for one in self.running if one.node in set(nodes))
+        return FoundProcesses(wanted, dict(self.not_asked))
+
+    async def signal(self, name: str, some) -> dict[str, str]:
+        self.signalled.append((name, tuple(one.pid for one in some)))
+        return {}
 
     async def copy_file(self, file: Path, path: str, nodes, tell) -> dict[str, NodeError]:
         self.copied_files.append((file, path, tuple(nodes)))

@@ -237,6 +237,7 @@ SCREENS = {
     "job": "JobScreen",
     "inspect": "InspectScreen",
     "sh": "CommandScreen",
+    "processes": "ProcessesScreen",
     "help": "HelpScreen",
 }
 """Class by name; its module is called as the screen is."""
