@@ -65,8 +65,11 @@ async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) ->
         rows = answer.row.get("not")
         if not isinstance(rows, list):
             raise AgentError(node, answer.complaint)
-        tables = [row for row in cast("list[object]", rows) if isinstance(row, dict)]
-        told = cast("list[dict[str, object]]", tables)
+        told = [
+            cast("dict[str, object]", row)
+            for row in cast("list[object]", rows)
+            if isinstance(row, dict)
+        ]
         return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in told}
 
     answers = await on_each(by_node, send)

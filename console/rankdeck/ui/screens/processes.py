@@ -51,7 +51,7 @@ class ProcessesScreen(BaseScreen):
         self._looked_at, self._job_id = tuple(nodes), job_id
         self._found: FoundProcesses | None = None
         self._lines: dict[str, Line] = {}
-        self._odd: dict[str, frozenset[str]] = {}
+        self._unlike: dict[str, frozenset[str]] = {}
         self._next = 0.0
         self._asking = False
         self._kinds = RANK_COLUMNS if job_id else PROCESS_COLUMNS
@@ -60,7 +60,7 @@ class ProcessesScreen(BaseScreen):
         self.info = TextPage(id="info", can_focus=False)
         self.info.styles.height = 1
         self.table = VTable(
-            tuple(self._column(title, *rest) for title, *rest in self._kinds),
+            tuple(self._column(*kind) for kind in self._kinds),
             empty="looking …",
         )
 
@@ -76,7 +76,8 @@ class ProcessesScreen(BaseScreen):
         line = self._lines.get(self.table.cursor)
         return (line.node,) if line else ()
 
-    def _column(self, title: str, width: int, keep: int, grow: bool = False) -> Column:
+    def _column(self, title: str, width: int, keep: int) -> Column:
+        grow = title in GROW
         return Column(
             title,
             width,
@@ -90,7 +91,7 @@ class ProcessesScreen(BaseScreen):
     def _cell(self, title: str, row: str) -> Runs:
         line = self._lines[row]
         text = line.cells.get(title, "") or formatting.NOTHING
-        odd = row in self._odd.get(title, ())
+        odd = row in self._unlike.get(title, ())
         sign = self.console.glyphs.level(Level.WARN).glyph if odd else ""
         role = "warn" if odd else "dim" if text == formatting.NOTHING else "text"
         return [(f"{sign}{text}", role)]
@@ -123,7 +124,7 @@ class ProcessesScreen(BaseScreen):
         else:
             lines = [_process_line(one) for one in found.processes]
         self._lines = {line.name: line for line in lines}
-        self._odd = _odd_cells(lines) if job is not None else {}
+        self._unlike = _odd_cells(lines) if job is not None else {}
         self.table.empty = "no process matches the filter; esc shows all"
         self._arrange()
 
@@ -264,6 +265,7 @@ def signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
 MOST_ASKED = 8
 LEFT = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
 TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
+GROW = ("COMMAND", "LAST LINE")
 ASCENDING = ("RANK", "PID")
 """Numbers that begin with the smallest."""
 ODD = {
@@ -277,11 +279,11 @@ ODD = {
 """Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines."""
 PROCESS_COLUMNS = (
     ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
-    ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9, True),
+    ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
 )  # fmt: skip
 RANK_COLUMNS = (
     ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
-    ("USE", 5, 6), ("GMEM", 5, 6), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 7), ("SILENT", 6, 8), ("LAST LINE", 12, 2, True),
+    ("USE", 5, 6), ("GMEM", 5, 6), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 7), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
 )  # fmt: skip
 
 
