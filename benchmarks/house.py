@@ -136,10 +136,10 @@ CANCEL: Walk = (
         "agent/job/cancel.py:cancel",
         "agent/job/cancel.py:_Hunt.look",
         "agent/job/processes.py:belonging",
-        "agent/job/cancel.py:_signal",
+        "agent/job/processes.py:send",
         "agent/job/cancel.py:_Hunt.wait",
         "agent/job/cancel.py:_force",
-        "agent/job/cancel.py:_named",
+        "agent/job/processes.py:named",
     ),
     (
         "console/backends/ssh.py:_left",

@@ -26,6 +26,8 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
        rankdeck-agent image ...                    look at images, send and receive them
+       rankdeck-agent sh                           run a command; question and cancel on stdin, answers as JSON
+       rankdeck-agent ps [signal]                  print what runs here; send a signal (request as JSON on stdin)
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
 
@@ -130,6 +132,22 @@ def _preflight(given: list[str]) -> int:
     return preflight()
 
 
+def _sh(given: list[str]) -> int:
+    if given[1:]:
+        return _wrong("sh takes its command on standard input, and no arguments")
+    from rankdeck_agent.command import main as sh
+
+    return sh()
+
+
+def _ps(given: list[str]) -> int:
+    if given[1:] not in ([], ["signal"]):
+        return _wrong("ps takes nothing, or `signal` with its request on standard input")
+    from rankdeck_agent.ps import main as ps
+
+    return ps(given[1:])
+
+
 def _nvml(given: list[str]) -> int:
     from rankdeck_agent.collectors.nvidia_reader import main as nvml
 
@@ -198,6 +216,8 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "kubernetes": _kubernetes,
     "image": _image,
     "preflight": _preflight,
+    "sh": _sh,
+    "ps": _ps,
     "nvml": _nvml,
     "gpu-processes": _gpu_processes,
     "rdma-queue-pairs": _rdma_queue_pairs,

@@ -33,6 +33,13 @@ class Runtime(Protocol):
         """`--mca NAME VALUE …` that mpirun of this flavour needs for ranks in such containers."""
         ...
 
+    def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
+        """What opens a shell on a terminal in the container of this rank, run on its node; () where there is none.
+
+        A runtime that cannot enter a running container opens one of the same image.
+        """
+        ...
+
 
 LAUNCHER_VARIABLES = (
     "(OMPI|PMIX|PMI|PRTE|MPI|MPIR|HYDI|SLURM|UCX|NCCL|RCCL|GLOO|TORCHELASTIC|TORCH|RANKDECK)_[A-Za-z0-9_]*"
@@ -105,6 +112,10 @@ class Bare:
         """Nothing."""
         return ()
 
+    def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
+        """None: the rank runs on the host."""
+        return ()
+
 
 _APPTAINER_GPU = {"nvidia": ("--nv",), "amd": ("--rocm",)}
 
@@ -140,6 +151,12 @@ class Apptainer:
         """No single-copy transfers: each rank has a user namespace of its own."""
         return no_single_copy(flavour)
 
+    def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
+        """Another container of the same image: that of a rank has no name to enter it by."""
+        binds = [f"--bind={mount}" for mount in container.mounts]
+        gpu = _APPTAINER_GPU.get(container.gpu, ())
+        return (self.name, "--quiet", "shell", *binds, *gpu, container.image)
+
 
 class Singularity(Apptainer):
     """`singularity exec`: the same words under the older name."""
@@ -164,6 +181,16 @@ _PODMAN_GPU = {
     "nvidia": ("--device=nvidia.com/gpu=all",),
     "amd": (*AMD_DEVICES, "--group-add=keep-groups"),
 }
+
+
+_ENTER = (
+    'for id in $("$1" ps --quiet --filter "label=$2"); do '
+    "for name in RANK OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK SLURM_PROCID; do "
+    '[ "$("$1" exec "$id" printenv "$name")" = "$3" ] && '
+    'exec "$1" exec --interactive --tty "$id" sh; done; done; '
+    'echo "no container of rank $3 runs here" >&2; exit 1'
+)
+"""sh: enter the container of a rank; `printenv` of a variable that is not there prints nothing."""
 
 
 class _Engine:
@@ -200,6 +227,18 @@ class _Engine:
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """No single-copy transfers: Podman gives each rank a user namespace, Docker's seccomp forbids them."""
         return no_single_copy(flavour)
+
+    def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
+        """In the very container: of those with the job's label the one whose launcher says this rank."""
+        return (
+            "sh",
+            "-c",
+            _ENTER,
+            f"{self.name}-exec",
+            self.name,
+            f"rankdeck.job={job}",
+            str(rank),
+        )
 
 
 class Podman(_Engine):
@@ -278,3 +317,8 @@ class Enroot:
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
         """Nothing: ranks of a node share their namespaces."""
         return ()
+
+    def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
+        """Another container of the same image."""
+        binds = [f"--mount={mount}" for mount in container.mounts]
+        return ("enroot", "start", *binds, container.image, "sh")

@@ -42,16 +42,21 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
+from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
 from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
+from rankdeck.remote.processes import FoundProcesses, find_processes, send_signal
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
+from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
 from rankdeck.rules.inspect import Inspection
+from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, node_health
@@ -69,6 +74,8 @@ SAVE_PERIOD = 1.0
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
 """Seconds in which nodes must say what runs on them: while a person waits, and in the background."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
+MOST_COMMANDS = 10
+"""Commands whose output is kept."""
 LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
@@ -95,6 +102,9 @@ class Session:
         self.switches = Switches(cluster)
         self.kubernetes = KubernetesState()
         self.messages = Messages()
+        self.commands: tuple[CommandRun, ...] = ()
+        """Commands that were run on nodes from here, newest last."""
+        self._ssh = UserSsh(cluster)
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(agents)
@@ -287,6 +297,52 @@ class Session:
         self.jobs.cancelled(job_id, report)
         self._recorder.save(self.jobs.job(job_id), time.time())
         return report
+
+    def command(
+        self,
+        nodes: Sequence[str],
+        command: str,
+        limit: float = USUAL_LIMIT,
+        fan_out: int = FAN_OUT,
+    ) -> CommandRun:
+        """Run a shell command on these nodes, at most `limit` seconds on each and on `fan_out` at a time.
+
+        It has begun; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes
+        nobody logs in to.
+        """
+        self._need_ssh()
+        run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
+        self.commands = (*self.commands, run)[-MOST_COMMANDS:]
+        self._start(run.run())
+        return run
+
+    def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+        """The user's own ssh to that node with our options: a shell there, or `words` on a terminal.
+
+        Raises RankdeckError where the nodes are not reached over SSH.
+        """
+        self._need_ssh()
+        return self._ssh.command(node, words)
+
+    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
+        """What runs on these nodes now; a node that does not answer is named. Raises RankdeckError on Kubernetes."""
+        self._need_ssh()
+        return await find_processes(self._agents, nodes)
+
+    async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
+        """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
+        return await send_signal(self._agents, name, some)
+
+    async def copy_file(
+        self, file: Path, path: str, nodes: Sequence[str], tell: TellCopy
+    ) -> dict[str, NodeError]:
+        """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
+        _, failed = await self.images.push(file, path, nodes, tell)
+        return failed
+
+    def _need_ssh(self) -> None:
+        if self.cluster.backend == "kubernetes":
+            raise RankdeckError("nodes of a Kubernetes cluster are not reached over SSH")
 
     async def inspect(self, job_id: str) -> Inspection:
         """Where every rank of the job is now; asks all its nodes."""

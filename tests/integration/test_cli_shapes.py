@@ -52,7 +52,7 @@ def test_a_job_has_the_documented_shape() -> None:
     assert shape["state"] == "failed"
     assert shape["nodes"] == ["n1", "n2"]
     assert shape["ranks"][2].keys() == {
-        "rank", "node", "state", "exit_code", "signal", "started", "ended",
+        "rank", "node", "state", "exit_code", "signal", "started", "ended", "pid", "lines", "heard", "activity",
     }  # fmt: skip
     assert shape["first_failure"] == {
         "rank": 2, "node": "n2", "exit_code": 3, "signal": None, "at": 12.5, "lines": ["boom"], "tied": [],

@@ -35,7 +35,7 @@ async def test_a_view_is_kept_and_comes_back(tmp_path: Path) -> None:
     async with console(stage, views_file=file) as (app, pilot):
         await pilot.press("slash")
         await type_in(pilot, "node01")
-        await pilot.press("enter", "s", "m")
+        await pilot.press("enter", "o", "m")
         await shows(app, pilot, "by NODE")
         await command(pilot, "columns cpu mem.available")
         await shows(app, pilot, "mem.available")

@@ -119,7 +119,7 @@ async def test_a_filter_a_search_and_a_mark_say_so_at_every_size(
         await shows(app, pilot, "━ ● 0 node01 running")
         await pilot.press("enter", "ampersand", *"20", "enter")
         await shows(app, pilot, "&20  6 of 30 lines")
-        await pilot.press("slash", *"loss", "enter", "asterisk")
+        await pilot.press("slash", *"loss", "enter", "space")
         await shows(app, pilot, "/loss 6/6")
         await shows(app, pilot, "*step   280/1000")
         await pilot.press("slash", *"xx", "enter")

@@ -102,7 +102,7 @@ async def test_the_failed_rank_comes_first_until_another_order_is_wanted(
         app.open_job(JOB)
         await shows(app, pilot, "━ ✗ 5 node02 exit 1  failed first")
         assert stage.watched[-1][1][0] == 5
-        await pilot.press("s")
+        await pilot.press("o")
         await shows(app, pilot, "ordered by rank")
         await until(pilot, lambda: stage.watched[-1][1][0] == 0, "0 is not first")
 
@@ -138,7 +138,7 @@ async def test_lines_are_filtered_in_and_out_and_escape_brings_all_back(
         await pilot.press("enter")
         await lacks(app, pilot, "hello from 0")
         await shows(app, pilot, "5 of 7")
-        await pilot.press("exclamation_mark")
+        await pilot.press("V")
         await type_in(pilot, "step 3")
         await pilot.press("enter")
         await lacks(app, pilot, "step 3 loss")

@@ -117,7 +117,7 @@ async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
         await pilot.press("question_mark")
         seen = ""
-        for _ in range(16):
+        for _ in range(24):
             seen += text_of(app)
             await pilot.press("pagedown")
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -144,7 +144,6 @@ _RECORDED = 0.5
 _CARE = 5.0
 _CARETAKERS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
 """What takes a container away once its program is dead; Podman needs long where it was killed too."""
-_UNKILLABLE = " (state D: waits for a driver or a file system and cannot be killed; the node may need a reboot)"
 
 
 @dataclass
@@ -187,11 +186,13 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
         tell(folder / "control", f"cancel {grace} {by}")
     launchers, ranks = _recorded(folder)
     found = hunt.look()
-    _signal(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
+    processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
     found = hunt.wait(grace + _keeper_slack(folder), lambda _: None)
     if found:
         _force(hunt, launchers, ranks)
-    left = hunt.wait(_PROOF, lambda rows: _signal(rows, rows, signal.SIGKILL)) if found else {}
+    left = (
+        hunt.wait(_PROOF, lambda rows: processes.send(rows, rows, signal.SIGKILL)) if found else {}
+    )
     kept = [
         *remove_containers(folder),
         *cancel_slurm_job(folder),
@@ -199,7 +200,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     ]
     _see_off(hunt, bool(left))
     return {
-        "left": [*(_named(row) for row in left.values()), *kept],
+        "left": [*(processes.named(row) for row in left.values()), *kept],
         "ended": len(hunt.seen) - len(left),
     }
 
@@ -241,11 +242,11 @@ def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
     """SIGKILL, launchers last: a launcher killed first would orphan its ranks."""
     rows = _without_caretakers(hunt.look())
     daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
-    _signal(rows, ranks & set(rows), signal.SIGKILL)
+    processes.send(rows, ranks & set(rows), signal.SIGKILL)
     _let_record(rows, ranks)
     for group in (set(rows) - launchers - daemons, daemons - launchers):
-        _signal(rows, group, signal.SIGKILL)
-    _signal(rows, launchers & set(rows), signal.SIGKILL)
+        processes.send(rows, group, signal.SIGKILL)
+    processes.send(rows, launchers & set(rows), signal.SIGKILL)
     hunt.wait(_CARE, _kill_programs)
     cgroup.kill(hunt.folder)
 
@@ -260,23 +261,11 @@ def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
 
 
 def _kill_programs(rows: dict[int, Process]) -> None:
-    _signal(rows, _without_caretakers(rows), signal.SIGKILL)
+    processes.send(rows, _without_caretakers(rows), signal.SIGKILL)
 
 
 def _without_caretakers(rows: dict[int, Process]) -> dict[int, Process]:
     return {pid: row for pid, row in rows.items() if row.name not in _CARETAKERS}
-
-
-def _signal(rows: dict[int, Process], pids: Iterable[int], number: int) -> None:
-    for pid in list(pids):
-        if not processes.is_alive(pid, rows[pid].start):
-            continue
-        try:
-            os.kill(pid, number)
-            if number == signal.SIGTERM:
-                os.kill(pid, signal.SIGCONT)
-        except (ProcessLookupError, PermissionError):
-            continue  # the look afterwards tells which of the two it was
 
 
 def _see_off(hunt: _Hunt, left: bool) -> None:
@@ -298,9 +287,3 @@ def _see_off(hunt: _Hunt, left: bool) -> None:
     if not left and not supervisor_pid(hunt.folder):
         unlink_links(hunt.folder)
         cgroup.remove(hunt.folder)
-
-
-def _named(row: Process) -> dict[str, Any]:
-    now = processes.process(row.pid)
-    why = _UNKILLABLE if now is not None and now.state == "D" else ""
-    return {"pid": row.pid, "command": processes.command(row.pid) + why}

@@ -1,10 +1,11 @@
 """The processes of this machine, and those that belong to a job, from /proc."""
 
 import os
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from rankdeck_agent.job.journal import plain
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
@@ -85,18 +86,20 @@ def command(pid: int) -> str:
     return plain(name.replace(b"\0", b" ").decode("utf-8", "replace"), 200)
 
 
-def _environment(pid: int) -> Mapping[str, str]:
+def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
+    """Those of its variables that are set; none where they may not be read."""
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return {}
-    pairs = (item.partition(b"=") for item in data.split(b"\0") if item.startswith(b"RANKDECK_"))
-    return {key.decode(): value.decode("utf-8", "replace") for key, _, value in pairs}
+    wanted = {name.encode() for name in names}
+    pairs = (item.partition(b"=") for item in data.split(b"\0"))
+    return {k.decode(): v.decode("utf-8", "replace") for k, _, v in pairs if k in wanted}
 
 
 def is_marked(pid: int, job: str, node: str) -> bool:
     """Whether the variables of this job and node are in its environment."""
-    marks = _environment(pid)
+    marks = environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
     return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
 
 
@@ -171,3 +174,26 @@ def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
     marked = {pid for pid in rows if is_marked(pid, job, node)} - line - {supervisor}
     roots = marked | ({supervisor} - {0})
     return {pid: rows[pid] for pid in (marked | below(rows, roots)) - line - {supervisor}}
+
+
+def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
+    """Signal those of them that still are who they were; one that is stopped is woken to hear SIGTERM."""
+    for pid in list(pids):
+        if not is_alive(pid, rows[pid].start):
+            continue
+        try:
+            os.kill(pid, number)
+            if number == signal.SIGTERM:
+                os.kill(pid, signal.SIGCONT)
+        except (ProcessLookupError, PermissionError):
+            continue  # the look afterwards tells which of the two it was
+
+
+_UNKILLABLE = " (state D: waits for a driver or a file system and cannot be killed; the node may need a reboot)"
+
+
+def named(row: Process) -> dict[str, Any]:
+    """A process that would not end: its pid, its command and why."""
+    now = process(row.pid)
+    why = _UNKILLABLE if now is not None and now.state == "D" else ""
+    return {"pid": row.pid, "command": command(row.pid) + why}

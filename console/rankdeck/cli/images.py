@@ -114,8 +114,8 @@ async def _push(
         place, failed = await session.images.push(
             file, options.to, nodes, printer, overwrite=options.replace
         )
-    shape = {"image": place.path, "digest": place.sha256, "size": place.size}
-    return _told(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
+    shape: Shape = {"image": place.path, "digest": place.sha256, "size": place.size}
+    return told(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
 
 
 async def _load(
@@ -125,10 +125,10 @@ async def _load(
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
     async with opened(cluster) as session:
         failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
-    return _told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
+    return told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
 
 
-def _told(
+def told(
     shape: Shape,
     nodes: Sequence[str],
     failed: Mapping[str, NodeError],

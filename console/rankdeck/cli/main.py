@@ -32,6 +32,7 @@ EXIT_CODES = """exit codes:
   1    trouble: a node, a network, a broker, processes that cancel could not end
   2    bad input: a wrong option, file or name
   run  that of the first rank that failed; 128 + N if signal N ended it; 130 after Ctrl-C
+  sh   the largest of all nodes; 124 at the time limit, 255 for a node that was not reached
   health  0 ok, 1 warn, 2 bad, 3 unknown or trouble: as monitoring plug-ins have them
   status  3 if the worst node is unknown, 4 if warn, 5 if bad"""
 

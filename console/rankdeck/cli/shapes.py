@@ -95,6 +95,10 @@ def rank_shape(rank: RankState) -> Shape:
         "signal": rank.signal,
         "started": rank.started,
         "ended": rank.ended,
+        "pid": rank.pid,
+        "lines": rank.lines,
+        "heard": rank.heard,
+        "activity": None if rank.activity is None else asdict(rank.activity),
     }
 
 

@@ -125,6 +125,52 @@ VERBS = (
         {"--live": _flag("ask the nodes what they are"), "--wait": _WAIT},
     ),
     Verb(
+        "sh",
+        "run a shell command on nodes; equal output once, with the nodes that wrote it",
+        "rankdeck.cli.command:sh",
+        {
+            "nodes": _NODESET,
+            "words": _option(
+                "the command, after --; several words are joined, as ssh does",
+                metavar="COMMAND",
+                nargs="+",
+            ),
+            "--limit": _option(
+                "seconds it may take on a node (default 300)",
+                metavar="SECONDS",
+                type=float,
+                default=300.0,
+            ),
+            "--fan-out": _option(
+                "nodes at the same time (default 64)", metavar="N", type=int, default=64
+            ),
+            "--lines": _flag("each line as it comes, behind the name of its node"),
+        },
+    ),
+    Verb(
+        "ps",
+        "say what runs on nodes now: whose it is, what it takes, and to which job and rank it belongs",
+        "rankdeck.cli.processes:ps",
+        {
+            "nodes": {**_NODESET, "nargs": "?", "default": ""},
+            "--job": _option("what each rank of this job takes", metavar="JOB", default=""),
+            "--all": _flag("also what takes next to nothing"),
+        },
+    ),
+    Verb(
+        "cp",
+        "copy a file to nodes, to the same path on each",
+        "rankdeck.cli.command:cp",
+        {
+            "file": _option("a file of this machine", metavar="FILE"),
+            "to": _option(
+                "nodes, and the path there (default: its name, in the home folder)",
+                metavar="NODESET[:PATH]",
+            ),
+            "--replace": _flag("put it in the place of another file of that name"),
+        },
+    ),
+    Verb(
         "run",
         "launch a job and show what its ranks write",
         "rankdeck.cli.run:run",

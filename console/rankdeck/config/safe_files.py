@@ -3,6 +3,7 @@
 import os
 import resource
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 WIDER = 0o077
@@ -43,6 +44,12 @@ def write_private(path: Path, text: str, *, program: bool = False) -> None:
     with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
         os.fchmod(handle, 0o700 if program else 0o600)
         file.write(text)
+
+
+def write_new(path: Path, lines: Iterable[str]) -> None:
+    """These lines into a file of the owner alone that is not there yet; raises OSError."""
+    path.touch(mode=0o600, exist_ok=False)
+    write_private(path, "".join(f"{line}\n" for line in lines))
 
 
 LIMIT = 8 << 20

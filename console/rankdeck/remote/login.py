@@ -132,7 +132,7 @@ class Logins:
     def __init__(self, cluster: Cluster, confirm: Confirm | None) -> None:
         self._access = cluster.access
         text = cluster.access.config_text
-        self._agreed = None if text is None else _text_file(text)
+        self._agreed = None if text is None else text_file(text)
         self._confirm = confirm
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
         self._identity: list[asyncssh.SSHKey] | None = None
@@ -231,7 +231,7 @@ class Logins:
         return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
 
 
-def _text_file(text: str) -> BinaryIO:
+def text_file(text: str) -> BinaryIO:
     """A file in memory: nobody can change it while it is used."""
     file = os.fdopen(os.memfd_create("ssh_config", os.MFD_CLOEXEC), "w+b")
     file.write(text.encode())

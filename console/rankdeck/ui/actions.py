@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.binding import Binding
 
-LISTS = ("fleet", "jobs", "launch", "messages", "events")
+LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes")
 EVERYWHERE = (
     "fleet",
     "node",
@@ -18,6 +18,8 @@ EVERYWHERE = (
     "events",
     "help",
     "inspect",
+    "sh",
+    "processes",
 )
 LOGS = ("one", "merged")
 """Views of the job screen that are logs to read."""
@@ -62,6 +64,8 @@ OF_THE_APP = frozenset(
         "help",
         "redraw",
         "inspect",
+        "launch_on",
+        "processes",
         "clone",
         "replay",
         "goto_events",
@@ -89,7 +93,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("failure", "e", "error", ("job",), "In a log the next error that is no repeat; else who failed first", True),
     Action("previous_error", "E", "error before", ("job",), "The error before"),
     Action("filter_in", "ampersand", "only", ("job",), "Only lines with this text; empty shows all again", True, LOGS),
-    Action("filter_out", "exclamation_mark", "without", ("job",), "Leave out lines with this text", True, LOGS),
+    Action("filter_out", "V", "without", ("job",), "Leave out lines with this text, as grep -v does", True, LOGS),
     Action("follow", "f", "follow", ("job",), "Go to the newest line and stay there", True, LOGS),
     Action("stamps", "t", "time", ("job",), "Time stamps: off, clock, since the start, since the line before", True, LOGS),
     Action("wall", "w", "wall", ("job",), "The newest lines of each rank, in tiles", True, (*LOGS, *TABLES)),
@@ -97,8 +101,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("inspect", "i", "inspect", ("job", "jobs", "inspect"), "Where every rank is now, and who is elsewhere", True),
     Action("merged", "M", "merged", ("job",), "All chosen ranks in one log, by time", True, (*WALL, "one", *TABLES)),
     Action("diff", "D", "diff", ("job", "launch"), "Who leaves the majority where; of one rank, against another; Launch: plan against the last run", True, (*WALL, *LOGS, "collapsed")),
-    Action("sort", "s", "sort", ("fleet", "jobs", "job"), "The next order; of ranks: unusual first, number, node, slowest first", True, (*WALL, "collapsed")),
-    Action("reverse", "S", "reverse", ("fleet", "jobs"), "Turn the order round"),
+    Action("sort", "o", "order", ("fleet", "jobs", "job", "processes"), "The next order; of ranks: unusual first, number, node, slowest first", True, (*WALL, "collapsed")),
+    Action("reverse", "I", "reverse", ("fleet", "jobs", "processes"), "Turn the order round"),
+    Action("run", "exclamation_mark", "run", ("fleet", "node"), "Run a command on the marked nodes, else on this one", True),
+    Action("shell", "s", "shell", ("fleet", "node", "job"), "A shell on this node, or on that of the rank; its end comes back here", True),
+    Action("rank_shell", "S", "container", ("job",), "A shell in the container of the rank"),
+    Action("processes", "h", "processes", ("fleet", "node", "job"), "What runs there, as htop shows it; of a job: what each rank takes", True),
+    Action("signal", "X", "signal", ("processes",), "Send a signal to this process, after a question", True),
+    Action("launch_on", "J", "job on", ("fleet", "node"), "Start a job on exactly the marked nodes, else on this one"),
     Action("ranks", "r", "ranks", ("job",), "Show only some: 0-7,node=gpu[01-04],state=failed; in a list: its ranks", True, (*WALL, *TABLES)),
     Action("next_page", "right_square_bracket", "page", ("job",), "Next page of ranks; in a log the next rank", True, (*WALL, "one")),
     Action("previous_page", "left_square_bracket", "page", ("job",), "Previous page of ranks; in a log the rank before"),
@@ -109,12 +119,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("fold", "F", "fold", ("job",), "Merged: equal lines of many ranks as one, or each", True, ("merged",)),
     Action("events", "v", "events", ("job",), "Merged: what the nodes said in between, or not", True, ("merged",)),
     Action("at_node", "at", "node", ("job",), "The node of this line, at its time; escape comes back", True, LOGS),
-    Action("mark", "asterisk", "mark", ("job",), "Mark this line, or no longer"),
+    Action("mark", "space", "mark", ("fleet", "job"), "Mark this node or line, or no longer", True, NOWHERE),
+    Action("mark_all", "asterisk", "mark all", ("fleet",), "Mark all nodes that are shown, or none of them"),
     Action("next_mark", "apostrophe", "next mark", ("job",), "Go to the next marked line"),
     Action("wrap", "W", "wrap", ("job",), "Wrap long lines", True, LOGS),
     Action("lofi", "L", "plain", ("job",), "Only the lines, mouse off: copy with the terminal's own means"),
-    Action("save", "O", "save", ("job",), "Output to a file: what is shown"),
-    Action("copy", "y", "copy", ("fleet", "job"), "Copy the names or lines that are shown"),
+    Action("save", "O", "save", ("job", "sh"), "Output to a file: what is shown"),
+    Action("copy", "y", "copy", ("fleet", "job", "sh"), "Copy the name, or those that are marked; the lines that are shown"),
     Action("copy_path", "Y", "copy path", ("job",), "Copy where the log lies on its node"),
     Action("metric", "m", "map", ("fleet",), "What the map shows: state, or a metric", True),
     Action("part", "tab", "form", ("launch",), "Go on to the form, to the plan, to the files", True),
@@ -122,8 +133,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("clone", "C", "again", ("jobs", "job"), "Start it again: its form and plan, to change", True, NOWHERE),
     Action("replay", "R", "replay", ("jobs", "job"), "Show it again as it happened, four times as fast", True, NOWHERE),
     Action("keep", "K", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
-    Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
-    Action("acknowledge", "a", "known", ("node", "events"), "Acknowledge for a while: listed, but not counted", True),
+    Action("cancel", "x", "cancel", ("jobs", "job", "sh"), "End every process of the job or command", True),
+    Action("acknowledge", "a", "known", ("fleet", "node", "events"), "Acknowledge for a while: listed, but not counted", True),
     Action("pause", "P", "pause", ("fleet", "node"), "Hold the picture; again: back to now", True),
     Action("step(-1)", "comma", "earlier", ("fleet", "node"), "One step back in time"),
     Action("step(1)", "full_stop", "later", ("fleet", "node"), "One step forward in time"),
@@ -144,7 +155,8 @@ ACTIONS: tuple[Action, ...] = (
 MOVES: tuple[tuple[str, str], ...] = (
     ("j k / arrows", "line by line; on the wall from tile to tile"),
     ("g G / home end", "first, last"),
-    ("pgup pgdn / b space", "a page"),
+    ("pgup pgdn / b / ctrl+b ctrl+f", "a page"),
+    ("ctrl+u ctrl+d", "half a page"),
     ("left right", "sideways in a log"),
     ("tab shift+tab", "the next tile of the wall, the next part of a screen"),
     ("ctrl+p", "all that can be done here, by name"),
@@ -199,7 +211,8 @@ FAR = 1 << 40
 def steps(key: str, page: int) -> int | None:
     """How many lines down this key goes; None where it is no such key."""
     return {
-        "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "space": page, "pageup": -page, "b": -page,
+        "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "ctrl+f": page, "pageup": -page, "b": -page,
+        "ctrl+b": -page, "ctrl+d": max(page // 2, 1), "ctrl+u": -max(page // 2, 1),
         "home": -FAR, "g": -FAR, "end": FAR, "G": FAR, "upper_g": FAR,
     }.get(key)  # fmt: skip
 

@@ -298,6 +298,12 @@ class RankdeckApp(FrameDiff):
     def action_clone(self) -> None:
         command_actions.clone(self)
 
+    def action_processes(self) -> None:
+        command_actions.processes(self)
+
+    def action_launch_on(self) -> None:
+        command_actions.launch_on(self)
+
     def action_replay(self) -> None:
         if job_id := command_actions.shown(self):
             job_actions.replay(self, job_id)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.text import printable
-from rankdeck.ui.screens import base
+from rankdeck.ui.screens import base, modals
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from rankdeck.ui.screens.jobs import JobsScreen
     from rankdeck.ui.screens.launch import LaunchScreen
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankdeck.ui import commands, fleet_views, job_actions
+from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
 
 if TYPE_CHECKING:
@@ -117,6 +118,49 @@ def _sort(console: "Console", text: str) -> None:
     screen.look(replace(screen.view, sort=titles or ("STATE",)))
 
 
+def _sh(console: "Console", text: str) -> None:
+    if text:
+        node_actions.run(console, text)
+    else:
+        node_actions.show_last(console)
+
+
+def _mark(console: "Console", text: str) -> None:
+    screen = _fleet(console)
+    try:
+        screen.mark(screen.matching(text))
+    except query.QueryError as error:
+        raise commands.CommandError(str(error)) from error
+    screen.say(f"{node_actions.named(screen.marked)} marked", "ok")
+
+
+def _drain(console: "Console", text: str) -> None:
+    nodes = node_actions.targets(console)
+    backend = console.session.cluster.backend
+    lines = node_actions.drain_lines(backend, nodes, text)
+    if not lines or not nodes:
+        why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
+        raise commands.CommandError(why)
+    console.push_screen(
+        modals.lines_to_copy("Take these nodes out of service", lines), _copied(console, lines)
+    )
+
+
+def _copied(console: "Console", lines: list[str]) -> Callable[[bool | None], None]:
+    def answer(yes: bool | None) -> None:
+        if yes:
+            console.copy("\n".join(lines), formatting.many(len(lines), "line"))
+
+    return answer
+
+
+def _cp(console: "Console", text: str) -> None:
+    words = shlex.split(text)
+    if not 1 <= len(words) <= 2:
+        raise commands.CommandError("write `cp FILE` or `cp FILE PATH`")
+    node_actions.copy_file(console, Path(words[0]).expanduser(), *words[1:])
+
+
 def _theme(console: "Console", name: str) -> None:
     if name not in console.palettes:
         there = ", ".join(sorted(console.palettes))
@@ -140,6 +184,11 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "events": lambda console, _: console.goto("events"),
     "cancel": _cancel,
     "rank": _rank,
+    "sh": _sh,
+    "mark": _mark,
+    "silence": node_actions.silence,
+    "drain": _drain,
+    "cp": _cp,
     "view": _view,
     "columns": _columns,
     "sort": _sort,
@@ -183,6 +232,21 @@ def inspect(console: "Console") -> None:
         cast("InspectScreen", screen).look()
     elif job_id := shown(console):
         console.push_screen(base.make("inspect", job_id))
+
+
+def processes(console: "Console") -> None:
+    """What runs on the nodes that are meant; on a job, what each rank takes."""
+    job = job_screen(console)
+    if job is not None and job.job is not None:
+        console.push_screen(base.make("processes", job.job.nodes, job.job_id))
+    elif nodes := node_actions.targets(console):
+        console.push_screen(base.make("processes", nodes))
+
+
+def launch_on(console: "Console") -> None:
+    """The launch screen, for a job on exactly the nodes that are meant."""
+    if nodes := node_actions.targets(console):
+        console.call_after_refresh(launch_screen(console).use_only, nodes)
 
 
 def clone(console: "Console") -> None:

@@ -1,7 +1,7 @@
 """What screens and widgets may use of the app: `rankdeck.ui.app.RankdeckApp` is the real one."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,6 +90,10 @@ class Console(Theme, Protocol):
 
     def use_mouse(self, *, on: bool) -> None:
         """Take the mouse, or leave it to the terminal so that one can select text."""
+        ...
+
+    async def lend_terminal(self, argv: Sequence[str], note: str) -> int:
+        """Let another program have the terminal until it ends; gives its exit status."""
         ...
 
     def take_fresh(self) -> frozenset[str]:

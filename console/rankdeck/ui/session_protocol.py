@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.messages import Messages
 
 if TYPE_CHECKING:
-    from rankdeck.errors import HostKeyError
+    from rankdeck.errors import HostKeyError, NodeError
     from rankdeck.images.copy import Tell
     from rankdeck.model.cluster import Cluster
     from rankdeck.model.health import Ack
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
         Plan,
     )
     from rankdeck.model.kubernetes import KubernetesJob
+    from rankdeck.model.process import NodeProcess
     from rankdeck.preflight.findings import Finding
+    from rankdeck.remote.command import CommandRun
+    from rankdeck.remote.processes import FoundProcesses
     from rankdeck.rules.inspect import Inspection
     from rankdeck.state.fleet import Fleet, Switches
     from rankdeck.state.jobs import Jobs
@@ -105,6 +108,36 @@ class SessionPort(Protocol):
 
     async def attach(self, text: str) -> str:
         """Follow such a job, which changes nothing of it; returns our id. Raises RankdeckError."""
+        ...
+
+    @property
+    def commands(self) -> Sequence[CommandRun]:
+        """Commands that were run on nodes from here, newest last."""
+        ...
+
+    def command(self, nodes: Sequence[str], command: str) -> CommandRun:
+        """Begin to run a shell command on these nodes. Raises RankdeckError."""
+        ...
+
+    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
+        """What runs on these nodes now. Raises RankdeckError."""
+        ...
+
+    async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
+        """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
+        ...
+
+    async def copy_file(
+        self, file: Path, path: str, nodes: Sequence[str], tell: Tell
+    ) -> Mapping[str, NodeError]:
+        """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
+        ...
+
+    def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+        """The user's own ssh to that node with our options: a shell there, or a command on a terminal.
+
+        Raises RankdeckError where the nodes are not reached over SSH.
+        """
         ...
 
     async def inspect(self, job_id: str) -> Inspection:
@@ -203,6 +236,32 @@ class Opening:
 
     async def attach(self, text: str) -> str:
         raise self._not_yet(text)
+
+    @property
+    def commands(self) -> Sequence[CommandRun]:
+        return ()
+
+    def command(self, nodes: Sequence[str], command: str) -> CommandRun:
+        del nodes
+        raise self._not_yet(command)
+
+    async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
+        del nodes
+        raise self._not_yet("processes")
+
+    async def signal(self, name: str, some: Sequence[NodeProcess]) -> Mapping[str, str]:
+        del some
+        raise self._not_yet(name)
+
+    async def copy_file(
+        self, file: Path, path: str, nodes: Sequence[str], tell: Tell
+    ) -> Mapping[str, NodeError]:
+        del path, nodes, tell
+        raise self._not_yet(str(file))
+
+    def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+        del words
+        raise self._not_yet(node)
 
     async def inspect(self, job_id: str) -> Inspection:
         raise self._not_yet(job_id)

@@ -5,10 +5,11 @@ import os
 import select
 import shutil
 import signal
+import sys
 import threading
 from asyncio.subprocess import DEVNULL, PIPE
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from time import monotonic
@@ -169,6 +170,8 @@ class TerminalDriver(LinuxDriver):
             self._loop.call_soon_threadsafe(self._dismiss, 128 + signal.SIGHUP, True)
 
     def _signalled(self, number: int) -> None:
+        if number == signal.SIGINT and getattr(self._app, "lent", False):
+            return  # Meant for the program that has the terminal.
         self._asked += 1
         hurry = number == signal.SIGHUP or self._asked > 1
         end_within(LIMIT if hurry else PATIENCE)
@@ -344,6 +347,35 @@ class FrameDiff(App[int]):
     """Frames were dropped: everything has to be painted again."""
     _shown_cursor: tuple[int, int] | None = None
 
+    _lent = False
+    """Another program has the terminal: nothing of ours is painted."""
+
+    @property
+    def lent(self) -> bool:
+        return self._lent
+
+    async def lend_terminal(self, argv: Sequence[str], note: str) -> int:
+        """Let another program have the terminal until it ends; gives its exit status.
+
+        Where it cannot start that is 127, and 126 where there is no terminal to lend.
+
+        All else goes on meanwhile: nodes are heard and jobs followed. `note` is printed before.
+        """
+        if self._driver is None or not self._driver.can_suspend:
+            return 126
+        self._lent = True
+        try:
+            with self.suspend():
+                sys.stdout.write(f"{note}\n")
+                sys.stdout.flush()
+                process = await asyncio.create_subprocess_exec(*argv)
+                return await process.wait()
+        except OSError:
+            return 127
+        finally:
+            self._lent = False
+            self.forget_frame()
+
     def forget_frame(self) -> None:
         """Paint everything anew: something else has written to the terminal."""
         self._frame = None
@@ -351,6 +383,9 @@ class FrameDiff(App[int]):
         self.refresh()
 
     def _display(self, screen: object, renderable: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if self._lent:
+            self._owed = True
+            return
         if (
             self.frame_diff
             and isinstance(renderable, (LayoutUpdate, ChopsUpdate))

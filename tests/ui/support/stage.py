@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, Problem
+from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, NodeError, Problem
 from rankdeck.images.copy import CopyState
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack
@@ -24,8 +24,14 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.kubernetes import KubernetesJob
+from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.findings import Finding
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.command import CommandRun
+from rankdeck.remote.processes import FoundProcesses
+from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
+from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
@@ -80,6 +86,11 @@ class Stage:
         self.copied = asyncio.Event()
         self.cancelled: list[str] = []
         self.held: list[str] = []
+        self.commands: list[CommandRun] = []
+        self.running: list[NodeProcess] = []
+        self.not_asked: dict[str, str] = {}
+        self.signalled: list[tuple[str, tuple[int, ...]]] = []
+        self.copied_files: list[tuple[Path, str, tuple[str, ...]]] = []
         self.acks: list[Ack] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
         self.report: CancelReport | None = None
@@ -166,6 +177,26 @@ class Stage:
         self.jobs.add(plan, time.time())
         return plan.job
 
+    def command(self, nodes, command: str) -> CommandRun:
+        run = CommandRun(Agents(NoShell()), CommandState(command, nodes), 10.0)
+        self.commands = [*self.commands, run]
+        return run
+
+    async def processes(self, nodes) -> FoundProcesses:
+        wanted = tuple(one for one in self.running if one.node in set(nodes))
+        return FoundProcesses(wanted, dict(self.not_asked))
+
+    async def signal(self, name: str, some) -> dict[str, str]:
+        self.signalled.append((name, tuple(one.pid for one in some)))
+        return {}
+
+    async def copy_file(self, file: Path, path: str, nodes, tell) -> dict[str, NodeError]:
+        self.copied_files.append((file, path, tuple(nodes)))
+        return {}
+
+    def shell_command(self, node: str, words=()) -> tuple[str, ...]:
+        return UserSsh(self.cluster).command(node, words)
+
     async def inspect(self, job_id: str) -> Inspection:
         return conclude(job_id, time.time(), self.looks, {})
 
@@ -249,6 +280,10 @@ class Stage:
                 data,
             )
         )
+
+
+class NoShell:
+    """No node is asked anything: a test says what a command wrote."""
 
 
 class OnNode:

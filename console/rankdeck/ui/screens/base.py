@@ -98,6 +98,16 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """
         return self.console.top_screen is self
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The nodes that a command or a shell is meant for here."""
+        return ()
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The nodes that are marked here, in the order of the cluster file."""
+        return ()
+
     def body(self) -> Iterable[Widget]:
         """The widgets between the two bars."""
         raise NotImplementedError
@@ -226,6 +236,8 @@ SCREENS = {
     "node": "NodeScreen",
     "job": "JobScreen",
     "inspect": "InspectScreen",
+    "sh": "CommandScreen",
+    "processes": "ProcessesScreen",
     "help": "HelpScreen",
 }
 """Class by name; its module is called as the screen is."""

@@ -10,9 +10,10 @@ from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui import fleet_views, formatting, snapshots
+from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
+from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.snapshots import Now, Snapshot, Then, order
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
@@ -70,6 +71,7 @@ class FleetScreen(BaseScreen):
         self._fleet: object = None
         self._instant: Snapshot = Now({}, {})
         self._simulated: tuple[str, ...] = ()
+        self._marks: frozenset[str] = frozenset()
         self._told: frozenset[str] = frozenset()
         """Metrics of the usual columns that some node has, or should have."""
         self._map_seen: tuple[object, ...] = ()
@@ -273,6 +275,8 @@ class FleetScreen(BaseScreen):
             runs += [("   filter ", "dim"), (view.filter, "key")]
         titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
         runs += [("   by ", "dim"), (titles, "text")]
+        if self._marks:
+            runs += [("   marked ", "dim"), (node_actions.named(self.marked), "key")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
         made_up = f"  SIMULATED: {', '.join(self._simulated)} "
@@ -316,7 +320,68 @@ class FleetScreen(BaseScreen):
         self.look(replace(self.view, map=_next(fleet_views.MAPS, self.view.map)))
 
     def action_copy(self) -> None:
-        self.console.copy(fold(self.table.rows), f"{len(self.table.rows)} node names")
+        nodes = self.targets
+        if nodes:
+            self.console.copy(fold(nodes), printable(node_actions.named(nodes)))
+
+    # ---- marks, and what is done with the marked nodes
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The marked nodes, in the order of the cluster file."""
+        return tuple(name for name in self._states if name in self._marks)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The marked nodes, else the one under the cursor."""
+        here = (self.table.cursor,) if self.table.cursor else ()
+        return self.marked or here
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Exactly these are marked now."""
+        self._marks = self.table.marked = frozenset(names)
+        self.table.refresh()
+        self._show_info()
+
+    def matching(self, text: str) -> list[str]:
+        """The nodes that this filter keeps; raises QueryError."""
+        matches = query.parse(text)
+        return [name for name in self._states if matches(self._instant.subject(name))]
+
+    def action_mark(self) -> None:
+        if self.table.cursor:
+            self.mark(self._marks ^ {self.table.cursor})
+            self.table.move(1)
+
+    def action_mark_all(self) -> None:
+        shown = frozenset(self.table.rows)
+        self.mark(self._marks - shown if shown <= self._marks else self._marks | shown)
+
+    def take_back(self) -> bool:
+        """Show all nodes again; where all are shown, none is marked any more."""
+        if super().take_back():
+            return True
+        marked = bool(self._marks)
+        self.mark(())
+        return marked
+
+    def action_run(self) -> None:
+        node_actions.ask_command(self)
+
+    def action_shell(self) -> None:
+        node_actions.shell(self.console)
+
+    def action_acknowledge(self) -> None:
+        if node_actions.unknown_reasons(self.console, self.targets):
+            modals.ask(self)
+        else:
+            self.say("there is nothing to acknowledge", "dim")
+
+    def answered(self, text: str | None) -> None:
+        if text and self.prompt.mode == node_actions.RUN:
+            node_actions.run(self.console, text)
+        elif text:
+            modals.answer(self, text, node_actions.unknown_reasons(self.console, self.targets))
 
     def _narrowed(self) -> None:
         self.look(replace(self.view, filter=self.list_filter.text))

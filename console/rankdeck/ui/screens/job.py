@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.config.safe_files import write_private
+from rankdeck.config.safe_files import write_new
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.logs.merge import EVENT
 from rankdeck.logs.search import Wanted, troubles
@@ -16,7 +16,7 @@ from rankdeck.model.job import Job
 from rankdeck.model.rankset import choose
 from rankdeck.model.text import printable
 from rankdeck.rules.progress import last_run
-from rankdeck.ui import actions, job_actions
+from rankdeck.ui import actions, job_actions, node_actions
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, head_lines
@@ -354,7 +354,7 @@ class JobScreen(BaseScreen):
         elif text is not None:
             {
                 "&": self._only,
-                "!": self._without,
+                "V": self._without,
                 "r": self.choose_ranks,
                 "D": self.compare_with,
                 "save to ": self._save,
@@ -467,7 +467,7 @@ class JobScreen(BaseScreen):
 
     def action_filter_out(self) -> None:
         if self._has_log():
-            self.prompt.ask("!", "", "without lines with this text; empty: all again")
+            self.prompt.ask("V", "", "without lines with this text; empty: all again")
 
     def _only(self, text: str) -> None:
         wanted = self.view.wanted
@@ -553,6 +553,18 @@ class JobScreen(BaseScreen):
         if node:
             self.console.open_node(node, line.at if line is not None else None)
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The node of the rank that is looked at."""
+        node = self._node_of(self.now.rank)
+        return (node,) if node else ()
+
+    def action_shell(self) -> None:
+        node_actions.shell(self.console)
+
+    def action_rank_shell(self) -> None:
+        node_actions.rank_shell(self.console, self.job, self.now.rank)
+
     def _node_of(self, rank: int | None) -> str:
         if self.job is None or rank is None:
             return ""
@@ -589,7 +601,7 @@ class JobScreen(BaseScreen):
 
     async def _write(self, path: Path, lines: list[str], what: str) -> None:
         try:
-            await asyncio.to_thread(_write_new, path, lines)
+            await asyncio.to_thread(write_new, path, lines)
         except OSError as error:
             self.say(f"not saved: {printable(str(error))}", "warn")
         else:
@@ -604,11 +616,6 @@ class JobScreen(BaseScreen):
         if self.job is not None and self.job.countdown is not None:
             self.console.session.hold(self.job_id)
             self.say("the other ranks keep running", "ok")
-
-
-def _write_new(path: Path, lines: list[str]) -> None:
-    path.touch(mode=0o600, exist_ok=False)
-    write_private(path, "".join(f"{line}\n" for line in lines))
 
 
 def _worst(marks: Sequence[Mark]) -> Mark:

@@ -1,6 +1,6 @@
 """The launch screen: choose a job file, change values, read exactly what will be done, start it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from rankdeck.config.trust import allow
 from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
+from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
 from rankdeck.ui import job_actions
@@ -53,6 +54,8 @@ class LaunchScreen(BaseScreen):
         self.list_filter = ListFilter(self, hint, self.tick, language=False)
         self._extra: Path | None = None
         self._cloned = ""
+        self._only: tuple[str, ...] = ()
+        """Nodes that were marked for it."""
         self._compares = False
         self._findings: list[Finding] = []
         self.files = VTable(
@@ -130,8 +133,17 @@ class LaunchScreen(BaseScreen):
             self.plan.show(said, restart=restart)
             return
         self._findings = []
-        self.form.fill(form_of(self._base))
+        self.form.fill({**form_of(self._base), **self._wanted_nodes()})
         self._show_plan(restart=restart)
+
+    def use_only(self, nodes: Sequence[str]) -> None:
+        """From now on each file that is chosen is for exactly these nodes; () ends that."""
+        self._only = tuple(nodes)
+        self._cloned, self._read = "", None
+        self.tick()
+
+    def _wanted_nodes(self) -> dict[str, str]:
+        return {"on": fold(self._only), "nodes": str(len(self._only))} if self._only else {}
 
     def _ask_to_trust(self, error: UntrustedError) -> None:
         """Ask once for each state of the file, as the terminal does for verbs."""
@@ -179,6 +191,14 @@ class LaunchScreen(BaseScreen):
         ]
 
     def _origin(self) -> list[Runs]:
+        if self._only:
+            return [
+                [
+                    ("on     ", "key"),
+                    (printable(fold(self._only)), "title"),
+                    ("  as marked; esc lets the file choose", "dim"),
+                ]
+            ]
         if not self._cloned:
             return []
         return [
@@ -309,10 +329,10 @@ class LaunchScreen(BaseScreen):
 
     def take_back(self) -> bool:
         """Out of the form or the plan, out of a clone, out of the filter: all at once."""
-        shown = not self.files.has_focus or bool(self._cloned)
+        shown = not self.files.has_focus or bool(self._cloned) or bool(self._only)
         self.files.focus()
-        if self._cloned:
-            self._cloned, self._read = "", None
+        if self._cloned or self._only:
+            self._cloned, self._read, self._only = "", None, ()
         return super().take_back() or shown
 
     def action_part(self) -> None:

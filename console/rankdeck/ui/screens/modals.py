@@ -12,7 +12,6 @@ from textual.screen import ModalScreen
 
 from rankdeck.errors import HistoryError, HostKeyError, UntrustedError
 from rankdeck.model.health import Ack, Level, seconds_of
-from rankdeck.model.job import CancelReport, Job
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
@@ -22,6 +21,7 @@ from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.text import TextPage
 
 if TYPE_CHECKING:
+    from rankdeck.model.job import CancelReport, Job
     from rankdeck.ui.console_protocol import Console
 
 
@@ -63,7 +63,7 @@ class Question(ModalScreen[bool], inherit_bindings=False):
             self.dismiss(event.key in self.yes)
 
 
-def cancel_question(job: Job) -> Question:
+def cancel_question(job: "Job") -> Question:
     """Whether to end this job."""
     running = sum(not rank.state.final for rank in job.ranks)
     lines: list[Runs] = [
@@ -93,7 +93,17 @@ def cancel_question(job: Job) -> Question:
     )
 
 
-def report_note(report: CancelReport) -> Question:
+def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
+    """Commands that somebody else runs; yes copies them."""
+    shown: list[Runs] = [[(printable(line), "text")] for line in lines]
+    return Question(
+        title,
+        [*shown, [], [("Rankdeck runs none of these.", "dim")]],
+        [("enter", "key"), (" copy them     ", "text"), ("esc", "key"), (" close", "text")],
+    )
+
+
+def report_note(report: "CancelReport") -> Question:
     """What cancel has proved."""
     lines: list[Runs] = [[("job  ", "dim"), (printable(report.job), "title")], []]
     if not report.left and not report.unverified:

@@ -10,7 +10,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
-from rankdeck.ui import formatting, node_page, snapshots
+from rankdeck.ui import formatting, node_actions, node_page, snapshots
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.node_page import names, number, switch_lines, title
 from rankdeck.ui.screens import modals
@@ -36,6 +36,10 @@ class NodeScreen(BaseScreen):
         self.at = at
         """The moment that a log line led here from, epoch seconds."""
         self.page = TextPage()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.node_name,)
 
     def body(self) -> Iterable[Widget]:
         return (self.page,)
@@ -89,6 +93,12 @@ class NodeScreen(BaseScreen):
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
+    def action_run(self) -> None:
+        node_actions.ask_command(self)
+
+    def action_shell(self) -> None:
+        node_actions.shell(self.console)
+
     def action_acknowledge(self) -> None:
         if self._unknown():
             modals.ask(self)
@@ -96,16 +106,14 @@ class NodeScreen(BaseScreen):
             self.say("there is nothing to acknowledge", "dim")
 
     def answered(self, text: str | None) -> None:
-        if text:
+        if text and self.prompt.mode == node_actions.RUN:
+            node_actions.run(self.console, text)
+        elif text:
             modals.answer(self, text, self._unknown())
 
     def _unknown(self) -> list[tuple[str, str, str]]:
         """Reasons that nobody has acknowledged."""
-        return [
-            (self.node_name, reason.check, reason.device)
-            for reason in self.console.session.fleet.node(self.node_name).health.reasons
-            if reason.acknowledged_until is None
-        ]
+        return node_actions.unknown_reasons(self.console, (self.node_name,))
 
 
 def page(

@@ -12,6 +12,7 @@ from rankdeck.ui import actions
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
 
 GAP = 2
+MARKED = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class VTable(Canvas, can_focus=True):
         self.rows: tuple[str, ...] = ()
         self.empty = empty
         self.sorted_by = ""
+        self.marked: frozenset[str] = frozenset()
+        """Rows with a sign before them."""
         self.top = 0
         self._places: dict[str, int] = {}
 
@@ -160,7 +163,8 @@ class VTable(Canvas, can_focus=True):
         if at >= len(self.rows):
             return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
         row = self.rows[at]
-        runs: list[Run] = [(self.glyphs.cursor if row == self.cursor else " ", "key")]
+        sign = self.glyphs.cursor if row == self.cursor else " "
+        runs: list[Run] = [(MARKED if row in self.marked else sign, "key")]
         for column, cells in layout:
             runs += aligned(
                 column.paint(row, cells),

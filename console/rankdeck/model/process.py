@@ -1,0 +1,150 @@
+"""Processes of nodes as the agent tells them, and what a rank takes in all."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankdeck.model.border import integer, number
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.text import clean
+
+_MOST_GPUS = 64
+NO_STATE = "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProcess:
+    """One process of a node."""
+
+    node: str
+    pid: int
+    start: int
+    """Clock ticks since boot: tells a reused pid from the old one."""
+    ppid: int = 0
+    user: str = ""
+    state: str = NO_STATE
+    """As /proc has it: R, S, D, T, t."""
+    command: str = ""
+    cpu: float = 0.0
+    """Cores that it uses."""
+    rss: int = 0
+    """Bytes."""
+    read: float | None = None
+    """Bytes a second through system calls; None where that may not be read."""
+    write: float | None = None
+    gpus: Mapping[str, int] = field(default_factory=dict[str, int])
+    """GPU -> bytes of its memory."""
+    job: str = ""
+    rank: int | None = None
+
+    @property
+    def gpu_memory(self) -> int:
+        return sum(self.gpus.values())
+
+    @property
+    def traffic(self) -> float | None:
+        return None if self.read is None or self.write is None else self.read + self.write
+
+
+def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
+    """A row of the agent's answer; None for what is none, and what is not as it should be is left out."""
+    pid, start, rank, gpus = row.get("pid"), row.get("start"), row.get("rank"), row.get("gpus")
+    if not integer(pid) or not integer(start) or pid <= 0:
+        return None
+    told = list(gpus.items())[:_MOST_GPUS] if isinstance(gpus, dict) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return NodeProcess(
+        node=node,
+        pid=pid,
+        start=start,
+        ppid=_whole(row.get("ppid")),
+        user=clean(row.get("user"), 40),
+        state=clean(row.get("state"), 1) or NO_STATE,
+        command=clean(row.get("command")),
+        cpu=_amount(row.get("cpu")) or 0.0,
+        rss=_whole(row.get("rss")),
+        read=_amount(row.get("read")),
+        write=_amount(row.get("write")),
+        gpus={clean(gpu, 40): _whole(size) for gpu, size in told},  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        job=clean(row.get("job"), 120),
+        rank=rank if integer(rank) and rank >= 0 else None,
+    )
+
+
+def _amount(value: object) -> float | None:
+    return float(value) if number(value) and value >= 0 else None
+
+
+def _whole(value: object) -> int:
+    return max(value, 0) if integer(value) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankUse:
+    """What all processes of a rank take together."""
+
+    rank: int
+    node: str
+    pid: int | None
+    """Of the program that was started."""
+    processes: tuple[NodeProcess, ...] = ()
+    """Those that belong to it; () where nothing is known of them."""
+
+    @property
+    def state(self) -> str:
+        """Of the process that computes most."""
+        busiest = max(self.processes, key=lambda one: one.cpu, default=None)
+        return busiest.state if busiest else NO_STATE
+
+    @property
+    def cpu(self) -> float | None:
+        return sum(one.cpu for one in self.processes) if self.processes else None
+
+    @property
+    def rss(self) -> int | None:
+        return sum(one.rss for one in self.processes) if self.processes else None
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(sorted({gpu for one in self.processes for gpu in one.gpus}))
+
+    @property
+    def gpu_memory(self) -> int | None:
+        return sum(one.gpu_memory for one in self.processes) if self.gpus else None
+
+    @property
+    def traffic(self) -> float | None:
+        told = [one.traffic for one in self.processes if one.traffic is not None]
+        return sum(told) if told else None
+
+
+def uses_of(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
+    """Rank -> what it takes: its program with all that it started, else what carries its number."""
+    mine = [one for one in found if one.job == job.id]
+    by_pid = {(one.node, one.pid): one for one in mine}
+    roots = {(rank.node, rank.pid): rank.rank for rank in job.ranks if rank.pid is not None}
+    belongs: dict[int, list[NodeProcess]] = {}
+    for one in mine:
+        rank = _rank_above(one, by_pid, roots)
+        if rank is not None:
+            belongs.setdefault(rank, []).append(one)
+    return {rank.rank: _use(rank, belongs.get(rank.rank, ())) for rank in job.ranks}
+
+
+def _use(rank: RankState, processes: Iterable[NodeProcess]) -> RankUse:
+    return RankUse(rank=rank.rank, node=rank.node, pid=rank.pid, processes=tuple(processes))
+
+
+def _rank_above(
+    one: NodeProcess,
+    by_pid: Mapping[tuple[str, int], NodeProcess],
+    roots: Mapping[tuple[str, int], int],
+) -> int | None:
+    """The rank of the nearest ancestor that is a rank's program; else the number it carries."""
+    seen: set[int] = set()
+    above: NodeProcess | None = one
+    while above is not None and above.pid not in seen:
+        seen.add(above.pid)
+        if (rank := roots.get((above.node, above.pid))) is not None:
+            return rank
+        above = by_pid.get((one.node, above.ppid))
+    return one.rank

@@ -1,0 +1,146 @@
+"""Runs one command of the operator on many nodes, through the agent's `sh`."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rankdeck.errors import AgentError, NodeError, UnreachableError
+from rankdeck.model.border import integer, number, table
+from rankdeck.model.command import CANCELLED, LIMIT, CommandEnd
+from rankdeck.model.job import RemainingProcess
+from rankdeck.model.text import clean, strip_controls
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import Channel
+from rankdeck.state.command import CommandState
+
+FAN_OUT = 64
+"""Nodes that are served at the same time."""
+USUAL_LIMIT = 300.0
+"""Seconds that a command may take."""
+_START, _PROOF = 45.0, 15.0
+"""Seconds to bring the agent there; beyond the limit for the agent to end the command and to look."""
+_MOST, _LEAST, _ALL = 1 << 20, 16 << 10, 256 << 20
+"""Bytes of output that are kept: of one node, at most and at least, and about of all."""
+_LINE = 1 << 20
+_LONGEST = 1000
+
+
+class CommandRun:
+    """One command on its way; `state` says how far it is."""
+
+    def __init__(
+        self, agents: Agents, state: CommandState, limit: float, fan_out: int = FAN_OUT
+    ) -> None:
+        self.state = state
+        self._agents, self._limit = agents, limit
+        self._turn = asyncio.Semaphore(fan_out)
+        self._most = max(_LEAST, min(_MOST, _ALL // max(len(state.nodes), 1)))
+        self._channels: set[Channel] = set()
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """End it on every node, with a look at what is left; `run` returns when that is known."""
+        self.cancelled = True
+        for channel in self._channels:
+            channel.end()
+
+    async def run(self) -> None:
+        """Until it has ended on every node, at most the limit and what its proof takes."""
+        async with asyncio.TaskGroup() as tasks:
+            for node in self.state.nodes:
+                tasks.create_task(self._on(node))
+
+    async def _on(self, node: str) -> None:
+        async with self._turn:
+            if self.cancelled:
+                self.state.ended(node, CommandEnd(why=CANCELLED))
+                return
+            self.state.began(node)
+            try:
+                end = await self._started(node)
+            except NodeError as error:
+                end = CommandEnd(why=clean(error.why, 300))
+            self.state.ended(node, end)
+
+    async def _started(self, node: str) -> CommandEnd:
+        hearing = _Hearing(node, self.state, self._most)
+        try:
+            async with asyncio.timeout(_START):
+                channel = await self._agents.open(node, ("sh",), hearing.take)
+        except TimeoutError as error:
+            raise UnreachableError(node, f"no answer within {_START:.0f} s") from error
+        self._channels.add(channel)
+        try:
+            asked = {"command": self.state.command, "limit": self._limit, "most": self._most}
+            channel.write(json.dumps(asked).encode() + b"\n")
+            if self.cancelled:
+                channel.end()
+            return await self._heard(node, channel, hearing)
+        finally:
+            self._channels.remove(channel)
+            await channel.close()
+
+    async def _heard(self, node: str, channel: Channel, hearing: "_Hearing") -> CommandEnd:
+        try:
+            async with asyncio.timeout(self._limit + _PROOF):
+                await channel.wait()
+        except TimeoutError as error:
+            why = "did not say how the command ended: it may still run there"
+            raise UnreachableError(node, why) from error
+        if hearing.end is None:
+            said = clean(channel.complaint.removeprefix("rankdeck: "))
+            raise AgentError(node, said or "the agent ended without an answer")
+        return hearing.end
+
+
+class _Hearing:
+    """The answers of one node, checked; lines that are no answers come from its login and are ignored."""
+
+    def __init__(self, node: str, state: CommandState, most: int) -> None:
+        self._node, self._state = node, state
+        self._left = most * 8 + _LINE
+        """JSON needs up to six bytes for one."""
+        self._text = b""
+        self.end: CommandEnd | None = None
+
+    def take(self, data: bytes) -> None:
+        """Take bytes of its stdout; raises AgentError where it sends more than it was asked for."""
+        self._left -= len(data)
+        *lines, self._text = (self._text + data).split(b"\n")
+        if self._left < 0 or len(self._text) > _LINE:
+            raise AgentError(self._node, "sent more than any command's output")
+        for line in lines:
+            self._answer(table(line) or {})
+
+    def _answer(self, row: Mapping[str, Any]) -> None:
+        for stream in ("out", "err"):
+            texts = row.get(stream)
+            if isinstance(texts, list):
+                lines = [strip_controls(t, colour=True) for t in texts if isinstance(t, str)]  # pyright: ignore[reportUnknownVariableType]
+                self._state.wrote(self._node, stream, lines)
+        if isinstance(row.get("end"), dict):
+            self.end = end_of(self._node, row["end"])
+
+
+def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
+    """How it ended, from the agent's last answer; what is not as it should be is left out."""
+    code, seconds, left = row.get("code"), row.get("seconds"), row.get("left")
+    why = row.get("why")
+    rows = left[:_LONGEST] if isinstance(left, list) else []  # pyright: ignore[reportUnknownVariableType]
+    return CommandEnd(
+        code if integer(code) and 0 <= code < 1000 else None,
+        why if why in (LIMIT, CANCELLED) else "",
+        tuple(_left(node, one) for one in rows if isinstance(one, dict)),  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        _whole(row.get("behind")),
+        _whole(row.get("cut")),
+        float(seconds) if number(seconds) and seconds >= 0 else 0.0,
+    )
+
+
+def _left(node: str, row: Mapping[str, Any]) -> RemainingProcess:
+    return RemainingProcess(node, _whole(row.get("pid")), clean(row.get("command")))
+
+
+def _whole(value: object) -> int:
+    return max(value, 0) if integer(value) else 0

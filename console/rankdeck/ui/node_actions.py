@@ -1,0 +1,196 @@
+"""What can be done with nodes: the marked ones, else the one under the cursor."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from getpass import getuser
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rankdeck import plugins
+from rankdeck.errors import RankdeckError
+from rankdeck.model.health import Ack, seconds_of
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import printable
+from rankdeck.ui.formatting import many
+from rankdeck.ui.screens import base
+
+if TYPE_CHECKING:
+    from rankdeck.model.job import Job
+    from rankdeck.runtimes import Runtime
+    from rankdeck.ui.console_protocol import Console
+
+RUN = "!"
+"""The prompt's mode for a command."""
+MOST_NAMED = 40
+"""Characters of a node set in a sentence."""
+
+
+def targets(console: "Console") -> tuple[str, ...]:
+    """The nodes that are meant on this screen; () where there are none."""
+    screen = cast("base.BaseScreen | None", console.top_screen)
+    if screen is None:
+        return ()
+    return screen.targets or cast("base.BaseScreen", console.home("fleet")).marked
+
+
+def named(nodes: Sequence[str]) -> str:
+    """`sakuya`, `n[1-4]`, or how many where that is long."""
+    text = printable(fold(nodes))
+    return text if len(text) <= MOST_NAMED else many(len(nodes), "node")
+
+
+# ---- commands
+
+
+def ask_command(screen: base.BaseScreen) -> None:
+    """Let the operator type a command for the nodes that are meant."""
+    nodes = targets(screen.console)
+    if not nodes:
+        screen.say("no node here", "dim")
+        return
+    screen.prompt.ask(RUN, "", f"a shell command for {named(nodes)}")
+
+
+def run(console: "Console", command: str) -> None:
+    """Run it on the nodes that are meant, and show what it writes."""
+    nodes = targets(console)
+    if not nodes:
+        console.say("no node is marked", "warn")
+        return
+    try:
+        begun = console.session.command(nodes, command)
+    except RankdeckError as error:
+        console.say(printable(str(error)), "warn")
+        return
+    console.push_screen(base.make("sh", begun))
+
+
+def show_last(console: "Console") -> None:
+    """The command that was run last."""
+    if commands := console.session.commands:
+        console.push_screen(base.make("sh", commands[-1]))
+    else:
+        console.say("no command was run yet; ! on Fleet runs one", "dim")
+
+
+# ---- a shell
+
+
+def shell(console: "Console", words: Sequence[str] = ()) -> None:
+    """Lend the terminal to ssh to the node that is meant: a shell, or these words."""
+    nodes = targets(console)
+    if len(nodes) != 1:
+        console.say(
+            "a shell is on one node: esc takes the marks back" if nodes else "no node here", "warn"
+        )
+        return
+    if shutil.which("ssh") is None:
+        console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
+        return
+    try:
+        argv = console.session.shell_command(nodes[0], words)
+    except RankdeckError as error:
+        console.say(printable(str(error)), "warn")
+        return
+    console.run_worker(_lend(console, nodes[0], argv), name="shell", group="shell", exclusive=True)
+
+
+def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
+    """A shell in the container of this rank."""
+    spec = job.plan.spec if job else None
+    if job is None or rank is None or spec is None or spec.container is None:
+        console.say("the ranks of this job have no container; s opens a shell on the node", "dim")
+        return
+    runtime: Runtime = plugins.find("runtimes", spec.container.runtime)()
+    shell(console, runtime.shell(spec.container, job.id, rank))
+
+
+async def _lend(console: "Console", node: str, argv: Sequence[str]) -> None:
+    code = await console.lend_terminal(
+        argv, f"rankdeck: a shell on {printable(node)}; its end comes back"
+    )
+    if code == 255:
+        console.say(f"{printable(node)}: ssh could not log in; `:sh true` says why", "warn")
+    elif code == 126:
+        console.say("this terminal cannot be lent to a shell", "warn")
+    elif code:
+        console.say(f"{printable(node)}: the shell ended with exit {code}", "dim")
+
+
+# ---- files
+
+
+def copy_file(console: "Console", file: Path, path: str = "") -> None:
+    """Copy a file of this machine to the nodes that are meant."""
+    nodes = targets(console)
+    if not nodes or not file.is_file():
+        said = "no node is marked" if not nodes else f"{file}: no such file; folders are not copied"
+        console.say(printable(said), "warn")
+        return
+    console.say(f"copying {printable(file.name)} to {named(nodes)} …")
+    console.run_worker(_copy_file(console, file, path, nodes), name="cp", group="cp")
+
+
+async def _copy_file(console: "Console", file: Path, path: str, nodes: Sequence[str]) -> None:
+    from rankdeck.images.copy import CopyState, progress_words
+
+    def tell(state: CopyState) -> None:
+        if state.done:
+            console.say(printable(f"{file.name}: {progress_words(state)}"))
+
+    try:
+        failed = await console.session.copy_file(file, path, nodes, tell)
+    except (RankdeckError, OSError) as error:
+        console.say(printable(str(error)), "bad")
+        return
+    there = [node for node in nodes if node not in failed]
+    console.say(f"{printable(file.name)} is on {named(there)}" if there else "", "ok")
+    for error in list(failed.values())[:1]:
+        more = f"; and {len(failed) - 1} more" if len(failed) > 1 else ""
+        console.say(f"not copied: {printable(str(error))}{more}", "bad")
+
+
+# ---- acknowledge, silence, launch
+
+
+def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Node, check and device of every reason that nobody has acknowledged."""
+    return [
+        (node, reason.check, reason.device)
+        for node in nodes
+        for reason in console.session.fleet.node(node).health.reasons
+        if reason.acknowledged_until is None
+    ]
+
+
+def silence(console: "Console", text: str) -> None:
+    """Count no reason of these nodes for a while: `4h maintenance`."""
+    span, _, why = text.strip().partition(" ")
+    nodes = targets(console)
+    try:
+        until = time.time() + seconds_of(span or "4h")
+        for node in nodes:
+            console.session.acknowledge(Ack(node, "", until, getuser(), printable(why.strip())))
+    except (ValueError, RankdeckError) as error:
+        console.say(printable(str(error)), "warn")
+        return
+    console.say(f"{named(nodes)}: silent for {span or '4h'}", "ok")
+
+
+def drain_lines(backend: str, nodes: Sequence[str], why: str) -> list[str]:
+    """Commands that take nodes out of service; Rankdeck never runs them. Empty where nothing schedules."""
+    names = fold(nodes)
+    if backend == "slurm":
+        reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()
+        return [
+            f'scontrol update nodename={names} state=drain reason="{reason or "see rankdeck"}"',
+            f"scontrol update nodename={names} state=resume   # takes it back",
+        ]
+    if backend == "kubernetes":
+        return [
+            f"kubectl cordon {' '.join(nodes)}",
+            f"kubectl drain --ignore-daemonsets {' '.join(nodes)}   # also moves what runs there",
+            f"kubectl uncordon {' '.join(nodes)}   # takes it back",
+        ]
+    return []

@@ -1,0 +1,322 @@
+"""What runs on nodes, as htop shows it; of a job, what each rank takes and who is unlike the others."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from rankdeck.errors import RankdeckError
+from rankdeck.model.health import Level
+from rankdeck.model.job import RankState
+from rankdeck.model.process import NodeProcess, RankUse, uses_of
+from rankdeck.model.text import printable
+from rankdeck.remote.processes import FoundProcesses
+from rankdeck.rules.odd import odd_ones
+from rankdeck.ui import formatting
+from rankdeck.ui.node_actions import named
+from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.modals import Question
+from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.text import TextPage, fitted
+from rankdeck.ui.widgets.vtable import Column, VTable
+
+PERIOD = 3.0
+"""Seconds between two looks while the screen is shown."""
+SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")
+ASK = "signal "
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table: a process, or a rank with all of its processes."""
+
+    name: str
+    node: str
+    processes: tuple[NodeProcess, ...]
+    cells: Mapping[str, str]
+    numbers: Mapping[str, float]
+    """What columns are sorted by."""
+
+
+class ProcessesScreen(BaseScreen):
+    """Processes of some nodes, or ranks of a job."""
+
+    screen_name: ClassVar[str] = "processes"
+    paint_period: ClassVar[float] = 1.0
+
+    def __init__(self, nodes: Sequence[str], job_id: str = "") -> None:
+        super().__init__()
+        self._looked_at, self._job_id = tuple(nodes), job_id
+        self._found: FoundProcesses | None = None
+        self._lines: dict[str, Line] = {}
+        self._unlike: dict[str, frozenset[str]] = {}
+        self._next = 0.0
+        self._asking = False
+        self._kinds = RANK_COLUMNS if job_id else PROCESS_COLUMNS
+        self._order, self._reversed = ("RANK", False) if job_id else ("CPU", False)
+        self.list_filter = ListFilter(self, "words", self._arrange, language=False)
+        self.info = TextPage(id="info", can_focus=False)
+        self.info.styles.height = 1
+        self.table = VTable(
+            tuple(self._column(*kind) for kind in self._kinds),
+            empty="looking …",
+        )
+
+    def body(self) -> Iterable[Widget]:
+        return self.info, self.table
+
+    @property
+    def main(self) -> Widget:
+        return self.table
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        line = self._lines.get(self.table.cursor)
+        return (line.node,) if line else ()
+
+    def _column(self, title: str, width: int, keep: int) -> Column:
+        grow = title in GROW
+        return Column(
+            title,
+            width,
+            lambda row, _: self._cell(title, row),
+            right=title not in LEFT,
+            keep=keep,
+            grow=grow,
+            least=30 if grow else 0,
+        )
+
+    def _cell(self, title: str, row: str) -> Runs:
+        line = self._lines[row]
+        text = line.cells.get(title, "") or formatting.NOTHING
+        odd = row in self._unlike.get(title, ())
+        sign = self.console.glyphs.level(Level.WARN).glyph if odd else ""
+        role = "warn" if odd else "dim" if text == formatting.NOTHING else "text"
+        return [(f"{sign}{text}", role)]
+
+    # ---- looking
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if not self._asking and now >= self._next:
+            self._asking = True
+            self.run_worker(self._look(), name="processes", group="processes", exclusive=True)
+        self._show_info()
+
+    async def _look(self) -> None:
+        try:
+            self._found = await self.console.session.processes(self._looked_at)
+        except RankdeckError as error:
+            self.say(printable(str(error)), "bad")
+            self.table.empty = "nothing is known"
+        finally:
+            self._asking, self._next = False, time.monotonic() + PERIOD
+        if self._found is not None:
+            self._take(self._found)
+
+    def _take(self, found: FoundProcesses) -> None:
+        job = self.console.session.jobs.job(self._job_id) if self._job_id else None
+        if job is not None:
+            uses = uses_of(job, found.processes)
+            lines = [self._rank_line(rank, uses[rank.rank]) for rank in job.ranks]
+        else:
+            lines = [_process_line(one) for one in found.processes]
+        self._lines = {line.name: line for line in lines}
+        self._unlike = _odd_cells(lines) if job is not None else {}
+        self.table.empty = "no process matches the filter; esc shows all"
+        self._arrange()
+
+    def _rank_line(self, rank: RankState, use: RankUse) -> Line:
+        silent = None
+        if not rank.state.final and (heard := rank.heard or rank.started):
+            silent = formatting.since(heard)
+        percent = None if use.cpu is None else 100 * use.cpu
+        busy = self._of_gpus(use, "gpu.used", max)
+        power = self._of_gpus(use, "gpu.power", sum)
+        cells = {
+            "RANK": str(rank.rank), "NODE": printable(rank.node), "PID": str(use.pid or ""),
+            "STATE": use.state if use.processes else rank.state.value, "CPU": formatting.percent(percent),
+            "RSS": formatting.size(use.rss), "GPU": ",".join(use.gpus), "USE": formatting.percent(busy),
+            "GMEM": formatting.size(use.gpu_memory), "POWER": "" if power is None else f"{power:.0f}W",
+            "I/O": formatting.rate(use.traffic), "LINES": f"{rank.lines:,}",
+            "SILENT": "" if silent is None else formatting.age(silent), "LAST LINE": printable(rank.last_line),
+        }  # fmt: skip
+        told = {
+            "RANK": float(rank.rank), "CPU": percent, "RSS": use.rss, "USE": busy, "GMEM": use.gpu_memory,
+            "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "SILENT": silent,
+        }  # fmt: skip
+        return Line(str(rank.rank), rank.node, use.processes, cells, _known(told))
+
+    def _of_gpus(
+        self, use: RankUse, metric: str, join: Callable[[list[float]], float]
+    ) -> float | None:
+        fleet = self.console.session.fleet
+        if not fleet.knows(use.node):
+            return None
+        values = [fleet.node(use.node).value(metric, gpu) for gpu in use.gpus]
+        known = [float(value) for value in values if value is not None]
+        return join(known) if known else None
+
+    # ---- showing
+
+    def _arrange(self) -> None:
+        words = self.list_filter.text.lower().split()
+        shown = [line for line in self._lines.values() if _matches(line, words)]
+        up = self._order in ASCENDING
+        if self._order in TEXTS:
+            shown.sort(key=lambda line: line.cells.get(self._order, ""), reverse=self._reversed)
+        else:
+            nothing = float("inf") if up else float("-inf")
+            shown.sort(
+                key=lambda line: line.numbers.get(self._order, nothing),
+                reverse=up is self._reversed,
+            )
+        self.table.sorted_by = self._order
+        self.table.show([line.name for line in shown])
+        self.table.refresh()
+        self._show_info()
+
+    def _show_info(self) -> None:
+        what = "rank" if self._job_id else "process"
+        number = len(self.table.rows)
+        noun = (
+            formatting.many(number, what)
+            if what == "rank" or number == 1
+            else f"{number:,} processes"
+        )
+        runs: list[Run] = [(f" {noun}", "text"), (" on ", "dim"), (named(self._looked_at), "text")]
+        if self._job_id:
+            runs.append((f"   {printable(self._job_id)}", "title"))
+        turned = " reversed" if self._reversed else ""
+        runs += [("   by ", "dim"), (f"{self._order}{turned}", "text")]
+        if self.list_filter.text:
+            runs += [("   filter ", "dim"), (printable(self.list_filter.text), "key")]
+        found = self._found
+        if found is not None and found.missing:
+            runs.append((f"   not asked: {named(tuple(found.missing))}", "warn"))
+        if found is not None and found.notes:
+            runs.append((f"   {printable(found.notes[0])}", "dim"))
+        self.info.show([fitted(runs, max(self.size.width, 1), self.console.glyphs.more)])
+
+    # ---- keys
+
+    def action_sort(self) -> None:
+        titles = [title for title, *_ in self._kinds]
+        self._order = titles[(titles.index(self._order) + 1) % len(titles)]
+        self._arrange()
+
+    def action_reverse(self) -> None:
+        self._reversed = not self._reversed
+        self._arrange()
+
+    def action_signal(self) -> None:
+        line = self._lines.get(self.table.cursor)
+        if line is None or not line.processes:
+            self.say("no process here", "dim")
+        else:
+            self.prompt.ask(ASK, "TERM", " ".join(SIGNALS))
+
+    def answered(self, text: str | None) -> None:
+        name = (text or "").strip().upper().removeprefix("SIG")
+        line = self._lines.get(self.table.cursor)
+        if not name or line is None:
+            return
+        if name not in SIGNALS:
+            self.say(f"no signal `{printable(name)}`; there are {' '.join(SIGNALS)}", "warn")
+            return
+
+        def answer(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(self._signal(name, line.processes), name="signal", group="signal")
+
+        self.console.push_screen(signal_question(name, line.processes), answer)
+
+    async def _signal(self, name: str, some: Sequence[NodeProcess]) -> None:
+        failed = await self.console.session.signal(name, some)
+        self._next = 0.0
+        if failed:
+            where, why = next(iter(failed.items()))
+            self.say(f"{name} not sent to {printable(where)}: {printable(why)}", "warn")
+        else:
+            self.say(f"{name} sent to {_number(len(some))}", "ok")
+
+
+def signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
+    """What the signal would hit, by name."""
+    lines: list[Runs] = [
+        [(f"{one.node} {one.pid}  ", "title"), (f"{one.user}  ", "dim"), (one.command, "text")]
+        for one in some[:MOST_ASKED]
+    ]
+    if more := len(some) - MOST_ASKED:
+        lines += [[(f"and {more} more", "warn")]] if more > 0 else []
+    if jobs := dict.fromkeys(one.job for one in some if one.job):
+        lines += [[], [("of job ", "warn"), (printable(", ".join(jobs)), "text")]]
+    answers: Runs = [
+        ("enter", "key"),
+        (f" send {name}     ", "text"),
+        ("esc", "key"),
+        (" send nothing", "text"),
+    ]
+    return Question(f"Send {name} to {_number(len(some))}?", lines, answers)
+
+
+MOST_ASKED = 8
+LEFT = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
+TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
+GROW = ("COMMAND", "LAST LINE")
+ASCENDING = ("RANK", "PID")
+"""Numbers that begin with the smallest."""
+ODD = {
+    "CPU": 20.0,
+    "RSS": 128.0 * (1 << 20),
+    "USE": 10.0,
+    "GMEM": 256.0 * (1 << 20),
+    "POWER": 25.0,
+    "LINES": 20.0,
+}
+"""Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines."""
+PROCESS_COLUMNS = (
+    ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
+    ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
+)  # fmt: skip
+RANK_COLUMNS = (
+    ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
+    ("USE", 5, 6), ("GMEM", 5, 6), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 7), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
+)  # fmt: skip
+
+
+def _process_line(one: NodeProcess) -> Line:
+    cells = {
+        "NODE": printable(one.node), "PID": str(one.pid), "USER": one.user, "STATE": one.state,
+        "CPU": formatting.percent(100 * one.cpu), "RSS": formatting.size(one.rss), "GPU": ",".join(one.gpus),
+        "GMEM": formatting.size(one.gpu_memory) if one.gpus else "", "I/O": formatting.rate(one.traffic),
+        "RANK": "" if one.rank is None else str(one.rank), "JOB": one.job, "COMMAND": one.command,
+    }  # fmt: skip
+    told = {
+        "PID": float(one.pid), "CPU": one.cpu, "RSS": one.rss, "GMEM": one.gpu_memory if one.gpus else None,
+        "I/O": one.traffic, "RANK": one.rank,
+    }  # fmt: skip
+    return Line(f"{one.node} {one.pid} {one.start}", one.node, (one,), cells, _known(told))
+
+
+def _known(told: Mapping[str, float | None]) -> dict[str, float]:
+    return {title: float(value) for title, value in told.items() if value is not None}
+
+
+def _odd_cells(lines: Sequence[Line]) -> dict[str, frozenset[str]]:
+    numbers = {
+        title: {one.name: one.numbers[title] for one in lines if title in one.numbers}
+        for title in ODD
+    }
+    return {title: odd_ones(numbers[title], least) for title, least in ODD.items()}
+
+
+def _matches(line: Line, words: Sequence[str]) -> bool:
+    text = " ".join(line.cells.values()).lower()
+    return all(word in text for word in words)
+
+
+def _number(number: int) -> str:
+    return "1 process" if number == 1 else f"{number:,} processes"

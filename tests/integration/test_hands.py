@@ -1,0 +1,132 @@
+"""Commands, files and shells on the nodes of the embedded cluster, through the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.test_main_path import Console, demo_console
+from tests.support.terminal import terminal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+ALL = "koishi,sakura,sakuya"
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    with demo_console(tmp_path_factory.mktemp("hands")) as console:
+        yield console
+
+
+def rankdeck(console: Console, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rankdeck", "-c", "demo", *words],
+        env=console.env,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def test_equal_output_is_printed_once_with_its_nodes(console: Console) -> None:
+    done = rankdeck(console, "sh", ALL, "--", "echo hello; echo $((1 + 1))")
+
+    rule = "-" * 15
+    assert done.stdout == f"{rule}\n{ALL} (3)\n{rule}\nhello\n2\n"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_largest_exit_status_is_the_answer_and_says_where(console: Console) -> None:
+    done = rankdeck(console, "sh", ALL, "--", "case $(hostname) in sakura) exit 3;; esac")
+
+    assert done.returncode == 3
+    assert done.stderr == "rankdeck: sakura (1): exit 3\n"
+
+
+def test_the_time_limit_ends_it_and_is_said(console: Console) -> None:
+    (told,) = [
+        json.loads(rankdeck(console, "sh", "--json", "--limit", "1", "sakura", "--", "sleep 77").stdout)
+    ]  # fmt: skip
+
+    (node,) = told["nodes"]
+    assert (node["why"], node["status"], node["left"]) == ("limit", 124, [])
+
+
+def test_ctrl_c_ends_it_everywhere_and_proves_it(console: Console) -> None:
+    mark = f"60.{time.time_ns() % 10**9:09}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rankdeck", "-c", "demo", "sh", "--lines", ALL, "--",
+         f"echo up; sleep {mark}"],
+        env=console.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for _ in range(3):
+        assert process.stdout.readline().endswith(": up\n")
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "nothing of it is left on any node" in told
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in words_of(p)]
+
+
+def words_of(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def test_a_file_is_copied_and_another_one_kept(console: Console, tmp_path: Path) -> None:
+    file = tmp_path / "hosts.txt"
+    file.write_text("n1\nn2\n")
+    assert rankdeck(console, "cp", str(file), f"{ALL}:made/").returncode == 0
+    there = rankdeck(console, "sh", ALL, "--", "cat made/hosts.txt")
+    file.write_text("other\n")
+    kept = rankdeck(console, "cp", str(file), f"{ALL}:made/hosts.txt")
+
+    assert there.stdout.endswith("n1\nn2\n")
+    assert there.stdout.count("n1") == 1
+    assert kept.returncode == 1
+    assert "--replace" in kept.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sh", "n99", "--", "true"), "no node `n99`"),
+        (("sh", "sakura", "--limit", "0", "--", "true"), "--limit"),
+        (("sh", "sakura", "--fan-out", "0", "--", "true"), "--fan-out"),
+        (("cp", f"{os.sep}nowhere", "sakura"), "no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence(console: Console, words: tuple[str, ...], said: str) -> None:
+    done = rankdeck(console, *words)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_s_lends_the_terminal_to_a_shell_on_the_node_and_takes_it_back(
+    console: Console, need: Callable[..., None]
+) -> None:
+    need("ssh")
+    argv = [sys.executable, "-m", "rankdeck", "-c", "demo"]
+    with terminal(argv, console.env) as shown:
+        shown.wait_for("● ok")
+        shown.press("s")
+        shown.wait_for("a shell on ")
+        shown.press("\x03")
+        shown.press("echo $((40 + 2))-$(hostname | cut -c1-2)\n")
+        shown.wait_for("42-")
+        shown.press("exit 3\n")
+        shown.wait_for("the shell ended with exit 3")
+        shown.press("\x1b")
+        shown.wait_for("3")
+        assert shown.process.poll() is None
