@@ -1,11 +1,13 @@
 """Acceptance runs as a front end gets them, made by the real judge of planted speeds."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rankdeck.acceptance.drift import Drift
 from rankdeck.acceptance.judge import Context, judge
 from rankdeck.acceptance.measurement import Answer, Measurement, Stage
+from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.run import (
     AcceptanceRun,
@@ -16,6 +18,7 @@ from rankdeck.acceptance.run import (
     StagePlan,
     StageView,
 )
+from rankdeck.errors import RankdeckError
 
 RECIPE = "iperf3"
 START = 1_700_000_000.0
@@ -143,3 +146,62 @@ class Outputs:
             f"ssh {result.receiver} iperf3 -s -1",
             f"ssh {result.sender} iperf3 -c {result.receiver}",
         )
+
+
+class Port(Outputs):
+    """What the acceptance screen asks for; remembers what was asked of it."""
+
+    def __init__(self, *kept: AcceptanceRun, current: AcceptanceRun | None = None) -> None:
+        super().__init__()
+        self.kept = {one.id: one for one in kept}
+        self.current = current
+        self.asked: list[tuple[object, ...]] = []
+        self.planned: AcceptanceRun | None = None
+        """What `plan` answers."""
+        self.trouble: RankdeckError | None = None
+        """Raised by every request that may fail."""
+        self.ended = asyncio.Event()
+        """A run that was started ends when it is set."""
+
+    def _ask(self, *what: object) -> None:
+        self.asked.append(what)
+        if self.trouble is not None:
+            raise self.trouble
+
+    async def plan(self, request: Request) -> AcceptanceRun:
+        self._ask("plan", request.nodes)
+        assert self.planned is not None
+        self.current = self.planned
+        return self.current
+
+    async def start(self) -> AcceptanceRun:
+        self._ask("start")
+        assert self.current is not None
+        self.current = replace(self.current, progress=Progress.RUNNING)
+        await self.ended.wait()
+        self.current = replace(self.current, progress=Progress.DONE)
+        return self.current
+
+    async def stop(self) -> tuple[str, ...]:
+        self._ask("stop")
+        assert self.current is not None
+        self.current = replace(self.current, progress=Progress.STOPPED)
+        return ()
+
+    def exclude(self, node: str, why: str) -> None:
+        self._ask("exclude", node, why)
+
+    async def again(self, sender: str, receiver: str, recipe: str) -> None:
+        self._ask("again", sender, receiver, recipe)
+
+    def runs(self) -> tuple[AcceptanceRun, ...]:
+        return tuple(replace(one, results=()) for one in self.kept.values())
+
+    def open(self, run: str) -> AcceptanceRun:
+        self._ask("open", run)
+        return self.kept[run]
+
+    def resume(self, run: str) -> AcceptanceRun:
+        self._ask("resume", run)
+        self.current = self.kept[run]
+        return self.current

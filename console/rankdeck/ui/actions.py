@@ -18,6 +18,8 @@ EVERYWHERE = (
     "events",
     "help",
     "inspect",
+    "acceptance",
+    "pair",
 )
 LOGS = ("one", "merged")
 """Views of the job screen that are logs to read."""
@@ -65,6 +67,7 @@ OF_THE_APP = frozenset(
         "clone",
         "replay",
         "goto_events",
+        "goto_acceptance",
     }
 )
 KEY_NAMES = {
@@ -79,14 +82,14 @@ WALL = ("wall",)
 NOWHERE = ("",)
 """In no footer of the job screen: there is no room."""
 ACTIONS: tuple[Action, ...] = (
-    Action("open", "enter", "open", ("fleet", "jobs", "events"), "Open what is under the cursor", True),
+    Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance"), "Open what is under the cursor; start the plan that is shown", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
     Action("zoom", "enter,z", "zoom", ("job",), "One rank on the whole screen, and back; collapsed: the line of each rank", True, (*WALL, *TABLES)),
     Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
     Action("search", "slash", "search", ("job",), "Find text in the log of one rank", True, LOGS),
     Action("next_match", "n", "next", ("job",), "Next match of the search", True, LOGS),
     Action("previous_match", "N", "previous", ("job",), "Previous match of the search"),
-    Action("failure", "e", "error", ("job",), "In a log the next error that is no repeat; else who failed first", True),
+    Action("failure", "e", "error", ("job", "acceptance"), "In a log the next error that is no repeat; else who failed first; next cell that is not good", True),
     Action("previous_error", "E", "error before", ("job",), "The error before"),
     Action("filter_in", "ampersand", "only", ("job",), "Only lines with this text; empty shows all again", True, LOGS),
     Action("filter_out", "exclamation_mark", "without", ("job",), "Leave out lines with this text", True, LOGS),
@@ -108,21 +111,25 @@ ACTIONS: tuple[Action, ...] = (
     Action("launcher", "l", "launcher", ("job",), "What the launcher itself wrote"),
     Action("fold", "F", "fold", ("job",), "Merged: equal lines of many ranks as one, or each", True, ("merged",)),
     Action("events", "v", "events", ("job",), "Merged: what the nodes said in between, or not", True, ("merged",)),
-    Action("at_node", "at", "node", ("job",), "The node of this line, at its time; escape comes back", True, LOGS),
+    Action("at_node", "at", "node", ("job", "acceptance"), "The node of this line, at its time; escape comes back", True, LOGS),
     Action("mark", "asterisk", "mark", ("job",), "Mark this line, or no longer"),
     Action("next_mark", "apostrophe", "next mark", ("job",), "Go to the next marked line"),
     Action("wrap", "W", "wrap", ("job",), "Wrap long lines", True, LOGS),
     Action("lofi", "L", "plain", ("job",), "Only the lines, mouse off: copy with the terminal's own means"),
-    Action("save", "O", "save", ("job",), "Output to a file: what is shown"),
+    Action("save", "O", "save", ("job", "acceptance"), "Output to a file: what is shown; reports of a run"),
     Action("copy", "y", "copy", ("fleet", "job"), "Copy the names or lines that are shown"),
     Action("copy_path", "Y", "copy path", ("job",), "Copy where the log lies on its node"),
-    Action("metric", "m", "map", ("fleet",), "What the map shows: state, or a metric", True),
-    Action("part", "tab", "form", ("launch",), "Go on to the form, to the plan, to the files", True),
+    Action("metric", "m", "map", ("fleet", "acceptance"), "What the map shows: state, or a metric; the next test", True),
+    Action("part", "tab", "form", ("launch", "acceptance", "pair"), "Go on to the next part of the screen", True),
     Action("preflight", "T", "preflight", ("launch",), "Test: ask the nodes what would go wrong", True),
     Action("clone", "C", "again", ("jobs", "job"), "Start it again: its form and plan, to change", True, NOWHERE),
     Action("replay", "R", "replay", ("jobs", "job"), "Show it again as it happened, four times as fast", True, NOWHERE),
     Action("keep", "K", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
-    Action("cancel", "x", "cancel", ("jobs", "job"), "End every process of the job", True),
+    Action("cancel", "x", "cancel", ("jobs", "job", "acceptance"), "End every process of the job, or of the run", True),
+    Action("plan", "A", "plan", ("acceptance",), "Ask the nodes, and show what a run would do", True),
+    Action("again", "d", "do again", ("acceptance",), "Measure the pair under the cursor once more", True),
+    Action("exclude", "X", "exclude", ("acceptance",), "Take the node of this row out of the run that goes on", True),
+    Action("resume", "U", "go on", ("acceptance",), "Go on with a run that was stopped", True),
     Action("acknowledge", "a", "known", ("node", "events"), "Acknowledge for a while: listed, but not counted", True),
     Action("pause", "P", "pause", ("fleet", "node"), "Hold the picture; again: back to now", True),
     Action("step(-1)", "comma", "earlier", ("fleet", "node"), "One step back in time"),
@@ -134,6 +141,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("goto_launch", "3", "launch", EVERYWHERE, "Start a job"),
     Action("goto_messages", "4", "messages", EVERYWHERE, "What Rankdeck has to say"),
     Action("goto_events", "5", "events", EVERYWHERE, "What happened on the nodes"),
+    Action("goto_acceptance", "6", "acceptance", EVERYWHERE, "Which node or link is not good"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
     Action("back", "escape", "back", EVERYWHERE, "Undo filter or search; else go back"),

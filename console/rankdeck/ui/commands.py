@@ -24,6 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("launch", "FILE", "Start a job; without FILE, choose one"),
     Command("messages", "", "What Rankdeck has to say"),
     Command("events", "", "What happened on the nodes"),
+    Command("acceptance", "", "Which node or link is not good"),
     Command("cancel", "JOB", "End every process of a job"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
     Command("view", "VIEW", "Fleet as it was kept: NAME, save NAME, delete NAME; alone: the usual one", many=True),

@@ -227,6 +227,8 @@ SCREENS = {
     "job": "JobScreen",
     "inspect": "InspectScreen",
     "help": "HelpScreen",
+    "acceptance": "AcceptanceScreen",
+    "pair": "PairScreen",
 }
 """Class by name; its module is called as the screen is."""
 

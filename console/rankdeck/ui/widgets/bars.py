@@ -21,6 +21,7 @@ TABS = (
     ("launch", "3 Launch"),
     ("messages", "4 Messages"),
     ("events", "5 Events"),
+    ("acceptance", "6 Accept"),
 )
 Shape = tuple[bool, bool, bool, bool]
 SHAPES: tuple[Shape, ...] = (
@@ -34,7 +35,7 @@ SHAPES: tuple[Shape, ...] = (
 """What the line has, most first: own name, titles of all tabs, words of the counts, their sum."""
 LEAST_NAME, MOST_NAME = 10, 24
 """Cells of the cluster's name."""
-TAB_OF = {"node": "fleet", "job": "jobs"}
+TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance"}
 
 
 @dataclass(frozen=True, slots=True)
