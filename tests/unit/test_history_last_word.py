@@ -71,9 +71,16 @@ def test_of_two_notes_alike_that_of_the_console_that_saw_more_is_kept_whoever_wr
     lost = replace(NOTE, check="gpu.lost", text="GPU 1 is lost", before=True)
     late = replace(JOB, node_notes=(NOTE, lost))
     early = replace(JOB, node_notes=(replace(NOTE, at=2.0, count=2), replace(lost, before=False)))
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
+    unheard = replace(JOB, node_notes=(NOTE, replace(NOTE, check="disk", text="full")))
+    simulated = replace(
+        unheard,
+        node_notes=tuple(replace(n, simulated=True, before=True) for n in unheard.node_notes),
+    )
+    for name in "abcd":
+        (tmp_path / name).mkdir()
 
+    assert both(tmp_path / "c", unheard, simulated).node_notes == simulated.node_notes
+    assert both(tmp_path / "d", simulated, unheard).node_notes == simulated.node_notes
     assert both(tmp_path / "a", late, early).node_notes == early.node_notes
     assert both(tmp_path / "b", early, late).node_notes == early.node_notes
 

@@ -148,6 +148,9 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     fresh = [_note(one, heard) for one in _each_once(told)]
     # Of what was there before only the bad counts: a warning says nothing of this job.
     fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
+    # Of a node that this console has not heard it knows neither what is simulated nor what is old.
+    noted = {(n.node, n.check) for n in job.node_notes}
+    fresh = [n for n in fresh if n.node in heard.first_heard or (n.node, n.check) not in noted]
     known = {(n.node, n.check) for n in fresh}
     old = [n for n in job.node_notes if (n.node, n.check) not in known]
     old = [n for n in old if n.check != _SILENT or (n.node, n.at) not in blinks]
@@ -229,12 +232,16 @@ def best_notes(mine: Sequence[NodeNote], kept: Sequence[NodeNote]) -> tuple[Node
     """The notes of the console that has more of them; of two alike, that of the one that saw more.
 
     Whoever saves last, the same is kept: a console that was opened late takes for old what it
-    did not see begin, and counts fewer.
+    did not see begin, and counts fewer; one that has not heard the node cannot say what is simulated.
     """
     longer, other = sorted((mine, kept), key=_seen, reverse=True)
     others = {_alike(note): note for note in other}
     return tuple(
-        max(note, others.get(_alike(note), note), key=lambda n: (not n.before, n.count, -n.at))
+        max(
+            note,
+            others.get(_alike(note), note),
+            key=lambda n: (n.simulated, not n.before, n.count, -n.at),
+        )
         for note in longer
     )
 
