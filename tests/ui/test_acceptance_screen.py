@@ -31,8 +31,16 @@ n7   F  ·  ·  ·│  ·  ·  \\  ·
 n8   ·  ·  ·  ·│  ·  ·  ·  \\
 """,
     (120, 40): """
-n3  59 60  \\ 60│ 60 60 60 59  - changed since the baseline: driver 550.90 → 570.12 on n1
-n4   ·  ·  ·  \\│  ·  ·  ·  ·  - −6.0 % on 8 of 8
+     n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median  F failed  ? not measured
+     1  2  3  4   5  6  7  8
+n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full
+n2   ·  \\  ·  ·│  ·  ·  ·  ·    speed: cable or optic of one direction, pause frames, duplex
+n3  59 60  \\ 60│ 60 60 60 59  - n7 → n1: to be measured again (iperf3)
+n4   ·  ·  ·  \\│  ·  ·  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
+                              - −6.0 % on 8 of 8
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
+n6   ·  ·  ·  ·│  ·  \\  ·  ·  - n99: busy: job 4711 of alice
+n7   F  ·  ·  ·│  ·  ·  \\  ·
 """,
     (80, 24): """
      n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median
