@@ -13,8 +13,10 @@ from rankdeck.model.border import Check, integer, number, stamp, table, text
 from rankdeck.state.store import Store
 
 log = logging.getLogger(__name__)
-VERSION = 1
-"""Of the tables and of the exported file."""
+VERSION = 2
+"""Of the tables."""
+EXPORTED = 1
+"""Of the exported file."""
 KEEP = 100
 """Runs kept per cluster; those that a baseline was declared on are always kept."""
 _SCHEMA = f"""
@@ -22,13 +24,14 @@ PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS run (
     id TEXT PRIMARY KEY, cluster TEXT NOT NULL, started REAL NOT NULL, plan TEXT NOT NULL,
-    operator TEXT NOT NULL, note TEXT NOT NULL
+    operator TEXT NOT NULL, note TEXT NOT NULL, body TEXT NOT NULL, state TEXT NOT NULL, ended REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS measurement (
     run TEXT NOT NULL, stage TEXT NOT NULL, recipe TEXT NOT NULL, params TEXT NOT NULL,
     sender TEXT NOT NULL, receiver TEXT NOT NULL, rail INTEGER NOT NULL, port INTEGER NOT NULL,
     round INTEGER NOT NULL, repeat INTEGER NOT NULL, value REAL, unit TEXT NOT NULL,
     status TEXT NOT NULL, seconds REAL NOT NULL, raw TEXT NOT NULL, text TEXT NOT NULL,
+    job TEXT NOT NULL,
     PRIMARY KEY (run, stage, recipe, params, sender, receiver, rail, port, round, repeat)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS identity (
@@ -57,6 +60,12 @@ class Run:
     """Hash of the plan: a run is resumed only with the same."""
     operator: str = ""
     note: str = ""
+    body: str = ""
+    """The plan itself, as JSON."""
+    state: str = "running"
+    """`running`, `stopped` or `done`."""
+    ended: float = 0.0
+    """Epoch seconds; 0: not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +90,8 @@ class KeptMeasurement:
     raw: str = ""
     """File with the whole output."""
     text: str = ""
+    job: str = ""
+    """The job that measured it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +157,13 @@ class AcceptanceRuns:
 
     def runs(self, cluster: str) -> tuple[Run, ...]:
         """The runs of a cluster, newest first."""
-        query = "SELECT id, cluster, started, plan, operator, note FROM run WHERE cluster = ? ORDER BY started DESC"
+        names = ", ".join(field.name for field in fields(Run))
+        query = f"SELECT {names} FROM run WHERE cluster = ? ORDER BY started DESC"
         return tuple(Run(*row) for row in self._read(query, (cluster,)))
+
+    def end(self, run: str, state: str, ended: float) -> None:
+        """Note how a run ended. Raises HistoryError."""
+        self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
     def add(self, measurements: Iterable[KeptMeasurement]) -> None:
         """Keep each at once, and once: one that is there already stays. Raises HistoryError."""
@@ -202,7 +218,7 @@ class AcceptanceRuns:
         runs = sorted({one.run for one in rows})
         conditions = {run: self.identity(run) for run in runs}
         body = {
-            "version": VERSION,
+            "version": EXPORTED,
             "cluster": cluster,
             "conditions": conditions,
             "baselines": [asdict(one) for one in rows],
@@ -246,9 +262,9 @@ def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
     found = table(raw)
     if found is None or not isinstance(found.get("baselines"), list):
         raise ConfigError([Problem(file, 1, 1, "baselines", "no file that Rankdeck exported")])
-    if found.get("version") != VERSION:
+    if found.get("version") != EXPORTED:
         raise ConfigError(
-            [Problem(file, 1, 1, "version", f"is not {VERSION}: exported by another Rankdeck")]
+            [Problem(file, 1, 1, "version", f"is not {EXPORTED}: exported by another Rankdeck")]
         )
     rows: list[Any] = found["baselines"]
     wrong = [(place, name) for place, row in enumerate(rows) if (name := _wrong(row))]
