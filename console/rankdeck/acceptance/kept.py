@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -27,14 +26,16 @@ def read_plan(text: str) -> RunPlan:
     """What `plan_text` wrote; raises ValueError where it is something else."""
     try:
         found: dict[str, Any] = json.loads(text)
-        stages = tuple(
-            StagePlan(**{**one, "stage": Stage(one["stage"]), "commands": tuple(one["commands"])})
-            for one in found.pop("stages")
-        )
+        stages = tuple(_stage(one) for one in found.pop("stages"))
         nodes, notes = tuple(found.pop("nodes")), tuple(found.pop("notes"))
         return RunPlan(**found, nodes=nodes, notes=notes, stages=stages)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the plan of a run: {error}") from error
+
+
+def _stage(one: dict[str, Any]) -> StagePlan:
+    stage, commands = Stage(one.pop("stage")), tuple(one.pop("commands"))
+    return StagePlan(**one, stage=stage, commands=commands)
 
 
 def kept(run: str, params: str, one: Result) -> KeptMeasurement:

@@ -13,6 +13,7 @@ from itertools import islice
 from rankdeck.acceptance.judge import Context, Judgement, judge
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.measurement import Measurement, Stage
+from rankdeck.acceptance.recipe import Expected
 from rankdeck.acceptance.suspects import Role
 
 Pair = tuple[str, str]
@@ -135,6 +136,10 @@ class Schedule:
         self.done.append(measurement)
         one = measurement
         self._seen.add((one.stage, one.round, one.port, (one.sender, one.receiver, one.repeat)))
+
+    def expect(self, expected: Expected | None) -> None:
+        """What the medians should reach, as far as it is known by now."""
+        self.context = replace(self.context, expected=expected)
 
     def judgement(self, before: Stage | None = None) -> Judgement:
         """What the measurements say; of the stages before one of them alone, so that a resumed run plans as the first did."""

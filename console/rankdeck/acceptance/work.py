@@ -88,6 +88,11 @@ def find(recipe: str) -> Recipe:
     return plugins.find("recipes", recipe)()
 
 
+def takes_turns(recipe: str) -> bool:
+    """Whether a client meets a server: then one job measures a pair several times, in both directions."""
+    return bool(find(recipe).commands(Where(nodes=("a", "b"))).server)
+
+
 def seconds_of(recipe: Recipe, ground: Ground) -> float:
     """Of one measurement on healthy nodes."""
     return (

@@ -3,6 +3,7 @@
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -43,6 +44,10 @@ CREATE TABLE IF NOT EXISTS baseline (
     kind TEXT NOT NULL, subject TEXT NOT NULL, median REAL NOT NULL, mad REAL NOT NULL,
     count INTEGER NOT NULL, run TEXT NOT NULL, accepted_by TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (cluster, recipe, params, hardware, kind, subject)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS exclusion (
+    cluster TEXT NOT NULL, node TEXT NOT NULL, why TEXT NOT NULL, run TEXT NOT NULL, at REAL NOT NULL,
+    until REAL NOT NULL, PRIMARY KEY (cluster, node)
 ) WITHOUT ROWID;
 PRAGMA user_version = {VERSION};
 """
@@ -115,6 +120,26 @@ class Baseline:
     accepted_by: str
     at: float
     """Epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A node on which no job is to run, until it expires or a later run passes it."""
+
+    cluster: str
+    node: str
+    why: str
+    run: str = ""
+    """The acceptance run that proposed it."""
+    at: float
+    until: float
+    """Epoch seconds."""
+
+    @property
+    def sentence(self) -> str:
+        """Why, by which run, and how long."""
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.until))
+        return f"excluded until {day}: {self.why}" + (f" (run {self.run})" if self.run else "")
 
 
 _WORDS = ("recipe", "params", "hardware", "kind", "subject", "run", "accepted_by")
@@ -231,13 +256,34 @@ class AcceptanceRuns:
         self.declare(found)
         return found
 
+    # ---- exclusions
+
+    def exclude(self, exclusions: Iterable[Exclusion]) -> None:
+        """Keep these nodes out of jobs; a newer reason takes the place of an older. Raises HistoryError."""
+        self._put("exclusion", exclusions)
+
+    def readmit(self, cluster: str, nodes: Iterable[str]) -> None:
+        """Forget the exclusions of these nodes. Raises HistoryError."""
+        rows = [(cluster, node) for node in nodes]
+        self._write("DELETE FROM exclusion WHERE cluster = ? AND node = ?", rows)
+
+    def exclusions(self, cluster: str, now: float) -> tuple[Exclusion, ...]:
+        """Those of a cluster that hold at this moment, epoch seconds."""
+        names = [field.name for field in fields(Exclusion)]
+        query = f"SELECT {', '.join(names)} FROM exclusion WHERE cluster = ? AND until > ? ORDER BY node"
+        rows = self._read(query, (cluster, now))
+        return tuple(Exclusion(**dict(zip(names, row, strict=True))) for row in rows)
+
     # ----
 
     def _declared(self, run: str) -> bool:
         return bool(self._read("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", (run,)))
 
     def _put(
-        self, name: str, rows: Iterable[Run | KeptMeasurement | Baseline], how: str = "OR REPLACE"
+        self,
+        name: str,
+        rows: Iterable[Run | KeptMeasurement | Baseline | Exclusion],
+        how: str = "OR REPLACE",
     ) -> None:
         values = [asdict(row) for row in rows]
         if values:

@@ -81,7 +81,9 @@ def networks() -> "dict[str, dict]":
     """Interface -> its addresses, rate in Gb/s (0: not known) and MTU."""
     found = {}
     for folder in sorted(Path("/sys/class/net").glob("*"))[:256]:
-        name, rate = folder.name, text_of(f"{folder}/speed")
+        name, real = folder.name, Path(f"{folder}/device").exists()
+        # A virtual interface has a rate that nothing keeps.
+        rate = text_of(f"{folder}/speed") if real else ""
         found[name] = {
             "rate": int(rate) / 1000 if rate.isdigit() else 0,
             "mtu": text_of(f"{folder}/mtu"),
