@@ -64,7 +64,7 @@ def gate(
         else:
             taken.append(name)
     return Gated(
-        nodes=tuple(taken), left_out=left_out, shared=_virtual(cluster, taken, said),
+        nodes=tuple(taken), left_out=left_out, shared=_virtual(taken, said),
         notes=_notes(taken, said, kernels, around),
     )  # fmt: skip
 
@@ -118,10 +118,7 @@ def _together(keys: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-def _virtual(
-    cluster: Cluster, taken: Sequence[str], said: Mapping[str, Identity]
-) -> tuple[str, ...]:
-    del cluster
+def _virtual(taken: Sequence[str], said: Mapping[str, Identity]) -> tuple[str, ...]:
     together = _together({name: said[name].machine for name in taken})
     return tuple(name for name in taken if name in together)
 
@@ -130,13 +127,14 @@ def _notes(
     taken: Sequence[str], said: Mapping[str, Identity], kernels: frozenset[str], around: Around
 ) -> tuple[str, ...]:
     notes: list[str] = []
+    virtual = _virtual(taken, said)
+    if virtual:
+        notes.append(f"{fold(virtual)} are one machine: what is between them is no network")
     shared = [name for name in taken if name in kernels]
     if shared:
         loads = [share for name in shared if (share := said[name].busy) is not None]
-        much = f", which is {max(loads):.0%} busy".replace("%", " %") if loads else ""
-        notes.append(
-            f"{fold(shared)} share one machine{much}: what they measure is that machine, not a network"
-        )
+        much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
+        notes.append(f"{fold(shared)} share one kernel{much}: whose load that is cannot be told")
     users = {name: ", ".join(said[name].users[:3]) for name in taken if said[name].users}
     if users and not around.scheduled:
         notes.append(

@@ -110,7 +110,7 @@ def _single(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
 
 
 def repeats_of(recipe: str, repeats: int) -> int:
-    """Of each direction; what has no direction is measured as often in all."""
+    """Of each direction; what has no direction repeats by itself: half as often, in all."""
     return repeats if find(recipe).traits.directed else max(1, repeats // 2)
 
 
@@ -120,7 +120,7 @@ def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     stages = tuple(one for one in (Stage.PAIRS, Stage.CONFIRM, *LEAF) if one in asked)
     return Options(
         nodes=tuple(nodes), leaves=plan.leaves, seed=plan.seed, exhaustive=plan.exhaustive,
-        stages=stages, repeats=repeats_of(recipe, plan.repeats),
+        stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find(recipe).traits.directed,
     )  # fmt: skip
 
 
@@ -166,10 +166,11 @@ def _round_plan(
     recipe, ground = find(one.recipe), scene.ground
     seconds, directed = seconds_of(recipe, ground), recipe.traits.directed
     first, last = rounds[0][0]
-    runs = ((first, last, 0), (last, first, 0))
+    ways = 2 if directed else 1
+    runs = ((first, last, 0), (last, first, 0))[:ways]
     work = Work(stage=stage, recipe=one.recipe, nodes=(first, last), runs=runs)
-    each = 2 * repeats * (seconds if directed else seconds + _START[False]) + _START[True]
-    tests = 2 * repeats * sum(map(len, rounds))
+    each = ways * repeats * (seconds if directed else seconds + _START[False]) + _START[True]
+    tests = ways * repeats * sum(map(len, rounds))
     moved = int(ground.known.link_gbps * 1e9 / 8 * seconds * tests) if directed else 0
     return StagePlan(
         stage=stage, recipe=one.recipe, rounds=len(rounds), tests=tests, minutes=len(rounds) * each / 60, bytes=moved,

@@ -105,11 +105,9 @@ class Runner:
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        runs = [
-            run
-            for repeat in range(repeats)
-            for run in ((*pair, repeat), (pair[1], pair[0], repeat))
-        ]
+        both = (pair, (pair[1], pair[0]))
+        ways = both if find(recipe).traits.directed else both[:1]
+        runs = [(*way, repeat) for repeat in range(repeats) for way in ways]
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
 
