@@ -11,11 +11,12 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
 from rankdeck.backends.base import Backend
@@ -51,6 +52,7 @@ from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
 from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
 from rankdeck.rules.inspect import Inspection
+from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder, node_health
@@ -62,6 +64,9 @@ from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import ClusterClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
+
+if TYPE_CHECKING:
+    from rankdeck.accepting.acceptance import Acceptance
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -76,13 +81,21 @@ HEAR_AFTER = 1.0
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the user's files remember."""
+
+    history: History
+    accepted: AcceptanceRuns
+
+
 class Session:
     """The owner of all state and tasks of one open cluster; made by `open_session`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        history: History,
+        kept: Kept,
         questions: Questions,
         connections: Shell,
         tasks: asyncio.TaskGroup,
@@ -100,7 +113,8 @@ class Session:
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
         self._cluster_client = ClusterClient(agents, cluster)
         self._log_reader = LogReader(agents)
-        self._history = history
+        self._history = history = kept.history
+        self._accepted = kept.accepted
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
@@ -354,6 +368,26 @@ class Session:
         """
         self._nodes_log.acknowledge(ack, self.fleet)
 
+    # ---- acceptance
+
+    @cached_property
+    def acceptance(self) -> "Acceptance":
+        """Measures the cluster, and knows the runs that were; see `acceptance/port.py`."""
+        # Only who asks for it pays for its recipes.
+        from rankdeck.accepting.acceptance import Acceptance
+
+        return Acceptance(self, self._accepted, state_folder() / "acceptance")
+
+    @property
+    def chooses_nodes(self) -> bool:
+        """Whether a scheduler starts jobs when it has nodes: they may wait."""
+        return self._backend.chooses_nodes
+
+    def excluded(self) -> dict[str, str]:
+        """Node -> why no job is to run there, as long as that holds."""
+        found = self._accepted.exclusions(self.cluster.name, time.time())
+        return {one.node: one.sentence for one in found}
+
     # ---- opening and closing
 
     def begin(self, link: Link | None) -> None:
@@ -460,12 +494,13 @@ async def open_session(
     """
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))
+        accepted = stack.enter_context(closing(AcceptanceRuns(state_folder() / "acceptance.db")))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()
         connections = Connections(cluster, confirm or questions.confirm)
         await stack.enter_async_context(connections)
         shell: Shell = WithThisMachine(connections) if _is_control_host(cluster) else connections
-        session = Session(cluster, history, questions, shell, tasks)
+        session = Session(cluster, Kept(history, accepted), questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)

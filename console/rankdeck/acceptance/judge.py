@@ -516,8 +516,10 @@ def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
         node for one in facts.done for node in (one.sender, one.receiver, *one.group) if node
     }
     best: dict[str, Answer] = {}
+    few = len({end.node for path in facts.speeds for end in path}) < FEWEST
     for path, speed in facts.speeds.items():
-        answer = facts.population_of(path).answer(speed)
+        # Two or three values are no population: what they say of each other is in the verdicts.
+        answer = Answer.GOOD if few and speed else facts.population_of(path).answer(speed)
         for end in path:
             if best.get(end.node) is not Answer.GOOD and answer.accepted:
                 best[end.node] = answer

@@ -74,6 +74,10 @@ class RunPlan:
     seconds: float = 0.0
     """Of one measurement of bandwidth; 0: the recipe's own."""
     exhaustive: bool = False
+    link_gbps: float = 0.0
+    """Rate of the job network; 0: not known."""
+    like: str = ""
+    """The job file whose container, environment and options the measurements have."""
     soak: float = 0.0
     """Seconds."""
     notes: tuple[str, ...] = ()
