@@ -13,7 +13,6 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -123,6 +122,7 @@ class Session:
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
         self._background: list[asyncio.Task[None]] = []
+        self._acceptance: Acceptance | None = None
         self._listens = False
         """Whether telemetry of the nodes is being received."""
         self._judges = False
@@ -370,13 +370,15 @@ class Session:
 
     # ---- acceptance
 
-    @cached_property
+    @property
     def acceptance(self) -> "Acceptance":
         """Measures the cluster, and knows the runs that were; see `acceptance/port.py`."""
-        # Only who asks for it pays for its recipes.
-        from rankdeck.accepting.acceptance import Acceptance
+        if self._acceptance is None:
+            # Only who asks for it pays for its recipes.
+            from rankdeck.accepting.acceptance import Acceptance
 
-        return Acceptance(self, self._accepted, state_folder() / "acceptance")
+            self._acceptance = Acceptance(self, self._accepted, state_folder() / "acceptance")
+        return self._acceptance
 
     @property
     def chooses_nodes(self) -> bool:

@@ -82,7 +82,7 @@ WALL = ("wall",)
 NOWHERE = ("",)
 """In no footer of the job screen: there is no room."""
 ACTIONS: tuple[Action, ...] = (
-    Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance"), "Open what is under the cursor; start the plan that is shown", True),
+    Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance"), "Open what is under the cursor, start the plan shown", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
     Action("zoom", "enter,z", "zoom", ("job",), "One rank on the whole screen, and back; collapsed: the line of each rank", True, (*WALL, *TABLES)),
     Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
@@ -136,14 +136,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("step(1)", "full_stop", "later", ("fleet", "node"), "One step forward in time"),
     Action("step(-10)", "less_than_sign", "earlier", ("fleet", "node"), "Ten steps back in time"),
     Action("step(10)", "greater_than_sign", "later", ("fleet", "node"), "Ten steps forward in time"),
+    Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
+    Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
     Action("goto_fleet", "1", "fleet", EVERYWHERE, "All nodes"),
     Action("goto_jobs", "2", "jobs", EVERYWHERE, "All jobs"),
     Action("goto_launch", "3", "launch", EVERYWHERE, "Start a job"),
     Action("goto_messages", "4", "messages", EVERYWHERE, "What Rankdeck has to say"),
     Action("goto_events", "5", "events", EVERYWHERE, "What happened on the nodes"),
     Action("goto_acceptance", "6", "acceptance", EVERYWHERE, "Which node or link is not good"),
-    Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
-    Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
     Action("back", "escape", "back", EVERYWHERE, "Undo filter or search; else go back"),
     Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen quit. Jobs go on"),
     Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Paint the whole screen anew"),
