@@ -219,7 +219,7 @@ async def test_help_has_the_keys_of_the_screen_first(stage: Stage, size: tuple[i
         await shows(app, pilot, "\n Fleet\n")
         assert text_of(app).splitlines()[2] == " Fleet"
         if size[1] < 20:
-            await pilot.press("pagedown", "pagedown")
+            await pilot.press("pagedown")
         await shows(app, pilot, "Type a command; tab completes")
         await pilot.press("end")
         await shows(app, pilot, "✗ failed")
