@@ -23,10 +23,10 @@ from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import attach_id, attach_plan
+from rankdeck.backends.placement import without
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
-from rankdeck.backends.report import TAIL, ReportSource, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import (
@@ -51,6 +51,7 @@ from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
+from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, Switches
@@ -141,6 +142,9 @@ class Session:
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
         """Exactly what a launch would do, under this job id or a new one; asks no node. Raises LaunchError."""
+        return self._plan(without(self.cluster, spec, self.excluded()), job)
+
+    def _plan(self, spec: JobSpec, job: str = "") -> Plan:
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
 
@@ -170,14 +174,18 @@ class Session:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         return export(self.plan(spec), self.cluster)
 
-    async def launch(self, spec: JobSpec, tell: TellCopy = lambda _: None) -> str:
+    async def launch(
+        self, spec: JobSpec, tell: TellCopy = lambda _: None, *, anywhere: bool = False
+    ) -> str:
         """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
+
+        With `anywhere` also on nodes that were excluded.
 
         Nodes that lack its image get it first; `tell` is called with the progress of the copy. The
         job is written to the history before anything starts, so that a console that is killed
         leaves no unknown job behind.
         """
-        plan = self.plan(spec)
+        plan = self._plan(spec) if anywhere else self.plan(spec)
         starts = "mpi" if spec.launch is Launch.MPI else "launch"
         if why := self.kubernetes.refused(starts, "follow"):
             raise LaunchError("start", why)
@@ -306,12 +314,24 @@ class Session:
 
         Of each log the last megabyte, or with `full` all of it.
         """
+        source = self._report_source(job_id)
+        return await write_report(self._backend, source, path, None if full else TAIL)
+
+    async def report_page(self, job_id: str, path: Path) -> Recording:
+        """Write what matters of the job to one page of HTML at `path`, secrets masked; raises RankdeckError."""
+        return await write_page(self._backend, self._report_source(job_id), path)
+
+    def _report_source(self, job_id: str) -> ReportSource:
         job, now = self.jobs.job(job_id), time.time()
         health = [*self._history.health(job_id)]
         health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
-        events = self._history.events(job_id)
-        source = ReportSource(job, events, health, self.cluster.environment)
-        return await write_report(self._backend, source, path, None if full else TAIL)
+        return ReportSource(
+            job,
+            self._history.events(job_id),
+            health,
+            self.cluster.environment,
+            self._history.numbers(job_id),
+        )
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""

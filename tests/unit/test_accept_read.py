@@ -358,7 +358,10 @@ def test_a_number_that_cannot_be_is_not_measured() -> None:
 
     assert absurd.status is NOT_MEASURED
     assert (slow.status, slow.grade) == (Status.MEASURED, "slow")
-    assert "51.9 % of the 23.14 that a 25 Gb/s link (a guess from the value) carries at MTU 1024; slow" in slow.text
+    assert (
+        "51.9 % of the 23.14 that a 25 Gb/s link (a guess from the value) carries at MTU 1024; slow"
+        in slow.text
+    )
 
 
 HOSTILE = (

@@ -53,9 +53,7 @@ def gate(
     left_out: dict[str, str] = {}
     taken: list[str] = []
     for name in wanted:
-        never = (
-            around.silent.get(name, "") or doubled.get(name, "")
-        )
+        never = around.silent.get(name, "") or doubled.get(name, "")
         if name not in said and not never:
             never = "it did not say what it is"
         why = never or ("" if name in include else _busy(name, said[name], around, name in kernels))

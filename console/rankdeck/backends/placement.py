@@ -117,11 +117,18 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
     if cluster.backend == "slurm":
         return replace(spec, options={**spec.options, "exclude": ",".join(sorted(excluded))})
     left = [node.name for node in cluster.nodes if node.name not in excluded]
-    if not left or cluster.backend == "kubernetes" or excluded.keys().isdisjoint(n.name for n in cluster.nodes[: spec.nodes]):
+    if (
+        not left
+        or cluster.backend == "kubernetes"
+        or excluded.keys().isdisjoint(n.name for n in cluster.nodes[: spec.nodes])
+    ):
         return spec
     if spec.nodes > len(left):
         out = fold(node.name for node in cluster.nodes if node.name in excluded)
-        raise LaunchError("plan", f"job `{spec.name}` wants {spec.nodes} nodes, {len(left)} are left: {out} excluded by `rankdeck accept`")
+        raise LaunchError(
+            "plan",
+            f"job `{spec.name}` wants {spec.nodes} nodes, {len(left)} are left: {out} excluded by `rankdeck accept`",
+        )
     return replace(spec, on=tuple(left[: spec.nodes]))
 
 

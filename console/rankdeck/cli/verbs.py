@@ -314,10 +314,16 @@ VERBS = (
     ),
     Verb(
         "report",
-        "write all about a job into one archive, to attach to a ticket",
+        "write all about a job into one archive, to attach to a ticket; or onto one page",
         "rankdeck.cli.jobs:report",
         {
             "job": _JOB,
+            "--html": _option(
+                "one page for a browser instead (default JOB.html here)",
+                metavar="FILE",
+                nargs="?",
+                const="",
+            ),
             "--output": _option(
                 "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
             ),
@@ -356,6 +362,12 @@ VERBS = (
             ),
             "--simulated": _flag('also numbers that are made up, with simulated="1"'),
         },
+    ),
+    Verb(
+        "completion",
+        'print what makes a shell complete our commands: `eval "$(rankdeck completion bash)"`',
+        "rankdeck.cli.completion:completion",
+        {"shell": _option("bash, zsh or fish", choices=("bash", "zsh", "fish"))},
     ),
     Verb(
         "demo",
