@@ -22,6 +22,7 @@ from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import attach_id, attach_plan
+from rankdeck.backends.placement import without
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
@@ -141,6 +142,9 @@ class Session:
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
         """Exactly what a launch would do, under this job id or a new one; asks no node. Raises LaunchError."""
+        return self._plan(without(self.cluster, spec, self.excluded()), job)
+
+    def _plan(self, spec: JobSpec, job: str = "") -> Plan:
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
 
@@ -170,14 +174,18 @@ class Session:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         return export(self.plan(spec), self.cluster)
 
-    async def launch(self, spec: JobSpec, tell: TellCopy = lambda _: None) -> str:
+    async def launch(
+        self, spec: JobSpec, tell: TellCopy = lambda _: None, *, anywhere: bool = False
+    ) -> str:
         """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
+
+        With `anywhere` also on nodes that were excluded.
 
         Nodes that lack its image get it first; `tell` is called with the progress of the copy. The
         job is written to the history before anything starts, so that a console that is killed
         leaves no unknown job behind.
         """
-        plan = self.plan(spec)
+        plan = self._plan(spec) if anywhere else self.plan(spec)
         starts = "mpi" if spec.launch is Launch.MPI else "launch"
         if why := self.kubernetes.refused(starts, "follow"):
             raise LaunchError("start", why)

@@ -23,7 +23,7 @@ class Around:
     silent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it did not answer."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why somebody excluded it."""
+    """Node -> why jobs are kept away: it is measured, since a run that passes it ends that."""
     scheduled: bool = False
     """A scheduler gives us the nodes for ourselves: load of others cannot be there."""
 
@@ -53,9 +53,7 @@ def gate(
     left_out: dict[str, str] = {}
     taken: list[str] = []
     for name in wanted:
-        never = (
-            around.silent.get(name, "") or around.excluded.get(name, "") or doubled.get(name, "")
-        )
+        never = around.silent.get(name, "") or doubled.get(name, "")
         if name not in said and not never:
             never = "it did not say what it is"
         why = never or ("" if name in include else _busy(name, said[name], around, name in kernels))
@@ -135,6 +133,7 @@ def _notes(
         loads = [share for name in shared if (share := said[name].busy) is not None]
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
         notes.append(f"{fold(shared)} share one kernel{much}: whose load that is cannot be told")
+    notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
     users = {name: ", ".join(said[name].users[:3]) for name in taken if said[name].users}
     if users and not around.scheduled:
         notes.append(

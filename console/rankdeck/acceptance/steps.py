@@ -74,7 +74,9 @@ class Said:
 
 _BEGIN = re.compile(rb"^" + MARK.encode() + rb" begin (\d{1,6})\r?\n", re.MULTILINE)
 _END = re.compile(
-    rb"^" + MARK.encode() + rb" end (\d{1,6}) (\d{1,3}) ([\d.]{1,15}) ([\d.]{1,15})\r?$",
+    rb"^"
+    + MARK.encode()
+    + rb" end (\d{1,6}) (\d{1,3}) (\d{1,10}\.?\d{0,4}) (\d{1,10}\.?\d{0,4})\r?$",
     re.MULTILINE,
 )
 
@@ -82,8 +84,9 @@ _END = re.compile(
 def said(output: bytes) -> Iterator[Said]:
     """Each step in the output of a rank, in order; the last one may have no end."""
     begins = list(_BEGIN.finditer(output))
-    for begin, after in zip(begins, [*begins[1:], None], strict=True):
-        part = output[begin.end() : after.start() if after else len(output)]
+    ends = [one.start() for one in begins[1:]] + [len(output)]
+    for begin, until in zip(begins, ends[: len(begins)], strict=True):
+        part = output[begin.end() : until]
         end = next((one for one in _END.finditer(part) if one[1] == begin[1]), None)
         if end is None:
             yield Said(int(begin[1]), part, None, 0.0)

@@ -195,7 +195,10 @@ class Acceptance:
             self.store.identify(head.id, self._identity)
         self._runner = self._new_runner(self._ground, head.id)
         await self._carry_out(self._runner.go(head.id, plan))
-        return self._shown()
+        run = self._shown()
+        if run.progress is Progress.DONE:
+            self.store.readmit(run.cluster, run.good)
+        return run
 
     def _new_runner(self, ground: Ground, run: str) -> Runner:
         runner = Runner(self._session, self.store, self._raw, ground, self._touch)
