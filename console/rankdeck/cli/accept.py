@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.planning import LEAF, MEASURED
@@ -18,6 +19,7 @@ from rankdeck.cli.shapes import acceptance_shape
 from rankdeck.config.paths import find_job
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
+from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
 
 BAD, MISSING, REFUSED = 1, 2, 3
@@ -155,9 +157,22 @@ def _finished(session: Session, options: argparse.Namespace) -> int:
     if run is None:
         return REFUSED
     _say(run, options, lambda: output.say(outcome(run, session.cluster)))
+    _write_reports(session, run, options)
     if options.baseline == "this":
         accept_store.declare(session.acceptance, run)
     return code_of(run)
+
+
+def _write_reports(session: Session, run: AcceptanceRun, options: argparse.Namespace) -> None:
+    """The files of `--report`."""
+    if not options.report:
+        return
+    from rankdeck.reports.acceptance_files import write_reports
+
+    folder = Path(options.report).expanduser()
+    secrets = Secrets([session.cluster.environment])
+    made = write_reports(run, session.acceptance, folder, secrets)
+    output.progress(f"{len(made)} files in {folder}: report.html is the one for people")
 
 
 def _say(run: AcceptanceRun, options: argparse.Namespace, text: Callable[[], None]) -> None:
@@ -190,6 +205,7 @@ async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:
         if options.show:
             run = port.open(options.show)
             _say(run, options, lambda: output.say(outcome(run, cluster)))
+            _write_reports(session, run, options)
             return code_of(run)
         for one in port.runs():
             if options.json:

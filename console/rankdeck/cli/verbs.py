@@ -166,6 +166,12 @@ VERBS = (
         },
     ),
     Verb(
+        "doctor",
+        "say what this machine and the nodes lack, in one list, and what to do",
+        "rankdeck.cli.preflight:doctor",
+        {},
+    ),
+    Verb(
         "accept",
         "find out whether the cluster is good, and if not, which node or link; or read an output with --read",
         "rankdeck.cli.accept:accept",
@@ -217,6 +223,11 @@ VERBS = (
             "--resume": _option("go on with a run that was stopped", metavar="RUN", default=""),
             "--list": _flag("the runs that are kept"),
             "--show": _option("a kept run; nothing is measured", metavar="RUN", default=""),
+            "--report": _option(
+                "write page, JSON, JUnit, Prometheus, node lists and matrix into this folder; with --show those of a kept run",
+                metavar="DIR",
+                default="",
+            ),
             "--baseline": _option(
                 "`this`: declare this run the baseline if it is accepted; or show, declare RUN, export, import FILE",
                 metavar="WHAT",
