@@ -259,6 +259,13 @@ async def test_a_stopped_run_goes_on_and_a_finished_one_does_not() -> None:
     assert port.asked == [("resume", "r0"), ("start",)]
 
 
+async def test_a_kept_run_in_the_list_is_not_judged_without_its_results() -> None:
+    stage, _ = stage_of(replace(sick(), answers={}, verdicts=(), results=()))
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "done: 8 nodes")
+        assert "not accepted" not in text_of(app)
+
+
 async def test_a_kept_run_is_opened_from_the_list_without_measuring() -> None:
     stage, port = stage_of(sick())
     async with console(stage, (120, 40)) as (app, pilot):

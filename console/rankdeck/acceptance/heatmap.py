@@ -252,6 +252,9 @@ def headline(run: AcceptanceRun) -> str:
             1 for one in run.results if one.outcome not in (Outcome.PENDING, Outcome.RUNNING)
         )
         return f"{run.progress.value}: {done} measurements done"  # fmt: skip
+    if not run.answers:
+        # A kept run in a list comes without its results.
+        return f"done: {len(run.plan.nodes)} nodes"
     if run.accepted:
         return f"accepted: {fold(run.good)}"
     if not run.good:
