@@ -60,13 +60,14 @@ def result(sender: str, receiver: str, value: float | None, **more: object) -> R
 
 def results_of(nodes: tuple[str, ...], speed: Speed) -> tuple[Result, ...]:
     """Every pair in both directions, in the rounds of the circle method."""
-    ring = list(nodes)
+    ring = [*nodes, *([""] if len(nodes) % 2 else [])]
     found: list[Result] = []
     for number in range(len(ring) - 1):
         for a, b in zip(ring[: len(ring) // 2], reversed(ring), strict=False):
             found += [
                 result(x, y, speed(x, y), round=number, repeat=repeat)
                 for x, y in ((a, b), (b, a))
+                if x and y
                 for repeat in range(2)
             ]
         ring = [ring[0], ring[-1], *ring[1:-1]]

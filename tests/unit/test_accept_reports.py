@@ -83,6 +83,12 @@ def test_the_heat_map_has_a_cell_a_directed_pair() -> None:
     assert "n3 → n4: 5.658 Gb/s, 60% of the median: slow" in said(page)
 
 
+def test_three_nodes_are_no_population_and_no_cell_is_slow_against_the_others() -> None:
+    run = made_run(3, lambda a, b: 6.0 if {a, b} == {"n1", "n2"} else 9.4)
+
+    assert cells_of(files_of(run)["report.html"]) == {"good": 6}
+
+
 def test_what_was_not_measured_has_another_colour_than_what_failed() -> None:
     def speed(a: str, b: str) -> float | None:
         return None if (a, b) == ("n1", "n2") else -1.0 if (a, b) == ("n3", "n4") else healthy(a, b)
