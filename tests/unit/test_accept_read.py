@@ -349,7 +349,9 @@ def test_gosa_off_its_curve_is_a_wrong_value() -> None:
 
 
 def test_a_link_rate_that_nobody_gave_is_called_a_guess() -> None:
-    (guessed,) = read_output(plugins.find("recipes", "ib_write_bw")(), RECORDED["write-bw"].partition(b"\n")[2])
+    (guessed,) = read_output(
+        plugins.find("recipes", "ib_write_bw")(), RECORDED["write-bw"].partition(b"\n")[2]
+    )
 
     assert "that a 25 Gb/s link (a guess from the value) carries at MTU 1024" in guessed.text
 
@@ -364,10 +366,7 @@ def test_a_number_that_cannot_be_is_not_measured() -> None:
 
     assert absurd.status is NOT_MEASURED
     assert (slow.status, slow.grade) == (Status.MEASURED, "slow")
-    assert (
-        "51.9 % of the 23.14 that a 25 Gb/s link carries at MTU 1024; slow"
-        in slow.text
-    )
+    assert "51.9 % of the 23.14 that a 25 Gb/s link carries at MTU 1024; slow" in slow.text
 
 
 HOSTILE = (

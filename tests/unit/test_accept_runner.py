@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.support.acceptance_means import SimulatedMeans, Speed
 
 from rankdeck.acceptance import kept, view
 from rankdeck.acceptance.measurement import Stage
@@ -15,6 +14,7 @@ from rankdeck.accepting.raw import RawOutputs
 from rankdeck.accepting.runner import Runner, key_of
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, Run
+from tests.support.acceptance_means import SimulatedMeans, Speed
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 PLAN = RunPlan(

@@ -166,6 +166,12 @@ VERBS = (
         },
     ),
     Verb(
+        "doctor",
+        "say what this machine and the nodes lack, in one list, and what to do",
+        "rankdeck.cli.preflight:doctor",
+        {},
+    ),
+    Verb(
         "accept",
         "find out whether the cluster is good, and if not, which node or link; or read an output with --read",
         "rankdeck.cli.accept:accept",
