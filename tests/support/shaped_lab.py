@@ -27,6 +27,10 @@ class ShapedLab(Lab):
         queue = ("tbf", "rate", rate, "burst", "64kb", "latency", "60ms")
         self.as_root([*self._queue("replace", node, towards_head=sending), *queue])
 
+    def as_roots(self, script: str) -> list[str]:
+        """A shell script on the head that may enter the nodes' networks; for Popen."""
+        return [*self._into_head(), "--", "sh", "-c", script]
+
     def narrow(self, node: str, other: str, rate: str) -> None:
         """Let a node send so much to one other node, and everything else at full speed."""
         self.as_root(self._queue("delete", node, towards_head=True))
