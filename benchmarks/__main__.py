@@ -21,6 +21,7 @@ NAMES = (
     "preflight",
     "images",
     "kubernetes",
+    "acceptance",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",

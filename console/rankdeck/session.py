@@ -11,17 +11,18 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import attach_id, attach_plan
+from rankdeck.backends.placement import without
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
@@ -56,6 +57,7 @@ from rankdeck.remote.ssh import Connections
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
 from rankdeck.rules.inspect import Inspection
+from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
@@ -68,6 +70,9 @@ from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import ClusterClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
+
+if TYPE_CHECKING:
+    from rankdeck.accepting.acceptance import Acceptance
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -84,13 +89,21 @@ HEAR_AFTER = 1.0
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the user's files remember."""
+
+    history: History
+    accepted: AcceptanceRuns
+
+
 class Session:
     """The owner of all state and tasks of one open cluster; made by `open_session`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        history: History,
+        kept: Kept,
         questions: Questions,
         connections: Shell,
         tasks: asyncio.TaskGroup,
@@ -111,7 +124,8 @@ class Session:
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
         self._cluster_client = ClusterClient(agents, cluster)
         self._log_reader = LogReader(agents)
-        self._history = history
+        self._history = history = kept.history
+        self._accepted = kept.accepted
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
@@ -120,6 +134,7 @@ class Session:
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
         self._background: list[asyncio.Task[None]] = []
+        self._acceptance: Acceptance | None = None
         self._listens = False
         """Whether telemetry of the nodes is being received."""
         self._judges = False
@@ -138,6 +153,9 @@ class Session:
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
         """Exactly what a launch would do, under this job id or a new one; asks no node. Raises LaunchError."""
+        return self._plan(without(self.cluster, spec, self.excluded()), job)
+
+    def _plan(self, spec: JobSpec, job: str = "") -> Plan:
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
 
@@ -171,14 +189,18 @@ class Session:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
         return export(self.plan(spec), self.cluster)
 
-    async def launch(self, spec: JobSpec, tell: TellCopy = lambda _: None) -> str:
+    async def launch(
+        self, spec: JobSpec, tell: TellCopy = lambda _: None, *, anywhere: bool = False
+    ) -> str:
         """Start the job on its nodes and return its id; raises LaunchError and leaves nothing running.
+
+        With `anywhere` also on nodes that were excluded.
 
         Nodes that lack its image get it first; `tell` is called with the progress of the copy. The
         job is written to the history before anything starts, so that a console that is killed
         leaves no unknown job behind.
         """
-        plan = self.plan(spec)
+        plan = self._plan(spec) if anywhere else self.plan(spec)
         starts = "mpi" if spec.launch is Launch.MPI else "launch"
         if why := self.kubernetes.refused(starts, "follow"):
             raise LaunchError("start", why)
@@ -415,6 +437,28 @@ class Session:
         """
         self._nodes_log.acknowledge(ack, self.fleet)
 
+    # ---- acceptance
+
+    @property
+    def acceptance(self) -> "Acceptance":
+        """Measures the cluster, and knows the runs that were; see `acceptance/port.py`."""
+        if self._acceptance is None:
+            # Only who asks for it pays for its recipes.
+            from rankdeck.accepting.acceptance import Acceptance
+
+            self._acceptance = Acceptance(self, self._accepted, state_folder() / "acceptance")
+        return self._acceptance
+
+    @property
+    def chooses_nodes(self) -> bool:
+        """Whether a scheduler starts jobs when it has nodes: they may wait."""
+        return self._backend.chooses_nodes
+
+    def excluded(self) -> dict[str, str]:
+        """Node -> why no job is to run there, as long as that holds."""
+        found = self._accepted.exclusions(self.cluster.name, time.time())
+        return {one.node: one.sentence for one in found}
+
     # ---- opening and closing
 
     def begin(self, link: Link | None) -> None:
@@ -521,12 +565,13 @@ async def open_session(
     """
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))
+        accepted = stack.enter_context(closing(AcceptanceRuns(state_folder() / "acceptance.db")))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()
         connections = Connections(cluster, confirm or questions.confirm)
         await stack.enter_async_context(connections)
         shell: Shell = WithThisMachine(connections) if _is_control_host(cluster) else connections
-        session = Session(cluster, history, questions, shell, tasks)
+        session = Session(cluster, Kept(history, accepted), questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)

@@ -1,20 +1,28 @@
 """Draw docs/rankdeck.svg: the real screen on the embedded cluster, with a job that failed.
 
-Run: `.venv/bin/python -m tests.ui.picture` while `rankdeck demo up`.
+Run: `.venv/bin/python -m tests.ui.picture` while `rankdeck demo up`. With a file of recorded pairs
+(`../shared/data/acceptance/pairs/slow-transmit-n5.jsonl`) it draws docs/heatmap.svg instead: the acceptance screen on
+what real iperf3 measured between namespace nodes.
 """
 
 import asyncio
+import json
 import re
+import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.settings import UiSettings
 from rankdeck.demo.cluster import status
+from rankdeck.model.cluster import Cluster, Node
 from rankdeck.session import open_session
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.session_protocol import Opening
+from tests.support.acceptance_run import Port, judged, made_run, result
+from tests.ui.support.stage import Stage
 
 LIMIT = 40.0
 
@@ -41,6 +49,36 @@ def over(app: RankdeckApp) -> bool:
     return isinstance(screen, JobScreen) and screen.job is not None and screen.job.state.final
 
 
+async def draw_heat_map(recorded: str) -> str:
+    rows = [json.loads(line) for line in recorded.splitlines()]
+    results = tuple(
+        result(
+            row["client"], row["server"], row["mbit_received"] / 1000, round=row["round"], repeat=row["repeat"],
+            seconds=row["seconds"], text=f"{row['mbit_received']} Mbit/s, {row['retransmits']} retransmits",
+        )
+        for row in rows
+    )  # fmt: skip
+    run = made_run(8)
+    pairs = replace(run.plan.stages[1], note="", tests=len(results))
+    plan = replace(run.plan, left_out={}, stages=(pairs,), notes=())
+    view = replace(run.stages[1], plan=pairs, done=len(results))
+    took = sum(
+        max(r["seconds"] for r in rows if r["round"] == n) for n in {r["round"] for r in rows}
+    )
+    run = replace(
+        run, id="slow-transmit", results=results, plan=plan, stages=(view,), ended=run.started + 4 * took,
+        differing={}, identity={}, drift=(), changed="", baseline="",
+    )  # fmt: skip
+    stage = Stage(Cluster(name="lab", nodes=tuple(Node(name=node) for node in run.plan.nodes)))
+    stage.acceptance = Port(current=judged(run))
+    app = RankdeckApp(stage, UiSettings())
+    async with app.run_test(size=(100, 18)) as pilot:
+        await pilot.pause(0.5)
+        await pilot.press("6", "e")
+        await pilot.pause(0.5)
+        return plain_fonts(app.export_screenshot(title="rankdeck"))
+
+
 def plain_fonts(svg: str) -> str:
     """The picture with a font that everybody has, and no address to fetch one from."""
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
@@ -49,4 +87,9 @@ def plain_fonts(svg: str) -> str:
 
 
 if __name__ == "__main__":
-    Path("docs/rankdeck.svg").write_text(asyncio.run(draw()))
+    if sys.argv[1:]:
+        Path("docs/heatmap.svg").write_text(
+            asyncio.run(draw_heat_map(Path(sys.argv[1]).read_text()))
+        )
+    else:
+        Path("docs/rankdeck.svg").write_text(asyncio.run(draw()))

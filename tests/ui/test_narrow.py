@@ -27,14 +27,16 @@ def mixed() -> Stage:
 
 
 @pytest.mark.parametrize("size", WIDTHS)
-@pytest.mark.parametrize("key", "12345")
+@pytest.mark.parametrize("key", "123456")
 async def test_every_screen_has_all_tabs_and_the_state_of_the_fleet(size, key) -> None:
     async with console(mixed(), size) as (app, pilot):
         await pilot.press(key)
-        await shows(app, pilot, {"1": "Fleet", "4": "Messages", "5": "Events"}.get(key, key))
+        await shows(
+            app, pilot, {"1": "Fleet", "4": "Messages", "5": "Events", "6": "Accept"}.get(key, key)
+        )
         top = text_of(app).splitlines()[0]
 
-    for number in "12345":
+    for number in "123456":
         assert f" {number} " in top
     for sign in "✗◌●":
         assert sign in top
@@ -117,7 +119,7 @@ async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
         await pilot.press("question_mark")
         seen = ""
-        for _ in range(24):
+        for _ in range(28):
             seen += text_of(app)
             await pilot.press("pagedown")
 
@@ -182,7 +184,7 @@ async def test_the_palette_is_ascii_where_all_is() -> None:
     assert page.isascii()
 
 
-@pytest.mark.parametrize("key", "12345")
+@pytest.mark.parametrize("key", "123456")
 async def test_every_screen_says_that_the_history_is_not_written(key: str) -> None:
     stage = mixed()
     stage.history_trouble = "history.db cannot be written (disk full)"

@@ -369,3 +369,13 @@ def test_a_resumed_run_measures_nothing_twice_and_loses_nothing() -> None:
 
 def key(one: Measurement) -> tuple[object, ...]:
     return one.stage, one.round, one.port, one.sender, one.receiver, one.repeat
+
+
+def test_a_slow_majority_of_crossing_pairs_does_not_make_itself_normal() -> None:
+    crossing, inside = [4.7] * 128, [9.4] * 112
+
+    found = population([*crossing, *inside], 0.10)
+
+    assert found is not None
+    assert found.mixed
+    assert 4.7 < found.limit < 9.4

@@ -348,6 +348,14 @@ def test_gosa_off_its_curve_is_a_wrong_value() -> None:
     assert expected_gosa(1) is None
 
 
+def test_a_link_rate_that_nobody_gave_is_called_a_guess() -> None:
+    (guessed,) = read_output(
+        plugins.find("recipes", "ib_write_bw")(), RECORDED["write-bw"].partition(b"\n")[2]
+    )
+
+    assert "that a 25 Gb/s link (a guess from the value) carries at MTU 1024" in guessed.text
+
+
 def test_a_number_that_cannot_be_is_not_measured() -> None:
     output = RECORDED["write-bw"].partition(b"\n")[2]
     link = Known(link_gbps=25)

@@ -69,6 +69,11 @@ def link_ceiling(value: float, known: Known, mtu: int, message: int) -> tuple[fl
     return rate, rate * share
 
 
+def _link(rate: float, known: Known) -> str:
+    """The link whose ceiling is used, and whether its rate is only what fits the value."""
+    return f"a {rate:g} Gb/s link" + ("" if known.link_gbps else " (a guess from the value)")
+
+
 def rdma_write(reading: Reading, known: Known) -> Expected | None:
     """Of one RDMA port: its rate and MTU."""
     mtu = known.mtu or int(reading.facts.get("mtu", "0"))
@@ -83,7 +88,7 @@ def rdma_write(reading: Reading, known: Known) -> Expected | None:
         more = f"; MTU 9000 would give {rate * efficiency(_JUMBO):.1f}"
     return Expected(
         ceiling=most,
-        of=f"a {rate:g} Gb/s link carries at MTU {mtu}",
+        of=f"{_link(rate, known)} carries at MTU {mtu}",
         factor=RDMA_GOOD,
         good=f"at the limit of MTU {mtu}{more}",
         advice="look at the PCIe width, the NUMA node of the port and pause frames",
@@ -127,7 +132,7 @@ def _one_link(reading: Reading, known: Known) -> Expected | None:
     rate, most = found
     return Expected(
         ceiling=most / 8,
-        of=f"a {rate:g} Gb/s link carries at MTU {mtu}",
+        of=f"{_link(rate, known)} carries at MTU {mtu}",
         factor=NETWORK_GOOD,
         good=f"{(reading.value or 0.0) * 8:.1f} Gb/s: network-bound, healthy",
         advice="measure the link alone (ib_write_bw): if that is full, look at GPU direct and NCCL_IB_HCA",

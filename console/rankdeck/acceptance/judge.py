@@ -412,7 +412,16 @@ def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
     other = [
         one.value for one in facts.done if one.port and one.value is not None and one.path == path
     ]
-    seen = f"{subject} at {facts.shown(speed)} twice, both {facts.shown(normal.median)} with others"
+    broken = next(
+        (
+            f" ({one.text})"
+            for one in facts.done
+            if one.path == path and one.status is Status.FAILED and one.text
+        ),
+        "",
+    )
+    does = f"at {facts.shown(speed)}" if speed else f"fails{broken}"
+    seen = f"{subject} {does} twice, both {facts.shown(normal.median)} with others"
     if other and max(other) >= normal.limit:
         kind, what = (
             Kind.EQUAL_PATH,
@@ -423,7 +432,8 @@ def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
             Kind.PAIR,
             "one path between them" + ("; another port did not help" if other else ""),
         )
-    return Verdict(kind=kind, subject=subject, answer=Answer.SLOW, sentence=f"{seen}: {what}")
+    answer = Answer.SLOW if speed else Answer.FAILED
+    return Verdict(kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}")
 
 
 def _unsteady(facts: _Facts) -> tuple[Verdict, ...]:
@@ -516,8 +526,10 @@ def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
         node for one in facts.done for node in (one.sender, one.receiver, *one.group) if node
     }
     best: dict[str, Answer] = {}
+    few = len({end.node for path in facts.speeds for end in path}) < FEWEST
     for path, speed in facts.speeds.items():
-        answer = facts.population_of(path).answer(speed)
+        # Two or three values are no population: what they say of each other is in the verdicts.
+        answer = Answer.GOOD if few and speed else facts.population_of(path).answer(speed)
         for end in path:
             if best.get(end.node) is not Answer.GOOD and answer.accepted:
                 best[end.node] = answer

@@ -115,6 +115,7 @@ class Population:
 FEWEST = 4
 """Nodes from which on there is a population."""
 _MIXED = 0.05
+_STANDS_OUT = 1.2
 _CHANCE = 0.01
 """Expected number of healthy values below the limit."""
 
@@ -126,7 +127,9 @@ def population(values: Sequence[float], tolerance: float) -> Population | None:
     ordered = sorted(values)
     middle = median(ordered)
     spread = max(1.4826 * median(abs(one - middle) for one in ordered), 0.01 * middle)
-    mixed = spread > _MIXED * middle
+    # Many equally slow ones are the median: then the fast ones stand out.
+    fast = ordered[len(ordered) * 19 // 20]
+    mixed = spread > _MIXED * middle or fast > _STANDS_OUT * middle
     if mixed:
         middle = ordered[len(ordered) * 3 // 4]
         spread = 0.01 * middle

@@ -27,6 +27,8 @@ class Request:
     """Measurements of each direction of each pair."""
     seconds: float = 0.0
     """Of one measurement of bandwidth; 0: the recipe's own."""
+    like: str = ""
+    """A job file: container, environment, MPI and options of the measurements are those of this job."""
     soak: float = 0.0
     """Seconds that the largest group is measured again and again; 0: not at all."""
 

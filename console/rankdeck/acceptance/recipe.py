@@ -88,6 +88,8 @@ class Where:
     port: int = 18515
     device: str = ""
     """RDMA device of both ends; "" leaves the choice to the program."""
+    seconds: int = 0
+    """Of a measurement that runs for a time; 0: the recipe's own."""
 
     @property
     def ranks(self) -> int:
@@ -108,6 +110,8 @@ class Commands:
     """Of each rank; where there is a server, of the sender."""
     server: tuple[str, ...] = ()
     """Runs on the last node and must listen before `argv` starts; it ends by itself."""
+    waits: tuple[str, ...] = ()
+    """Words of a client that found nobody listening yet: it is started again."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text, laid into the run folder of each node."""

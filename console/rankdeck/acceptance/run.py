@@ -8,7 +8,7 @@ from enum import StrEnum
 from rankdeck.acceptance.drift import Drift
 from rankdeck.acceptance.judge import Judgement, Verdict
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import Answer, Stage
+from rankdeck.acceptance.measurement import FEWEST, Answer, Stage
 
 
 class Outcome(StrEnum):
@@ -74,6 +74,10 @@ class RunPlan:
     seconds: float = 0.0
     """Of one measurement of bandwidth; 0: the recipe's own."""
     exhaustive: bool = False
+    link_gbps: float = 0.0
+    """Rate of the job network; 0: not known."""
+    like: str = ""
+    """The job file whose container, environment and options the measurements have."""
     soak: float = 0.0
     """Seconds."""
     notes: tuple[str, ...] = ()
@@ -237,13 +241,20 @@ def outcome_of(results: Iterable[Result]) -> Outcome:
     return next((one for one in order if one in all_of), Outcome.PENDING)
 
 
+def _of_few(run: AcceptanceRun, path: tuple[str, str]) -> Answer | None:
+    """Fewer than four nodes are no population: a path is as its nodes were judged, None before that."""
+    known = [run.answers[node] for node in path if node in run.answers]
+    return next((one for one in known if not one.accepted), known[0] if known else None)
+
+
 def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> Cell:
     values = [one.value for one in results if one.value is not None]
     judgement = run.judgements.get(results[0].recipe)
     best = max(values, default=None)
     share, answer = None, None
     if judgement and best is not None and (normal := judgement.population_of(*path)):
-        share, answer = best / normal.median, normal.answer(best)
+        few = len(run.plan.nodes) < FEWEST
+        share, answer = best / normal.median, _of_few(run, path) if few else normal.answer(best)
     outcome = outcome_of(results)
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)

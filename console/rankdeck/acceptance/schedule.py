@@ -13,6 +13,7 @@ from itertools import islice
 from rankdeck.acceptance.judge import Context, Judgement, judge
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.measurement import Measurement, Stage
+from rankdeck.acceptance.recipe import Expected
 from rankdeck.acceptance.suspects import Role
 
 Pair = tuple[str, str]
@@ -45,6 +46,8 @@ class Options:
     )
     repeats: int = 2
     """Measurements of each direction."""
+    directed: bool = True
+    """Whether the two directions of a pair are measured apart; else one measurement is of both."""
 
 
 Run = tuple[str, str, int]
@@ -134,7 +137,13 @@ class Schedule:
         """Add one result, also one without a value."""
         self.done.append(measurement)
         one = measurement
+        if not self.options.directed:
+            self.done.append(replace(one, sender=one.receiver, receiver=one.sender))
         self._seen.add((one.stage, one.round, one.port, (one.sender, one.receiver, one.repeat)))
+
+    def expect(self, expected: Expected | None) -> None:
+        """What the medians should reach, as far as it is known by now."""
+        self.context = replace(self.context, expected=expected)
 
     def judgement(self, before: Stage | None = None) -> Judgement:
         """What the measurements say; of the stages before one of them alone, so that a resumed run plans as the first did."""
@@ -182,7 +191,8 @@ class Schedule:
 
     def _runs(self, stage: Stage, pairs: Iterable[Pair]) -> tuple[Run, ...]:
         repeats = self.options.repeats * (CAREFULLY if stage is Stage.CONFIRM else 1)
-        return tuple(run for first, last in pairs for run in _both_ways(first, last, repeats))
+        ways = _both_ways if self.options.directed else _one_way
+        return tuple(run for first, last in pairs for run in ways(first, last, repeats))
 
     def _confirmation(self) -> list[tuple[tuple[Pair, ...], int]]:
         """Each suspect with two proven partners, each suspect pair again, then on another port."""
@@ -222,6 +232,11 @@ def _both_ways(first: str, last: str, repeats: int) -> Iterator[Run]:
     for number in range(repeats):
         yield first, last, number
         yield last, first, number
+
+
+def _one_way(first: str, last: str, repeats: int) -> Iterator[Run]:
+    for number in range(repeats):
+        yield first, last, number
 
 
 def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) -> list[str]:

@@ -103,6 +103,35 @@ def refuse_claims(container: Container | None) -> None:
             raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
 
 
+def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
+    """The job on nodes that nobody excluded; raises LaunchError where it names one that is, or too few are left.
+
+    `excluded` is node -> why. A scheduler that chooses the nodes itself is told by its option `exclude`.
+    """
+    named = [name for name in spec.on if name in excluded]
+    if named:
+        why = f"`{named[0]}` is {excluded[named[0]]}; take it back with `rankdeck accept --readmit {named[0]}`"
+        raise LaunchError("plan", why)
+    if spec.on or not excluded:
+        return spec
+    if cluster.backend == "slurm":
+        return replace(spec, options={**spec.options, "exclude": ",".join(sorted(excluded))})
+    left = [node.name for node in cluster.nodes if node.name not in excluded]
+    if (
+        not left
+        or cluster.backend == "kubernetes"
+        or excluded.keys().isdisjoint(n.name for n in cluster.nodes[: spec.nodes])
+    ):
+        return spec
+    if spec.nodes > len(left):
+        out = fold(node.name for node in cluster.nodes if node.name in excluded)
+        raise LaunchError(
+            "plan",
+            f"job `{spec.name}` wants {spec.nodes} nodes, {len(left)} are left: {out} excluded by `rankdeck accept`",
+        )
+    return replace(spec, on=tuple(left[: spec.nodes]))
+
+
 def choose_nodes(cluster: Cluster, spec: JobSpec) -> tuple[Node, ...]:
     """The nodes named by the job, else the first ones of the cluster."""
     if spec.on:

@@ -27,6 +27,7 @@ DIRECTIVES = (
     "constraint",
     "reservation",
     "exclusive",
+    "exclude",
     "mem",
 )
 """Options that become #SBATCH lines as they are."""

@@ -41,7 +41,7 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
     cluster = choose.cluster(options.cluster)
     nodes = choose.nodes(cluster, options.nodes)
     now = time.time()
-    until = 0.0 if options.off else now + _seconds(options.limit)
+    until = 0.0 if options.off else now + span(options.limit)
     who, why = getpass.getuser(), clean(options.why, WORDS)
     made = [Ack(node, check, until, who, why, device) for node in nodes]
     with History(state_folder() / "history.db") as history:
@@ -67,7 +67,8 @@ def _shape(one: Ack) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _seconds(text: str) -> float:
+def span(text: str) -> float:
+    """Seconds of `30m`, `4h`, `2d`; raises UsageError."""
     try:
         return seconds_of(text)
     except ValueError as error:

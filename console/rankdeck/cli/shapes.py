@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rankdeck.acceptance.recipe import Reading
+from rankdeck.acceptance.run import AcceptanceRun
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.locate import ImageAt
@@ -71,6 +72,37 @@ def reading_shape(recipe: str, reading: Reading) -> Shape:
         "ranks": reading.ranks,
         "hosts": list(reading.hosts),
         "text": reading.text,
+    }
+
+
+def acceptance_shape(run: AcceptanceRun) -> Shape:
+    """One acceptance run; `accept` prints it. `version` counts changes of this shape."""
+    return {
+        "version": 1,
+        "run": run.id,
+        "cluster": run.cluster,
+        "operator": run.operator,
+        "started": run.started,
+        "ended": run.ended,
+        "progress": run.progress.value,
+        "accepted": run.accepted,
+        "good": list(run.good),
+        "bad": list(run.bad),
+        "not_measured": list(run.unknown),
+        "left_out": dict(run.left_out),
+        "verdicts": [asdict(one) for one in run.verdicts],
+        "answers": dict(run.answers),
+        "notes": [*run.plan.notes, *run.notes],
+        "stages": [
+            asdict(one.plan) | {"progress": one.progress.value, "done": one.done}
+            for one in run.stages
+        ],
+        "results": [asdict(one) for one in run.results],
+        "identity": {node: dict(facts) for node, facts in run.identity.items()},
+        "differing": dict(run.differing),
+        "baseline": run.baseline,
+        "changed": run.changed,
+        "drift": [asdict(one) for one in run.drift],
     }
 
 

@@ -219,12 +219,75 @@ VERBS = (
     ),
     Verb(
         "accept",
-        "say what the output of an acceptance test means, e.g. of nccl-tests or iperf3",
+        "find out whether the cluster is good, and if not, which node or link; or read an output with --read",
         "rankdeck.cli.accept:accept",
         {
-            "words": _option("outputs to read; - is stdin", metavar="FILE", nargs="*"),
+            "words": _option(
+                "nodes (default: all), or what --read or --baseline takes",
+                metavar="WORD",
+                nargs="*",
+            ),
+            "--dry-run": _flag(
+                "say what would be done: nodes are asked what they have, nothing is measured"
+            ),
+            "--from": _option(
+                "begin with this stage: single, pairs, leaf, groups",
+                metavar="STAGE",
+                dest="begin",
+                default="",
+            ),
+            "--only": _option(
+                "only these stages, or only these nodes", metavar="STAGE,…|NODESET", default=""
+            ),
+            "--recipe": _option(
+                "what to run, instead of what the nodes have; may be repeated",
+                metavar="NAME",
+                action="append",
+                default=[],
+            ),
+            "--include-busy": _option(
+                "measure these nodes although they are busy", metavar="NODESET", default=""
+            ),
+            "--exhaustive": _flag("every pair, however many nodes there are"),
+            "--repeats": _option(
+                "measurements of each direction (default 2)", metavar="N", type=int, default=2
+            ),
+            "--seconds": _option(
+                "of each measurement of bandwidth (default: the recipe's)",
+                metavar="N",
+                type=int,
+                default=0,
+            ),
+            "--soak": _option(
+                "repeat the largest group so long, e.g. 30m", metavar="SPAN", default=""
+            ),
+            "--like": _option(
+                "a job file: container, environment and MPI as in that job",
+                metavar="JOB",
+                default="",
+            ),
+            "--resume": _option("go on with a run that was stopped", metavar="RUN", default=""),
+            "--list": _flag("the runs that are kept"),
+            "--show": _option("a kept run; nothing is measured", metavar="RUN", default=""),
+            "--report": _option(
+                "write page, JSON, JUnit, Prometheus, node lists and matrix into this folder; with --show those of a kept run",
+                metavar="DIR",
+                default="",
+            ),
+            "--baseline": _option(
+                "`this`: declare this run the baseline if it is accepted; or show, declare RUN, export, import FILE",
+                metavar="WHAT",
+                default="",
+            ),
+            "--exclude": _option("keep jobs away from these nodes", metavar="NODESET", default=""),
+            "--readmit": _option("let jobs run there again", metavar="NODESET", default=""),
+            "--why": _option("reason of --exclude", metavar="TEXT", default=""),
+            "--for": _option(
+                "how long --exclude holds (default 7d)", metavar="SPAN", dest="limit", default="7d"
+            ),
+            "--yes": _flag("do not ask before it starts"),
             "--read": _option(
-                "what wrote them: nccl-tests, ib_write_bw, iperf3, imb, himeno, …",
+                "what wrote the outputs: nccl-tests, ib_write_bw, iperf3, imb, himeno, …",
                 metavar="RECIPE",
                 default="",
             ),

@@ -20,7 +20,7 @@ KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
     "rdma_exclude", "simulate", "slurm", "kubernetes", "switches",
 )  # fmt: skip
-NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface")
+NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf")
 SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit")
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
@@ -144,6 +144,8 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
     }
     if "interface" in table:
         values["interface"] = names.interface(table["interface"])
+    if "leaf" in table:
+        values["leaf"] = names.name(table["leaf"])
     return values
 
 

@@ -17,6 +17,8 @@ class Node:
     rdma: int = 0
     interface: str = ""
     """Network interface of the job network; "" lets the route decide."""
+    leaf: str = ""
+    """The switch that it hangs on, by any name; "" where that is not known."""
 
     @property
     def host(self) -> str:

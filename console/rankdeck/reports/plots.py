@@ -297,9 +297,9 @@ class Matrix:
 def matrix(one: Matrix, label: str) -> Html:
     """The cells, names on the left and above; names are left out where they would not be legible."""
     size = min(26.0, (WIDTH - _LEFT - _RIGHT) / max(len(one.columns), 1))
-    head = 24.0 + (min(max(map(len, one.columns), default=0), 16) * 5.2 if size >= 9 else 0.0)
-    height = head + size * len(one.rows) + 12
-    parts = [words(4, 14, f"rows: {one.down} · columns: {one.across}")]
+    head = 8.0 + (min(max(map(len, one.columns), default=0), 16) * 5.2 if size >= 9 else 0.0)
+    height = head + size * len(one.rows) + 20
+    parts = [words(_LEFT, height - 6, f"a row {one.down}, a column {one.across}")]
     if size >= 9:
         parts += [
             words(_LEFT - 6, head + size * (n + 0.5) + 4, name[:16], "ink end")

@@ -3,6 +3,7 @@
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,8 +14,10 @@ from rankdeck.model.border import Check, integer, number, stamp, table, text
 from rankdeck.state.store import Store
 
 log = logging.getLogger(__name__)
-VERSION = 1
-"""Of the tables and of the exported file."""
+VERSION = 2
+"""Of the tables."""
+EXPORTED = 1
+"""Of the exported file."""
 KEEP = 100
 """Runs kept per cluster; those that a baseline was declared on are always kept."""
 _SCHEMA = f"""
@@ -22,13 +25,14 @@ PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS run (
     id TEXT PRIMARY KEY, cluster TEXT NOT NULL, started REAL NOT NULL, plan TEXT NOT NULL,
-    operator TEXT NOT NULL, note TEXT NOT NULL
+    operator TEXT NOT NULL, note TEXT NOT NULL, body TEXT NOT NULL, state TEXT NOT NULL, ended REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS measurement (
     run TEXT NOT NULL, stage TEXT NOT NULL, recipe TEXT NOT NULL, params TEXT NOT NULL,
     sender TEXT NOT NULL, receiver TEXT NOT NULL, rail INTEGER NOT NULL, port INTEGER NOT NULL,
     round INTEGER NOT NULL, repeat INTEGER NOT NULL, value REAL, unit TEXT NOT NULL,
     status TEXT NOT NULL, seconds REAL NOT NULL, raw TEXT NOT NULL, text TEXT NOT NULL,
+    job TEXT NOT NULL,
     PRIMARY KEY (run, stage, recipe, params, sender, receiver, rail, port, round, repeat)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS identity (
@@ -40,6 +44,10 @@ CREATE TABLE IF NOT EXISTS baseline (
     kind TEXT NOT NULL, subject TEXT NOT NULL, median REAL NOT NULL, mad REAL NOT NULL,
     count INTEGER NOT NULL, run TEXT NOT NULL, accepted_by TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (cluster, recipe, params, hardware, kind, subject)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS exclusion (
+    cluster TEXT NOT NULL, node TEXT NOT NULL, why TEXT NOT NULL, run TEXT NOT NULL, at REAL NOT NULL,
+    until REAL NOT NULL, PRIMARY KEY (cluster, node)
 ) WITHOUT ROWID;
 PRAGMA user_version = {VERSION};
 """
@@ -57,6 +65,12 @@ class Run:
     """Hash of the plan: a run is resumed only with the same."""
     operator: str = ""
     note: str = ""
+    body: str = ""
+    """The plan itself, as JSON."""
+    state: str = "running"
+    """`running`, `stopped` or `done`."""
+    ended: float = 0.0
+    """Epoch seconds; 0: not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +95,8 @@ class KeptMeasurement:
     raw: str = ""
     """File with the whole output."""
     text: str = ""
+    job: str = ""
+    """The job that measured it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +120,26 @@ class Baseline:
     accepted_by: str
     at: float
     """Epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A node on which no job is to run, until it expires or a later run passes it."""
+
+    cluster: str
+    node: str
+    why: str
+    run: str = ""
+    """The acceptance run that proposed it."""
+    at: float
+    until: float
+    """Epoch seconds."""
+
+    @property
+    def sentence(self) -> str:
+        """Why, by which run, and how long."""
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.until))
+        return f"excluded until {day}: {self.why}" + (f" (run {self.run})" if self.run else "")
 
 
 _WORDS = ("recipe", "params", "hardware", "kind", "subject", "run", "accepted_by")
@@ -146,8 +182,13 @@ class AcceptanceRuns:
 
     def runs(self, cluster: str) -> tuple[Run, ...]:
         """The runs of a cluster, newest first."""
-        query = "SELECT id, cluster, started, plan, operator, note FROM run WHERE cluster = ? ORDER BY started DESC"
+        names = ", ".join(field.name for field in fields(Run))
+        query = f"SELECT {names} FROM run WHERE cluster = ? ORDER BY started DESC"
         return tuple(Run(*row) for row in self._read(query, (cluster,)))
+
+    def end(self, run: str, state: str, ended: float) -> None:
+        """Note how a run ended. Raises HistoryError."""
+        self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
     def add(self, measurements: Iterable[KeptMeasurement]) -> None:
         """Keep each at once, and once: one that is there already stays. Raises HistoryError."""
@@ -202,7 +243,7 @@ class AcceptanceRuns:
         runs = sorted({one.run for one in rows})
         conditions = {run: self.identity(run) for run in runs}
         body = {
-            "version": VERSION,
+            "version": EXPORTED,
             "cluster": cluster,
             "conditions": conditions,
             "baselines": [asdict(one) for one in rows],
@@ -215,13 +256,34 @@ class AcceptanceRuns:
         self.declare(found)
         return found
 
+    # ---- exclusions
+
+    def exclude(self, exclusions: Iterable[Exclusion]) -> None:
+        """Keep these nodes out of jobs; a newer reason takes the place of an older. Raises HistoryError."""
+        self._put("exclusion", exclusions)
+
+    def readmit(self, cluster: str, nodes: Iterable[str]) -> None:
+        """Forget the exclusions of these nodes. Raises HistoryError."""
+        rows = [(cluster, node) for node in nodes]
+        self._write("DELETE FROM exclusion WHERE cluster = ? AND node = ?", rows)
+
+    def exclusions(self, cluster: str, now: float) -> tuple[Exclusion, ...]:
+        """Those of a cluster that hold at this moment, epoch seconds."""
+        names = [field.name for field in fields(Exclusion)]
+        query = f"SELECT {', '.join(names)} FROM exclusion WHERE cluster = ? AND until > ? ORDER BY node"
+        rows = self._read(query, (cluster, now))
+        return tuple(Exclusion(**dict(zip(names, row, strict=True))) for row in rows)
+
     # ----
 
     def _declared(self, run: str) -> bool:
         return bool(self._read("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", (run,)))
 
     def _put(
-        self, name: str, rows: Iterable[Run | KeptMeasurement | Baseline], how: str = "OR REPLACE"
+        self,
+        name: str,
+        rows: Iterable[Run | KeptMeasurement | Baseline | Exclusion],
+        how: str = "OR REPLACE",
     ) -> None:
         values = [asdict(row) for row in rows]
         if values:
@@ -246,9 +308,9 @@ def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
     found = table(raw)
     if found is None or not isinstance(found.get("baselines"), list):
         raise ConfigError([Problem(file, 1, 1, "baselines", "no file that Rankdeck exported")])
-    if found.get("version") != VERSION:
+    if found.get("version") != EXPORTED:
         raise ConfigError(
-            [Problem(file, 1, 1, "version", f"is not {VERSION}: exported by another Rankdeck")]
+            [Problem(file, 1, 1, "version", f"is not {EXPORTED}: exported by another Rankdeck")]
         )
     rows: list[Any] = found["baselines"]
     wrong = [(place, name) for place, row in enumerate(rows) if (name := _wrong(row))]

@@ -323,6 +323,9 @@ class RankdeckApp(FrameDiff):
     def action_goto_events(self) -> None:
         self.goto("events")
 
+    def action_goto_acceptance(self) -> None:
+        self.goto("acceptance")
+
     def action_help(self) -> None:
         screen = self.top_screen
         if not self._shows("help"):

@@ -182,6 +182,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "launch": _launch,
     "messages": lambda console, _: console.goto("messages"),
     "events": lambda console, _: console.goto("events"),
+    "acceptance": lambda console, _: console.goto("acceptance"),
     "cancel": _cancel,
     "rank": _rank,
     "sh": _sh,

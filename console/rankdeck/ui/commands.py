@@ -24,6 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("launch", "FILE", "Start a job; without FILE, choose one"),
     Command("messages", "", "What Rankdeck has to say"),
     Command("events", "", "What happened on the nodes"),
+    Command("acceptance", "", "Which node or link is not good"),
     Command("cancel", "JOB", "End every process of a job"),
     Command("sh", "", "Run a command on the marked nodes, else on this one; alone: what the last one wrote", many=True),
     Command("mark", "FILTER", "Fleet: mark the nodes that match this filter", many=True),

@@ -14,6 +14,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.messages import Messages
 
 if TYPE_CHECKING:
+    from rankdeck.acceptance.port import AcceptancePort
     from rankdeck.errors import HostKeyError, NodeError
     from rankdeck.images.copy import Tell
     from rankdeck.model.cluster import Cluster
@@ -81,6 +82,11 @@ class SessionPort(Protocol):
     @property
     def history_trouble(self) -> str:
         """Why the history cannot be written now, one sentence; "" if it can."""
+        ...
+
+    @property
+    def acceptance(self) -> AcceptancePort | None:
+        """Acceptance runs of this cluster; None while it is being opened."""
         ...
 
     def answer_host_key(self, accept: bool) -> None: ...
@@ -178,6 +184,7 @@ class Opening:
     """Stands in for the session while it is being opened; every request raises LaunchError."""
 
     pending_host_key: HostKeyError | None = None
+    acceptance: AcceptancePort | None = None
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from rankdeck.acceptance.port import AcceptancePort
 from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, NodeError, Problem
 from rankdeck.images.copy import CopyState
 from rankdeck.model.cluster import Cluster, Node
@@ -97,6 +98,7 @@ class Stage:
         self.looks: list[Look] = []
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
+        self.acceptance: AcceptancePort | None = None
         self.listed: list[KubernetesJob] = []
         """Jobs of others on Kubernetes."""
         self.files: tuple[Path, ...] = ()

@@ -70,17 +70,19 @@ bench.helloworld(MPI.COMM_WORLD, [])
 getattr(bench, sys.argv[1])(MPI.COMM_WORLD, sys.argv[2:])
 """
 """`python -m mpi4py.bench` does one of them; both in one run are of the same ranks."""
+_FILE = "mpi_bench.py"
 
 
 class Mpi4py(_Mpi):
     """mpi4py.bench: helloworld, which says who takes part, then pingpong."""
 
     name: ClassVar[str] = "mpi4py.bench"
-    traits: ClassVar[Traits] = replace(_MB, names_hosts=True)
+    traits: ClassVar[Traits] = replace(_MB, names_hosts=True, seconds=4.0)
 
     def commands(self, where: Where) -> Commands:
         words = _PINGPONG if len(where.nodes) < 3 else ("ringtest", "-n", "1048576", "-l", "20")
-        return Commands(launch=Launch.MPI, argv=("python3", "-c", _BOTH, *words))
+        argv = ("python3", f"${{RANKDECK_RUN}}/{_FILE}", *words)
+        return Commands(launch=Launch.MPI, argv=argv, files={_FILE: _BOTH})
 
     def read(self, text: str) -> tuple[Reading, ...]:
         """Of pingpong the largest size (MB = 10^6, one way), of ringtest its one line."""

@@ -54,8 +54,15 @@ class _Perftest:
     def commands(self, where: Where) -> Commands:
         """Both ends run the same program: write against read breaks both."""
         device = ("-d", where.device) if where.device else ()
-        argv = (self.program, *self.options, "-F", "-p", str(where.port), *device)
-        return Commands(launch=Launch.PLAIN, argv=(*argv, where.receiver), server=argv)
+        seconds = str(where.seconds or 3)
+        options = [seconds if word == _SECOND else word for word in self.options]
+        argv = (self.program, *options, "-F", "-p", str(where.port), *device)
+        return Commands(
+            launch=Launch.PLAIN,
+            argv=(*argv, where.receiver),
+            server=argv,
+            waits=("Couldn't connect to",),
+        )
 
     def read(self, text: str) -> tuple[Reading, ...]:
         return (_read(text, self.traits.unit),)
@@ -134,7 +141,8 @@ def _message(line: str) -> str:
     return line[:120]
 
 
-_SECONDS = ("-D", "3", "--report_gbits")
+_SECOND = "{seconds}"
+_SECONDS = ("-D", _SECOND, "--report_gbits")
 _GBPS = Traits(unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0)
 _USEC = Traits(unit="us", directed=True, lower_is_better=True, tolerance=0.20, seconds=3.0)
 
@@ -206,6 +214,7 @@ class Rping:
             launch=Launch.PLAIN,
             argv=("rping", "-c", "-V", "-v", *address, *port),
             server=("rping", "-s", "-V", "-v", *address, *port),
+            waits=("rdma_connect: Connection refused", "cma event RDMA_CM_EVENT_REJECTED"),
         )
 
     def read(self, text: str) -> tuple[Reading, ...]:

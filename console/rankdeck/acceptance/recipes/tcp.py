@@ -40,10 +40,12 @@ class Iperf3:
 
     def commands(self, where: Where) -> Commands:
         port = ("-p", str(where.port))
+        time = ("-t", str(where.seconds)) if where.seconds else ("-t", "3", "-O", "1")
         return Commands(
             launch=Launch.PLAIN,
-            argv=("iperf3", "-c", where.receiver, *port, "-t", "3", "-O", "1", "-J"),
+            argv=("iperf3", "-c", where.receiver, *port, *time, "-J"),
             server=("iperf3", "-s", "-1", *port),
+            waits=("unable to connect to server",),
         )
 
     def read(self, text: str) -> tuple[Reading, ...]:

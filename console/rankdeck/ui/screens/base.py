@@ -239,6 +239,8 @@ SCREENS = {
     "sh": "CommandScreen",
     "processes": "ProcessesScreen",
     "help": "HelpScreen",
+    "acceptance": "AcceptanceScreen",
+    "pair": "PairScreen",
 }
 """Class by name; its module is called as the screen is."""
 

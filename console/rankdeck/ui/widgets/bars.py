@@ -21,20 +21,22 @@ TABS = (
     ("launch", "3 Launch"),
     ("messages", "4 Messages"),
     ("events", "5 Events"),
+    ("acceptance", "6 Accept"),
 )
-Shape = tuple[bool, bool, bool, bool]
+Shape = tuple[bool, int, bool, bool]
 SHAPES: tuple[Shape, ...] = (
-    (True, True, True, True),
-    (True, True, True, False),
-    (False, True, True, False),
-    (False, True, False, False),
-    (False, False, True, False),
-    (False, False, False, False),
+    (True, 6, True, True),
+    (True, 6, True, False),
+    (False, 6, True, False),
+    (False, 5, True, False),
+    (False, 5, False, False),
+    (False, 0, True, False),
+    (False, 0, False, False),
 )
-"""What the line has, most first: own name, titles of all tabs, words of the counts, their sum."""
-LEAST_NAME, MOST_NAME = 10, 24
+"""What the line has, most first: own name, tabs with their titles, words of the counts, their sum."""
+LEAST_NAME, MOST_NAME = 12, 24
 """Cells of the cluster's name."""
-TAB_OF = {"node": "fleet", "job": "jobs"}
+TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,9 @@ class TopBar(Canvas):
 
     def _tabs(self, shape: Shape) -> list[Run]:
         tabs: list[Run] = []
-        for key, title in TABS:
+        for place, (key, title) in enumerate(TABS):
             chosen = key == self._tab
-            text = f" {title if shape[1] or chosen else title[0]} "
+            text = f" {title if place < shape[1] or chosen else title[0]} "
             tabs.append((text, "title@selection" if chosen else "dim@bar"))
         return tabs
 

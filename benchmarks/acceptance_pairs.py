@@ -1,0 +1,27 @@
+"""Runs on the head of the lab for `acceptance`: all pairs of a cluster file; prints seconds and how many pairs."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.port import Request
+from rankdeck.config.clusters import read_cluster
+from rankdeck.session import open_session
+
+
+async def main(file: Path) -> None:
+    """Plan first: asking the nodes is not measured."""
+    async with open_session(read_cluster(file), telemetry=False) as session:
+        await session.acceptance.plan(Request(recipes=("iperf3",), seconds=1, only=(Stage.PAIRS,)))
+        begin = time.monotonic()
+        run = await session.acceptance.start()
+        pairs = {
+            frozenset((one.sender, one.receiver)) for one in run.results if one.value is not None
+        }
+        print(time.monotonic() - begin, len(pairs))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,269 @@
+"""The picture of a run: which cell says what, in which order the nodes stand, who is looked at closely. Pure.
+
+Page and screen draw the same value. A cell says what it is by its letters, never by its colour alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from rankdeck import plugins
+from rankdeck.acceptance.measurement import Answer
+from rankdeck.acceptance.recipe import Traits
+from rankdeck.acceptance.run import AcceptanceRun, Cell, Outcome, Progress, cells
+from rankdeck.errors import UnknownPluginError
+from rankdeck.model.nodeset import fold
+
+MOST_CELLWISE = 64
+"""Nodes up to which every pair has a cell on a screen; of more, each node has one, and suspects have a row."""
+_KINDS: Mapping[Answer, str] = {
+    Answer.GOOD: "good",
+    Answer.FAIR: "fair",
+    Answer.SLOW: "slow",
+    Answer.UNSTEADY: "slow",
+    Answer.WRONG_VALUES: "bad",
+    Answer.FAILED: "bad",
+    Answer.NOT_MEASURED: "unknown",
+    Answer.REFUSED: "unknown",
+    Answer.LEFT_OUT: "none",
+}
+_LETTERS: Mapping[Answer, str] = {
+    Answer.GOOD: ".",
+    Answer.FAIR: "+",
+    Answer.SLOW: "S",
+    Answer.UNSTEADY: "U",
+    Answer.WRONG_VALUES: "W",
+    Answer.FAILED: "F",
+    Answer.NOT_MEASURED: "?",
+    Answer.REFUSED: "R",
+    Answer.LEFT_OUT: "x",
+}
+_OUTCOMES: Mapping[Outcome, tuple[str, str]] = {
+    Outcome.PENDING: ("none", " "),
+    Outcome.RUNNING: ("run", "*"),
+    Outcome.EXCLUDED: ("none", "x"),
+}
+_ORDER = (
+    Answer.WRONG_VALUES,
+    Answer.FAILED,
+    Answer.SLOW,
+    Answer.UNSTEADY,
+    Answer.REFUSED,
+    Answer.NOT_MEASURED,
+    Answer.LEFT_OUT,
+    Answer.FAIR,
+    Answer.GOOD,
+)
+"""What is shown of several, the worst first."""
+
+
+def kind_of(answer: Answer | None) -> str:
+    """`good`, `fair`, `slow`, `bad`, `unknown`, or `none` where nothing is known yet."""
+    return "none" if answer is None else _KINDS[answer]
+
+
+def letter_of(answer: Answer | None) -> str:
+    """One ASCII character, see `LEGEND`; a blank where nothing is known yet."""
+    return " " if answer is None else _LETTERS[answer]
+
+
+LEGEND = tuple((letter, answer.value) for answer, letter in _LETTERS.items())
+"""(letter, what it means)."""
+
+
+def kind(cell: Cell | None) -> str:
+    """How a cell is coloured."""
+    if cell is None:
+        return "none"
+    if cell.outcome is Outcome.RUNNING or cell.answer is None:
+        return _OUTCOMES.get(cell.outcome, ("alt", ""))[0]
+    return kind_of(cell.answer)
+
+
+def mark(cell: Cell | None, width: int = 2) -> str:
+    """What a cell says in `width` (1 or 2) ASCII characters: of a slow one the share of the median in percent."""
+    if cell is None:
+        return " " * width
+    if cell.outcome is Outcome.RUNNING or cell.answer is None:
+        return _OUTCOMES.get(cell.outcome, ("", "o"))[1].rjust(width)
+    share = cell.share
+    if cell.answer is Answer.SLOW and share is not None and share < 1.0:
+        return f"{min(int(share * 100), 99):02}"[:width]
+    return _LETTERS[cell.answer].rjust(width)
+
+
+def said(cell: Cell) -> str:
+    """`n1 → n2: 62.1 Gb/s, 65 % of the median: slow`, one line."""
+    parts = [f"{cell.sender} → {cell.receiver}: "]
+    if cell.value is not None:
+        parts.append(f"{cell.value:.4g} {cell.unit}".rstrip())
+        parts.append("" if cell.share is None else f", {cell.share:.0%} of the median")
+    word = cell.answer.value if cell.answer is not None else cell.outcome.value
+    parts.append(f": {word}" if cell.value is not None else word)
+    return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Senders × receivers of one recipe."""
+
+    recipe: str
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Cell]
+    """(sender, receiver) -> cell; of a recipe without direction both ways the same."""
+    breaks: frozenset[int] = frozenset()
+    """Places in `receivers` before which another leaf begins."""
+    leaves: Mapping[str, str]
+    """Node -> leaf; empty where none is known."""
+
+    def cell(self, row: int, column: int) -> Cell | None:
+        """The cell at a place; None where nothing is planned."""
+        return self.cells.get((self.senders[row], self.receivers[column]))
+
+
+def heat_map(run: AcceptanceRun, recipe: str) -> HeatMap:
+    """All nodes that took part against all; leaf by leaf, where leaves are known or the slow pairs show them."""
+    leaves = _leaves(run, recipe)
+    place = {node: number for number, node in enumerate(run.plan.nodes)}
+    names = sorted(place, key=lambda node: (leaves.get(node, ""), place[node]))
+    breaks = {
+        number
+        for number in range(1, len(names))
+        if leaves.get(names[number], "") != leaves.get(names[number - 1], "")
+    }
+    return HeatMap(
+        recipe=recipe,
+        senders=tuple(names),
+        receivers=tuple(names),
+        cells=_both_ways(cells(run, recipe), recipe),
+        breaks=frozenset(breaks),
+        leaves=leaves,
+    )
+
+
+def _leaves(run: AcceptanceRun, recipe: str) -> Mapping[str, str]:
+    judgement = run.judgements.get(recipe)
+    return run.plan.leaves or (judgement.leaves if judgement else {})
+
+
+def _both_ways(found: Mapping[tuple[str, str], Cell], recipe: str) -> dict[tuple[str, str], Cell]:
+    """The cells; of a recipe without direction each in both places."""
+    traits = traits_of(recipe)
+    if traits is None or traits.directed:
+        return dict(found)
+    mirrored = {(receiver, sender): cell for (sender, receiver), cell in found.items()}
+    return {**mirrored, **found}
+
+
+def traits_of(recipe: str) -> Traits | None:
+    """What results of this recipe have in common; None where its package is not here any more."""
+    try:
+        return plugins.find("recipes", recipe)().traits
+    except UnknownPluginError:
+        return None
+
+
+def suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
+    """Nodes that a verdict names or that are not good; then those with a cell that none of these explains."""
+    odd = {n for n, one in run.answers.items() if not one.accepted and one is not Answer.LEFT_OUT}
+    named = odd | {node for verdict in run.verdicts for node in verdict.nodes}
+    counts = Counter[str]()
+    for path, cell in whole.cells.items():
+        if cell.answer is not None and not cell.answer.accepted and not named.intersection(path):
+            counts.update(path)
+    place = {node: number for number, node in enumerate(whole.senders)}
+    known = [node for node in place if node in named or node in counts]
+    return tuple(sorted(known, key=lambda node: (node not in named, -counts[node], place[node])))
+
+
+def close_up(run: AcceptanceRun, whole: HeatMap, most: int = 64) -> HeatMap:
+    """Suspects × all their partners: rows send to columns. Empty where nobody is suspected."""
+    rows = suspects(run, whole)[:most]
+    chosen = {*rows}
+    met = {
+        other
+        for (sender, receiver) in whole.cells
+        for one, other in ((sender, receiver), (receiver, sender))
+        if one in chosen
+    }
+    columns = tuple(node for node in whole.receivers if node in met)
+    return HeatMap(
+        recipe=whole.recipe, senders=rows, receivers=columns, cells=whole.cells, leaves=whole.leaves
+    )
+
+
+def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
+    """Node -> the worst of its answer and of its cells; None while nothing is known."""
+    worst: dict[str, Answer | None] = {
+        node: run.answers.get(node) for node in (*whole.senders, *run.plan.left_out)
+    }
+    if run.progress is Progress.DONE:
+        # What is judged counts: the partner of a bad node has a slow cell and is good.
+        return worst
+    for (sender, receiver), cell in whole.cells.items():
+        for node in (sender, receiver):
+            if node in worst:
+                worst[node] = worst_of((worst[node], cell.answer))
+    return worst
+
+
+def worst_of(answers: Iterable[Answer | None]) -> Answer | None:
+    """The worst; None where nothing is known."""
+    known = {*answers}
+    return next((answer for answer in _ORDER if answer in known), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """All cells from one leaf to another."""
+
+    share: float | None
+    """The median of the cells' shares; None where nothing was measured."""
+    slow: int
+    """Cells that are not good or fair."""
+    count: int
+
+
+def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
+    """(leaf of the sender, of the receiver) -> block; empty where no leaves are known."""
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for (sender, receiver), cell in whole.cells.items():
+        if sender in whole.leaves and receiver in whole.leaves and cell.answer is not None:
+            found.setdefault((whole.leaves[sender], whole.leaves[receiver]), []).append(cell)
+    return {
+        path: Block(
+            median(shares) if (shares := [c.share for c in some if c.share is not None]) else None,
+            sum(1 for c in some if c.answer is not None and not c.answer.accepted),
+            len(some),
+        )
+        for path, some in found.items()
+    }
+
+
+# ---- words
+
+
+def headline(run: AcceptanceRun) -> str:
+    """The outcome in one line: `accepted: 8 nodes`, `accepted except n[3,7]`, `not accepted: …`."""
+    if run.progress is not Progress.DONE:
+        done = sum(
+            1 for one in run.results if one.outcome not in (Outcome.PENDING, Outcome.RUNNING)
+        )
+        return f"{run.progress.value}: {done} measurements done"  # fmt: skip
+    if not run.answers:
+        # A kept run in a list comes without its results.
+        return f"done: {len(run.plan.nodes)} nodes"
+    if run.accepted:
+        return f"accepted: {fold(run.good)}"
+    if not run.good:
+        return "not accepted: no node is good"
+    out = tuple(node for node in run.unknown if node in run.left_out)
+    unknown = tuple(node for node in run.unknown if node not in out)
+    groups = ((run.bad, "not good"), (unknown, "not measured"), (out, "left out"))
+    except_for = [f"{fold(names)} ({word})" for names, word in groups if names]
+    if except_for:
+        return f"accepted except {', '.join(except_for)}"
+    paths = [one.subject for one in run.verdicts if not one.answer.accepted]
+    return f"nodes accepted, but not {', '.join(paths[:4])}" if paths else "not accepted"

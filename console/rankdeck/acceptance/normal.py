@@ -1,0 +1,123 @@
+"""What is normal on a cluster: baselines made from a run, and a run compared with them. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+
+from rankdeck.acceptance.drift import Drift, Normal, changed_since, drifts
+from rankdeck.acceptance.kept import params_hash
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.run import AcceptanceRun, Result, RunPlan
+from rankdeck.acceptance.work import find
+from rankdeck.state.acceptance import Baseline
+
+_HARDWARE = ("cpu", "gpu name", "link rate")
+"""Facts that make two nodes comparable."""
+Identities = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A run against what was declared."""
+
+    drift: tuple[Drift, ...] = ()
+    sentence: str = ""
+    """What it was compared with, or why not."""
+    changed: str = ""
+
+
+def hardware(facts: Mapping[str, str]) -> str:
+    """The group of equal nodes that a node belongs to."""
+    return " | ".join(facts.get(name, "") for name in _HARDWARE)[:200]
+
+
+def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
+    """`n3 sends`, `n3 receives`, or `n3` alone -> what was measured of it with one recipe."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for one in results:
+        if one.recipe != recipe or one.value is None or one.port:
+            continue
+        if one.stage is Stage.SINGLE:
+            found[one.sender].append(one.value)
+        elif one.stage is Stage.PAIRS:
+            found[f"{one.sender} sends"].append(one.value)
+            found[f"{one.receiver} receives"].append(one.value)
+    return dict(found)
+
+
+def baselines_of(run: AcceptanceRun, by: str, at: float) -> tuple[Baseline, ...]:
+    """What to declare normal from this run: a row of each recipe and subject."""
+    rows: list[Baseline] = []
+    for recipe in _recipes(run.plan):
+        params = params_hash(find(recipe), ceil(run.plan.seconds))
+        for subject, values in subjects(run.results, recipe).items():
+            middle = median(values)
+            rows.append(
+                Baseline(
+                    cluster=run.cluster, recipe=recipe, params=params, hardware=hardware(run.identity.get(_node(subject), {})),
+                    subject=subject, median=middle, mad=median(abs(one - middle) for one in values), count=len(values),
+                    run=run.id, accepted_by=by, at=at,
+                )
+            )  # fmt: skip
+    return tuple(rows)
+
+
+def _node(subject: str) -> str:
+    return subject.partition(" ")[0]
+
+
+def _recipes(plan: RunPlan) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(
+            one.recipe
+            for one in plan.stages
+            if one.recipe and one.stage in (Stage.SINGLE, Stage.PAIRS)
+        )
+    )
+
+
+def compare(
+    plan: RunPlan,
+    results: Sequence[Result],
+    now: Identities,
+    rows: Sequence[Baseline],
+    then: Identities,
+) -> Compared:
+    """Recipe by recipe; what was measured otherwise, or on other hardware, is not compared, and the sentence says so."""
+    if not rows:
+        return Compared(sentence="no baseline is declared")
+    changed = changed_since(now, then)
+    found: list[Drift] = []
+    why: list[str] = []
+    for recipe in _recipes(plan):
+        normal, not_so = _normal(recipe, plan, now, rows)
+        why += not_so
+        values = {name: median(some) for name, some in subjects(results, recipe).items()}
+        found += drifts(values, normal, changed, find(recipe).traits.unit)
+    of = f"compared with run {rows[0].run}, declared by {rows[0].accepted_by or 'somebody'}"
+    return Compared(
+        drift=tuple(found), sentence="; ".join((of, *dict.fromkeys(why))), changed=changed
+    )
+
+
+def _normal(
+    recipe: str, plan: RunPlan, now: Identities, rows: Iterable[Baseline]
+) -> tuple[dict[str, Normal], list[str]]:
+    """(subject -> what is normal, why others are not compared)."""
+    mine = [one for one in rows if one.recipe == recipe]
+    same = [one for one in mine if one.params == params_hash(find(recipe), ceil(plan.seconds))]
+    why = [f"{recipe} is not compared: it was not in the baseline"] if not mine else []
+    if mine and not same:
+        why.append(f"{recipe} is not compared: it was run with other parameters")
+    normal: dict[str, Normal] = {}
+    for one in same:
+        group = hardware(now.get(_node(one.subject), {}))
+        if one.hardware == group:
+            normal[one.subject] = Normal(one.median, one.mad)
+        elif _node(one.subject) in now:
+            why.append(
+                f"{_node(one.subject)} is not compared: its hardware was {one.hardware}, is {group}"
+            )
+    return normal, why

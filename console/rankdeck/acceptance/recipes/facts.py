@@ -1,0 +1,186 @@
+# pyright: basic
+"""Runs on the nodes: one JSON line of what the node is, what it has, and whether somebody uses it. Writes nothing."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WATCH = 1.0
+"""Seconds over which the CPU is watched."""
+LIMIT = 10.0
+_ADDRESS = 0x8915
+"""SIOCGIFADDR."""
+
+
+def text_of(path: str) -> str:
+    """What stands in a small file, or ""."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(65536).strip()
+    except OSError:
+        return ""
+
+
+def output_of(*argv: str) -> str:
+    """What a program says on stdout, or ""."""
+    if not shutil.which(argv[0]):
+        return ""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def field(text: str, key: str) -> str:
+    """The value behind `key:` or `key=` in a file of such lines."""
+    for line in text.splitlines():
+        name, _, value = line.replace("=", ":", 1).partition(":")
+        if name.strip() == key:
+            return value.strip().strip('"')
+    return ""
+
+
+def cpu_times() -> "tuple[int, int]":
+    """(busy, all) in ticks of all cores."""
+    numbers = [int(word) for word in text_of("/proc/stat").splitlines()[0].split()[1:9]]
+    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
+
+
+def cpu_share() -> "float | None":
+    """Share of all cores that is used now, from 0 to 1; None where nothing says so."""
+    try:
+        busy, total = cpu_times()
+        time.sleep(WATCH)
+        later, whole = cpu_times()
+    except (IndexError, ValueError):
+        return None
+    return round((later - busy) / max(whole - total, 1), 3)
+
+
+def address_of(interface: str) -> str:
+    """Its IPv4 address, or ""."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, _ADDRESS, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            return ""
+    return socket.inet_ntoa(answer[20:24])
+
+
+def networks() -> "dict[str, dict]":
+    """Interface -> its addresses, rate in Gb/s (0: not known) and MTU."""
+    found = {}
+    for folder in sorted(Path("/sys/class/net").glob("*"))[:256]:
+        name, real = folder.name, Path(f"{folder}/device").exists()
+        # A virtual interface has a rate that nothing keeps.
+        rate = text_of(f"{folder}/speed") if real else ""
+        found[name] = {
+            "rate": int(rate) / 1000 if rate.isdigit() else 0,
+            "mtu": text_of(f"{folder}/mtu"),
+            "mac": text_of(f"{folder}/address"),
+            "addresses": [],
+        }
+        address = address_of(name)
+        found[name]["addresses"] += [address] if address else []
+    return found
+
+
+def rdma() -> "dict[str, dict]":
+    """Port -> rate and firmware."""
+    found = {}
+    for folder in sorted(Path("/sys/class/infiniband").glob("*/ports/*"))[:64]:
+        device = folder.parent.parent
+        found[f"{device.name}/{folder.name}"] = {
+            "rate": text_of(f"{folder}/rate"),
+            "layer": text_of(f"{folder}/link_layer"),
+            "state": text_of(f"{folder}/state"),
+            "firmware": text_of(f"{device}/fw_ver"),
+        }
+    return found
+
+
+def gpus() -> "tuple[dict, list]":
+    """(facts of the GPUs, pids that use them)."""
+    asked = "name,driver_version,pcie.link.gen.current,pcie.link.width.current,power.limit"
+    said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader")
+    used = output_of("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
+    rows = [
+        [word.strip() for word in line.split(",")]
+        for line in said.splitlines()
+        if line.count(",") >= 4
+    ]
+    kind = "nvidia" if rows else "amd" if Path("/dev/kfd").exists() else ""
+    count = len(rows) or len(
+        list(Path("/sys/class/drm").glob("renderD*/device/mem_info_vram_total"))
+    )
+    facts = {
+        "kind": kind,
+        "count": count if kind else 0,
+        "name": rows[0][0] if rows else "",
+        "driver": rows[0][1] if rows else text_of("/sys/module/amdgpu/version"),
+        "pcie": "gen {} x{}".format(*min((row[2], row[3]) for row in rows)) if rows else "",
+        "power": rows[0][4] if rows else "",
+    }
+    return facts, [word for word in used.split() if word.isdigit()][:64]
+
+
+def module(name: str) -> bool:
+    """Whether Python finds it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def main() -> None:
+    """Print the line."""
+    asked = json.loads(sys.argv[1])
+    graphics, users_of_gpus = gpus()
+    nets = networks()
+    macs = sorted(one["mac"] for name, one in nets.items() if name != "lo" and one["mac"])
+    answer = {
+        "hostname": platform.node(),
+        "machine": " ".join(
+            [
+                text_of("/proc/sys/kernel/random/boot_id"),
+                str(Path("/proc/self/ns/net").readlink()),
+                *macs,
+            ]
+        ),
+        "boot": text_of("/proc/sys/kernel/random/boot_id"),
+        "kernel": platform.release(),
+        "arch": platform.machine(),
+        "system": field(text_of("/etc/os-release"), "PRETTY_NAME"),
+        "cpu": field(text_of("/proc/cpuinfo"), "model name") or text_of("/proc/device-tree/model"),
+        "cores": os.cpu_count(),
+        "memory": field(text_of("/proc/meminfo"), "MemTotal").partition(" ")[0],
+        "governor": text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "mpi": output_of(asked["mpirun"], "--version").partition("\n")[0],
+        "python": platform.python_version(),
+        "networks": nets,
+        "rdma": rdma(),
+        "gpu": graphics,
+        "gpu_pids": users_of_gpus,
+        "users": sorted(
+            {line.split()[0] for line in output_of("who").splitlines() if line.split()}
+        ),
+        "programs": [name for name in asked["programs"] if shutil.which(name)],
+        "modules": [name for name in asked["modules"] if module(name)],
+        "busy": cpu_share(),
+        "at": time.time(),
+    }
+    sys.stdout.write("#rankdeck-facts " + json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Builds the value that front ends show, from the plan of a run and its results, live or kept. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median
+
+from rankdeck.acceptance.group_stage import next_groups
+from rankdeck.acceptance.judge import Context, Judgement, Kind, Verdict
+from rankdeck.acceptance.kept import measurement_of
+from rankdeck.acceptance.measurement import FEWEST, Answer, Stage, population
+from rankdeck.acceptance.planning import options_of
+from rankdeck.acceptance.recipe import Expected, Known, Reading, Status
+from rankdeck.acceptance.run import Outcome, Progress, Result, RunPlan, StageView
+from rankdeck.acceptance.schedule import Schedule
+from rankdeck.acceptance.work import find
+
+_DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
+_GRAVEST = (
+    Answer.LEFT_OUT, Answer.WRONG_VALUES, Answer.FAILED, Answer.SLOW, Answer.UNSTEADY, Answer.REFUSED, Answer.NOT_MEASURED,
+    Answer.FAIR, Answer.GOOD,
+)  # fmt: skip
+"""Of several answers about a node the first of these counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What the results of a run say, all stages together."""
+
+    judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
+    verdicts: tuple[Verdict, ...] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict[str, Answer])
+    notes: tuple[str, ...] = ()
+
+
+def able(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
+    """Nodes that take part in pairs: what broke alone does not."""
+    broken = {
+        one.sender for one in results if one.stage is Stage.SINGLE and one.outcome is Outcome.FAILED
+    }
+    return tuple(node for node in plan.nodes if node not in broken)
+
+
+def schedule_of(
+    plan: RunPlan, recipe: str, results: Iterable[Result], notes: Mapping[str, str]
+) -> Schedule:
+    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what else is odd about it."""
+    all_of = tuple(results)
+    traits = find(recipe).traits
+    context = Context(
+        unit=_unit(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes
+    )
+    schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
+    for one in all_of:
+        if one.recipe == recipe and one.receiver and one.outcome in _DONE:
+            schedule.take(measurement_of(one, lower_is_better=traits.lower_is_better))
+    schedule.expect(expected(plan, recipe, all_of))
+    return schedule
+
+
+def _unit(recipe: str) -> str:
+    traits = find(recipe).traits
+    return "round trips/s" if traits.lower_is_better else traits.unit
+
+
+def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected | None:
+    """What the median of the pairs should reach; None where nothing is known of the link."""
+    values = [
+        one.value
+        for one in results
+        if one.recipe == recipe and one.receiver and one.value is not None
+    ]
+    found = find(recipe)
+    if not values or not plan.link_gbps or found.traits.lower_is_better:
+        return None
+    middle = Reading(status=Status.MEASURED, text="", value=median(values), unit=found.traits.unit)
+    return found.expect(middle, Known(link_gbps=plan.link_gbps))
+
+
+def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> Judged:
+    """All of it; `odd`: node -> what it has and others have not, or what its telemetry said meanwhile."""
+    recipes = dict.fromkeys(
+        one.recipe for one in plan.stages if one.stage is Stage.PAIRS and one.recipe
+    )
+    judgements = {name: schedule_of(plan, name, results, odd).judgement() for name in recipes}
+    single, alone, notes = _single(plan, results, odd)
+    groups = _groups(plan, results)
+    verdicts = (
+        *single,
+        *(one for each in judgements.values() for one in each.verdicts),
+        *groups,
+        *_soak(plan, results),
+    )
+    answers = _answers(plan, results, judgements.values(), alone, verdicts)
+    notes += [note for each in judgements.values() for note in each.notes]
+    return Judged(
+        judgements=judgements, verdicts=verdicts, answers=answers, notes=tuple(dict.fromkeys(notes))
+    )
+
+
+# ---- single nodes
+
+
+def _single(
+    plan: RunPlan, results: Iterable[Result], odd: Mapping[str, str]
+) -> tuple[list[Verdict], dict[str, list[Answer]], list[str]]:
+    """(verdicts, node -> answers, what is to be said besides)."""
+    del plan
+    verdicts: list[Verdict] = []
+    answers: defaultdict[str, list[Answer]] = defaultdict(list)
+    notes: list[str] = []
+    by_recipe: defaultdict[str, list[Result]] = defaultdict(list)
+    for one in results:
+        if one.stage is Stage.SINGLE and one.outcome in _DONE:
+            by_recipe[one.recipe].append(one)
+    for recipe, some in by_recipe.items():
+        for one in some:
+            answer, verdict = _single_answer(one, recipe, some, odd)
+            answers[one.sender].append(answer)
+            verdicts += [verdict] if verdict else []
+            if answer in (Answer.NOT_MEASURED, Answer.REFUSED):
+                notes.append(f"{one.sender}: {recipe} was {answer}: {one.text}")
+    return verdicts, answers, notes
+
+
+def _single_answer(
+    one: Result, recipe: str, some: Sequence[Result], odd: Mapping[str, str]
+) -> tuple[Answer, Verdict | None]:
+    """One node against the others; fewer than four are not compared."""
+    if one.outcome is Outcome.FAILED:
+        wrong = "wrong values" in one.text
+        answer = Answer.WRONG_VALUES if wrong else Answer.FAILED
+        return answer, _alone(
+            one, answer, f"{one.sender} fails {recipe} alone: {one.text}; it takes no part in pairs"
+        )
+    if one.value is None:
+        return Answer.LEFT_OUT if one.outcome is Outcome.EXCLUDED else Answer(one.outcome), None
+    values = [other.value for other in some if other.value is not None]
+    normal = (
+        population(values, find(recipe).traits.tolerance)
+        if len(values) >= FEWEST and find(recipe).traits.tolerance
+        else None
+    )
+    if normal is None or one.value >= normal.limit:
+        return normal.answer(one.value) if normal else Answer.GOOD, None
+    more = f"; {odd[one.sender]}" if one.sender in odd else ""
+    text = (
+        f"{one.sender} alone reaches {one.value:.4g} {one.unit} of {recipe} (others {normal.median:.4g}): "
+        f"its clocks, cooling, memory or power{more}"
+    )
+    return Answer.SLOW, _alone(one, Answer.SLOW, text)
+
+
+def _alone(one: Result, answer: Answer, text: str) -> Verdict:
+    return Verdict(
+        kind=Kind.NODE, subject=one.sender, answer=answer, sentence=text, nodes=(one.sender,)
+    )
+
+
+# ---- groups and soak
+
+
+def group_recipe(plan: RunPlan) -> str:
+    """The recipe of the groups; "" where there are none."""
+    return next((one.recipe for one in plan.stages if one.stage is Stage.GROUPS and one.rounds), "")
+
+
+def _groups(plan: RunPlan, results: Sequence[Result]) -> tuple[Verdict, ...]:
+    recipe = group_recipe(plan)
+    some = [one for one in results if one.stage is Stage.GROUPS and one.outcome in _DONE]
+    if not recipe or not some:
+        return ()
+    nodes = tuple(node for node in plan.nodes if any(node in one.group for one in some))
+    return next_groups(nodes, some, find(recipe).traits.tolerance).verdicts
+
+
+_DROP = 0.7
+
+
+def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
+    """Unsteady where two or more repeats dropped; failed where one broke."""
+    del plan
+    some = [one for one in results if one.stage is Stage.SOAK]
+    values = [one.value for one in some if one.value is not None]
+    found: list[Verdict] = []
+    dropped = sum(1 for value in values if value < _DROP * max(values))
+    if dropped > 1:
+        text = f"over {len(values)} repeats between {min(values):.3g} and {max(values):.3g} {some[0].unit}: throttling, errors, or other traffic"
+        found.append(
+            Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence=text)
+        )
+    broken = [one for one in some if one.outcome is Outcome.FAILED]
+    if broken:
+        text = f"{len(broken)} of {len(some)} repeats failed: {broken[0].text}"
+        found.append(Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.FAILED, sentence=text))
+    return tuple(found)
+
+
+# ---- nodes
+
+
+def _answers(
+    plan: RunPlan,
+    results: Iterable[Result],
+    judgements: Iterable[Judgement],
+    alone: Mapping[str, Sequence[Answer]],
+    verdicts: Iterable[Verdict],
+) -> dict[str, Answer]:
+    """Node -> the gravest of what all stages say; a node of which nothing is known yet is not named."""
+    said: defaultdict[str, list[Answer]] = defaultdict(list)
+    for node, some in alone.items():
+        said[node] += some
+    named = [(node, verdict.answer) for verdict in verdicts for node in verdict.nodes]
+    for node, answer in chain(named, *(each.nodes.items() for each in judgements)):
+        said[node].append(answer)
+    for one in results:
+        if one.stage is Stage.GROUPS and one.value is None and one.outcome in _DONE:
+            for node in one.group:
+                said[node] += [] if said[node] else [Answer.NOT_MEASURED]
+    found = {node: min(said[node], key=_GRAVEST.index) for node in plan.nodes if said[node]}
+    return {**found, **dict.fromkeys(plan.left_out, Answer.LEFT_OUT)}
+
+
+# ---- stages
+
+
+def stage_views(
+    plan: RunPlan, results: Sequence[Result], now: Stage | None, over: Progress
+) -> tuple[StageView, ...]:
+    """Each planned stage with how far it is; `now` is the one that runs, `over` what the run is."""
+    order = list(dict.fromkeys(one.stage for one in plan.stages))
+    views: list[StageView] = []
+    for one in plan.stages:
+        some = [
+            result
+            for result in results
+            if result.stage is one.stage and result.recipe == one.recipe
+        ]
+        done = [result for result in some if result.outcome in _DONE]
+        views.append(
+            StageView(
+                plan=one, progress=_progress(one.stage, bool(some), now, over, order), done=len(done),
+                rounds_done=len({result.round for result in done}),
+            )
+        )  # fmt: skip
+    return tuple(views)
+
+
+def _progress(
+    stage: Stage, begun: bool, now: Stage | None, over: Progress, order: Sequence[Stage]
+) -> Progress:
+    asked = stage in (Stage.GATE, Stage.IDENTITY)
+    if over is Progress.PENDING:
+        return Progress.DONE if asked else Progress.PENDING
+    if over is Progress.RUNNING and now is not None:
+        if stage is now:
+            return Progress.RUNNING
+        if now in order and order.index(stage) > order.index(now) and not begun:
+            return Progress.PENDING
+    if begun or asked:
+        return Progress.DONE
+    return Progress.STOPPED if over is Progress.STOPPED else Progress.SKIPPED

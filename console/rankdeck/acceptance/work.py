@@ -1,0 +1,264 @@
+"""From a piece of work (one job) to the job that does it, and from what its ranks wrote to results. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from shlex import join
+
+from rankdeck import plugins
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.reading import Asked, read_output
+from rankdeck.acceptance.recipe import (
+    Commands,
+    Known,
+    Reading,
+    Recipe,
+    Status,
+    Where,
+    failed,
+    not_measured,
+)
+from rankdeck.acceptance.run import Outcome, Result
+from rankdeck.acceptance.schedule import Run
+from rankdeck.acceptance.steps import FILE, Said, Step, first_of, said, script
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Abort, JobSpec, Launch
+from rankdeck_agent.wire import RUN_TOKEN
+
+NAME = "accept"
+"""How jobs of acceptance are called."""
+PORTS = 18515
+_OTHER = 4096
+"""Ports between two attempts, and to the "other port" of a suspect pair."""
+_LIMIT = 300.0
+"""Seconds beyond the usual after which a node ends a program by itself, should the console be gone."""
+SHORTEST = 30.0
+PATIENCE = 3.0
+"""A measurement that takes so many times as long as usual hangs."""
+_ENDED = (124, 137)
+"""How `timeout` says that it ended a program."""
+Output = Mapping[int, bytes]
+"""Rank -> what it wrote to stdout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one job measures: some runs between two nodes, or one of a node or a group."""
+
+    stage: Stage
+    recipe: str
+    nodes: tuple[str, ...]
+    runs: tuple[Run, ...]
+    """For a single node or a group one: (first node, "", repeat)."""
+    round: int = 0
+    port: int = 0
+    place: int = 0
+    """Among the jobs of its round: virtual nodes share the ports of one machine."""
+    attempt: int = 0
+
+    def pending(self) -> Iterator[Result]:
+        """One result for each run, without an outcome."""
+        group = self.nodes if self.stage in (Stage.GROUPS, Stage.SOAK) else ()
+        for sender, receiver, repeat in self.runs:
+            yield Result(
+                stage=self.stage, recipe=self.recipe, sender=sender, receiver=receiver, group=group,
+                port=self.port, round=self.round, repeat=repeat, unit=find(self.recipe).traits.unit,
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What the jobs of a run are made from."""
+
+    cluster: Cluster
+    addresses: Mapping[str, str] = field(default_factory=dict[str, str])
+    hostnames: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the nodes call themselves; empty where that changes from job to job."""
+    known: Known = field(default_factory=Known)
+    gpus: Mapping[str, int] = field(default_factory=dict[str, int])
+    like: JobSpec | None = None
+    """Container, environment, MPI and options of the jobs are those of this one."""
+    seconds: float = 0.0
+    exclusive: bool = False
+    """The scheduler is asked for whole nodes."""
+
+
+def find(recipe: str) -> Recipe:
+    """The recipe of that name; raises UnknownPluginError."""
+    return plugins.find("recipes", recipe)()
+
+
+def takes_turns(recipe: str) -> bool:
+    """Whether a client meets a server: then one job measures a pair several times, in both directions."""
+    return bool(find(recipe).commands(Where(nodes=("a", "b"))).server)
+
+
+def seconds_of(recipe: Recipe, ground: Ground) -> float:
+    """Of one measurement on healthy nodes."""
+    return (
+        ground.seconds + 0.3 if ground.seconds and recipe.traits.directed else recipe.traits.seconds
+    )
+
+
+def spec_of(work: Work, ground: Ground) -> JobSpec:
+    """The job that does this work."""
+    recipe = find(work.recipe)
+    commands = recipe.commands(_where(work, ground, 0))
+    if commands.server:
+        body = script(_steps(work, recipe, ground), commands.waits)
+        commands = replace(
+            commands, launch=Launch.PLAIN, argv=("sh", f"{RUN_TOKEN}/{FILE}"), files={FILE: body}
+        )
+    return job_spec(commands, work.nodes, ground, ranks_per_node(recipe, work, ground))
+
+
+def job_spec(commands: Commands, nodes: Sequence[str], ground: Ground, each: int) -> JobSpec:
+    """A job of these commands on these nodes, like the one that the operator gave."""
+    base = ground.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
+    options = {**base.options, **({"exclusive": ""} if ground.exclusive else {})}
+    return replace(
+        base, name=NAME, launch=commands.launch, command=commands.argv, nodes=len(nodes), on=tuple(nodes),
+        ranks_per_node=each, env={**base.env, **commands.env}, files=dict(commands.files), tty=False,
+        grace=2.0, abort=Abort(enabled=False), options=options, progress={}, file="",
+    )  # fmt: skip
+
+
+def ranks_per_node(recipe: Recipe, work: Work, ground: Ground) -> int:
+    """One, and of what runs on GPUs one for each, as far as there are slots."""
+    if recipe.traits.unit != "GB/s" or not ground.gpus or "gloo" in recipe.name:
+        return 1
+    return max(
+        1,
+        min(min(ground.gpus.get(node, 1), ground.cluster.node(node).slots) for node in work.nodes),
+    )
+
+
+def command_lines(work: Work, ground: Ground) -> tuple[str, ...]:
+    """The commands of this work as a shell would take them, each once, the sender's first."""
+    recipe = find(work.recipe)
+    lines: list[str] = []
+    for number in range(len(work.runs)):
+        commands = recipe.commands(_where(work, ground, number))
+        lines += [f"{work.runs[number][0]}: {join(commands.argv)}"]
+        lines += [f"{work.runs[number][1]}: {join(commands.server)}"] if commands.server else []
+    return tuple(dict.fromkeys(lines))
+
+
+def _where(work: Work, ground: Ground, number: int) -> Where:
+    """Where one of the runs takes place."""
+    sender, receiver, _ = work.runs[number]
+    nodes = (sender, receiver) if receiver else work.nodes
+    # Each step has a port of its own: a client never meets the server of another step.
+    other = work.attempt + work.port
+    port = PORTS + other * _OTHER + (work.place % 64) * 32 + number % 32
+    return Where(
+        nodes=nodes, addresses=ground.addresses, port=port, seconds=ceil(ground.seconds),
+        ranks_per_node=ranks_per_node(find(work.recipe), work, ground),
+    )  # fmt: skip
+
+
+def _steps(work: Work, recipe: Recipe, ground: Ground) -> list[Step]:
+    limit = PATIENCE * seconds_of(recipe, ground) + _LIMIT
+    steps: list[Step] = []
+    for number, (sender, _, _) in enumerate(work.runs):
+        commands = recipe.commands(_where(work, ground, number))
+        steps.append(Step(number, work.nodes.index(sender), commands.argv, commands.server, limit))
+    return steps
+
+
+def usual_seconds(work: Work, ground: Ground) -> float:
+    """What it takes on healthy nodes, without the start of the job."""
+    return len(work.runs) * seconds_of(find(work.recipe), ground)
+
+
+def limit_of(work: Work, ground: Ground, ended: Sequence[float]) -> float:
+    """Seconds after which it hangs, `ended` being those of the jobs of its round that have ended."""
+    # By the median once half of the round tells what is usual here; never less than a start takes.
+    usual = sorted(ended)[len(ended) // 2] if ended else usual_seconds(work, ground)
+    return max(SHORTEST, PATIENCE * usual)
+
+
+# ---- results
+
+
+def results_of(
+    work: Work, ground: Ground, output: Output, exit_code: int | None, hung: str = ""
+) -> Iterator[tuple[Result, bytes]]:
+    """Each run's result with its raw output; `hung` says why the job was cancelled, "" if it ended by itself."""
+    recipe = find(work.recipe)
+    if recipe.commands(_where(work, ground, 0)).server:
+        yield from _of_steps(work, recipe, ground, output, hung)
+        return
+    raw = b"".join(output[rank] for rank in sorted(output))
+    for one in work.pending():
+        asked = Asked(
+            hosts=_hosts(work, ground), ranks=_ranks(work, recipe, ground), exit_code=exit_code
+        )
+        reading = failed(hung) if hung else _worst(read_output(recipe, raw, asked, ground.known))
+        yield _with(one, reading, 0.0), raw
+
+
+def _of_steps(
+    work: Work, recipe: Recipe, ground: Ground, output: Output, hung: str
+) -> Iterator[tuple[Result, bytes]]:
+    parts = {rank: tuple(said(text)) for rank, text in output.items()}
+    begun = True
+    for number, one in enumerate(work.pending()):
+        rank = work.nodes.index(one.sender)
+        part = first_of(parts.get(rank, ()), number)
+        if part is None:
+            text = _first_word(parts.get(1 - rank, ()), number)
+            yield (
+                _with(
+                    one,
+                    not_measured(f"it never began: {text or hung or 'the script ended before it'}"),
+                    0.0,
+                ),
+                b"",
+            )
+            continue
+        reading = _of_step(recipe, part, ground, hung if begun else "")
+        begun = begun and part.exit_code is not None
+        yield _with(one, reading, part.seconds), part.output
+
+
+def _first_word(parts: Iterable[Said], number: int) -> str:
+    """What the other end said about it."""
+    other = first_of(parts, number)
+    return other.output.decode("utf-8", "replace").strip()[:120] if other else ""
+
+
+def _of_step(recipe: Recipe, part: Said, ground: Ground, hung: str) -> Reading:
+    if part.exit_code is None:
+        return failed(f"it hung: {hung}") if hung else not_measured("its job ended before it did")
+    if part.exit_code in _ENDED:
+        return failed("it hung: it did not end by itself")
+    return _worst(
+        read_output(recipe, part.output, Asked(ranks=2, exit_code=part.exit_code), ground.known)
+    )
+
+
+def _worst(readings: Sequence[Reading]) -> Reading:
+    """Of several results of one output the one that is no value; else the first."""
+    return next((one for one in readings if one.status is not Status.MEASURED), readings[0])
+
+
+def _hosts(work: Work, ground: Ground) -> tuple[str, ...]:
+    names = [ground.hostnames.get(node, "") for node in work.nodes]
+    return tuple(dict.fromkeys(names)) if all(names) else ()
+
+
+def _ranks(work: Work, recipe: Recipe, ground: Ground) -> int:
+    return len(work.nodes) * ranks_per_node(recipe, work, ground)
+
+
+def _with(one: Result, reading: Reading, seconds: float) -> Result:
+    return replace(
+        one, outcome=Outcome(reading.status), value=reading.value, unit=reading.unit or one.unit,
+        text=reading.text, seconds=round(seconds, 3),
+    )  # fmt: skip
+
+
+def never_began(result: Result) -> bool:
+    """Whether nothing was learned because no traffic flowed: another port may do."""
+    return result.outcome is Outcome.NOT_MEASURED and result.text.startswith("it never began")

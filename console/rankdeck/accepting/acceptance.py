@@ -1,0 +1,413 @@
+"""Acceptance of one open cluster: what a front end may ask (`acceptance/port.py`), kept runs, the run that goes on."""
+
+import asyncio
+import getpass
+import json
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from secrets import randbelow, token_hex
+from statistics import median
+from typing import Any, Protocol, cast
+
+from rankdeck.acceptance import kept, view
+from rankdeck.acceptance.choice import MODULES, PROGRAMS
+from rankdeck.acceptance.gate import Around, gate
+from rankdeck.acceptance.identity import (
+    PROGRAM,
+    Identity,
+    job_address,
+    link_gbps,
+    of_network,
+    program,
+    read_identity,
+)
+from rankdeck.acceptance.measurement import differing
+from rankdeck.acceptance.normal import Compared, compare
+from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
+from rankdeck.acceptance.port import Request
+from rankdeck.acceptance.recipe import Commands, Known
+from rankdeck.acceptance.run import AcceptanceRun, Progress, Result, RunPlan
+from rankdeck.acceptance.work import Ground, Work, command_lines, job_spec
+from rankdeck.accepting.measure import Means, measured
+from rankdeck.accepting.raw import RawOutputs
+from rankdeck.accepting.runner import Runner
+from rankdeck.errors import HistoryError, RankdeckError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec, Launch
+from rankdeck.state.acceptance import AcceptanceRuns, Run
+from rankdeck_agent.wire import RUN_TOKEN
+
+_LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
+"""Seconds in which nodes must say what they are, and with a queue before them."""
+
+
+class Opened(Means, Protocol):
+    """What is needed of a session besides measuring."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def chooses_nodes(self) -> bool: ...
+    async def find_running(self, limit: float = ...) -> dict[str, str]: ...
+    def read_job(self, path: Path) -> JobSpec: ...
+    def excluded(self) -> Mapping[str, str]: ...
+
+
+class Acceptance:
+    """Implements `AcceptancePort`."""
+
+    def __init__(self, session: Opened, store: AcceptanceRuns, folder: Path) -> None:
+        self._session, self.store, self._raw = session, store, RawOutputs(folder)
+        self._head: Run | None = None
+        self._plan: RunPlan | None = None
+        self._ground: Ground | None = None
+        self._runner: Runner | None = None
+        self._progress = Progress.PENDING
+        self._identity: Mapping[str, Mapping[str, str]] = {}
+        self._stale = True
+        self._view: AcceptanceRun | None = None
+        self._judged: tuple[int, view.Judged] = (-1, view.Judged())
+        self._task: asyncio.Task[None] | None = None
+        self.changed: Callable[[], None] = lambda: None
+        """Called whenever `current` has become another value; may be replaced."""
+
+    # ---- plan
+
+    async def plan(self, request: Request) -> AcceptanceRun:
+        """Ask the nodes what they are and have, and say what would be done; nothing is measured."""
+        self._refuse_while_running()
+        cluster = self._session.cluster
+        wanted = request.nodes or tuple(node.name for node in cluster.nodes)
+        ground, said, around = await self._look(wanted, request.like, request.seconds)
+        gated = gate(cluster, wanted, said, around, request.include_busy)
+        if not gated.nodes:
+            why = "; ".join(f"{node}: {why}" for node, why in list(gated.left_out.items())[:5])
+            raise RankdeckError(f"no node can be measured: {why}")
+        leaves = {
+            node.name: node.leaf for node in cluster.nodes if node.leaf and node.name in gated.nodes
+        }
+        scene = Scene(gated=gated, said=said, ground=ground, leaves=leaves, seed=randbelow(1 << 30))
+        self._plan = replace(plan_run(request, scene), like=request.like)
+        self._ground = ground
+        run = f"a{time.strftime('%m%d-%H%M%S')}-{token_hex(2)}"
+        self._head = Run(
+            run,
+            cluster.name,
+            0.0,
+            kept.plan_hash(self._plan),
+            _operator(),
+            body=kept.plan_text(self._plan),
+        )
+        self._begin_anew(Progress.PENDING)
+        return self._shown()
+
+    def _begin_anew(self, progress: Progress) -> None:
+        self._progress, self._runner, self._judged = progress, None, (-1, view.Judged())
+        self._touch()
+
+    async def _look(
+        self, wanted: Sequence[str], like: str, seconds: float
+    ) -> tuple[Ground, Mapping[str, Identity], Around]:
+        """What the nodes are now."""
+        session, cluster = self._session, self._session.cluster
+        silent = {
+            node: f"no answer: {why}"
+            for node, why in (await session.find_running(_LOOK_LIMIT)).items()
+            if node in wanted
+        }
+        jobs = {
+            node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
+        }
+        around = Around(
+            jobs=jobs, silent=silent, excluded=session.excluded(), scheduled=session.chooses_nodes
+        )
+        base = session.read_job(Path(like)) if like else None
+        ground = Ground(
+            cluster=cluster, like=base, seconds=seconds, exclusive=cluster.backend == "slurm"
+        )
+        asked = [node for node in wanted if node not in silent]
+        said = await self._identities(asked, ground)
+        addresses = {
+            node: job_address(cluster, cluster.node(node), said.get(node)) for node in asked
+        }
+        self._identity = {
+            node: {**one.facts, **of_network(one, addresses[node])} for node, one in said.items()
+        }
+        rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
+        hostnames = (
+            {}
+            if cluster.backend == "kubernetes"
+            else {node: one.hostname for node, one in said.items()}
+        )
+        gpus = {node: one.gpus for node, one in said.items() if one.gpus}
+        known = Known(link_gbps=median(rates) if rates else 0.0)
+        return (
+            replace(ground, addresses=addresses, hostnames=hostnames, gpus=gpus, known=known),
+            said,
+            around,
+        )
+
+    async def _identities(self, nodes: Sequence[str], ground: Ground) -> dict[str, Identity]:
+        """Node -> what it says it is; raises RankdeckError where the question cannot even be started."""
+        if not nodes:
+            return {}
+        mpirun = ground.like.mpi.path if ground.like else "mpirun"
+        question = json.dumps(
+            {"programs": [*PROGRAMS, mpirun], "modules": MODULES, "mpirun": mpirun}
+        )
+        commands = Commands(
+            launch=Launch.PLAIN,
+            argv=("python3", f"{RUN_TOKEN}/{PROGRAM}", question),
+            files={PROGRAM: program()},
+        )
+        limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
+        spec = job_spec(commands, nodes, ground, 1)
+        done = await measured(self._session, spec, lambda: limit, ground.cluster.environment)
+        if done.refused:
+            raise RankdeckError(f"the nodes cannot be asked what they are: {done.refused}")
+        places = {rank.rank: rank.node for rank in self._session.jobs.job(done.job).ranks}
+        found = {
+            places[rank]: one
+            for rank, text in done.output.items()
+            if rank in places and (one := read_identity(text))
+        }
+        if not found:
+            raise RankdeckError(
+                f"no node said what it is; see `rankdeck logs {done.job}`: jobs need python3 in their PATH"
+            )
+        return found
+
+    # ---- run
+
+    async def start(self) -> AcceptanceRun:
+        """Do what `current` plans, or go on where it was stopped; returns it once it has ended."""
+        self._refuse_while_running()
+        if self._head is None or self._plan is None:
+            raise RankdeckError("nothing is planned")
+        head, plan = self._head, self._plan
+        if self._ground is None:
+            self._ground, _, _ = await self._look(plan.nodes, plan.like, plan.seconds)
+        if not head.started:
+            head = self._head = replace(head, started=time.time())
+            self.store.begin(head)
+            self.store.identify(head.id, self._identity)
+        self._runner = self._new_runner(self._ground, head.id)
+        await self._carry_out(self._runner.go(head.id, plan))
+        run = self._shown()
+        if run.progress is Progress.DONE:
+            self.store.readmit(run.cluster, run.good)
+        return run
+
+    def _new_runner(self, ground: Ground, run: str) -> Runner:
+        runner = Runner(self._session, self.store, self._raw, ground, self._touch)
+        runner.take(map(kept.result_of, self.store.measurements(run)))
+        runner.odd.update(differing(self._identity))
+        return runner
+
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._head is not None
+        self._progress, done = Progress.RUNNING, False
+        self._touch()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                task = self._task = tasks.create_task(work)
+            done = not task.cancelled()
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        finally:
+            self._task = None
+            self._progress = Progress.DONE if done else Progress.STOPPED
+            self._head = replace(self._head, state=self._progress.value, ended=time.time())
+            self.store.end(self._head.id, self._head.state, self._head.ended)
+            self._touch()
+
+    async def stop(self) -> tuple[str, ...]:
+        """Cancel everything that runs, with proof; what is left, a sentence each."""
+        if self._task is not None:
+            task = self._task
+            task.cancel()
+            await asyncio.wait((task,))
+        resting = self._runner.resting if self._runner else {}
+        return tuple(f"{node}: {why}" for node, (_, why) in resting.items())
+
+    def exclude(self, node: str, why: str) -> None:
+        """Take a node out of the run that is going on."""
+        if self._runner is not None:
+            self._runner.excluded[node] = why
+            self._touch()
+
+    async def again(self, sender: str, receiver: str, recipe: str) -> None:
+        """Measure one pair once more; where a run goes on, after its round."""
+        if self._head is None or self._plan is None:
+            raise RankdeckError("no run is open: plan one, or open one with `resume`")
+        if self._runner is None:
+            self._ground = (
+                self._ground
+                or (await self._look(self._plan.nodes, self._plan.like, self._plan.seconds))[0]
+            )
+            self._runner = self._new_runner(self._ground, self._head.id)
+        self._runner.again((sender, receiver), recipe, repeats_of(recipe, self._plan.repeats))
+        if self._task is None:
+            await self._carry_out(self._runner.asked(self._head.id, self._plan))
+
+    def _refuse_while_running(self) -> None:
+        if self._task is not None:
+            raise RankdeckError("a run is going on: stop it first")
+
+    # ---- look
+
+    @property
+    def current(self) -> AcceptanceRun | None:
+        """The run that was planned or started here, as it is now."""
+        if self._head is None:
+            return None
+        if self._stale or self._view is None:
+            self._view = self._shown()
+        return self._view
+
+    def _touch(self) -> None:
+        self._stale = True
+        self.changed()
+
+    def _shown(self) -> AcceptanceRun:
+        assert self._head is not None
+        assert self._plan is not None
+        runner = self._runner
+        results = (
+            tuple(runner.results.values())
+            if runner
+            else tuple(map(kept.result_of, self.store.measurements(self._head.id)))
+        )
+        done = runner.done if runner else list(results)
+        odd = runner.odd if runner else differing(self._identity)
+        if self._judged[0] != len(done):
+            self._judged = len(done), view.judged(self._plan, done, odd)
+        self._stale = False
+        self._view = self._value(self._head, self._plan, results, self._judged[1])
+        return self._view
+
+    def _value(
+        self, head: Run, plan: RunPlan, results: Sequence[Result], said: view.Judged
+    ) -> AcceptanceRun:
+        runner = self._runner if head is self._head else None
+        progress = self._progress if head is self._head else _progress(head)
+        identity = (
+            self._identity
+            if head is self._head and self._identity
+            else self.store.identity(head.id)
+        )
+        compared = self._compared(head, plan, results, identity)
+        return AcceptanceRun(
+            id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
+            progress=progress, plan=plan, results=tuple(results), judgements=said.judgements, verdicts=said.verdicts,
+            stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
+            answers=said.answers, notes=said.notes, identity=identity, differing=differing(identity),
+            drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
+            excluded=dict(runner.excluded) if runner else {},
+        )  # fmt: skip
+
+    def _compared(
+        self,
+        head: Run,
+        plan: RunPlan,
+        results: Sequence[Result],
+        identity: Mapping[str, Mapping[str, str]],
+    ) -> Compared:
+        rows = self.store.baselines(head.cluster)
+        then = self.store.identity(rows[0].run) if rows else {}
+        return compare(plan, results, identity, rows, then)
+
+    def runs(self) -> tuple[AcceptanceRun, ...]:
+        """The kept runs of the cluster, newest first, without their results."""
+        found = [(head, _plan_of(head)) for head in self.store.runs(self._session.cluster.name)]
+        return tuple(
+            AcceptanceRun(
+                id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
+                progress=_progress(head), plan=plan,
+            )
+            for head, plan in found if plan is not None
+        )  # fmt: skip
+
+    def open(self, run: str) -> AcceptanceRun:
+        """A kept run with everything; nothing is measured again."""
+        if self._head is not None and run == self._head.id:
+            return self._shown()
+        head, plan = self._find(run)
+        results = tuple(map(kept.result_of, self.store.measurements(head.id)))
+        odd = differing(self.store.identity(head.id))
+        return self._value(head, plan, results, view.judged(plan, results, odd))
+
+    def resume(self, run: str) -> AcceptanceRun:
+        """Make a stopped run `current`, so that `start` goes on with it."""
+        self._refuse_while_running()
+        head, plan = self._find(run)
+        self._head, self._plan, self._ground, self._identity = (
+            head,
+            plan,
+            None,
+            self.store.identity(head.id),
+        )
+        self._begin_anew(Progress.DONE if head.state == "done" else Progress.STOPPED)
+        return self._shown()
+
+    def _find(self, run: str) -> tuple[Run, RunPlan]:
+        heads = self.store.runs(self._session.cluster.name)
+        head = next((one for one in heads if one.id == run), None)
+        plan = _plan_of(head) if head else None
+        if head is None or plan is None:
+            known = ", ".join(one.id for one in heads[:5]) or "none"
+            raise HistoryError(
+                f"no acceptance run `{run[:60]}` of {self._session.cluster.name}; there are: {known}"
+            )
+        return head, plan
+
+    def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
+        """The commands of one measurement, as a shell would take them."""
+        nodes = result.group or tuple(filter(None, (result.sender, result.receiver)))
+        addresses = {
+            node: job_address(self._session.cluster, self._session.cluster.node(node), None)
+            for node in nodes
+        }
+        ground = self._ground or Ground(
+            cluster=self._session.cluster, addresses=addresses, seconds=run.plan.seconds
+        )
+        work = Work(
+            stage=result.stage, recipe=result.recipe, nodes=nodes, runs=((result.sender, result.receiver, result.repeat),),
+            port=result.port,
+        )  # fmt: skip
+        return command_lines(work, ground)
+
+    def raw(self, result: Result, most: int = 1 << 20) -> str:
+        """The whole output of a measurement, safe to show; "" if it is gone."""
+        return self._raw.read(result, most)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended a run: those of its parallel parts come as groups of groups."""
+    error = group.exceptions[0]
+    return (
+        _first(cast("BaseExceptionGroup[BaseException]", error))
+        if isinstance(error, BaseExceptionGroup)
+        else error
+    )
+
+
+def _plan_of(head: Run) -> RunPlan | None:
+    try:
+        return kept.read_plan(head.body)
+    except ValueError:
+        return None
+
+
+def _progress(head: Run) -> Progress:
+    """Of a kept run: one that says it runs was killed, or runs in another console."""
+    return Progress.DONE if head.state == "done" else Progress.STOPPED
+
+
+def _operator() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

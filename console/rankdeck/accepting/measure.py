@@ -1,0 +1,142 @@
+"""One measurement as one job: started, followed, its whole output taken, cancelled with proof where it hangs."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rankdeck.errors import RankdeckError
+from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
+from rankdeck.rules.secrets import Secrets
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import LAUNCHER
+
+LARGEST = 32 << 20
+"""Bytes of output of one job that are kept."""
+_LOOK = 1.0
+"""Seconds after which the limit is looked at again: it follows what the others of the round take."""
+
+
+class Follows(Protocol):
+    """What is needed of `Following`."""
+
+    def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None: ...
+    async def finished(self, job_id: str) -> Job: ...
+
+
+class Means(Protocol):
+    """What is needed of a session to run measurements; see there."""
+
+    @property
+    def jobs(self) -> Jobs: ...
+    @property
+    def fleet(self) -> Fleet: ...
+    @property
+    def following(self) -> Follows: ...
+    async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str: ...
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None: ...
+
+
+@dataclass(slots=True)
+class Output:
+    """What the ranks of one job write, by offset: a byte that comes twice is kept once."""
+
+    _streams: defaultdict[tuple[int, str], bytearray] = field(
+        default_factory=lambda: defaultdict(bytearray)
+    )
+    size: int = 0
+
+    def hear(self, event: Followed) -> None:
+        """Take a chunk; a hole is filled with what comes next, since ranks never rewrite."""
+        if not isinstance(event, Chunk) or self.size > LARGEST:
+            return
+        stream = self._streams[event.rank, event.stream]
+        fresh = event.data[max(0, len(stream) - event.offset) :]
+        stream += fresh
+        self.size += len(fresh)
+
+    def of_ranks(self, mask: Callable[[bytes], bytes]) -> Mapping[int, bytes]:
+        """Rank -> stdout, then stderr, without secrets; of a launcher only where no rank wrote anything."""
+        found: defaultdict[int, bytes] = defaultdict(bytes)
+        for (rank, _), data in sorted(
+            self._streams.items(), key=lambda item: (item[0][0], item[0][1] == "err")
+        ):
+            found[rank] += mask(bytes(data))
+        ranks = {rank: data for rank, data in found.items() if rank != LAUNCHER}
+        return ranks if any(ranks.values()) else {0: found[LAUNCHER]} if LAUNCHER in found else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the job of a measurement ended."""
+
+    job: str
+    """"" where it could not be started."""
+    output: Mapping[int, bytes]
+    exit_code: int | None = None
+    seconds: float = 0.0
+    hung: str = ""
+    """Why it was cancelled; "" if it ended by itself."""
+    left: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> what may still run there: it rests until that is gone."""
+    refused: str = ""
+    """Why it could not be started."""
+
+
+async def measured(
+    means: Means, spec: JobSpec, limit: Callable[[], float], environment: Mapping[str, str]
+) -> Ended:
+    """Run the job to its end; `limit` gives the seconds after which it hangs, asked once a second.
+
+    A job that hangs, or whose measurement is cancelled, is cancelled with proof before this returns.
+    """
+    started = time.monotonic()
+    try:
+        job_id = await means.launch(spec, anywhere=True)
+    except RankdeckError as error:
+        return Ended(job="", output={}, refused=str(error))
+    output = Output()
+    means.following.listen(job_id, output.hear)
+    means.watch(job_id, [LAUNCHER, *(rank.rank for rank in means.jobs.job(job_id).ranks)], None)
+    try:
+        hung = not await _ends(means, job_id, lambda: started + limit() - time.monotonic())
+    except asyncio.CancelledError:
+        await means.cancel(job_id)
+        raise
+    why = f"it did not end within {limit():.0f} s and was cancelled" if hung else ""
+    left = await ended_with_proof(means, job_id) if hung else {}
+    job = means.jobs.job(job_id)
+    mask = Secrets([environment, spec.env]).in_bytes
+    return Ended(
+        job=job_id, output=output.of_ranks(mask), exit_code=job.exit_code, seconds=time.monotonic() - started,
+        hung=why, left=left,
+    )  # fmt: skip
+
+
+async def _ends(means: Means, job_id: str, rest: Callable[[], float]) -> bool:
+    """Wait for the end of a job while `rest` gives seconds; whether it came."""
+    while (seconds := rest()) > 0:
+        try:
+            async with asyncio.timeout(min(seconds, _LOOK)):
+                await means.following.finished(job_id)
+        except TimeoutError:
+            continue
+        return True
+    return False
+
+
+async def ended_with_proof(means: Means, job_id: str) -> dict[str, str]:
+    """Cancel it; node -> what may still run there, empty where it is proven that nothing does."""
+    report = await means.cancel(job_id)
+    left = {one.node: f"process {one.pid} of {job_id} does not end" for one in report.left}
+    return {
+        **{
+            node: f"it could not be asked whether {job_id} has ended: {why}"
+            for node, why in report.unverified.items()
+        },
+        **left,
+    }

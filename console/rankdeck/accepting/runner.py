@@ -1,0 +1,340 @@
+"""Carries out the plan of one run, stage by stage, round by round; goes on where a killed one stopped."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from math import ceil
+
+from rankdeck.acceptance.group_stage import next_groups
+from rankdeck.acceptance.kept import kept, measurement_of, params_hash
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.run import Outcome, Result, RunPlan
+from rankdeck.acceptance.schedule import Round, Run
+from rankdeck.acceptance.view import able, expected, schedule_of
+from rankdeck.acceptance.work import (
+    Ground,
+    Work,
+    find,
+    limit_of,
+    never_began,
+    results_of,
+    spec_of,
+    takes_turns,
+)
+from rankdeck.accepting.measure import Ended, Means, ended_with_proof, measured
+from rankdeck.accepting.raw import RawOutputs
+from rankdeck.state.acceptance import AcceptanceRuns
+
+_ATTEMPTS = 3
+"""Times that a measurement which never began is tried, each on other ports: that is no strike."""
+_SOAKS = 10_000
+Key = tuple[Stage, str, str, str, tuple[str, ...], int, int, int]
+
+
+def key_of(one: Result) -> Key:
+    """What tells one measurement of a run from all others."""
+    return (
+        one.stage,
+        one.recipe,
+        one.sender,
+        one.receiver,
+        one.group,
+        one.port,
+        one.round,
+        one.repeat,
+    )
+
+
+class Runner:
+    """One run while it goes on. `results` has what is done and what runs; `changed` is called whenever it changes."""
+
+    def __init__(
+        self,
+        means: Means,
+        store: AcceptanceRuns,
+        raw: RawOutputs,
+        ground: Ground,
+        changed: Callable[[], None],
+    ) -> None:
+        self._means, self._store, self._raw, self._ground, self._changed = (
+            means,
+            store,
+            raw,
+            ground,
+            changed,
+        )
+        self.results: dict[Key, Result] = {}
+        self.stage: Stage | None = None
+        self.excluded: dict[str, str] = {}
+        self.odd: dict[str, str] = {}
+        """Node -> what is odd about it: other facts than most, or what its health said while it was measured."""
+        self.resting: dict[str, tuple[str, str]] = {}
+        """Node -> (job of which something may be left, why): in no measurement until it is proven clean."""
+        self._wanted: list[list[Work]] = []
+
+    def take(self, results: Iterable[Result]) -> None:
+        """What an earlier console measured of this run: it is not measured again."""
+        self.results |= {key_of(one): one for one in results}
+
+    @property
+    def done(self) -> list[Result]:
+        """What has an outcome."""
+        unfinished = (Outcome.PENDING, Outcome.RUNNING)
+        return [one for one in self.results.values() if one.outcome not in unfinished]
+
+    async def go(self, run: str, plan: RunPlan) -> None:
+        """All stages; raises HistoryError where measurements cannot be kept."""
+        self._run, self._plan = run, plan
+        for stage, recipe in _parts(plan):
+            self.stage = stage
+            self._changed()
+            if stage is Stage.SINGLE:
+                await self._single(recipe)
+            elif stage is Stage.PAIRS:
+                await self._pairs(recipe)
+            elif stage is Stage.GROUPS:
+                await self._groups(recipe)
+            else:
+                await self._soak(recipe)
+        self.stage = None
+
+    def again(self, pair: tuple[str, str], recipe: str, repeats: int) -> None:
+        """Measure a pair once more, both directions, after the round that runs: it counts as a confirmation."""
+        number = (
+            1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
+        )
+        both = (pair, (pair[1], pair[0]))
+        ways = both if find(recipe).traits.directed else both[:1]
+        runs = [(*way, repeat) for repeat in range(repeats) for way in ways]
+        one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
+        self._wanted += _works(one, recipe)
+
+    async def asked(self, run: str, plan: RunPlan) -> None:
+        """What `again` was given, where no round runs."""
+        self._run, self._plan = run, plan
+        await self._extra()
+
+    # ---- stages
+
+    async def _single(self, recipe: str) -> None:
+        """All nodes at once; a recipe without a launcher is one job of all of them."""
+        work = [
+            Work(
+                stage=Stage.SINGLE, recipe=recipe, nodes=(node,), runs=((node, "", 0),), place=place
+            )
+            for place, node in enumerate(self._plan.nodes)
+        ]
+        await self._round([[one] for one in work])
+
+    async def _pairs(self, recipe: str) -> None:
+        """Rounds until the schedule has no more: pairs, confirmation, leaves."""
+        schedule = schedule_of(self._plan, recipe, self.done, self.odd)
+        lower = find(recipe).traits.lower_is_better
+        while (one := schedule.next_round()) is not None:
+            self.stage = one.stage
+            before = set(self.results)
+            await self._round(list(_works(one, recipe)))
+            for key, result in self.results.items():
+                if key not in before and result.receiver and result.recipe == recipe:
+                    schedule.take(measurement_of(result, lower_is_better=lower))
+            schedule.expect(expected(self._plan, recipe, self.done))
+            await self._extra()
+
+    async def _groups(self, recipe: str) -> None:
+        nodes = self._fit()
+        tolerance = find(recipe).traits.tolerance
+        number = 0
+        while groups := next_groups(nodes, self.done, tolerance).groups:
+            works = [
+                Work(
+                    stage=Stage.GROUPS,
+                    recipe=recipe,
+                    nodes=group,
+                    runs=((group[0], "", 0),),
+                    round=number,
+                    place=place,
+                )
+                for place, group in enumerate(groups)
+            ]
+            await self._round([[one] for one in works])
+            number += 1
+
+    async def _soak(self, recipe: str) -> None:
+        """The largest group until the time is over."""
+        nodes, until = self._fit(), time.monotonic() + self._plan.soak
+        first = 1 + max((one.repeat for one in self.done if one.stage is Stage.SOAK), default=-1)
+        for repeat in range(first, _SOAKS):
+            if time.monotonic() >= until or len(nodes) < 2:
+                return
+            work = Work(
+                stage=Stage.SOAK,
+                recipe=recipe,
+                nodes=nodes,
+                runs=((nodes[0], "", repeat),),
+                round=repeat,
+            )
+            await self._round([[work]])
+
+    def _fit(self) -> tuple[str, ...]:
+        """Nodes for groups: what is bad alone or in pairs would only be found again."""
+        bad: set[str] = set(self.excluded)
+        for recipe in dict.fromkeys(
+            one.recipe for one in self._plan.stages if one.stage is Stage.PAIRS and one.recipe
+        ):
+            verdicts = schedule_of(self._plan, recipe, self.done, self.odd).judgement().verdicts
+            bad |= {node for verdict in verdicts for node in verdict.nodes}
+        return tuple(node for node in able(self._plan, self.done) if node not in bad)
+
+    async def _extra(self) -> None:
+        """What the operator asked for besides."""
+        while self._wanted:
+            await self._round([self._wanted.pop(0)])
+
+    # ---- rounds
+
+    async def _round(self, jobs: Sequence[Sequence[Work]]) -> None:
+        """Everything of a round at once; the works of one place one after the other."""
+        await self._prove_clean()
+        todo = [[left for work in place if (left := self._left(work)).runs] for place in jobs]
+        for work in (work for place in todo for work in place):
+            self._show(work.pending())
+        ended: list[float] = []
+        count = sum(map(len, todo))
+        async with asyncio.TaskGroup() as tasks:
+            for place in todo:
+                tasks.create_task(self._place(place, ended, count))
+        self._hear_nodes(node for place in todo for work in place for node in work.nodes)
+
+    async def _place(self, works: Iterable[Work], ended: list[float], count: int) -> None:
+        for work in works:
+            await self._work(
+                work,
+                lambda work=work: limit_of(
+                    work, self._ground, ended if 2 * len(ended) >= count else ()
+                ),
+                ended,
+            )
+
+    async def _work(self, work: Work, limit: Callable[[], float], ended: list[float]) -> None:
+        """One job, again on other ports where nothing began."""
+        if why := self._why_not(work):
+            outcome = (
+                Outcome.EXCLUDED
+                if any(node in self.excluded for node in work.nodes)
+                else Outcome.NOT_MEASURED
+            )
+            self._keep([(replace(one, outcome=outcome, text=why), b"") for one in work.pending()])
+            return
+        for attempt in range(_ATTEMPTS):
+            now = replace(work, attempt=attempt)
+            self._show(replace(one, outcome=Outcome.RUNNING) for one in now.pending())
+            done = await measured(
+                self._means, spec_of(now, self._ground), limit, self._ground.cluster.environment
+            )
+            found = self._results(now, done)
+            again = (
+                [one for one, _ in found if never_began(one)]
+                if attempt + 1 < _ATTEMPTS and not done.hung
+                else []
+            )
+            self._keep([pair for pair in found if pair[0] not in again])
+            ended += [] if done.hung or done.refused else [done.seconds]
+            for node, why in done.left.items():
+                self.resting[node] = done.job, why
+            if not again:
+                return
+            work = replace(
+                work, runs=tuple((one.sender, one.receiver, one.repeat) for one in again)
+            )
+
+    def _results(self, work: Work, done: Ended) -> list[tuple[Result, bytes]]:
+        if done.refused:
+            text = f"it never began: {done.refused}"
+            return [
+                (replace(one, outcome=Outcome.NOT_MEASURED, text=text), b"")
+                for one in work.pending()
+            ]
+        found = results_of(work, self._ground, done.output, done.exit_code, done.hung)
+        return [(replace(one, job=done.job), raw) for one, raw in found]
+
+    def _why_not(self, work: Work) -> str:
+        for node in work.nodes:
+            if node in self.excluded:
+                return f"{node} was taken out: {self.excluded[node]}"
+            if node in self.resting:
+                return f"{node} rests: {self.resting[node][1]}"
+        return ""
+
+    def _left(self, work: Work) -> Work:
+        """The work with the runs that have no outcome yet."""
+        has = {key_of(one) for one in self.done}
+        runs = tuple(
+            run
+            for run, one in zip(work.runs, work.pending(), strict=True)
+            if key_of(one) not in has
+        )
+        return replace(work, runs=runs)
+
+    async def _prove_clean(self) -> None:
+        """Ask again about nodes that rest; who is clean takes part again."""
+        for job in {job for job, _ in self.resting.values()}:
+            left = await ended_with_proof(self._means, job)
+            for node in [
+                node for node, (of, _) in self.resting.items() if of == job and node not in left
+            ]:
+                del self.resting[node]
+
+    def _hear_nodes(self, nodes: Iterable[str]) -> None:
+        """What the health of the nodes says in these seconds: it stands in their sentences."""
+        for node in dict.fromkeys(nodes):
+            reasons = self._means.fleet.reasons_of(node) if self._means.fleet.knows(node) else ()
+            said = "; ".join(reason.sentence.seen for reason in reasons[:2])
+            if said and said not in self.odd.get(node, ""):
+                self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
+
+    # ---- results
+
+    def _show(self, results: Iterable[Result]) -> None:
+        self.results |= {key_of(one): one for one in results}
+        self._changed()
+
+    def _keep(self, found: Iterable[tuple[Result, bytes]]) -> None:
+        """On disk before anything else: raw output, then the row that names it."""
+        done = [replace(one, raw=self._raw.write(self._run, one, raw)) for one, raw in found]
+        seconds = ceil(self._ground.seconds)
+        rows = [kept(self._run, params_hash(find(one.recipe), seconds), one) for one in done]
+        self._store.add(rows)
+        self._show(done)
+
+
+def _parts(plan: RunPlan) -> list[tuple[Stage, str]]:
+    """(stage, recipe) that are carried out, in order; what follows from pairs is done with them."""
+    own = (Stage.SINGLE, Stage.PAIRS, Stage.GROUPS, Stage.SOAK)
+    return [
+        (one.stage, one.recipe)
+        for one in plan.stages
+        if one.stage in own and one.recipe and (one.rounds or one.stage is Stage.SOAK)
+    ]
+
+
+def _works(one: Round, recipe: str) -> Iterable[list[Work]]:
+    """The jobs of a round, pair by pair: all of a pair in one, or one after the other where a launcher starts it."""
+
+    def pair_of(run: Run) -> tuple[str, ...]:
+        return tuple(sorted(run[:2]))
+
+    turns = takes_turns(recipe)
+    for place, (pair, some) in enumerate(groupby(sorted(one.runs, key=pair_of), key=pair_of)):
+        runs = sorted(some, key=lambda run: (run[2], run[0]))
+        base = Work(
+            stage=one.stage,
+            recipe=recipe,
+            nodes=pair,
+            runs=tuple(runs),
+            round=one.number,
+            port=one.port,
+            place=place,
+        )
+        yield [base] if turns else [replace(base, nodes=run[:2], runs=(run,)) for run in runs]

@@ -1,0 +1,414 @@
+"""Files of an acceptance run for people and other programs: page, JSON, JUnit, Prometheus, node lists, matrix.
+
+Each is made of the same value, live or afterwards. No secret is in any of them: sentences, commands and outputs
+are masked as those of jobs are. What they hold is documented in docs/acceptance.md.
+"""
+
+import csv
+import io
+import json
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import rankdeck_agent
+from rankdeck.acceptance.heatmap import headline, said, traits_of
+from rankdeck.acceptance.measurement import Answer
+from rankdeck.acceptance.run import (
+    PAIRWISE,
+    AcceptanceRun,
+    Cell,
+    Outcome,
+    Progress,
+    Result,
+    RunPlan,
+    StageView,
+    cells,
+)
+from rankdeck.config.safe_files import write_private
+from rankdeck.errors import RankdeckError
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import clean
+from rankdeck.reports.acceptance_page import Source, acceptance_page, excerpts
+from rankdeck.rules.secrets import Secrets
+from rankdeck.state.history import read
+
+VERSION = 1
+"""Of the JSON: a field that changes its meaning or goes away makes a new one."""
+_NONE = Secrets(())
+
+
+def report_files(
+    run: AcceptanceRun, source: Source, secrets: Secrets = _NONE, now: float | None = None
+) -> dict[str, str]:
+    """Name -> text of every file; `now` is epoch seconds, for those who compare."""
+    made = time.time() if now is None else now
+    clean_run = masked(run, secrets)
+    return {
+        "report.html": acceptance_page(clean_run, made, excerpts(clean_run, source, secrets)),
+        "report.json": json_text(clean_run, made),
+        "junit.xml": junit_text(clean_run),
+        "rankdeck_acceptance.prom": prometheus_text(clean_run),
+        "matrix.csv": matrix_text(clean_run),
+        **node_files(clean_run),
+    }
+
+
+def write_reports(
+    run: AcceptanceRun, source: Source, folder: Path, secrets: Secrets = _NONE
+) -> tuple[Path, ...]:
+    """Write every file into the folder, readable by their owner only; raises RankdeckError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        texts = report_files(run, source, secrets)
+        for name, text in texts.items():
+            write_private(folder / name, text)
+    except OSError as error:
+        raise RankdeckError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    return tuple(folder / name for name in texts)
+
+
+def masked(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
+    """The run without secrets in any of its texts."""
+    say = secrets.in_text
+    return replace(
+        run,
+        plan=read(RunPlan, secrets.in_tree(asdict(run.plan))),
+        stages=tuple(
+            replace(one, plan=read(type(one.plan), secrets.in_tree(asdict(one.plan))))
+            for one in run.stages
+        ),
+        results=tuple(replace(one, text=say(one.text)) for one in run.results),
+        verdicts=tuple(replace(one, sentence=say(one.sentence)) for one in run.verdicts),
+        drift=tuple(replace(one, sentence=say(one.sentence)) for one in run.drift),
+        notes=tuple(map(say, run.notes)),
+        identity=secrets.in_tree(run.identity),
+        differing=secrets.in_tree(run.differing),
+        excluded=secrets.in_tree(run.excluded),
+        baseline=say(run.baseline),
+        changed=say(run.changed),
+    )
+
+
+# ---- JSON
+
+
+def json_text(run: AcceptanceRun, now: float) -> str:
+    """Everything, as one object; numbers that are none are null."""
+    return json.dumps(_shape(run, now), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "rankdeck": rankdeck_agent.__version__,
+        "made": now,
+        "run": run.id,
+        "cluster": run.cluster,
+        "operator": run.operator,
+        "started": run.started,
+        "ended": run.ended,
+        "state": run.progress.value,
+        "accepted": run.accepted,
+        "text": headline(run),
+        "nodes": {name: fold(names) for name, names in _node_sets(run).items()},
+        "answers": {node: answer.value for node, answer in run.answers.items()},
+        "left_out": dict(run.left_out),
+        "verdicts": [asdict(one) for one in run.verdicts],
+        "unconfirmed": {
+            recipe: len(one.open.sides) + len(one.open.paths)
+            for recipe, one in run.judgements.items()
+        },
+        "populations": {
+            recipe: {name: asdict(each) for name, each in one.populations.items()}
+            for recipe, one in run.judgements.items()
+        },
+        "leaves": {recipe: dict(one.leaves) for recipe, one in run.judgements.items()},
+        "plan": asdict(run.plan),
+        "stages": [_stage_shape(one) for one in run.stages],
+        "results": [_result_shape(one) for one in run.results],
+        "identity": {node: dict(facts) for node, facts in run.identity.items()},
+        "differing": dict(run.differing),
+        "baseline": run.baseline,
+        "changed": run.changed,
+        "drift": [asdict(one) for one in run.drift],
+        "notes": list(run.notes),
+    }
+
+
+def _stage_shape(one: StageView) -> dict[str, Any]:
+    return {
+        "stage": one.plan.stage.value,
+        "recipe": one.plan.recipe,
+        "state": one.progress.value,
+        "measurements": one.done,
+        "rounds": one.rounds_done,
+    }
+
+
+def _result_shape(one: Result) -> dict[str, Any]:
+    """The file with the output is a name on this machine: others learn only that there is one."""
+    table = asdict(one)
+    return {**table, "raw": Path(one.raw).name, "nodes": [*_nodes_of(one)]}
+
+
+def _nodes_of(one: Result) -> tuple[str, ...]:
+    return one.group or tuple(filter(None, (one.sender, one.receiver)))
+
+
+# ---- node lists
+
+
+def _node_sets(run: AcceptanceRun) -> dict[str, tuple[str, ...]]:
+    return {"good": run.good, "bad": run.bad, "not-measured": run.unknown}
+
+
+def node_files(run: AcceptanceRun) -> dict[str, str]:
+    """`good.txt` has a name a line, `good.nodes` the same as a node set; so for bad and not-measured."""
+    files: dict[str, str] = {}
+    for name, names in _node_sets(run).items():
+        files[f"{name}.txt"] = "".join(f"{node}\n" for node in names)
+        files[f"{name}.nodes"] = f"{fold(names)}\n" if names else ""
+    return files
+
+
+# ---- matrix
+
+
+def matrix_text(run: AcceptanceRun) -> str:
+    """CSV: one row a directed pair and recipe."""
+    table = io.StringIO()
+    out = csv.writer(table, lineterminator="\n")
+    out.writerow(("recipe", "sender", "receiver", "answer", "outcome", "value", "unit", "share"))
+    for recipe in run.recipes:
+        for (sender, receiver), cell in cells(run, recipe).items():
+            answer = cell.answer.value if cell.answer is not None else ""
+            share = "" if cell.share is None else f"{cell.share:.4f}"
+            value = "" if cell.value is None else repr(cell.value)
+            row = (recipe, sender, receiver, answer, cell.outcome.value, value, cell.unit, share)
+            out.writerow([_harmless(one) for one in row])
+    return table.getvalue()
+
+
+def _harmless(text: str) -> str:
+    """A spreadsheet takes a cell that begins like this for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+# ---- JUnit
+
+
+def junit_text(run: AcceptanceRun) -> str:
+    """A suite a stage and test, a case a node, pair or group; *not measured* is an error, left out is skipped."""
+    root = ET.Element("testsuites", name=_xml(f"acceptance of {run.cluster}"))
+    suites: dict[str, list[Result]] = {}
+    for one in run.results:
+        if one.outcome not in (Outcome.PENDING, Outcome.RUNNING):
+            suites.setdefault(f"{one.stage.value}.{one.recipe}", []).append(one)
+    for name, results in suites.items():
+        _suite(root, name, run, results)
+    _verdict_suite(root, run)
+    ET.indent(root, " ")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _suite(root: ET.Element, name: str, run: AcceptanceRun, results: Sequence[Result]) -> None:
+    """The repeats of one subject are one case: it is measured as soon as one of them is."""
+    subjects: dict[str, list[Result]] = {}
+    for one in results:
+        subjects.setdefault(_subject(one), []).append(one)
+    found = cells(run, results[0].recipe)
+    about = _about(run)
+    cases = [
+        _case(name, subject, several, _slow(several[0], found, about))
+        for subject, several in subjects.items()
+    ]
+    _add_suite(root, name, run, cases)
+
+
+def _about(run: AcceptanceRun) -> dict[str, str]:
+    """Node -> the gravest sentence about it."""
+    return {node: one.sentence for one in reversed(run.verdicts) for node in one.nodes}
+
+
+def _slow(one: Result, found: Mapping[tuple[str, str], Cell], about: Mapping[str, str]) -> str:
+    """Why a pair that was measured is not good, with what is to blame for it; "" where it is good."""
+    cell = found.get((one.sender, one.receiver)) if one.stage in PAIRWISE else None
+    if cell is None or cell.answer is None or cell.answer.accepted:
+        return ""
+    because = dict.fromkeys(about[node] for node in (one.sender, one.receiver) if node in about)
+    return "; ".join((said(cell), *because))
+
+
+def _subject(one: Result) -> str:
+    rail = f" rail {one.rail}" if one.rail else ""
+    port = f" port {one.port}" if one.port else ""
+    return (fold(one.group) if one.group else " → ".join(_nodes_of(one))) + rail + port
+
+
+_TROUBLES: Mapping[Outcome, str] = {
+    Outcome.FAILED: "failure",
+    Outcome.REFUSED: "error",
+    Outcome.NOT_MEASURED: "error",
+    Outcome.EXCLUDED: "skipped",
+}
+"""The gravest first."""
+
+
+def _case(suite: str, subject: str, several: list[Result], slow: str) -> ET.Element:
+    took = sum(one.seconds for one in several)
+    case = ET.Element(
+        "testcase", classname=_xml(suite), name=_xml(subject), time=f"{max(took, 0.0):.3f}"
+    )
+    if not any(one.outcome is Outcome.MEASURED for one in several):
+        worst = min(several, key=lambda one: [*_TROUBLES].index(one.outcome))
+        _trouble(case, _TROUBLES[worst.outcome], worst.outcome.value, worst.text)
+    elif slow:
+        _trouble(case, "failure", Answer.SLOW.value, slow)
+    told = "\n".join(filter(None, (one.text for one in several)))
+    ET.SubElement(case, "system-out").text = _xml(told)
+    return case
+
+
+def _verdict_suite(root: ET.Element, run: AcceptanceRun) -> None:
+    """A case a node with its answer and the sentence about it, and one a path, leaf or rail that is to blame."""
+    about = _about(run)
+    cases: list[ET.Element] = []
+    for node, answer in run.answers.items():
+        case = ET.Element("testcase", classname="verdict", name=_xml(node), time="0.000")
+        why = about.get(node) or run.left_out.get(node, answer.value)
+        if not answer.accepted:
+            _trouble(case, _kind_of(answer), answer.value, why)
+        cases.append(case)
+    for one in run.verdicts:
+        if not one.nodes:
+            case = ET.Element("testcase", classname="verdict", name=_xml(one.subject), time="0.000")
+            if not one.answer.accepted:
+                _trouble(case, _kind_of(one.answer), one.kind.value, one.sentence)
+            cases.append(case)
+    _add_suite(root, "verdict", run, cases)
+
+
+def _kind_of(answer: Answer) -> str:
+    if answer is Answer.LEFT_OUT:
+        return "skipped"
+    return "error" if answer in (Answer.NOT_MEASURED, Answer.REFUSED) else "failure"
+
+
+def _trouble(case: ET.Element, kind: str, name: str, why: str) -> None:
+    told = ET.SubElement(case, kind, message=_xml(why))
+    if kind != "skipped":
+        told.set("type", _xml(name))
+        told.text = _xml(why)
+
+
+def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.Element]) -> None:
+    counts = {
+        f"{kind}s" if kind != "skipped" else kind: str(
+            sum(1 for case in cases if case.find(kind) is not None)
+        )
+        for kind in ("failure", "error", "skipped")
+    }
+    times = sum(float(case.get("time", "0")) for case in cases)
+    started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.started))
+    about = {
+        "name": _xml(name), "tests": str(len(cases)), "time": f"{times:.3f}",
+        "timestamp": started, "hostname": _xml(run.cluster),
+    }  # fmt: skip
+    ET.SubElement(root, "testsuite", {**about, **counts}).extend(cases)
+
+
+def _xml(text: str) -> str:
+    """Text that XML can hold: lines stay, nothing else that is not printable."""
+    return "\n".join(clean(line, 4000) for line in text.split("\n"))
+
+
+# ---- Prometheus
+
+Samples = list[tuple[dict[str, str], float]]
+
+
+def prometheus_text(run: AcceptanceRun) -> str:
+    """For node_exporter's textfile collector: bandwidths in bytes per second, verdicts as 0 or 1."""
+    families: tuple[tuple[str, str, Samples], ...] = (
+        ("bandwidth_bytes_per_second", "Best repeat of a directed pair.", _bandwidths(run)),
+        ("value", "Best repeat of a measurement in another unit.", _values(run)),
+        ("verdict", "1 for the answer that the node has.", _answers(run)),
+        ("accepted", "1 if every node and path is good or fair.", [({}, float(run.accepted))]),
+        ("done", "1 if the run went to its end.", [({}, float(run.progress is Progress.DONE))]),
+        ("nodes", "Nodes by outcome.", [({"outcome": k}, float(len(v))) for k, v in _node_sets(run).items()]),
+        ("info", "Which run this is.", [({"run": run.id, "version": rankdeck_agent.__version__}, 1.0)]),
+        ("timestamp_seconds", "When the run ended, else when it started.", [({}, run.ended or run.started)]),
+    )  # fmt: skip
+    lines: list[str] = []
+    for name, help_, samples in families:
+        full = f"rankdeck_acceptance_{name}"
+        rows = [f"{full}{_labels(run, labels)} {value:.10g}" for labels, value in samples]
+        if rows:
+            lines += [f"# HELP {full} {help_}", f"# TYPE {full} gauge", *rows]
+    return "".join(f"{line}\n" for line in lines)
+
+
+_BYTES: Mapping[str, float] = {
+    "Gb/s": 1e9 / 8,
+    "Gbit/s": 1e9 / 8,
+    "Mb/s": 1e6 / 8,
+    "Mbit/s": 1e6 / 8,
+    "GB/s": 1e9,
+    "GiB/s": float(1 << 30),
+    "MB/s": 1e6,
+    "MiB/s": float(1 << 20),
+}
+"""Unit of a recipe -> bytes per second in one of it."""
+
+
+def _best(run: AcceptanceRun) -> dict[tuple[str, str, str, str], Result]:
+    """(stage, recipe, a, b) -> the best repeat."""
+    found: dict[tuple[str, str, str, str], list[Result]] = {}
+    for one in run.results:
+        if one.value is not None and not one.port:
+            a = fold(one.group) if one.group else one.sender
+            found.setdefault((one.stage.value, one.recipe, a, one.receiver), []).append(one)
+    return {at: _best_of(several) for at, several in found.items()}
+
+
+def _best_of(several: list[Result]) -> Result:
+    traits = traits_of(several[0].recipe)
+    choose = min if traits is not None and traits.lower_is_better else max
+    return choose(several, key=lambda one: one.value or 0.0)
+
+
+def _bandwidths(run: AcceptanceRun) -> Samples:
+    return [
+        ({"stage": stage, "recipe": recipe, "a": a, "b": b}, (one.value or 0.0) * _BYTES[one.unit])
+        for (stage, recipe, a, b), one in _best(run).items()
+        if one.unit in _BYTES
+    ]
+
+
+def _values(run: AcceptanceRun) -> Samples:
+    return [
+        ({"stage": stage, "recipe": recipe, "a": a, "b": b, "unit": one.unit}, one.value or 0.0)
+        for (stage, recipe, a, b), one in _best(run).items()
+        if one.unit not in _BYTES
+    ]
+
+
+def _answers(run: AcceptanceRun) -> Samples:
+    return [
+        ({"node": node, "verdict": one.value.replace(" ", "_")}, float(one is answer))
+        for node, answer in run.answers.items()
+        for one in Answer
+    ]
+
+
+def _labels(run: AcceptanceRun, labels: Mapping[str, str]) -> str:
+    both = {"cluster": run.cluster, **labels}
+    return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in both.items()) + "}"
+
+
+def _label(value: str) -> str:
+    return clean(value).replace("\\", "\\\\").replace('"', '\\"')

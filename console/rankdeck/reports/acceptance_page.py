@@ -1,0 +1,295 @@
+"""The page of an acceptance run: verdicts, heat map, identity, drift, commands, raw outputs. No I/O."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import rankdeck_agent
+from rankdeck.acceptance.heatmap import (
+    LEGEND,
+    HeatMap,
+    blocks,
+    close_up,
+    headline,
+    heat_map,
+    kind,
+    kind_of,
+    mark,
+    said,
+)
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.run import AcceptanceRun, Outcome, Result
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import duration, size
+from rankdeck.reports import html, plots
+from rankdeck.reports.html import Html, Part, join, tag
+from rankdeck.reports.job_page import moment
+from rankdeck.rules.secrets import Secrets
+
+MOST_CELLS = 128
+"""Nodes up to which every pair has a cell on the page; of more, every pair of leaves, and each suspect a row."""
+MOST_RAW = 40
+"""Measurements whose commands and raw output are on the page: those that are not good first."""
+_MOST_SINGLES = 64
+_RAW = 12 << 10
+_RAW_LINES = 120
+
+
+class Source(Protocol):
+    """Where outputs and commands of measurements are; `Session.acceptance` is one."""
+
+    def raw(self, result: Result, most: int = 1 << 20) -> str:
+        """The whole output of a measurement, at most so many characters; "" if it is gone."""
+        ...
+
+    def commands(self, run: AcceptanceRun, result: Result) -> tuple[str, ...]:
+        """The commands of one measurement."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """One measurement with what it wrote, secrets masked."""
+
+    result: Result
+    commands: tuple[str, ...]
+    raw: str
+
+
+def excerpts(run: AcceptanceRun, source: Source, secrets: Secrets) -> tuple[Excerpt, ...]:
+    """What is looked at in the raw: measurements that went wrong, then those of pairs below the others."""
+    bad = {node for verdict in run.verdicts for node in verdict.nodes} | {*run.bad}
+    ran = sorted(
+        (one for one in run.results if one.raw and one.outcome is not Outcome.RUNNING),
+        key=lambda one: (
+            one.outcome is Outcome.MEASURED,
+            not bad.intersection((one.sender, one.receiver, *one.group)),
+            one.value or 0.0,
+        ),
+    )
+    # Of the repeats the worst one is enough.
+    each = {(one.stage, one.recipe, one.sender, one.receiver, one.group): one for one in ran[::-1]}
+    worst = {*each.values()}
+    chosen = [one for one in ran if one in worst][:MOST_RAW]
+    return tuple(
+        Excerpt(
+            one,
+            tuple(map(secrets.in_text, source.commands(run, one))),
+            secrets.in_text(source.raw(one, _RAW)),
+        )
+        for one in chosen
+    )
+
+
+def acceptance_page(run: AcceptanceRun, now: float, some: Sequence[Excerpt] = ()) -> str:
+    """The whole file; `now` is when it was made, epoch seconds."""
+    return html.page(
+        f"Acceptance of {run.cluster}: {headline(run)}",
+        *_verdicts(run),
+        html.section("The run", html.facts(_facts(run, now)), *_notes(run)),
+        *(_heat(run, recipe) for recipe in run.recipes),
+        html.section("Single nodes", _singles(run)),
+        html.section("Groups", _groups(run)),
+        html.section("Against the baseline", *_drift(run)),
+        html.section("What the nodes are", *_identity(run)),
+        html.section("Left out", _left_out(run)),
+        html.section("Plan and commands", *_plan(run)),
+        html.section("Raw outputs", *map(_excerpt, some)),
+    )
+
+
+# ---- what it says
+
+
+def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
+    for one in run.verdicts:
+        yield tag("p", one.sentence, class_=f"verdict {kind_of(one.answer)}")
+    doubts = [
+        f"{recipe}: {len(one.open.sides)} ends and {len(one.open.paths)} paths are suspected and not confirmed."
+        for recipe, one in run.judgements.items()
+        if one.open.sides or one.open.paths
+    ]
+    yield from (tag("p", doubt, class_="verdict") for doubt in doubts)
+    if not run.verdicts and not doubts and run.good and not run.bad:
+        yield tag("p", "All that was measured is good or fair.", class_="verdict good")
+
+
+def _notes(run: AcceptanceRun) -> Iterator[Html]:
+    judged = (f"{recipe}: {note}" for recipe, one in run.judgements.items() for note in one.notes)
+    yield from (tag("p", note) for note in dict.fromkeys((*run.notes, *run.plan.notes, *judged)))
+
+
+def _facts(run: AcceptanceRun, now: float) -> Iterator[tuple[str, Part]]:
+    yield "Run", run.id
+    yield "Cluster", run.cluster
+    yield "Operator", run.operator
+    yield "State", run.progress.value
+    yield "Started", moment(run.started) if run.started else ""
+    end = run.ended or now
+    yield "Took", duration(end - run.started) if run.started else ""
+    yield "Nodes", f"{len(run.plan.nodes)}: {fold(run.plan.nodes)}"
+    for names, word in ((run.good, "Good"), (run.bad, "Not good"), (run.unknown, "Not measured")):
+        yield word, f"{len(names)}: {fold(names)}" if names else ""
+    yield "Repeats", f"{run.plan.repeats} of each direction, seed {run.plan.seed}"
+    for recipe, judgement in run.judgements.items():
+        for name, one in judgement.populations.items():
+            of = (
+                ""
+                if name == "all"
+                else f" ({name} a leaf)"
+                if name == "inside"
+                else f" ({name} leaves)"
+            )
+            said_ = f"median {one.median:.4g}, good from {one.good:.4g}, slow below {one.limit:.4g}, {one.count} paths"
+            yield f"{recipe}{of}", said_  # fmt: skip
+    yield "Page made", f"{moment(now)} by Rankdeck {rankdeck_agent.__version__}"
+
+
+# ---- heat map
+
+
+def _heat(run: AcceptanceRun, recipe: str) -> Html:
+    whole = heat_map(run, recipe)
+    if not whole.cells:
+        return Html()
+    keys = join(
+        (
+            plots.key(f"var(--{colour})", name)
+            for colour, name in (
+                ("good", "good"), ("fair", "fair"), ("slow", "slow: percent of the median"),
+                ("bad", "failed or wrong values"), ("unknown", "not measured"),
+            )
+        )
+    )  # fmt: skip
+    letters = ", ".join(f"{letter} {word}" for letter, word in LEGEND if letter not in ".+")
+    parts = [tag("p", keys), tag("p", f"Letters: {letters}", class_="dim")]
+    if len(whole.senders) <= MOST_CELLS:
+        parts.append(_matrix(whole))
+    else:
+        parts += [_blocks(whole), tag("h3", "Suspects and their partners")]
+        parts.append(_matrix(close_up(run, whole)))
+    return html.section(f"Heat map: {recipe}", *parts)
+
+
+def _matrix(heat: HeatMap) -> Html:
+    if not heat.senders:
+        return tag("p", "Nobody is suspected.")
+    found = {
+        (row, column): plots.Cell(kind(cell), _letter(mark(cell)), said(cell))
+        for row in range(len(heat.senders))
+        for column in range(len(heat.receivers))
+        if (cell := heat.cell(row, column)) is not None
+    }
+    drawn = plots.Matrix(rows=heat.senders, columns=heat.receivers, cells=found, breaks=heat.breaks)
+    return plots.matrix(drawn, f"{heat.recipe}: senders and receivers")
+
+
+def _letter(marked: str) -> str:
+    """What stands in a cell of the page: nothing where it is good, the colour is enough there."""
+    return marked.strip().strip(".+*")
+
+
+def _blocks(whole: HeatMap) -> Html:
+    found = blocks(whole)
+    names = sorted({leaf for path in found for leaf in path})
+    if not names:
+        return tag("p", "No leaves are known: there is no picture of leaf against leaf.")
+    place = {name: number for number, name in enumerate(names)}
+    drawn: dict[tuple[int, int], plots.Cell] = {}
+    for (sender, receiver), one in found.items():
+        share = one.share or 0.0
+        colour = "good" if not one.slow else "slow" if one.slow < one.count / 2 else "bad"
+        words = (
+            f"leaf {sender} → {receiver}: median {share:.0%}, {one.slow} of {one.count} not good"
+        )
+        drawn[place[sender], place[receiver]] = plots.Cell(colour, str(one.slow or ""), words)
+    leaf_names = [f"leaf {name}" for name in names]
+    return plots.matrix(
+        plots.Matrix(rows=leaf_names, columns=leaf_names, cells=drawn), "leaves against leaves"
+    )
+
+
+# ---- tables
+
+
+def _value(one: Result) -> str:
+    return one.outcome.value if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+
+
+def _singles(run: AcceptanceRun) -> Html:
+    """The worst first; of many nodes the others are in the JSON."""
+    found = (one for one in run.results if one.stage is Stage.SINGLE)
+    order = sorted(
+        found, key=lambda one: (one.outcome is Outcome.MEASURED, one.recipe, one.value or 0.0)
+    )
+    rows = ((one.sender, one.recipe, _value(one), one.text) for one in order)
+    return html.table(("node", "test", "value", "what it says"), rows, _MOST_SINGLES)
+
+
+def _groups(run: AcceptanceRun) -> Html:
+    rows = (
+        (len(one.group), fold(one.group), one.recipe, _value(one), one.text)
+        for one in run.results
+        if one.group
+    )
+    return html.table(("size", "nodes", "test", "value", "what it says"), rows)
+
+
+def _drift(run: AcceptanceRun) -> Iterator[Html]:
+    if run.baseline:
+        yield tag("p", f"Compared with: {run.baseline}")
+    if run.changed:
+        yield tag("p", f"Changed since: {run.changed}", class_="verdict")
+    if run.drift:
+        yield tag("ul", *(tag("li", one.sentence) for one in run.drift))
+
+
+def _identity(run: AcceptanceRun) -> Iterator[Html]:
+    """Each fact with its values and who has them, the majority first."""
+    if run.differing:
+        yield tag("ul", *(tag("li", f"{node}: {what}") for node, what in run.differing.items()))
+    yield html.table(("fact", "value", "nodes"), _identity_rows(run.identity))
+
+
+def _identity_rows(identity: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+    for fact in sorted({fact for facts in identity.values() for fact in facts}):
+        counts = Counter(facts[fact] for facts in identity.values() if fact in facts)
+        for value, count in counts.most_common(20):
+            names = [node for node, facts in identity.items() if facts.get(fact) == value]
+            yield fact, value, f"{fold(names)} ({count})"
+
+
+def _left_out(run: AcceptanceRun) -> Html:
+    return html.table(("node", "why"), run.left_out.items())
+
+
+def _plan(run: AcceptanceRun) -> Iterator[Html]:
+    rows = (
+        (
+            one.plan.stage.value, one.plan.recipe, one.plan.rounds or "", one.plan.tests or "",
+            f"{one.plan.minutes:.1f}" if one.plan.minutes else "", size(one.plan.bytes) if one.plan.bytes else "",
+            one.progress.value, one.plan.note,
+        )
+        for one in run.stages
+    )  # fmt: skip
+    heads = ("stage", "test", "rounds", "measurements", "minutes", "moved", "state", "why")
+    yield html.table(heads, rows)
+    for one in run.plan.stages:
+        if one.commands:
+            what = f"{one.stage.value} {one.recipe}".rstrip()
+            yield html.details(f"Commands of stage {what}", html.block(one.commands))
+
+
+def _excerpt(one: Excerpt) -> Html:
+    result = one.result
+    who = " → ".join(filter(None, (result.sender, result.receiver))) or fold(result.group)
+    which = f"{result.recipe}, {result.stage.value}, round {result.round + 1}, repeat {result.repeat + 1}"
+    lines = one.raw.splitlines()
+    cut = [f"… {len(lines) - _RAW_LINES} lines before"] if len(lines) > _RAW_LINES else []
+    return html.details(
+        f"{who}: {_value(result)} ({which})",
+        tag("p", result.text),
+        html.block(f"$ {command}" for command in one.commands) if one.commands else None,
+        html.block([*cut, *lines[-_RAW_LINES:]]),
+    )

@@ -1,0 +1,441 @@
+"""The acceptance screen: what would be measured, the heat map while it fills, what it says."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from textual.containers import Container, Vertical
+from textual.widget import Widget
+
+from rankdeck.acceptance.heatmap import (
+    MOST_CELLWISE,
+    HeatMap,
+    close_up,
+    headline,
+    heat_map,
+    kind_of,
+    letter_of,
+    said,
+    strip,
+)
+from rankdeck.acceptance.port import AcceptancePort, Request
+from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
+from rankdeck.errors import RankdeckError
+from rankdeck.model.nodeset import expand
+from rankdeck.model.text import printable
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.acceptance_page import (
+    PROGRESS_ROLES,
+    plan_lines,
+    run_line,
+    seen_in,
+    stage_line,
+    start_lines,
+    told_lines,
+)
+from rankdeck.ui.glyphs import Mark
+from rankdeck.ui.screens import base
+from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.screens.modals import Question
+from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.pairmap import ROLES, PairMap, legend
+from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.widgets.vtable import Column, VTable
+
+T = TypeVar("T")
+LEAST_BESIDE = 34
+"""Columns for the sentences from which on they stand beside the map, not below it."""
+LEAST_BELOW, MOST_STRIP = 5, 6
+NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
+
+
+class AcceptanceScreen(BaseScreen):
+    """Kept runs, the plan of one, and its map; tab goes from one to the next."""
+
+    screen_name: ClassVar[str] = "acceptance"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: AcceptanceRun | None = None
+        """A kept run that is looked at; None: the one that was planned or started here."""
+        self._kept: dict[str, AcceptanceRun] = {}
+        self._view = ""
+        """`runs`, `plan` or `map`."""
+        self._recipe = ""
+        self._seen: tuple[object, ...] = ()
+        self._kept_alive: AcceptanceRun | None = None
+        """What was painted: no other run gets its id meanwhile."""
+        self._strip_lines = 0
+        self._asked = ""
+        """What the prompt is for: `plan` or `save`."""
+        self.head = TextPage(id="accept-head", can_focus=False)
+        self.runs = VTable(self._columns(), empty=NOTHING, id="runs")
+        self.plan = TextPage(id="accept-plan")
+        self.strip = CellMap(lambda group: max(group, key=lambda one: one.role != "ok"))
+        self.map = PairMap(id="pairs")
+        self.told = TextPage(id="sentences")
+        self._picture = Container(
+            Vertical(self.strip, self.map, id="accept-map"), self.told, id="accept"
+        )
+
+    def body(self) -> Iterable[Widget]:
+        return self.head, self.runs, self.plan, self._picture
+
+    @property
+    def main(self) -> Widget:
+        return {"runs": self.runs, "plan": self.plan}.get(self._view, self.map)
+
+    def _columns(self) -> tuple[Column, ...]:
+        return (
+            Column("RUN", 24, lambda row, _: [(printable(row), "title")], keep=9),
+            Column("STARTED", 16, lambda row, _: [(formatting.day(self._kept[row].started), "dim")], keep=7),
+            Column("STATE", 8, lambda row, _: [self._state(self._kept[row])], keep=8),
+            Column("OUTCOME", 20, lambda row, _: [(headline(self._kept[row]), "text")], grow=True, least=30),
+        )  # fmt: skip
+
+    def _state(self, run: AcceptanceRun) -> Run:
+        return run.progress.value, PROGRESS_ROLES[run.progress]
+
+    # ---- what is shown
+
+    @property
+    def _dot(self) -> str:
+        """The sign of a good cell."""
+        return "." if self.console.ascii else self.console.glyphs.dot
+
+    @property
+    def port(self) -> AcceptancePort | None:
+        """None while the cluster is being opened."""
+        return self.console.session.acceptance
+
+    @property
+    def run_shown(self) -> AcceptanceRun | None:
+        """The run on screen."""
+        return self._opened or (self.port.current if self.port else None)
+
+    def tick(self) -> None:
+        port, run = self.port, self.run_shown
+        self.head.show(self._head_lines(run))
+        if port is None:
+            return
+        # A run that has changed is another object: nothing of it has to be compared.
+        look = (self._view, self._recipe, self.size, self.map.size, self.console.ascii)
+        seen = (id(port), id(run), *look)
+        if self._seen == seen:
+            return
+        first, self._seen, self._kept_alive = not self._seen, seen, run
+        if first or self._view == "runs":
+            self._kept = {one.id: one for one in port.runs()}
+            self.runs.show(list(self._kept))
+            self.runs.refresh()
+        if not self._view:
+            self._show_view(_first_view(run))
+        elif run is not None:
+            self._show_run(run)
+
+    def _show_run(self, run: AcceptanceRun) -> None:
+        if self._view == "plan":
+            self.plan.show(plan_lines(run))
+        elif self._view == "map":
+            self._show_map(run)
+
+    def _show_view(self, view: str) -> None:
+        self._view = view
+        for name, widget in (("runs", self.runs), ("plan", self.plan), ("map", self._picture)):
+            widget.display = name == view
+        if self.is_current:
+            self.main.focus()
+        self.tick()
+
+    def _look_at(self, run: AcceptanceRun | None, view: str = "") -> None:
+        """Another run; None: the one that was planned or started here."""
+        self._opened, self._recipe = run, ""
+        self._show_view(view or _first_view(self.run_shown))
+
+    def _head_lines(self, run: AcceptanceRun | None) -> list[Runs]:
+        if run is None:
+            return [[(" Acceptance", "title"), ("  which node or link is not good?", "dim")]]
+        now = self.console.session.fleet.wall()
+        return [run_line(run, now), stage_line(run.stages), self._cell_line()]
+
+    def _cell_line(self) -> Runs:
+        """What is under the cursor of the map."""
+        if self._view != "map" or self.map.pair is None:
+            return []
+        cell = self.map.cell
+        if cell is None:
+            sender, receiver = self.map.pair
+            same = sender == receiver
+            words = f"{sender}" if same else f"{sender} → {receiver}: not planned yet"
+            return [(f" {printable(words)}", "dim")]
+        tried = f"  {formatting.many(len(cell.results), 'measurement')}"
+        text = next((one.text for one in reversed(cell.results) if one.text), "")
+        return [(f" {printable(said(cell))}", "text"), (tried, "dim"), (f"  {printable(text)}", "dim")]  # fmt: skip
+
+    def _show_map(self, run: AcceptanceRun) -> None:
+        recipes = run.recipes
+        recipe = self._recipe if self._recipe in recipes else next(iter(recipes), "")
+        whole = heat_map(run, recipe)
+        large = len(whole.senders) > MOST_CELLWISE
+        self.strip.display, self._strip_lines = large, 0
+        if large:
+            self._show_strip(run, whole)
+        shown = close_up(run, whole) if large else whole
+        self.map.show(shown)
+        width = self._place(self.size.width, self.size.height - 6)
+        signs = legend(self._dot, seen_in(shown), self.map.is_wide)
+        self.told.show(told_lines(run, shown, width, signs))
+        self.head.show(self._head_lines(run))
+
+    def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
+        dot = self._dot
+        answers = strip(run, whole).values()
+        marks = [Mark(letter_of(one).replace(" ", dot), ROLES[kind_of(one)]) for one in answers]
+        self.strip.show(marks)
+        self._strip_lines = self.strip.lines_for(len(marks), self.size.width, MOST_STRIP)
+        self.strip.styles.height = self._strip_lines
+
+    def _place(self, width: int, height: int) -> int:
+        """Sentences beside the map where there is room, else below it; returns their width."""
+        wide, tall = self.map.wanted(width - LEAST_BESIDE - 3)
+        beside = tall > 0 and wide < width - LEAST_BESIDE - 3 and not self._strip_lines
+        wide, tall = (wide, tall) if beside else self.map.wanted(width)
+        self._picture.styles.layout = "horizontal" if beside else "vertical"
+        pairs = self.query_one("#accept-map")
+        pairs.styles.width = wide + 1 if beside else "100%"
+        lines = min(tall, max(height - self._strip_lines - LEAST_BELOW, 3)) + self._strip_lines
+        pairs.styles.height = "100%" if beside else lines
+        return width - wide - 3 if beside else width - 2
+
+    # ---- keys: from view to view
+
+    def action_part(self) -> None:
+        """Map, sentences, plan, runs: the next of them has the keys."""
+        if self._view == "map" and self.map.has_focus:
+            self.told.focus()
+            return
+        views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
+        at = views.index(self._view) if self._view in views else -1
+        self._show_view(views[(at + 1) % len(views)])
+
+    def action_metric(self) -> None:
+        run = self.run_shown
+        recipes = run.recipes if run else ()
+        if len(recipes) < 2:
+            self.say("one test alone measured pairs" if recipes else "no pairs are measured", "dim")
+            return
+        at = recipes.index(self._recipe) if self._recipe in recipes else 0
+        self._recipe = recipes[(at + 1) % len(recipes)]
+        self._show_view("map")
+
+    def action_failure(self) -> None:
+        if self._view != "map" or not self.map.next_bad():
+            self.say("no cell that is not good", "dim")
+
+    def take_back(self) -> bool:
+        """From a kept run back to the list of runs."""
+        opened = self._opened is not None
+        if opened:
+            self._look_at(None, "runs")
+        return opened
+
+    def on_pair_map_moved(self) -> None:
+        self.head.show(self._head_lines(self.run_shown))
+
+    def on_pair_map_opened(self) -> None:
+        self._open_cell()
+
+    def on_vtable_opened(self) -> None:
+        self._open_run()
+
+    def action_open(self) -> None:
+        {"runs": self._open_run, "plan": self._ask_start}.get(self._view, self._open_cell)()
+
+    def _open_run(self) -> None:
+        port, row = self.port, self.runs.cursor
+        if port is None or row not in self._kept:
+            return
+        if port.current is not None and port.current.id == row:
+            self._look_at(None, "map")
+            return
+        try:
+            self._look_at(port.open(row), "map")
+        except RankdeckError as error:
+            self.say(printable(str(error)), "bad")
+
+    def _open_cell(self) -> None:
+        run, pair = self.run_shown, self.map.pair
+        if run is None or pair is None or self.map.cell is None:
+            self.say("nothing was measured here yet", "dim")
+            return
+        self.console.push_screen(base.make("pair", run, self.map.cell.recipe, *pair))
+
+    def action_at_node(self) -> None:
+        pair = self.map.pair
+        if self._view == "map" and pair is not None and self.console.session.fleet.knows(pair[0]):
+            self.console.open_node(pair[0])
+
+    # ---- keys: plan, start, stop, go on
+
+    def action_plan(self) -> None:
+        if self._is_free():
+            self._asked = "plan"
+            self.prompt.ask("plan", "", "nodes such as n[1-8]; empty: all nodes")
+
+    def action_save(self) -> None:
+        if self.run_shown is not None:
+            self._asked = "save"
+            self.prompt.ask("reports", f"acceptance-{self.run_shown.id}", "folder for the reports")
+
+    def answered(self, text: str | None) -> None:
+        asked, self._asked = self._asked, ""
+        if text is None or self.port is None:
+            return
+        if asked == "plan":
+            self._make_plan(text)
+        elif asked == "save" and text.strip():
+            self._save(Path(text.strip()).expanduser())
+
+    def _make_plan(self, text: str) -> None:
+        port = self.port
+        try:
+            nodes = expand(text) if text.strip() else ()
+        except ValueError as error:
+            self.say(printable(str(error)), "warn")
+            return
+        if port is not None:
+            self.say("asking the nodes what they are and have …", "dim")
+            self._work(port.plan(Request(nodes=nodes)), lambda _: self._look_at(None, "plan"))
+
+    def _ask_start(self) -> None:
+        run = self.run_shown
+        if run is None or self._opened is not None or run.progress is not Progress.PENDING:
+            self.say("this run has begun already; A plans another one", "dim")
+            return
+        keys: Runs = [("enter", "key"), (" start     ", "text"), ("esc", "key"), (" not yet", "text")]  # fmt: skip
+        self.console.push_screen(
+            Question("Start this acceptance run?", start_lines(run), keys),
+            lambda yes: self._start() if yes else None,
+        )
+
+    def _start(self) -> None:
+        if self.port is not None:
+            self._look_at(None, "map")
+            self._work(self.port.start(), lambda run: self.say(printable(headline(run)), "ok"))
+
+    def action_cancel(self) -> None:
+        run = self.port.current if self.port else None
+        if run is None or run.progress is not Progress.RUNNING:
+            self.say("no acceptance run is going on", "dim")
+            return
+        running = sum(one.outcome is Outcome.RUNNING for one in run.results)
+        lines: list[Runs] = [
+            [("run      ", "dim"), (printable(run.id), "title")],
+            [("running  ", "dim"), (formatting.many(running, "measurement"), "text")],
+            [],
+            [("Each is cancelled with proof. What was measured is kept,", "text")],
+            [(f"and {actions.key('resume')} goes on from there.", "text")],
+        ]
+        keys: Runs = [("enter", "key"), (" stop     ", "text"), ("esc", "key"), (" go on", "text")]
+        self.console.push_screen(
+            Question("Stop this acceptance run?", lines, keys),
+            lambda yes: self._stop() if yes else None,
+        )
+
+    def _stop(self) -> None:
+        if self.port is not None:
+            self.say("stopping …", "warn")
+            self._work(self.port.stop(), self._stopped)
+
+    def _stopped(self, left: Sequence[str]) -> None:
+        words = "; ".join(map(printable, left)) or "stopped; nothing is left on any node"
+        self.say(words, "bad" if left else "ok")
+
+    def action_resume(self) -> None:
+        run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
+        if run is None or run.progress is not Progress.STOPPED or self.port is None:
+            self.say("only a run that was stopped can go on", "dim")
+            return
+        if not self._is_free():
+            return
+        try:
+            self.port.resume(run.id)
+        except RankdeckError as error:
+            self.say(printable(str(error)), "bad")
+            return
+        self._start()
+
+    def action_again(self) -> None:
+        run, cell = self.run_shown, self.map.cell
+        if self.port is None or run is None or self._view != "map" or cell is None:
+            self.say("choose a cell of the map first", "dim")
+        elif self._opened is not None:
+            self.say("that run is kept: only the run of this console can measure again", "dim")
+        else:
+            self.say(f"{cell.sender} – {cell.receiver}: once more", "dim")
+            again = self.port.again(cell.sender, cell.receiver, cell.recipe)
+            self._work(again, lambda _: self.say(f"{cell.sender} – {cell.receiver}: measured again", "ok"))  # fmt: skip
+
+    def action_exclude(self) -> None:
+        run, pair = self.port.current if self.port else None, self.map.pair
+        if run is None or run.progress is not Progress.RUNNING or self._view != "map" or not pair:
+            self.say("a node can be taken out of a run that goes on", "dim")
+            return
+        node = pair[0]
+        lines: list[Runs] = [
+            [("node  ", "dim"), (printable(node), "title")],
+            [],
+            [("It takes no part in what is left; what was measured stays.", "text")],
+        ]
+        keys: Runs = [("enter", "key"), (" take it out     ", "text"), ("esc", "key"), (" keep it", "text")]  # fmt: skip
+        self.console.push_screen(
+            Question("Take this node out of the run?", lines, keys),
+            lambda yes: self._exclude(node) if yes else None,
+        )
+
+    def _exclude(self, node: str) -> None:
+        if self.port is not None:
+            self.port.exclude(node, "the operator took it out")
+            self.say(f"{printable(node)}: out of the run", "ok")
+
+    def _is_free(self) -> bool:
+        run = self.port.current if self.port else None
+        if self.port is None or (run is not None and run.progress is Progress.RUNNING):
+            self.say("a run goes on: x stops it" if run else "the cluster is still being opened", "warn")  # fmt: skip
+            return False
+        return True
+
+    def _work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
+        """Do it in the background; `done` is called with what came of it, an error is said."""
+
+        async def worker() -> None:
+            try:
+                result = await work
+            except RankdeckError as error:
+                self.say(printable(str(error)), "bad")
+                return
+            done(result)
+
+        self.console.run_worker(worker(), name="acceptance", group="acceptance")
+
+    def _save(self, folder: Path) -> None:
+        from rankdeck.reports.acceptance_files import write_reports
+        from rankdeck.rules.secrets import Secrets
+
+        run, port = self.run_shown, self.port
+        if run is None or port is None:
+            return
+        secrets = Secrets([self.console.session.cluster.environment])
+        try:
+            made = write_reports(run, port, folder, secrets)
+        except RankdeckError as error:
+            self.say(printable(str(error)), "bad")
+            return
+        self.say(f"{len(made)} files in {printable(str(folder))}: open report.html", "ok")
+
+
+def _first_view(run: AcceptanceRun | None) -> str:
+    if run is None:
+        return "runs"
+    return "plan" if run.progress is Progress.PENDING else "map"

@@ -1,0 +1,97 @@
+"""The two directions of one pair of an acceptance run: what was measured, the commands, both raw outputs."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankdeck.acceptance.heatmap import heat_map, kind, said
+from rankdeck.acceptance.port import AcceptancePort
+from rankdeck.acceptance.run import AcceptanceRun, Cell, Result
+from rankdeck.model.text import printable
+from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.pairmap import ROLES
+from rankdeck.ui.widgets.text import TextPage
+
+BESIDE = 110
+"""Columns from which on the two outputs stand side by side."""
+MOST_RAW = 256 << 10
+
+
+class PairScreen(BaseScreen):
+    """There on the left, back on the right; one below the other where the screen is narrow."""
+
+    screen_name: ClassVar[str] = "pair"
+    paint_period: ClassVar[float] = 1.0
+
+    def __init__(self, run: AcceptanceRun, recipe: str, sender: str, receiver: str) -> None:
+        super().__init__()
+        self._run, self._recipe = run, recipe
+        self._pair = (sender, receiver)
+        self._shown: object = None
+        self.there = TextPage(id="pair-there")
+        self.back = TextPage(id="pair-back")
+        self._both = Container(self.there, self.back, id="pair")
+
+    def body(self) -> Iterable[Widget]:
+        return (self._both,)
+
+    @property
+    def main(self) -> Widget:
+        return self.there
+
+    def tick(self) -> None:
+        port = self.console.session.acceptance
+        wide = self.size.width >= BESIDE
+        self._both.styles.layout = "horizontal" if wide else "vertical"
+        if port is None:
+            return
+        current = port.current
+        run = current if current is not None and current.id == self._run.id else self._run
+        if run is self._shown:
+            return
+        self._shown = run
+        sender, receiver = self._pair
+        found = heat_map(run, self._recipe).cells
+        there, back = found.get((sender, receiver)), found.get((receiver, sender))
+        # A test without direction is one measurement: nothing goes back.
+        self.back.display = back is not None and back is not there
+        self.there.show(pair_lines(run, port, there))
+        self.back.show(pair_lines(run, port, back))
+
+    def action_part(self) -> None:
+        """The other direction has the keys."""
+        other = self.back if self.there.has_focus and self.back.display else self.there
+        other.focus()
+
+
+def pair_lines(run: AcceptanceRun, port: AcceptancePort, cell: Cell | None) -> list[Runs]:
+    """One direction: the sentence, each repeat, the commands and the output of the last one."""
+    if cell is None:
+        return [[(" not measured in this direction", "dim")]]
+    lines: list[Runs] = [[(f" {printable(said(cell))}", ROLES[kind(cell)])], []]
+    lines += [_result_line(one) for one in cell.results]
+    last = next((one for one in reversed(cell.results) if one.raw), cell.results[-1])
+    lines += [[], [(" Commands", "title")]]
+    lines += [[(f"   $ {printable(one)}", "accent")] for one in port.commands(run, last)]
+    if last.job:
+        lines.append([(f"   job {printable(last.job)}: `rankdeck logs` has all it wrote", "dim")])
+    raw = port.raw(last, MOST_RAW)
+    lines += [[], [(" Output", "title")]]
+    if not raw:
+        return [*lines, [("   nothing is kept of it", "dim")]]
+    return [*lines, *([(f"   {printable(line)}", "text")] for line in raw.splitlines())]
+
+
+def _result_line(one: Result) -> Runs:
+    value = "" if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+    where = f"{one.stage.value}, round {one.round + 1}, repeat {one.repeat + 1}"
+    port = f", port {one.port}" if one.port else ""
+    return [
+        (f"   {one.outcome.value:13}", "text"),
+        (f"{value:14}", "title"),
+        (f"{where}{port}  ", "dim"),
+        (printable(one.text), "dim"),
+    ]

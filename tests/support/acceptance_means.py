@@ -1,0 +1,95 @@
+"""A session that runs no job: the ranks' output is made up from a simulated network, through the real plan of each job."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from json import dumps
+
+from rankdeck.acceptance.steps import FILE, MARK
+from rankdeck.backends.plans import plan_job
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec, RemainingProcess, State
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobs import Jobs
+
+_STEP = re.compile(r"^    (ask|serve) (\d+) \d+ (.*)$", re.MULTILINE)
+Speed = Callable[[str, str], float | None]
+"""(sender, receiver) -> Gb/s; None: it hangs."""
+
+
+@dataclass
+class SimulatedMeans:
+    """Implements `Means` and `Follows`: every job ends at once, unless a pair of it hangs."""
+
+    cluster: Cluster
+    speed: Speed
+    left: frozenset[str] = frozenset()
+    """Nodes on which a cancelled job leaves a process."""
+    jobs: Jobs = field(default_factory=Jobs)
+    launched: list[JobSpec] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    after: Callable[[int], None] = lambda _: None
+    """Called with the number of jobs launched so far."""
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.cluster)
+        self._hung: set[str] = set()
+        self._hear: dict[str, Callable[[Followed], None]] = {}
+
+    @property
+    def following(self) -> "SimulatedMeans":
+        return self
+
+    async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:
+        assert anywhere
+        self.launched.append(spec)
+        self.after(len(self.launched))
+        job = f"accept-{len(self.launched)}"
+        self.jobs.add(plan_job(self.cluster, spec, job), 1.0)
+        return job
+
+    def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
+        self._hear[job_id] = hear
+
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = None) -> None:
+        del ranks, backlog
+        spec = self.launched[int(job_id.rpartition("-")[2]) - 1]
+        for rank, text in enumerate(self._outputs(job_id, spec)):
+            self._hear[job_id](Chunk(job_id, spec.on[rank], rank, "out", 0, 1.0, text.encode()))
+
+    async def finished(self, job_id: str) -> Job:
+        if job_id in self._hung:
+            await asyncio.Event().wait()
+        return self.jobs.job(job_id)
+
+    async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
+        del grace
+        self.cancelled.append(job_id)
+        nodes = self.jobs.job(job_id).nodes
+        left = tuple(RemainingProcess(node, 7, "iperf3") for node in nodes if node in self.left)
+        return CancelReport(job_id, State.RUNNING if left else State.CANCELLED, left)
+
+    def _outputs(self, job_id: str, spec: JobSpec) -> list[str]:
+        """What both ranks write; from the step that hangs on, nothing."""
+        texts = ["", ""]
+        sections = re.split(r"^[01]\)\n", spec.files[FILE], flags=re.MULTILINE)[1:]
+        asks = sorted(
+            (int(m[2]), rank)
+            for rank, part in enumerate(sections)
+            for m in _STEP.finditer(part)
+            if m[1] == "ask"
+        )
+        for number, rank in asks:
+            speed = self.speed(spec.on[rank], spec.on[1 - rank])
+            texts[rank] += f"{MARK} begin {number}\n"
+            if speed is None:
+                self._hung.add(job_id)
+                break
+            texts[rank] += f"{_iperf3(speed)}\n{MARK} end {number} 0 100.00 101.00\n"
+        return texts
+
+
+def _iperf3(gbps: float) -> str:
+    end = {"sum_received": {"bits_per_second": gbps * 1e9}, "sum_sent": {"retransmits": 0}}
+    return dumps({"start": {"connected": []}, "intervals": [{}], "end": end})

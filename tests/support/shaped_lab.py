@@ -1,0 +1,59 @@
+"""Eight namespace nodes whose links are shaped with tc, so that the machine's CPU does not matter: faults are planted there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.lab.rootless import Lab
+
+NODES = tuple(f"n{number}" for number in range(1, 9))
+FULL = "100mbit"
+
+
+class ShapedLab(Lab):
+    """A lab whose every port carries 100 Mbit/s in each direction."""
+
+    def up(self) -> None:
+        super().up()
+        self.heal()
+
+    def heal(self) -> None:
+        """Every port as it should be."""
+        for node in self.nodes:
+            self.shape(node, FULL, sending=True)
+            self.shape(node, FULL, sending=False)
+
+    def shape(self, node: str, rate: str, *, sending: bool) -> None:
+        """Let a node send, or receive, so much."""
+        queue = ("tbf", "rate", rate, "burst", "64kb", "latency", "60ms")
+        self.as_root([*self._queue("replace", node, towards_head=sending), *queue])
+
+    def as_roots(self, script: str) -> list[str]:
+        """A shell script on the head that may enter the nodes' networks; for Popen."""
+        return [*self._into_head(), "--", "sh", "-c", script]
+
+    def narrow(self, node: str, other: str, rate: str) -> None:
+        """Let a node send so much to one other node, and everything else at full speed."""
+        self.as_root(self._queue("delete", node, towards_head=True))
+        space = ["nsenter", f"--net=/run/netns/{node}", "tc"]
+        classes = ("class", "add", "dev", "eth0", "parent", "1:", "classid")
+        for words in (
+            ("qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1"),
+            (*classes, "1:1", "htb", "rate", FULL, "burst", "64kb"),
+            (*classes, "1:2", "htb", "rate", rate, "burst", "16kb"),
+            ("filter", "add", "dev", "eth0", "parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst", f"{self.address(other)}/32", "flowid", "1:2"),
+        ):  # fmt: skip
+            self.as_root([*space, *words])
+
+
+@contextmanager
+def planted(lab: ShapedLab, *faults: tuple[str, ...]) -> Iterator[None]:
+    """Faults of the lab until the end of the block: (`sends` or `receives`, node, rate), or (`path`, node, other, rate)."""
+    try:
+        for kind, node, *more in faults:
+            if kind == "path":
+                lab.narrow(node, *more)
+            else:
+                lab.shape(node, *more, sending=kind == "sends")
+        yield
+    finally:
+        lab.heal()

@@ -1,0 +1,327 @@
+"""The acceptance screen: plan, map, sentences and raw outputs, at every size and in every alphabet."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
+from rankdeck.errors import LaunchError
+from rankdeck.ui.app import RankdeckApp
+from tests.support.acceptance_run import Port, healthy, made_run, names, result, slow_sender
+from tests.ui.support.stage import Stage, cluster_of
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
+
+LEAVES = {node: "AB"[number // 4] for number, node in enumerate(names(8))}
+MAP = {
+    (200, 50): """
+ r1  done  accepted except n3 (not good), n99 (left out)  8 nodes  2 min 30 s
+ single sysbench ok  pairs iperf3 ok
+ n1 → n2: 9.44 Gb/s, 100% of the median: good  2 measurements  9.44 Gb/s
+     n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median  F failed  ? not measured
+     1  2  3  4   5  6  7  8
+n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one direction, pause frames, duplex
+n2   ·  \\  ·  ·│  ·  ·  ·  ·  - n7 → n1: to be measured again (iperf3)
+n3  59 60  \\ 60│ 60 60 60 59  - changed since the baseline: driver 550.90 → 570.12 on n1
+n4   ·  ·  ·  \\│  ·  ·  ·  ·  - −6.0 % on 8 of 8
+                              - n2: its driver is 550.90, 7 of 8 have 570.12
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n99: busy: job 4711 of alice
+n6   ·  ·  ·  ·│  ·  \\  ·  ·
+n7   F  ·  ·  ·│  ·  ·  \\  ·
+n8   ·  ·  ·  ·│  ·  ·  ·  \\
+""",
+    (120, 40): """
+     n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median  F failed  ? not measured
+     1  2  3  4   5  6  7  8
+n1   \\  ·  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full
+n2   ·  \\  ·  ·│  ·  ·  ·  ·    speed: cable or optic of one direction, pause frames, duplex
+n3  59 60  \\ 60│ 60 60 60 59  - n7 → n1: to be measured again (iperf3)
+n4   ·  ·  ·  \\│  ·  ·  ·  ·  - changed since the baseline: driver 550.90 → 570.12 on n1
+                              - −6.0 % on 8 of 8
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n2: its driver is 550.90, 7 of 8 have 570.12
+n6   ·  ·  ·  ·│  ·  \\  ·  ·  - n99: busy: job 4711 of alice
+n7   F  ·  ·  ·│  ·  ·  \\  ·
+""",
+    (80, 24): """
+     n  n  n  n   n  n  n  n  iperf3  · good  62 slow, % of the median
+     1  2  3  4   5  6  7  8  F failed  ? not measured
+n1   \\  ·  ·  ·│  ·  ·  ·  ·
+n2   ·  \\  ·  ·│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with
+n3  59 60  \\ 60│ 60 60 60 59    7 of 7 partners: it receives at full speed:
+n4   ·  ·  ·  \\│  ·  ·  ·  ·    cable or optic of one direction, pause frames,
+                                duplex
+n5   ·  ·  ·  ·│  \\  ?  ·  ·  - n7 → n1: to be measured again (iperf3)
+""",
+}
+
+
+def faulty(sender: str, receiver: str) -> float | None:
+    """n3 sends slowly, one pair failed, one was not measured."""
+    odd = {("n5", "n6"): None, ("n7", "n1"): -1.0}
+    return odd.get((sender, receiver), slow_sender("n3")(sender, receiver))
+
+
+def stage_of(*kept: AcceptanceRun, current: AcceptanceRun | None = None) -> tuple[Stage, Port]:
+    stage = Stage(cluster_of(4))
+    stage.acceptance = port = Port(*kept, current=current)
+    return stage, port
+
+
+def sick(count: int = 8, **more: object) -> AcceptanceRun:
+    return made_run(count, faulty, LEAVES if count == 8 else None, **more)
+
+
+def planned() -> AcceptanceRun:
+    run = made_run(8)
+    stages = tuple(replace(one, progress=Progress.PENDING, done=0) for one in run.stages)
+    return replace(
+        run, progress=Progress.PENDING, started=0.0, ended=0.0, results=(), verdicts=(), judgements={}, stages=stages
+    )  # fmt: skip
+
+
+async def opened(app: RankdeckApp, pilot, text: str = "n3") -> None:
+    await pilot.press("6")
+    await shows(app, pilot, text)
+
+
+# ---- the map
+
+
+@pytest.mark.parametrize("size", MAP)
+async def test_the_map_and_its_sentences_stand_side_by_side(size: tuple[int, int]) -> None:
+    stage, _ = stage_of(current=sick())
+    async with console(stage, size) as (app, pilot):
+        await opened(app, pilot, "59 60")
+        screen = text_of(app)
+
+    assert MAP[size].strip("\n") in screen
+
+
+async def test_in_ascii_and_without_colour_every_cell_says_the_same() -> None:
+    stage, _ = stage_of(current=sick())
+    async with console(stage, (80, 24), ascii=True, theme="mono") as (app, pilot):
+        await opened(app, pilot, "59 60")
+        screen = text_of(app)
+
+    assert screen.isascii()
+    assert "n3  59 60  \\ 60| 60 60 60 59" in screen
+    assert "n5   .  .  .  .|  \\  ?  .  ." in screen
+    assert "n7   F  .  .  .|  .  .  \\  ." in screen
+
+
+async def test_64_nodes_have_a_cell_a_pair_at_80_columns() -> None:
+    stage, _ = stage_of(current=made_run(64, slow_sender("n3")))
+    async with console(stage, (80, 24)) as (app, pilot):
+        await opened(app, pilot, "tenths of the median")
+        rows = text_of(app).splitlines()
+
+    row = next(one for one in rows if one.startswith(" n3 "))
+    assert len(row[4:].rstrip()) == 64
+    assert set(row[4:].rstrip()) == {"5", "6", "\\"}
+
+
+async def test_above_64_nodes_each_has_a_cell_and_suspects_a_row() -> None:
+    stage, _ = stage_of(current=made_run(140, slow_sender("n33")))
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n33 sends")
+        rows = text_of(app).splitlines()
+
+    assert " .......... .......... .......... ..S......." in "\n".join(rows)
+    assert [one.split()[0] for one in rows if one.startswith(("n", " n"))][-1] == "n33"
+
+
+async def test_the_map_fills_while_pairs_end() -> None:
+    run = made_run(8)
+    began = replace(run, progress=Progress.RUNNING, ended=0.0)
+    first = result("n1", "n2", None, outcome=Outcome.RUNNING, text="")
+    stage, port = stage_of(current=replace(began, results=(first,)))
+    async with console(stage, (80, 24)) as (app, pilot):
+        await opened(app, pilot, "* running")
+        assert "n1   \\  *" in text_of(app)
+        port.current = replace(began, results=(result("n1", "n2", 9.4), result("n2", "n1", 5.0)))
+        await shows(app, pilot, "n2  53  \\")
+
+    assert healthy("n1", "n2")
+
+
+async def test_the_cursor_says_what_is_under_it_and_goes_to_the_next_bad_cell() -> None:
+    stage, _ = stage_of(current=sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n1 → n2: 9.44 Gb/s")
+        await pilot.press("down", "right")
+        await shows(app, pilot, " n2 → n3: ")
+        await pilot.press("e")
+        await shows(app, pilot, " n3 → n1: 5.646 Gb/s, 60% of the median: slow")
+        await pilot.press("G", "left", "left", "left", "up")
+        await shows(app, pilot, " n7 → n1")
+        await pilot.press("up", "up", "e")
+        await shows(app, pilot, "n5 → n6: not measured")
+
+
+async def test_a_map_larger_than_the_screen_follows_the_cursor() -> None:
+    stage, _ = stage_of(current=made_run(64))
+    async with console(stage, (60, 15)) as (app, pilot):
+        await opened(app, pilot, "n1 ")
+        assert "n64" not in text_of(app)
+        await pilot.press("G")
+        await shows(app, pilot, "n64 → ")
+        assert any(row.startswith("n64 ") for row in text_of(app).splitlines())
+
+
+async def test_enter_shows_both_directions_with_commands_and_raw_outputs() -> None:
+    stage, port = stage_of(current=sick())
+    port.text = "first \x1b[2Jline\nlast line\n"
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("e", "enter")
+        await shows(app, pilot, "$ ssh n3 iperf3 -c n1")
+        screen = text_of(app)
+        await pilot.press("escape")
+        await shows(app, pilot, "n3 sends")
+
+    assert "n3 → n1: 5.646 Gb/s" in screen
+    assert "n1 → n3: 9.4" in screen
+    assert screen.count("last line") == 2
+    assert "job accept-n3" in screen
+
+
+# ---- plan, start, stop, go on
+
+
+async def test_without_a_run_the_screen_says_how_to_begin() -> None:
+    stage, _ = stage_of()
+    async with console(stage, (80, 24)) as (app, pilot):
+        await opened(app, pilot, "no acceptance run yet: A asks the nodes")
+
+
+async def test_while_the_cluster_is_being_opened_nothing_is_asked() -> None:
+    async with console(Stage(cluster_of(4)), (80, 24)) as (app, pilot):
+        await opened(app, pilot, "which node or link is not good?")
+        await pilot.press("A")
+        await shows(app, pilot, "still being opened")
+
+
+async def test_a_plan_is_shown_whole_and_starts_only_after_a_question() -> None:
+    stage, port = stage_of()
+    port.planned = planned()
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "no acceptance run yet")
+        await pilot.press("A")
+        await type_in(pilot, "n")
+        await pilot.press("1", "enter")
+        await shows(app, pilot, "$ iperf3 -s -1 -p 5201")
+        for text in ("about 2 min 48 s", "about 30 GiB over the network", "n99: busy", "TCP: no RDMA and no GPU"):  # fmt: skip
+            assert text in text_of(app)
+        await pilot.press("enter")
+        await shows(app, pilot, "Start this acceptance run?")
+        await pilot.press("escape")
+        await lacks(app, pilot, "Start this acceptance run?")
+        assert port.asked == [("plan", ("n1",))]
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: ("start",) in port.asked, "not started")
+        await shows(app, pilot, "running")
+
+
+async def test_an_error_of_the_plan_is_said() -> None:
+    stage, port = stage_of()
+    port.trouble = LaunchError("plan", "no node answers")
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "no acceptance run yet")
+        await pilot.press("A", "enter")
+        await shows(app, pilot, "no node answers")
+
+
+async def test_a_run_is_stopped_only_after_a_question() -> None:
+    stage, port = stage_of(current=replace(sick(), progress=Progress.RUNNING))
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("x")
+        await shows(app, pilot, "Stop this acceptance run?")
+        await pilot.press("escape")
+        await lacks(app, pilot, "Stop this acceptance run?")
+        assert port.asked == []
+        await pilot.press("x", "enter")
+        await shows(app, pilot, "nothing is left on any node")
+
+    assert port.asked == [("stop",)]
+
+
+async def test_a_stopped_run_goes_on_and_a_finished_one_does_not() -> None:
+    run = sick()
+    stage, port = stage_of(replace(run, id="r0", progress=Progress.STOPPED), run)
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "r0")
+        await pilot.press("j", "U")
+        await shows(app, pilot, "only a run that was stopped can go on")
+        await pilot.press("k", "U")
+        await until(pilot, lambda: ("start",) in port.asked, "not started")
+
+    assert port.asked == [("resume", "r0"), ("start",)]
+
+
+async def test_a_kept_run_in_the_list_is_not_judged_without_its_results() -> None:
+    stage, _ = stage_of(replace(sick(), answers={}, verdicts=(), results=()))
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "done: 8 nodes")
+        assert "not accepted" not in text_of(app)
+
+
+async def test_a_kept_run_is_opened_from_the_list_without_measuring() -> None:
+    stage, port = stage_of(sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "accepted except n3")
+        await pilot.press("enter")
+        await shows(app, pilot, "59 60")
+        await pilot.press("d")
+        await shows(app, pilot, "that run is kept")
+        await pilot.press("escape")
+        await lacks(app, pilot, "59 60")
+
+    assert port.asked == [("open", "r1")]
+
+
+async def test_a_pair_is_measured_again_and_a_node_taken_out_after_a_question() -> None:
+    stage, port = stage_of(current=replace(sick(), progress=Progress.RUNNING))
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("e", "d")
+        await shows(app, pilot, "n3 – n1: measured again")
+        await pilot.press("X")
+        await shows(app, pilot, "Take this node out of the run?")
+        await pilot.press("enter")
+        await shows(app, pilot, "n3: out of the run")
+
+    assert port.asked == [("again", "n3", "n1", "iperf3"), ("exclude", "n3", "the operator took it out")]  # fmt: skip
+
+
+async def test_reports_are_written_where_one_says(tmp_path: Path) -> None:
+    stage, _ = stage_of(current=sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("O")
+        app.screen.prompt.value = str(tmp_path / "out")
+        await pilot.press("enter")
+        await shows(app, pilot, "open report.html")
+
+    assert (tmp_path / "out/bad.txt").read_text() == "n3\n"
+
+
+async def test_tab_goes_from_map_to_sentences_plan_and_runs() -> None:
+    stage, _ = stage_of(sick(), current=sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "n3 sends")
+        await pilot.press("tab", "tab")
+        await shows(app, pilot, "minutes")
+        await pilot.press("tab")
+        await shows(app, pilot, "OUTCOME")
+        await pilot.press("tab")
+        await shows(app, pilot, "59 60")
+
+
+async def test_the_palette_and_the_command_line_lead_here() -> None:
+    stage, _ = stage_of(current=sick())
+    async with console(stage, (120, 40)) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "acc")
+        await pilot.press("enter")
+        await shows(app, pilot, "n3 sends")

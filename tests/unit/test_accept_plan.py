@@ -1,0 +1,254 @@
+"""Before a run: who takes part, with which recipes, what it will do; and what one node says of itself."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from rankdeck.acceptance import kept
+from rankdeck.acceptance.choice import choose
+from rankdeck.acceptance.gate import Around, Gated, gate
+from rankdeck.acceptance.group_stage import next_groups
+from rankdeck.acceptance.identity import Identity, Network, job_address, program, read_identity
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.planning import Scene, plan_run
+from rankdeck.acceptance.port import Request
+from rankdeck.acceptance.recipe import Known
+from rankdeck.acceptance.run import Outcome, Result
+from rankdeck.acceptance.steps import MARK, Step, said, script
+from rankdeck.acceptance.work import Ground
+from rankdeck.backends.placement import without
+from rankdeck.errors import LaunchError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import JobSpec, Launch
+
+NODES = ("n1", "n2", "n3", "n4")
+CLUSTER = Cluster(
+    name="c",
+    nodes=tuple(Node(name=name, address=f"10.0.0.{place}") for place, name in enumerate(NODES, 1)),
+)
+TCP = frozenset({"iperf3", "mpirun", "module:mpi4py", "stress-ng"})
+
+
+def node(name: str, **more: object) -> Identity:
+    values = {
+        "hostname": name,
+        "machine": f"m-{name}",
+        "boot": f"b-{name}",
+        "busy": 0.1,
+        "has": TCP,
+        **more,
+    }
+    return Identity(**values)  # type: ignore[arg-type]
+
+
+SAID = {name: node(name) for name in NODES}
+
+
+def gated(
+    said: dict[str, Identity], around: Around | None = None, include: tuple[str, ...] = ()
+) -> Gated:
+    return gate(CLUSTER, NODES, said, around or Around(), include)
+
+
+def test_what_a_node_says_of_itself_is_read() -> None:
+    question = json.dumps(
+        {"programs": ["sh", "no-such-program"], "modules": ["json"], "mpirun": "no-mpirun"}
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program(), question], capture_output=True, timeout=30, check=True
+    )
+
+    one = read_identity(b"welcome\n" + done.stdout)
+
+    assert one is not None
+    assert one.has == {"sh", "module:json"}
+    assert one.facts["kernel"]
+    assert one.busy is not None
+    assert read_identity(b"#rankdeck-facts [1]") is None
+    assert read_identity(b'#rankdeck-facts {"gpu": 7, "networks": [], "busy": "x"}') is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "around", "why"),
+    [
+        ({"busy": 0.9}, Around(), "busy: 90 % of its cores are in use"),
+        ({"gpu_pids": ("12", "13")}, Around(), "busy: 2 processes on its GPUs (pid 12, 13)"),
+        ({}, Around(jobs={"n2": "himeno-1"}), "busy: himeno-1 runs there"),
+        ({}, Around(silent={"n2": "no answer: timed out"}), "no answer: timed out"),
+        ({"machine": "m-n1"}, Around(), "it is the same machine as n1 (it says it is n2): one of the two names leads to the wrong address"),
+    ],
+)  # fmt: skip
+def test_who_takes_no_part_is_named_with_the_reason(changed, around, why) -> None:
+    found = gated({**SAID, "n2": node("n2", **changed)}, around)
+
+    assert found.left_out == {"n2": why}
+    assert found.nodes == ("n1", "n3", "n4")
+
+
+def test_a_busy_node_takes_part_if_it_is_named_and_load_of_a_scheduler_is_ours() -> None:
+    busy = {**SAID, "n2": node("n2", busy=0.9)}
+
+    assert gated(busy, include=("n2",)).nodes == NODES
+    assert gated(busy, Around(scheduled=True)).nodes == NODES
+
+
+def test_an_excluded_node_is_measured_and_that_is_said() -> None:
+    found = gated(SAID, Around(excluded={"n3": "excluded until tomorrow: its cable"}))
+
+    assert found.nodes == NODES
+    assert found.notes == ("n3 is excluded until tomorrow: its cable",)
+
+
+def chosen(has: frozenset[str], **more: object) -> dict[Stage, list[str]]:
+    said = {name: node(name, has=has) for name in NODES}
+    found: dict[Stage, list[str]] = {}
+    for one in choose(NODES, said, **{"virtual": False, "gbps": 1.0, **more}):  # type: ignore[arg-type]
+        found.setdefault(one.stage, []).append(one.recipe)
+    return found
+
+
+def test_recipes_are_what_every_node_has() -> None:
+    assert chosen(TCP) == {
+        Stage.SINGLE: ["stress-ng"],
+        Stage.PAIRS: ["iperf3"],
+        Stage.GROUPS: ["mpi4py.bench"],
+    }
+    assert chosen(TCP, gbps=100.0)[Stage.PAIRS] == ["mpi4py.bench"]
+    assert chosen(TCP, virtual=True) == {
+        Stage.SINGLE: [""],
+        Stage.PAIRS: ["mpi4py.bench"],
+        Stage.GROUPS: ["mpi4py.bench"],
+    }
+    gpus = TCP | {"gpu:nvidia", "all_reduce_perf", "rdma", "ib_write_bw", "dcgmi"}
+    assert chosen(gpus) == {
+        Stage.SINGLE: ["dcgmi", "stress-ng"], Stage.PAIRS: ["ib_write_bw", "nccl-tests"], Stage.GROUPS: ["nccl-tests"],
+    }  # fmt: skip
+
+
+def test_where_nothing_can_be_run_the_plan_says_who_lacks_what() -> None:
+    said = {**SAID, "n3": node("n3", has=frozenset())}
+
+    (why,) = [
+        one.why for one in choose(NODES, said, virtual=False, gbps=1.0) if one.stage is Stage.PAIRS
+    ]
+
+    assert why == "no recipe that every node can run: n3 lacks iperf3 for iperf3"
+
+
+def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_disk() -> None:
+    ground = Ground(cluster=CLUSTER, known=Known(link_gbps=1.0), addresses={"n2": "10.9.0.2"})
+    plan = plan_run(
+        Request(), Scene(gated=gated(SAID), said=SAID, ground=ground, leaves={}, seed=5)
+    )
+
+    pairs = next(one for one in plan.stages if one.stage is Stage.PAIRS)
+    assert (pairs.recipe, pairs.rounds, pairs.tests, pairs.bytes) == (
+        "iperf3",
+        3,
+        24,
+        12_000_000_000,
+    )
+    assert any("iperf3 -c" in line for line in pairs.commands)
+    assert plan.notes[-1].startswith("4 of 4 nodes, 5 rounds, about ")
+    assert plan.notes[-1].endswith("; nothing is written to disks")
+    assert kept.read_plan(kept.plan_text(plan)) == plan
+
+
+def test_only_and_from_leave_stages_out() -> None:
+    scene = Scene(gated=gated(SAID), said=SAID, ground=Ground(cluster=CLUSTER), leaves={}, seed=5)
+
+    def stages(request: Request) -> list[Stage]:
+        return [one.stage for one in plan_run(request, scene).stages][2:]
+
+    assert stages(Request(only=(Stage.PAIRS,))) == [Stage.PAIRS]
+    assert stages(Request(begin=Stage.GROUPS)) == [Stage.GROUPS]
+    assert Stage.SOAK not in stages(Request())
+    assert stages(Request(soak=60.0))[-1] is Stage.SOAK
+
+
+def test_the_address_is_that_of_the_job_network() -> None:
+    one = node(
+        "n1",
+        networks={
+            "eth0": Network(addresses=("10.0.0.1",), gbps=1, mtu="1500"),
+            "ib0": Network(addresses=("10.1.0.1",), gbps=100, mtu="4092"),
+        },
+    )
+
+    assert job_address(replace(CLUSTER, network="10.1.0.0/24"), CLUSTER.nodes[0], one) == "10.1.0.1"
+    assert job_address(CLUSTER, replace(CLUSTER.nodes[0], interface="ib0"), one) == "10.1.0.1"
+    assert job_address(CLUSTER, CLUSTER.nodes[1], None) == "10.0.0.2"
+
+
+def test_both_ranks_of_a_pair_run_one_script_and_take_turns(tmp_path) -> None:
+    steps = [
+        Step(0, 0, ("echo", "a b"), ("true",), 5),
+        Step(1, 1, ("sh", "-c", "exit 3"), ("true",), 5),
+    ]
+    file = tmp_path / "steps.sh"
+    file.write_text(script(steps, ["unable to connect"]))
+
+    outputs = [
+        subprocess.run(["sh", str(file)], env={"RANK": str(rank), "PATH": "/usr/bin:/bin"}, capture_output=True, timeout=30, check=True).stdout
+        for rank in (0, 1)
+    ]  # fmt: skip
+
+    assert [(one.number, one.output.strip(), one.exit_code) for one in said(outputs[0])] == [
+        (0, b"a b", 0)
+    ]
+    assert [(one.number, one.output.strip(), one.exit_code) for one in said(outputs[1])] == [
+        (1, b"", 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"{MARK} end 0 0 1 2\n",
+        f"{MARK} begin 0\nhalf",
+        f"{MARK} begin 0\n{MARK} end 0 999 1.2.3 x\n",
+    ],
+)
+def test_what_is_no_whole_step_has_no_end(text: str) -> None:
+    assert [one.exit_code for one in said(text.encode())] in ([], [None])
+
+
+def grouped(slow: str) -> list[str]:
+    """The sentences of the stage of groups over 16 nodes, one of which spoils each group that it is in."""
+    nodes = tuple(f"n{number}" for number in range(16))
+    results: list[Result] = []
+    for _ in range(30):
+        step = next_groups(nodes, results, 0.07)
+        if not step.groups:
+            return [one.sentence for one in step.verdicts]
+        for group in step.groups:
+            value = 40.0 if slow in group else 100.0
+            results.append(
+                Result(stage=Stage.GROUPS, recipe="nccl-tests", sender=group[0], group=group, outcome=Outcome.MEASURED, value=value, unit="GB/s")
+            )  # fmt: skip
+    raise AssertionError("no end")
+
+
+def test_who_spoils_groups_is_found_by_halving() -> None:
+    assert grouped("nobody") == []
+    (sentence,) = grouped("n6")
+    assert sentence.startswith("n6 makes every group slow that it is in")
+
+
+def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
+    spec = JobSpec(name="j", launch=Launch.PLAIN, command=("true",), nodes=2)
+    excluded = {"n1": "excluded until tomorrow: slow"}
+
+    assert without(CLUSTER, spec, excluded).on == ("n2", "n3")
+    assert without(CLUSTER, spec, {}) == spec
+    assert without(replace(CLUSTER, backend="slurm"), spec, excluded).options == {"exclude": "n1"}
+    with pytest.raises(
+        LaunchError, match="`n1` is excluded until tomorrow: slow; take it back with"
+    ):
+        without(CLUSTER, replace(spec, on=("n1", "n2")), excluded)
+    with pytest.raises(LaunchError, match="wants 4 nodes, 3 are left: n1 excluded"):
+        without(CLUSTER, replace(spec, nodes=4), excluded)

@@ -1,0 +1,315 @@
+"""Reports of an acceptance run: page, JSON, JUnit, Prometheus, node lists, matrix."""
+
+import csv
+import html
+import json
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rankdeck.acceptance.measurement import Answer, Stage
+from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
+from rankdeck.errors import RankdeckError
+from rankdeck.reports.acceptance_files import report_files, write_reports
+from rankdeck.rules.secrets import Secrets
+from tests.support.acceptance_run import (
+    Outputs,
+    healthy,
+    made_run,
+    names,
+    result,
+    slow_sender,
+)
+from tests.support.browser import assert_self_contained, parsed, rendered
+
+HOSTILE = '"><script>document.title="taken"</script>\x1b[2J\u202e]]>&'
+NOW = 1_700_000_500.0
+
+
+def files_of(run: AcceptanceRun, outputs: Outputs | None = None, *secrets: str) -> dict[str, str]:
+    known = Secrets([{f"TOKEN_{number}": one for number, one in enumerate(secrets)}])
+    return report_files(run, outputs or Outputs(), known, NOW)
+
+
+def said(page: str) -> str:
+    return " ".join("".join(parsed(page).itertext()).split())
+
+
+def hostile_run() -> AcceptanceRun:
+    """Every text of the run is hostile."""
+    run = made_run(4, slow_sender("n2"))
+    return replace(
+        run, cluster=HOSTILE, operator=HOSTILE, baseline=HOSTILE, changed=HOSTILE, notes=(HOSTILE,),
+        results=tuple(replace(one, text=HOSTILE) for one in run.results),
+        identity={"n1": {HOSTILE: HOSTILE}}, differing={"n1": HOSTILE},
+    )  # fmt: skip
+
+
+# ---- page
+
+
+def test_the_page_begins_with_the_outcome_and_the_sentences() -> None:
+    page = files_of(made_run(8, slow_sender("n3")))["report.html"]
+
+    text = said(page)
+    assert "accepted except n3 (not good), n99 (left out)" in text
+    assert "n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners" in text
+    assert "n2: its driver is 550.90, 7 of 8 have 570.12" in text
+    assert "Changed since: driver 550.90 → 570.12 on n1" in text
+    assert "busy: job 4711 of alice" in text
+    assert "ssh n3 iperf3 -c n" in text
+    assert "9.41 Gbits/sec" in text
+    assert_self_contained(page)
+
+
+def cells_of(page: str) -> dict[str, int]:
+    """How many cells of heat maps have which colour."""
+    found: dict[str, int] = {}
+    for one in parsed(page).iter("rect"):
+        kind = one.get("class", "")
+        found[kind] = found.get(kind, 0) + 1
+    return found
+
+
+def test_the_heat_map_has_a_cell_a_directed_pair() -> None:
+    page = files_of(made_run(8, slow_sender("n3")))["report.html"]
+
+    assert cells_of(page) == {"good": 49, "slow": 7}
+    assert "n3 → n4: 5.658 Gb/s, 60% of the median: slow" in said(page)
+
+
+def test_three_nodes_are_no_population_and_no_cell_is_slow_against_the_others() -> None:
+    run = made_run(3, lambda a, b: 6.0 if {a, b} == {"n1", "n2"} else 9.4)
+
+    assert cells_of(files_of(run)["report.html"]) == {"good": 6}
+
+
+def test_what_was_not_measured_has_another_colour_than_what_failed() -> None:
+    def speed(a: str, b: str) -> float | None:
+        return None if (a, b) == ("n1", "n2") else -1.0 if (a, b) == ("n3", "n4") else healthy(a, b)
+
+    page = files_of(made_run(8, speed))["report.html"]
+
+    assert cells_of(page) == {"good": 54, "unknown": 1, "bad": 1}
+
+
+def test_a_large_run_has_leaves_against_leaves_and_the_suspects_alone() -> None:
+    leaves = {node: f"L{number // 35}" for number, node in enumerate(names(140))}
+    page = files_of(made_run(140, slow_sender("n33"), leaves))["report.html"]
+
+    assert cells_of(page) == {"good": 12, "slow": 4 + 139}
+    assert "leaf L0 → L1: median 100%, 35 of 1225 not good" in said(page)
+    assert len(page) < 400_000
+
+
+def test_what_nodes_said_is_text_on_the_page_and_runs_in_no_browser(tmp_path: Path) -> None:
+    page = files_of(hostile_run(), Outputs(f"{HOSTILE}\n" * 3))["report.html"]
+    file = tmp_path / "page.html"
+    file.write_text(page, "utf-8")
+
+    assert_self_contained(page)
+    shown = rendered(file)
+
+    assert "<title>taken</title>" not in shown
+    assert "<script" not in shown
+    assert "Heat map: iperf3" in shown
+
+
+# ---- secrets
+
+
+def test_no_secret_is_in_any_file() -> None:
+    run = made_run(8, slow_sender("n3"))
+    run = replace(
+        run, notes=("it said S3cretValue",), results=tuple(replace(one, text="S3cretValue") for one in run.results)
+    )  # fmt: skip
+    outputs = Outputs("token: S3cretValue and hf_" + "Ab3d" * 8 + "\n")
+
+    for name, text in files_of(run, outputs, "S3cretValue").items():
+        plain = html.unescape(text)
+        assert "S3cretValue" not in plain, name
+        assert "hunter2hunter2" not in plain, name
+        assert "hf_Ab3d" not in plain, name
+
+
+# ---- JSON
+
+
+def test_the_json_says_everything_and_its_version() -> None:
+    report = json.loads(files_of(made_run(8, slow_sender("n3")))["report.json"])
+
+    assert report["version"] == 1
+    assert report["accepted"] is False
+    assert report["nodes"] == {"good": "n[1-2,4-8]", "bad": "n3", "not-measured": "n99"}
+    assert report["answers"]["n3"] == "slow"
+    assert report["verdicts"][0]["kind"] == "node, sending"
+    assert len(report["results"]) == 8 + 8 * 7 * 2
+    one = report["results"][8]
+    assert (one["stage"], one["outcome"], one["unit"]) == ("pairs", "measured", "Gb/s")
+    assert one["raw"] == "n1-n8.out"
+    assert report["plan"]["seed"] == 7
+    assert report["populations"]["iperf3"]["all"]["count"] == 56
+
+
+def test_every_field_of_the_json_is_in_the_documentation() -> None:
+    report = json.loads(files_of(made_run(4))["report.json"])
+    page = (Path(__file__).parents[2] / "docs/acceptance.md").read_text()
+
+    names_ = {*report, *report["results"][0], *report["stages"][0]}
+    assert [name for name in sorted(names_) if f"`{name}`" not in page] == []
+
+
+# ---- JUnit
+
+ATTRIBUTES = {
+    "testsuites": ({"name"}, {"name", "time", "tests", "failures", "errors"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors"},
+        {"name", "tests", "failures", "errors", "time", "skipped", "timestamp", "hostname"},
+    ),
+    "testcase": ({"name"}, {"name", "time", "classname"}),
+    "failure": (set(), {"type", "message"}),
+    "error": (set(), {"type", "message"}),
+    "skipped": (set(), {"type", "message"}),
+    "system-out": (set(), set()),
+}
+"""Element -> attributes that it must have, and those that it may have: what Jenkins' and GitLab's readers agree on."""
+
+
+def junit(run: AcceptanceRun) -> ET.Element:
+    """The JUnit file, checked for what readers of it ask."""
+    root = ET.fromstring(files_of(run)["junit.xml"].partition("\n")[2])
+    for one in root.iter():
+        must, may = ATTRIBUTES[one.tag]
+        assert must <= {*one.attrib} <= may, one.tag
+    for suite in root:
+        cases = suite.findall("testcase")
+        assert int(suite.get("tests", "")) == len(cases)
+        for kind, count in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            assert int(suite.get(count, "")) == sum(1 for c in cases if c.find(kind) is not None)
+    return root
+
+
+def case(root: ET.Element, suite: str, name: str) -> ET.Element:
+    (found,) = [
+        one for one in root.iter("testcase") if (one.get("classname"), one.get("name")) == (suite, name)
+    ]  # fmt: skip
+    return found
+
+
+def test_a_slow_pair_fails_its_case_with_the_sentence_about_its_node() -> None:
+    root = junit(made_run(8, slow_sender("n3")))
+
+    slow = case(root, "pairs.iperf3", "n3 → n6").find("failure")
+    assert slow is not None
+    assert "60% of the median" in slow.get("message", "")
+    assert "n3 sends at" in (slow.text or "")
+    assert case(root, "pairs.iperf3", "n6 → n3").find("failure") is None
+    assert case(root, "verdict", "n3").find("failure") is not None
+    assert case(root, "verdict", "n99").find("skipped") is not None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.NOT_MEASURED, "error"),
+        (Outcome.REFUSED, "error"),
+        (Outcome.FAILED, "failure"),
+        (Outcome.EXCLUDED, "skipped"),
+    ],
+)
+def test_what_was_not_measured_is_an_error_and_no_failure(outcome: Outcome, kind: str) -> None:
+    run = made_run(4)
+    odd = result("n1", "", None, stage=Stage.SINGLE, recipe="stream", outcome=outcome, text="why")
+    root = junit(replace(run, results=(*run.results, odd)))
+
+    found = case(root, "single.stream", "n1")
+    assert [one.tag for one in found if one.tag != "system-out"] == [kind]
+    assert "why" in found[0].get("message", "")
+
+
+def test_hostile_words_are_text_in_junit_too() -> None:
+    root = junit(hostile_run())
+
+    assert not list(root.iter("script"))
+    assert any("<script>" in (one.text or "") for one in root.iter("system-out"))
+
+
+def test_a_run_that_goes_on_has_only_what_has_ended() -> None:
+    run = made_run(4)
+    waiting = result("n1", "n2", None, outcome=Outcome.PENDING, text="")
+    root = junit(replace(run, results=(waiting,), progress=Progress.RUNNING))
+
+    assert [suite.get("name") for suite in root] == ["verdict"]
+
+
+# ---- Prometheus
+
+
+def test_prometheus_reads_bandwidths_in_bytes_and_verdicts_as_0_or_1() -> None:
+    text = files_of(made_run(8, slow_sender("n3")))["rankdeck_acceptance.prom"]
+
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    rates = {
+        (s.labels["a"], s.labels["b"]): s.value
+        for s in families["rankdeck_acceptance_bandwidth_bytes_per_second"].samples
+    }
+    assert rates["n6", "n3"] == pytest.approx(9.4e9 / 8)
+    assert len(rates) == 56
+    verdicts = families["rankdeck_acceptance_verdict"].samples
+    assert {s.labels["verdict"] for s in verdicts if s.labels["node"] == "n3" and s.value} == {
+        "slow"
+    }
+    assert len([s for s in verdicts if s.labels["node"] == "n99"]) == len(Answer)
+    assert families["rankdeck_acceptance_accepted"].samples[0].value == 0
+    assert families["rankdeck_acceptance_value"].samples[0].labels["unit"] == "events/s"
+    assert families["rankdeck_acceptance_timestamp_seconds"].samples[0].value == 1_700_000_150
+
+
+def test_promtool_finds_nothing_to_say(tmp_path: Path) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool on PATH")
+    text = files_of(hostile_run())["rankdeck_acceptance.prom"]
+
+    done = subprocess.run(
+        [program, "check", "metrics"], input=text, capture_output=True, text=True, timeout=30
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ---- lists and matrix
+
+
+def test_node_lists_have_a_name_a_line_and_the_node_set() -> None:
+    files = files_of(made_run(8, slow_sender("n3")))
+
+    assert files["good.txt"].split() == ["n1", "n2", "n4", "n5", "n6", "n7", "n8"]
+    assert (files["good.nodes"], files["bad.txt"], files["bad.nodes"]) == ("n[1-2,4-8]\n", "n3\n", "n3\n")  # fmt: skip
+    assert files["not-measured.txt"] == "n99\n"
+
+
+def test_the_matrix_is_a_table_without_formulas() -> None:
+    run = made_run(4)
+    odd = result("=cmd()", "n2", 9.4)
+    rows = list(csv.DictReader(files_of(replace(run, results=(*run.results, odd)))["matrix.csv"].splitlines()))  # fmt: skip
+
+    assert len(rows) == 13
+    assert rows[0]["recipe"] == "iperf3"
+    assert float(rows[0]["value"]) > 9
+    assert rows[-1]["sender"] == "'=cmd()"
+
+
+def test_files_are_their_owners_alone_and_a_folder_that_takes_none_is_named(tmp_path: Path) -> None:
+    made = write_reports(made_run(4), Outputs(), tmp_path / "out")
+
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o600}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RankdeckError, match="file: cannot be written"):
+        write_reports(made_run(4), Outputs(), tmp_path / "file")

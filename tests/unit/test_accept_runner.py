@@ -1,0 +1,169 @@
+"""The runner through the real schedule, judge and store: rounds, hung pairs, killed consoles, nodes taken out."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rankdeck.acceptance import kept, view
+from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.run import Outcome, Result, RunPlan, StagePlan
+from rankdeck.acceptance.work import Ground
+from rankdeck.accepting import measure
+from rankdeck.accepting.raw import RawOutputs
+from rankdeck.accepting.runner import Runner, key_of
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.state.acceptance import AcceptanceRuns, Run
+from tests.support.acceptance_means import SimulatedMeans, Speed
+
+NODES = tuple(f"n{number}" for number in range(1, 9))
+PLAN = RunPlan(
+    cluster="c", nodes=NODES, seed=3, seconds=1.0,
+    stages=tuple(
+        StagePlan(stage=stage, recipe="iperf3", rounds=1)
+        for stage in (Stage.PAIRS, Stage.CONFIRM, Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
+    ),
+)  # fmt: skip
+
+
+class Site:
+    """One cluster with its store; each `runner` is a console of its own."""
+
+    def __init__(self, folder: Path, nodes: tuple[str, ...] = NODES) -> None:
+        self.cluster = Cluster(name="c", nodes=tuple(Node(name=name, slots=2) for name in nodes))
+        self.store = AcceptanceRuns(folder / "acceptance.db")
+        self.raw = RawOutputs(folder / "raw")
+        self.store.begin(Run("r1", "c", 1.0, kept.plan_hash(PLAN), body=kept.plan_text(PLAN)))
+
+    def runner(self, speed: Speed, **more: object) -> tuple[Runner, SimulatedMeans]:
+        means = SimulatedMeans(self.cluster, speed, **more)  # type: ignore[arg-type]
+        runner = Runner(
+            means, self.store, self.raw, Ground(cluster=self.cluster, seconds=1.0), lambda: None
+        )
+        runner.take(self.results())
+        return runner, means
+
+    def results(self) -> list[Result]:
+        return [kept.result_of(row) for row in self.store.measurements("r1")]
+
+    def said(self, plan: RunPlan = PLAN) -> list[str]:
+        return [one.sentence for one in view.judged(plan, self.results(), {}).verdicts]
+
+
+@pytest.fixture
+def site(tmp_path: Path):
+    one = Site(tmp_path)
+    yield one
+    one.store.close()
+
+
+def full(_sender: str, _receiver: str) -> float:
+    return 0.095
+
+
+def test_every_pair_is_measured_both_ways_with_its_output_on_disk(site: Site) -> None:
+    runner, means = site.runner(full)
+
+    asyncio.run(runner.go("r1", PLAN))
+
+    results = site.results()
+    assert len(means.launched) == 28
+    assert {(one.sender, one.receiver, one.repeat) for one in results} == {
+        (a, b, repeat) for a in NODES for b in NODES if a != b for repeat in (0, 1)
+    }
+    assert {one.outcome for one in results} == {Outcome.MEASURED}
+    assert all('"bits_per_second"' in site.raw.read(one, 5000) for one in results)
+    assert view.judged(PLAN, results, {}).answers == dict.fromkeys(NODES, view.Answer.GOOD)
+
+
+def test_a_node_that_sends_slowly_is_named_and_no_other(site: Site) -> None:
+    runner, _ = site.runner(lambda sender, _: 0.062 if sender == "n5" else 0.095)
+
+    asyncio.run(runner.go("r1", PLAN))
+
+    (sentence,) = site.said()
+    assert sentence.startswith("n5 sends at 0.062 Gb/s (others 0.095 Gb/s) with 7 of 7 partners")
+
+
+def test_a_pair_that_hangs_is_cancelled_and_named_and_the_run_goes_on(
+    site: Site, monkeypatch
+) -> None:
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.05)
+    monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "_LOOK", 0.02)
+    runner, means = site.runner(lambda a, b: None if {a, b} == {"n2", "n6"} else 0.095)
+
+    asyncio.run(runner.go("r1", PLAN))
+
+    hung = [one for one in site.results() if one.outcome is Outcome.FAILED]
+    assert {frozenset((one.sender, one.receiver)) for one in hung} == {frozenset(("n2", "n6"))}
+    assert all("hung: it did not end within" in one.text for one in hung)
+    assert len(means.cancelled) == len({one.job for one in hung}) > 1
+    (sentence,) = site.said()
+    assert "n2" in sentence
+    assert "n6" in sentence
+    assert "fails" in sentence
+    others = [one for one in site.results() if not {"n2", "n6"} >= {one.sender, one.receiver}]
+    assert {one.outcome for one in others} == {Outcome.MEASURED}
+
+
+def test_nodes_on_which_something_is_left_rest_until_it_is_gone(site: Site, monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck.acceptance.work.SHORTEST", 0.05)
+    monkeypatch.setattr("rankdeck.acceptance.work.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "_LOOK", 0.02)
+    runner, means = site.runner(
+        lambda a, b: None if {a, b} == {"n2", "n6"} else 0.095, left=frozenset({"n6"})
+    )
+
+    def gone(count: int) -> None:
+        if count > 22:
+            means.left = frozenset()
+
+    means.after = gone
+    asyncio.run(runner.go("r1", PLAN))
+
+    rested = [one for one in site.results() if "rests: process 7 of accept-" in one.text]
+    assert all("n6" in (one.sender, one.receiver) for one in rested)
+    assert {one.outcome for one in rested} <= {Outcome.NOT_MEASURED}
+    assert not runner.resting
+
+
+@pytest.mark.parametrize("died_after", [1, 9, 17, 27])
+def test_a_killed_console_goes_on_and_measures_nothing_twice(site: Site, died_after: int) -> None:
+    class KilledError(Exception):
+        pass
+
+    def die(count: int) -> None:
+        if count > died_after:
+            raise KilledError
+
+    first, before = site.runner(full, after=die)
+    with pytest.raises(BaseExceptionGroup):
+        asyncio.run(first.go("r1", PLAN))
+    had = {key_of(one): one for one in site.results()}
+    second, after = site.runner(full)
+    asyncio.run(second.go("r1", PLAN))
+
+    assert had
+    assert had.items() <= {key_of(one): one for one in site.results()}.items()
+    assert len(site.results()) == 112
+    pairs = [tuple(sorted(spec.on)) for spec in (*before.launched[:died_after], *after.launched)]
+    assert len(pairs) >= 28
+    assert len(after.launched) == 28 - len(had) // 4
+
+
+def test_a_node_that_is_taken_out_is_no_strike(site: Site) -> None:
+    runner, means = site.runner(full)
+
+    def out(count: int) -> None:
+        if count == 9:
+            runner.excluded["n3"] = "its cable is being swapped"
+
+    means.after = out
+    asyncio.run(runner.go("r1", PLAN))
+
+    taken = [one for one in site.results() if one.outcome is Outcome.EXCLUDED]
+    assert taken
+    assert all("n3" in (one.sender, one.receiver) for one in taken)
+    assert all(one.text == "n3 was taken out: its cable is being swapped" for one in taken)
+    assert site.said() == []
