@@ -116,7 +116,7 @@ def test_long_lines_of_several_ranks_do_not_mix(shim: Path, tmp_path: Path, tool
             (tmp_path / name).symlink_to(shutil.which(name) or name)
         env["PATH"] = str(tmp_path)
     program = (
-        "BEGIN { for (n = 0; n < 60; n++) { text = ENVIRON[\"RANK\"];"
+        'BEGIN { for (n = 0; n < 60; n++) { text = ENVIRON["RANK"];'
         " while (length(text) < 3000 * (n % 7) + n) text = text text;"
         " print n, text; fflush() } }"
     )

@@ -7,6 +7,7 @@ from typing import Optional
 from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.pods import (
     LAUNCHER,
+    READER,
     RUNNING,
     TERMINATED,
     WORKER,
@@ -70,6 +71,8 @@ class JobState:
         self.ending = False
         """Whether we are deleting it."""
         self.uid = ""
+        self.spec: Object = {}
+        """Of the job's object, as it was seen last."""
         self._refused = self._queue = ""
 
     # ---- what comes
@@ -88,6 +91,7 @@ class JobState:
             return [Saying(text)]
         self.outcome = outcome_of(rows[0])
         self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63)
+        self.spec = table_of(rows[0].get("spec"))
         return []
 
     def take_workload(self, kind: str, found: Object) -> list[Saying]:
@@ -100,12 +104,14 @@ class JobState:
 
     def take_pod(self, kind: str, found: Object) -> list[Saying]:
         """All pods, or one that is new, changed or gone."""
+        rows = rows_of(found.get("items")) if kind == LISTED else [found]
+        pods = [pod for pod in map(pod_of, rows) if pod.role != READER]
         if kind == DELETED:
-            self._lose(pod_of(found))
+            for pod in pods:
+                self._lose(pod)
             return []
         if kind != LISTED:
-            return self._see(pod_of(found))
-        pods = [pod_of(row) for row in rows_of(found.get("items"))]
+            return [saying for pod in pods for saying in self._see(pod)]
         for uid in self.pods.keys() - {pod.uid for pod in pods}:
             self._lose(self.pods[uid])
         return [saying for pod in pods for saying in self._see(pod)]

@@ -11,8 +11,10 @@ Object = Mapping[str, Any]
 WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
 _NONE: Object = {}
 _INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
-_ROLE = ("training.kubeflow.org/job-role", "job-role")
-LAUNCHER, WORKER = "launcher", "worker"
+_ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
+LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
+ROLE_LABEL = "rankdeck/role"
+"""Ours, on a pod that is none of the job's own: READER prints what is on its volume claim."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Pod:
     """What `uname -n` says in it."""
     index: Optional[int] = None
     role: str = ""
-    """LAUNCHER or WORKER of an MPIJob; "" of an Indexed Job."""
+    """LAUNCHER or WORKER of an MPIJob; READER of the volume claim; "" of an Indexed Job."""
     phase: str = ""
     reason: str = ""
     message: str = ""
