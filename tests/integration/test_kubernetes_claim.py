@@ -3,10 +3,12 @@
 import contextlib
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.kubernetes.site import OUR_LABEL, Site, Where
+from tests.support.kubernetes.roles import smallest_role
+from tests.support.kubernetes.site import OUR_LABEL, Site, doubled
 from tests.support.polling import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -17,9 +19,9 @@ def site(tmp_path: Path, kubernetes, kubectl) -> Site:
     """A console on a double whose pods are real processes, with the volume claim `kept`."""
     double = kubernetes()
     double.claim("kept")
-    images = dict.fromkeys(("plain", "mpi", "torchrun"), "double/image")
-    where = Where(double.kubeconfig(), "double", images=images, double=double)
-    return Site(tmp_path / "site", where, kubectl)
+    where = doubled(double)
+    config = double.user("operator", [smallest_role(more="create pods")])
+    return Site(tmp_path / "site", replace(where, kubeconfig=config), kubectl)
 
 
 def kill_all_that_keeps(site: Site, job: str) -> int:

@@ -15,7 +15,7 @@ from rankdeck_agent.job.folder import FolderError, RunFolder
 from rankdeck_agent.job.journal import post_mortem, table
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import note_supervisor, only_one, supervisor_pid
+from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -43,7 +43,7 @@ def resume(folder: RunFolder) -> bool:
 
     Where somebody else does so or ends the job at this moment, nothing is done, and True is returned.
     """
-    with only_one(folder, wait=False) as mine:
+    with resuming(folder) as mine:
         if not mine or supervisor_pid(folder):
             return True
         try:

@@ -64,22 +64,34 @@ def goes_on(folder: RunFolder) -> bool:
     """Whether the job runs on without a supervisor here, so that another one can take it up: one on Kubernetes."""
     if not (folder / "kubernetes.json").exists() or is_closed(folder / "events"):
         return False
-    if any((folder / name).exists() for name in ("kubernetes.gone", "complete")):
+    if any((folder / name).exists() for name in ("kubernetes.gone", "complete", _ENDING)):
         return False
     kinds = [event["kind"] for event in all_events(folder / "events")]
     return "cancel" not in kinds and kinds.count("process") < _MOST_STARTS
 
 
+_RESUMING, _ENDING = "resuming", "ending"
+
+
 @contextmanager
-def only_one(folder: RunFolder, *, wait: bool) -> Generator[bool, None, None]:
-    """Hold what whoever ends the job or starts its supervisor anew has to hold; gives whether it could be had."""
-    with (folder / "changing").open("ab") as lock:
+def resuming(folder: RunFolder) -> Generator[bool, None, None]:
+    """Hold this while another supervisor is started; gives False where somebody else does so or ends the job."""
+    with (folder / _RESUMING).open("ab") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
         else:
-            yield True
+            yield not (folder / _ENDING).exists()
+
+
+def stop_resuming(folder: RunFolder) -> None:
+    """The job is being ended: start no other supervisor from now on; waits for one that is being started."""
+    if not (folder / "kubernetes.json").exists():
+        return
+    (folder / _ENDING).touch(mode=0o600)
+    with (folder / _RESUMING).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def close_for(folder: RunFolder, why: str) -> None:

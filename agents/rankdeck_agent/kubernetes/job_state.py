@@ -180,16 +180,23 @@ class JobState:
         all_of_them = self._target.wanted <= MOST_FOLLOWED
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
-            if not pod.container.id or pod.role == WORKER:
+            if not pod.container.id:
                 continue
             if all_of_them or pod.index in ends or pod.phase == "Failed":
                 yield pod
 
+    def aside(self) -> Iterator[Pod]:
+        """Pods that may run on when the job is over: the workers of an MPIJob."""
+        return (p for p in (*self.pods.values(), *self.left.values()) if p.role == WORKER)
+
     def ranks_of(self, pod: Pod) -> Sequence[int]:
-        """The ranks whose output is in this pod's log."""
+        """The ranks whose output is in this pod's log; none of a worker of an MPIJob, where `sshd` alone writes."""
         if pod.role == LAUNCHER:
             return range(self._target.ranks)
-        first = (pod.index or 0) * self._target.each
+        number = self._target.number_of(pod)
+        if pod.role == WORKER or number is None:
+            return range(0)
+        first = number * self._target.each
         return range(first, min(first + self._target.each, self._target.ranks))
 
     def node_of(self, host: str, pod: Pod) -> str:

@@ -30,7 +30,7 @@ from rankdeck_agent.kubernetes.container_log import UNKNOWN, ContainerLog, Heare
 from rankdeck_agent.kubernetes.ending import Ending
 from rankdeck_agent.kubernetes.follow import Follower, LogSource
 from rankdeck_agent.kubernetes.job_state import MOST_FOLLOWED, JobState, Saying
-from rankdeck_agent.kubernetes.pods import TERMINATED, Object, Pod
+from rankdeck_agent.kubernetes.pods import LAUNCHER, TERMINATED, Object, Pod
 from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
 from rankdeck_agent.kubernetes.split import START, Piece
 from rankdeck_agent.kubernetes.target import Target
@@ -261,7 +261,7 @@ class Keeper:
             self._folder,
             f"{pod.uid}.{box.id}",
             self._state.ranks_of(pod),
-            Hearer(self._pass_on, partial(self._heard, pod)),
+            Hearer(partial(self._pass_on, self._name_in_log(pod)), partial(self._heard, pod)),
             self._target.form,
         )
         pause = _SLOW if self._target.wanted > _MANY else 0.0
@@ -312,7 +312,12 @@ class Keeper:
         late = now - self._over_at
         if late > self._target.grace + _SETTLE_SLACK:
             return True
-        reading = any(not follower.over.is_set() for follower in self._followers.values())
+        aside = {pod.uid for pod in state.aside()}
+        reading = any(
+            not follower.over.is_set()
+            for (uid, _), follower in self._followers.items()
+            if uid not in aside
+        )
         unread = any((p.uid, p.container.id) not in self._followers for p in state.followed())
         if reading or unread or state.runs:
             return False
@@ -438,9 +443,15 @@ class Keeper:
         if saying.alarm:
             tell(self._folder / "control", f"trouble {text[:400]}")
 
-    def _pass_on(self, text: bytes) -> None:
-        """What no rank wrote: mpirun's own words; called in the threads of followers."""
-        self._write(1, text)
+    def _name_in_log(self, pod: Pod) -> bytes:
+        """What to put before its lines that no rank wrote: nothing where they are the launcher's."""
+        alone = pod.role == LAUNCHER or self._state.ranks_of(pod)
+        short = pod.name.removeprefix(f"{self._target.name}-")
+        return b"" if alone else f"{short}: ".encode()
+
+    def _pass_on(self, name: bytes, text: bytes) -> None:
+        """What no rank wrote: words of mpirun, or of a worker's sshd; called in the threads of followers."""
+        self._write(1, name + text)
 
     def _write(self, fd: int, data: bytes) -> None:
         try:

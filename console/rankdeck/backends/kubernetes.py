@@ -106,6 +106,7 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         "ranks": count,
         "form": "openmpi" if found.kind == "MPIJob" and not found.ours else "rankdeck",
         "ours": bool(found.ours),
+        "parts": found.parts,
         "grace": grace,
     }
     # The second file says that the objects exist already.

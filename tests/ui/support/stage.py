@@ -88,6 +88,8 @@ class Stage:
         self.replayed: list[tuple[str, float]] = []
         self.listed: list[KubernetesJob] = []
         """Jobs of others on Kubernetes."""
+        self.refused: dict[str, str] = {}
+        """What may not be done, and why."""
         self.files: tuple[Path, ...] = ()
         self.on_node: dict[int, Path] = {}
         """Rank -> the whole of its stdout."""
@@ -155,6 +157,10 @@ class Stage:
         report = self.report or CancelReport(job_id, State.CANCELLED)
         self.jobs.cancelled(job_id, report)
         return report
+
+    def why_not(self, need: str, what: JobSpec | str) -> str:
+        del what
+        return self.refused.get(need, "")
 
     def others(self) -> list[KubernetesJob]:
         return self.listed
