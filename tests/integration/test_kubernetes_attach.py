@@ -217,7 +217,10 @@ def test_an_mpijob_of_others_is_read_by_rank_and_its_workers_are_heard(others) -
         f"[{n}] hello of {n}" for n in range(4)
     ]
     (row,) = [json.loads(line) for line in ask("jobs", "--json").stdout.splitlines()]
-    assert "worker-0: Accepted publickey" in ask("logs", row["job"], "--launcher", "--stream", "out").stdout
+    assert (
+        "worker-0: Accepted publickey"
+        in ask("logs", row["job"], "--launcher", "--stream", "out").stdout
+    )
     double.oom("pi-worker-1")
     wait_until(lambda: "OOMKilled" in ask("jobs", "--json").stdout, 30, "a word about the worker")
 
