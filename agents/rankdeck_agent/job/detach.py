@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import FolderError, RunFolder
+from rankdeck_agent.job.folder import FolderError, FolderThereError, RunFolder
 from rankdeck_agent.job.journal import post_mortem, table
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
@@ -29,6 +29,8 @@ def run() -> int:
     try:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
+    except FolderThereError as error:
+        return _say({"ok": False, "error": str(error), "there": True})
     except (WireError, FolderError, OSError) as error:
         return _say({"ok": False, "error": str(error)})
     said = _start_apart(plan, folder)

@@ -22,7 +22,7 @@ from rankdeck_agent.kubernetes.pods import (
 )
 from rankdeck_agent.kubernetes.split import START, Piece
 from rankdeck_agent.kubernetes.target import Target
-from rankdeck_agent.kubernetes.verdict import RankEnd, View, waits_for
+from rankdeck_agent.kubernetes.verdict import RankEnd, View, taken_away, waits_for
 
 MOST_FOLLOWED = 256
 DELETED = "DELETED"
@@ -128,6 +128,8 @@ class JobState:
             told.append(Saying(f"a pod waits: {why}"))
         if pod.reason and (before is None or before.reason != pod.reason):
             told.append(Saying(f"pod {pod.name}: {pod.reason}: {pod.message}"))
+        elif (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
+            told.append(Saying(lost))
         return told
 
     def _lose(self, pod: Pod) -> None:
