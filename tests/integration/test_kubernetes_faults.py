@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rankdeck_agent.kubernetes import proxy
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Site, doubled
+
+from rankdeck_agent.kubernetes import proxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 Act = Callable[[Double], object]
