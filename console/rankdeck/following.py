@@ -16,6 +16,7 @@ from rankdeck.state.history import Turn
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.stalls import notice_stalls
+from rankdeck_agent.wire import LAUNCHER
 
 log = logging.getLogger(__name__)
 TICK = 0.25
@@ -125,15 +126,16 @@ class Following:
     async def started(self, job_id: str, limit: float = START_LIMIT) -> None:
         """Wait until every rank has begun, the job is over, or `limit` seconds went by.
 
-        An MPI launcher needs a console until then: it starts the daemons. A job that waits in a queue
-        and has said what for needs none.
+        An MPI launcher needs a console until then: it starts the daemons. A job in the hands of a queue
+        or of Kubernetes, of which these have said something, needs none.
         """
         await until(lambda: self._has_started(job_id), limit)
 
     def _has_started(self, job_id: str) -> bool:
         job = self.jobs.job(job_id)
         pending = any(rank.state is State.PENDING for rank in job.ranks)
-        queued = bool(job.troubles) and all(node.elsewhere for node in job.plan.nodes)
+        said = bool(job.troubles) or self.jobs.log(job_id, LAUNCHER).total > 0
+        queued = said and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers
 
     async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:

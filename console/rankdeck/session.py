@@ -42,7 +42,7 @@ from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
-from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
+from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout, KubernetesJob
 from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
@@ -201,8 +201,8 @@ class Session:
         leaves no unknown job behind.
         """
         plan = self._plan(spec) if anywhere else self.plan(spec)
-        starts = "mpi" if spec.launch is Launch.MPI else "launch"
-        if why := self.kubernetes.refused(starts, "follow"):
+        await self._learn_rights()
+        if why := self.why_not("launch", spec):
             raise LaunchError("start", why)
         if not self._backend.chooses_nodes:
             await self.images.bring(spec, [node.node for node in plan.nodes], tell)
@@ -253,7 +253,7 @@ class Session:
             await self._cluster_client.list(self.kubernetes)
         except NodeError as error:
             return {host: error.why}
-        trouble = self.kubernetes.trouble or self.kubernetes.refused("follow")
+        trouble = self.kubernetes.trouble or self.kubernetes.refused("see")
         return {host: trouble} if trouble else {}
 
     def others(self) -> tuple[KubernetesJob, ...]:
@@ -277,11 +277,39 @@ class Session:
                 else f"no job `{text[:60]}`"
             )
             raise UnknownJobError(why)
+        if why := self.why_not("follow", found[0].place):
+            raise LaunchError("start", why)
         plan = attach_plan(self.cluster, found[0])
         self._keep(self.jobs.add(plan, found[0].created or time.time()))
         await self._start_on_nodes(plan)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
+
+    def why_not(self, need: str, what: JobSpec | str) -> str:
+        """Why this user may not `launch` a job, or `follow` or `cancel` one (its id or place); "" where it is not known.
+
+        Only Kubernetes is asked; elsewhere whoever may log in may do all.
+        """
+        if isinstance(what, JobSpec):
+            kind = MPIJOB if what.launch is Launch.MPI else JOB
+            return self.kubernetes.refused(need, "see", "follow", kind=kind)
+        known = self.jobs.job(what) if self.jobs.knows(what) else None
+        owned = known.plan.owner.partition(" of ")[0] if known else ""
+        spec = known.plan.spec if known else None
+        started = MPIJOB if spec and spec.launch is Launch.MPI else JOB
+        kind = self.kubernetes.kind_of(what) or owned or started
+        return self.kubernetes.refused(need, "see", kind=kind)
+
+    async def _learn_rights(self) -> None:
+        """Ask the API server what this user may do, if it was not asked yet."""
+        if self.cluster.backend != "kubernetes" or self.kubernetes.about is not None:
+            return
+        try:
+            about = await self.about_kubernetes()
+        except NodeError:
+            return  # what comes next says why
+        if not about.trouble:
+            self.kubernetes.about = about
 
     async def about_kubernetes(self) -> ClusterAbout:
         """Versions, kinds of jobs and rights, asked now; raises NodeError."""
@@ -308,6 +336,9 @@ class Session:
         job = self.jobs.job(job_id)
         if job.clock is not None:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
+        await self._learn_rights()
+        if why := self.why_not("cancel", job_id):
+            raise RankdeckError(f"{job_id} cannot be cancelled from here: {why}")
         self.following.stop_counting(job_id)
         # What is started on a node after the cancel ran there would be left behind.
         await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kubernetes.site import Site, Where, pretended, real
+from tests.support.kubernetes.site import Site, doubled, pretended, real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 _SAID = set()
@@ -23,11 +23,7 @@ def site(tmp_path, kubernetes, kubectl, request):
     """The cluster; everything of ours in its namespace is gone before and after."""
     where = real()
     if where is None:
-        double = kubernetes(processes=not pretended())
-        images = dict.fromkeys(("plain", "mpi", "torchrun"), "double/image")
-        where = Where(
-            double.kubeconfig(), "double", images=images, double=double, pretends=pretended()
-        )
+        where = doubled(kubernetes(processes=not pretended()), pretends=pretended())
     if where.pretends and request.node.get_closest_marker("needs_kubelet"):
         pytest.skip("needs nodes that run containers")
     site = Site(tmp_path / "site", where, kubectl)

@@ -13,19 +13,12 @@ import pytest
 import yaml
 from tests.support.kubernetes.manifests import indexed_job
 from tests.support.kubernetes.pretend import Script
+from tests.support.kubernetes.roles import documented
 from tests.support.kubernetes.scheduler import node
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.slow
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "kubernetes.md"
 Row = dict[str, Any]
-
-
-def documented(heading: str) -> list[Row]:
-    """The objects of the YAML block under a heading of docs/kubernetes.md."""
-    after = DOCS.read_text().partition(f"## {heading}\n")[2]
-    block = after.partition("```yaml\n")[2].partition("```")[0]
-    return list(yaml.safe_load_all(block))
 
 
 class Asking:
@@ -108,7 +101,7 @@ def test_all_that_may_be_done_is_asked_once(kubernetes, kubectl) -> None:
     assert found["kinds"] == ["Job", "MPIJob", "JobSet"]
     assert all(right["allowed"] for right in found["rights"])
     assert {right["need"] for right in found["rights"]} == {
-        "launch", "tidy", "mpi", "follow", "cancel", "attach", "fleet", "devices",
+        "launch", "tidy", "see", "follow", "events", "cancel", "force", "fleet", "devices",
     }  # fmt: skip
 
 

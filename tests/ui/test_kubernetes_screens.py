@@ -1,6 +1,7 @@
 """Nodes and jobs of Kubernetes on the screens."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.kubernetes import Condition, DeviceCount, KubernetesJob, KubernetesNode
@@ -66,3 +67,43 @@ async def test_a_job_of_others_is_opened_by_enter_and_its_owner_is_named_before_
         await pilot.press("x")
         await shows(app, pilot, "Cancel this job?")
         await shows(app, pilot, "MPIJob of alice")
+
+
+async def test_what_one_may_not_do_is_off_in_the_footer_and_its_key_says_why() -> None:
+    made = stage()
+    made.refused = {"cancel": "you may not delete mpijobs.kubeflow.org"}
+    async with console(made) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "(x cancel)")
+        await pilot.press("enter")
+        await shows(app, pilot, "(x cancel)")
+        await pilot.press("x")
+        await shows(app, pilot, "you may not delete mpijobs.kubeflow.org")
+        assert made.cancelled == []
+        made.refused = {}
+        await pilot.press("x")
+        await shows(app, pilot, "Cancel this job?")
+
+
+async def test_a_job_of_others_that_may_not_be_followed_is_not_opened() -> None:
+    made = stage()
+    made.refused = {"follow": "you may not get pods/log"}
+    async with console(made) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "(enter open)")
+        await pilot.press("enter")
+        await shows(app, pilot, "you may not get pods/log")
+        assert len(made.listed) == 1
+
+
+async def test_a_job_that_may_not_be_started_is_not_sent(tmp_path: Path) -> None:
+    made = stage()
+    (tmp_path / "train.yaml").write_text("job")
+    made.files = (tmp_path / "train.yaml",)
+    made.refused = {"launch": "you may not create jobs.batch"}
+    async with console(made) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "(enter launch)")
+        await pilot.press("enter")
+        await shows(app, pilot, "you may not create jobs.batch")
+        assert made.launched == []

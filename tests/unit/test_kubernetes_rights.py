@@ -1,5 +1,7 @@
 """What a user may not do on Kubernetes is said, with what to do, and counts as trouble where no job can run."""
 
+from dataclasses import replace
+
 from rankdeck.cli.check import live_lines
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob, Permission
 from rankdeck.state.kubernetes import KubernetesState
@@ -21,7 +23,7 @@ ABOUT = ClusterAbout(
 def test_each_finding_is_one_sentence() -> None:
     lines = live_lines(ABOUT)
 
-    assert "launch: jobs can be started" in lines
+    assert "launch: can be started" in lines
     assert (
         "fleet: you may not list nodes of all namespaces; docs/kubernetes.md has the Role" in lines
     )
@@ -41,6 +43,15 @@ def test_a_feature_is_off_with_its_reason_only_where_the_right_is_known_to_be_mi
 
     assert state.refused("launch") == ""
     assert "you may not list nodes" in state.refused("launch", "fleet")
+
+
+def test_a_right_for_one_kind_of_jobs_says_nothing_of_the_others() -> None:
+    state = KubernetesState()
+    missing = Permission("cancel", "delete jobsets.jobset.x-k8s.io", allowed=False, kind="JobSet")
+    state.about = replace(ABOUT, rights=(missing,))
+
+    assert state.refused("cancel") == state.refused("cancel", kind="MPIJob") == ""
+    assert "you may not delete jobsets" in state.refused("cancel", kind="JobSet")
 
 
 def test_jobs_come_and_go_by_the_rows_of_the_agent_and_nonsense_is_left_out() -> None:

@@ -1,8 +1,10 @@
 """The shim that starts ranks in pods, by the sh of this machine: numbers, streams, ends, signals."""
 
 import os
+import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -98,4 +100,33 @@ def test_a_copy_lies_on_the_volume_claim(shim: Path, tmp_path: Path) -> None:
     running.communicate(timeout=20)
     kept = {path.name: path.read_text() for path in (tmp_path / "c" / "rank.1").iterdir()}
 
-    assert kept == {"out": "out\n", "err": "", "start": f"{HERE}\n", "exit": "2\n"}
+    start, began = kept["start"].splitlines()
+    status, ended = kept["exit"].splitlines()
+    assert (kept["out"], kept["err"], start, status) == ("out\n", "", HERE, "2")
+    assert time.time() - 60 < int(began) <= int(ended) <= time.time()
+
+
+@pytest.mark.parametrize("tools", ["all", "no stdbuf", "no sed"])
+def test_long_lines_of_several_ranks_do_not_mix(shim: Path, tmp_path: Path, tools: str) -> None:
+    env: dict[str, str] = {}
+    if tools != "all":
+        for name in ("sh", "sed", "awk", "mkdir", "mkfifo", "uname", "rm", "sleep"):
+            if tools == f"no {name}":
+                continue
+            (tmp_path / name).symlink_to(shutil.which(name) or name)
+        env["PATH"] = str(tmp_path)
+    program = (
+        'BEGIN { for (n = 0; n < 60; n++) { text = ENVIRON["RANK"];'
+        " while (length(text) < 3000 * (n % 7) + n) text = text text;"
+        " print n, text; fflush() } }"
+    )
+    running = started(shim, "-n", "4", "awk", program, **env)
+    texts = read(running.communicate(timeout=60)[0])
+
+    assert running.returncode == 0
+    assert {rank for rank, _ in texts} == {0, 1, 2, 3}
+    for rank in range(4):
+        lines = texts[rank, "out"].decode().splitlines()
+        assert [line.split()[0] for line in lines] == [str(n) for n in range(60)]
+        assert {letter for line in lines for letter in line.split()[1]} == {str(rank)}
+        assert max(map(len, lines)) > 20_000

@@ -15,7 +15,12 @@ from rankdeck_agent.job.journal import all_events, is_closed, plain
 from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
-from rankdeck_agent.job.supervisor_state import close_for, is_starting, supervisor_pid
+from rankdeck_agent.job.supervisor_state import (
+    close_for,
+    is_starting,
+    stop_resuming,
+    supervisor_pid,
+)
 
 
 def ask(
@@ -181,6 +186,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     `by` is one of ASKERS and goes into the events.
     """
     _let_begin(folder)
+    stop_resuming(folder)
     hunt = _Hunt(folder, supervisor_pid(folder))
     if hunt.supervisor:
         tell(folder / "control", f"cancel {grace} {by}")

@@ -1,5 +1,6 @@
 """`job run`: read a plan from stdin and start a supervisor that is detached from SSH."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -9,11 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rankdeck_agent.job.folder import FolderError, RunFolder
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.folder import FolderError, FolderThereError, RunFolder
 from rankdeck_agent.job.journal import post_mortem, table
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import note_supervisor
+from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -27,6 +29,8 @@ def run() -> int:
     try:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
+    except FolderThereError as error:
+        return _say({"ok": False, "error": str(error), "there": True})
     except (WireError, FolderError, OSError) as error:
         return _say({"ok": False, "error": str(error)})
     said = _start_apart(plan, folder)
@@ -34,6 +38,25 @@ def run() -> int:
         _write_off(folder, said)
         return _say({"ok": False, "error": said or "the supervisor did not start"})
     return _say({"ok": True, "pid": int(said)})
+
+
+def resume(folder: RunFolder) -> bool:
+    """Start another supervisor for a job that goes on without its own; False where none could be started.
+
+    Where somebody else does so or ends the job at this moment, nothing is done, and True is returned.
+    """
+    with resuming(folder) as mine:
+        if not mine or supervisor_pid(folder):
+            return True
+        try:
+            plan = _plan((folder / "plan.json").read_bytes())
+        except (WireError, OSError):
+            return False
+        # A launcher that outlived its supervisor would write the same files.
+        for row in processes.belonging(folder.job, folder.node, 0).values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(row.pid, signal.SIGKILL)
+        return _start_apart(plan, folder).isdigit()
 
 
 def _plan(data: bytes) -> NodePlan:

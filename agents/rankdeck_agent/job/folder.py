@@ -16,6 +16,10 @@ class FolderError(Exception):
     """A run folder that cannot be made or found; the text is a sentence."""
 
 
+class FolderThereError(FolderError):
+    """The job has been started on this node before."""
+
+
 def good_name(name: str) -> bool:
     """Whether `name` can be a part of a path without leading anywhere else."""
     return bool(_NAME.match(name))

@@ -6,11 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
+from rankdeck_agent.job.detach import resume
 from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.job.journal import EventReader, all_events, table
 from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
 from rankdeck_agent.job.pipes import Input, send
-from rankdeck_agent.job.supervisor_state import close_for, gone, is_starting, supervisor_pid
+from rankdeck_agent.job.supervisor_state import (
+    close_for,
+    goes_on,
+    gone,
+    is_starting,
+    supervisor_pid,
+)
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -153,8 +160,10 @@ class NodeFollower:
         return frames
 
     def _check_alive(self) -> list[bytes]:
-        """Close for a supervisor that is gone: in the file where it can be written, else only here."""
+        """Take up a job that goes on, or close for a supervisor that is gone: in the file where it can be written, else only here."""
         if is_starting(self._folder) or supervisor_pid(self._folder):
+            return []
+        if goes_on(self._folder) and resume(self._folder):
             return []
         frames = [_line(event) for event in self._new_events()]
         if self._closed is not None:

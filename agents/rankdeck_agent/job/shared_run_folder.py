@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.job.journal import UNKNOWN, plain
@@ -44,6 +44,14 @@ class SharedRunFolder:
     def waiting(self) -> bool:
         """Whether there may be more to hear."""
         return bool(self._waiting)
+
+    def resume(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """An earlier supervisor has reported these already."""
+        for event in events:
+            if event["kind"] == "started":
+                self._hosts[event["rank"]] = str(event.get("host", ""))
+            elif event["kind"] == "exited":
+                self._waiting.discard(event["rank"])
 
     def look(self) -> list[Report]:
         """The news, oldest first: who failed first is told by the times."""

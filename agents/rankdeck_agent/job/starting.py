@@ -14,7 +14,7 @@ from typing import Optional
 
 from rankdeck_agent.files import private_folder, unwritable, write_private
 from rankdeck_agent.job import cgroup
-from rankdeck_agent.job.folder import FolderError, RunFolder, run_folder
+from rankdeck_agent.job.folder import FolderError, FolderThereError, RunFolder, run_folder
 from rankdeck_agent.job.supervisor_state import note_starter
 from rankdeck_agent.names import AGENT_TOKEN
 from rankdeck_agent.wire import (
@@ -226,7 +226,8 @@ def make(plan: NodePlan) -> RunFolder:
         private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
     except FileExistsError:
-        raise FolderError(f"job {plan.job} has been started on node {plan.node} before") from None
+        why = f"job {plan.job} has been started on node {plan.node} before"
+        raise FolderThereError(why) from None
     except OSError as error:
         raise FolderError(unwritable(folder.path.parent.parent, error)) from error
     try:

@@ -4,9 +4,9 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from rankdeck_agent.job import cgroup, processes
 from rankdeck_agent.job.activity import ActivityWatch
@@ -18,6 +18,7 @@ from rankdeck_agent.job.journal import (
     UNKNOWN,
     End,
     Journal,
+    all_events,
     exact_outcome,
     failed,
     outcome,
@@ -37,6 +38,9 @@ _TICK = 0.25
 _DRAIN = _RETRY = 1.0
 _MOST_TOLD = 200
 """Sentences of launchers: any process of the job may write to the FIFO."""
+_TAKEN_UP = (
+    "what kept the job here was gone (it was killed, or this machine was restarted); it goes on"
+)
 _LATE = 5.0
 """Seconds for the files of ranks on other machines to appear after their launcher has ended."""
 
@@ -65,15 +69,28 @@ class Supervisor:
 
     def run(self, ready: Callable[[], None]) -> None:
         """Run the job to its end; `ready` is called once, before the first process is started."""
+        earlier = all_events(self._folder / "events")
         self._prepare()
         where = {"boot": processes.boot(), "addresses": local_addresses()}
         self._journal.add("ready", pid=os.getpid(), **where)
+        if earlier:
+            self._resume(earlier)
         ready()
         for process in self._plan.processes:
             self._start(process)
         while not self._done():
             self._turn()
         self._close()
+
+    def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Go on after a supervisor that is gone, whose machine may have been restarted."""
+        self._journal.add("trouble", text=_TAKEN_UP)
+        self._elsewhere.resume(events)
+        for event in events:
+            if event["kind"] == "started":
+                self._tally.started(event["rank"], 0, 0)
+            elif event["kind"] == "exited":
+                self._tally.exited(event["rank"])
 
     # ---- beginning ---------------------------------------------------------------------
 

@@ -1,13 +1,15 @@
 """Whether the supervisor of a run folder is alive, and what is known of its ranks if it is not."""
 
+import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import STREAMS, RunFolder
-from rankdeck_agent.job.journal import all_events, exits, outcome, post_mortem
+from rankdeck_agent.job.journal import all_events, exits, is_closed, outcome, post_mortem
 from rankdeck_agent.job.last_words import RANK, last_words
 from rankdeck_agent.names import LAUNCHER
 
@@ -52,6 +54,44 @@ def _alive(folder: RunFolder, name: str) -> int:
     except (OSError, ValueError):
         return 0
     return pid if processes.is_alive(pid, start) else 0
+
+
+_MOST_STARTS = 50
+"""Supervisors of one job: one that dies each time is not started for ever."""
+
+
+def goes_on(folder: RunFolder) -> bool:
+    """Whether the job runs on without a supervisor here, so that another one can take it up: one on Kubernetes."""
+    if not (folder / "kubernetes.json").exists() or is_closed(folder / "events"):
+        return False
+    if any((folder / name).exists() for name in ("kubernetes.gone", "complete", _ENDING)):
+        return False
+    kinds = [event["kind"] for event in all_events(folder / "events")]
+    return "cancel" not in kinds and kinds.count("process") < _MOST_STARTS
+
+
+_RESUMING, _ENDING = "resuming", "ending"
+
+
+@contextmanager
+def resuming(folder: RunFolder) -> Generator[bool, None, None]:
+    """Hold this while another supervisor is started; gives False where somebody else does so or ends the job."""
+    with (folder / _RESUMING).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield not (folder / _ENDING).exists()
+
+
+def stop_resuming(folder: RunFolder) -> None:
+    """The job is being ended: start no other supervisor from now on; waits for one that is being started."""
+    if not (folder / "kubernetes.json").exists():
+        return
+    (folder / _ENDING).touch(mode=0o600)
+    with (folder / _RESUMING).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def close_for(folder: RunFolder, why: str) -> None:

@@ -187,12 +187,20 @@ def _follow(proxy: Proxy, namespace: str, told: Object, over: threading.Event) -
     return "kubectl proxy has ended"
 
 
-def _allowed(rights: "list[Object]") -> "Callable[[str], bool]":
-    return lambda need: all(row["allowed"] for row in rights if row["need"] == need)
+May = Callable[..., bool]
+"""`may(need, kind)`: whether this user has all rights that a feature needs for this kind of jobs."""
+
+
+def _allowed(rights: "list[Object]") -> May:
+    def may(need: str, kind: str = "") -> bool:
+        asked = [row for row in rights if row["need"] == need and row["kind"] in ("", kind)]
+        return all(row["allowed"] for row in asked)
+
+    return may
 
 
 def places(
-    namespace: str, kinds: "list[str]", may: "Callable[[str], bool]"
+    namespace: str, kinds: "list[str]", may: May
 ) -> "list[tuple[Union[str, Kind], str, dict[str, str]]]":
     """What can be watched with these rights: NODES, PODS or a kind, its path and parameters."""
     found: list[tuple[Union[str, Kind], str, dict[str, str]]] = []
@@ -203,9 +211,8 @@ def places(
     elif may("follow"):
         path = f"/api/v1/namespaces/{namespace}/pods"
         found.append((PODS, path, {"fieldSelector": _NOT_OVER}))
-    needs = {"Job": "follow", "MPIJob": "mpi"}
     known = [kind for name in kinds if (kind := kind_of(name))]
-    seen = [kind for kind in known if may(needs.get(kind.name, "attach"))]
+    seen = [kind for kind in known if may("see", kind.name)]
     return [*found, *((kind, kind.path(namespace), {}) for kind in seen)]
 
 

@@ -7,6 +7,7 @@ from typing import Optional
 from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.pods import (
     LAUNCHER,
+    READER,
     RUNNING,
     TERMINATED,
     WORKER,
@@ -21,7 +22,7 @@ from rankdeck_agent.kubernetes.pods import (
 )
 from rankdeck_agent.kubernetes.split import START, Piece
 from rankdeck_agent.kubernetes.target import Target
-from rankdeck_agent.kubernetes.verdict import RankEnd, View, waits_for
+from rankdeck_agent.kubernetes.verdict import RankEnd, View, taken_away, waits_for
 
 MOST_FOLLOWED = 256
 DELETED = "DELETED"
@@ -70,6 +71,8 @@ class JobState:
         self.ending = False
         """Whether we are deleting it."""
         self.uid = ""
+        self.spec: Object = {}
+        """Of the job's object, as it was seen last."""
         self._refused = self._queue = ""
 
     # ---- what comes
@@ -88,6 +91,7 @@ class JobState:
             return [Saying(text)]
         self.outcome = outcome_of(rows[0])
         self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63)
+        self.spec = table_of(rows[0].get("spec"))
         return []
 
     def take_workload(self, kind: str, found: Object) -> list[Saying]:
@@ -100,12 +104,14 @@ class JobState:
 
     def take_pod(self, kind: str, found: Object) -> list[Saying]:
         """All pods, or one that is new, changed or gone."""
+        rows = rows_of(found.get("items")) if kind == LISTED else [found]
+        pods = [pod for pod in map(pod_of, rows) if pod.role != READER]
         if kind == DELETED:
-            self._lose(pod_of(found))
+            for pod in pods:
+                self._lose(pod)
             return []
         if kind != LISTED:
-            return self._see(pod_of(found))
-        pods = [pod_of(row) for row in rows_of(found.get("items"))]
+            return [saying for pod in pods for saying in self._see(pod)]
         for uid in self.pods.keys() - {pod.uid for pod in pods}:
             self._lose(self.pods[uid])
         return [saying for pod in pods for saying in self._see(pod)]
@@ -122,6 +128,8 @@ class JobState:
             told.append(Saying(f"a pod waits: {why}"))
         if pod.reason and (before is None or before.reason != pod.reason):
             told.append(Saying(f"pod {pod.name}: {pod.reason}: {pod.message}"))
+        elif (lost := taken_away(pod)) and (before is None or taken_away(before) != lost):
+            told.append(Saying(lost))
         return told
 
     def _lose(self, pod: Pod) -> None:
@@ -174,16 +182,23 @@ class JobState:
         all_of_them = self._target.wanted <= MOST_FOLLOWED
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
-            if not pod.container.id or pod.role == WORKER:
+            if not pod.container.id:
                 continue
             if all_of_them or pod.index in ends or pod.phase == "Failed":
                 yield pod
 
+    def aside(self) -> Iterator[Pod]:
+        """Pods that may run on when the job is over: the workers of an MPIJob."""
+        return (p for p in (*self.pods.values(), *self.left.values()) if p.role == WORKER)
+
     def ranks_of(self, pod: Pod) -> Sequence[int]:
-        """The ranks whose output is in this pod's log."""
+        """The ranks whose output is in this pod's log; none of a worker of an MPIJob, where `sshd` alone writes."""
         if pod.role == LAUNCHER:
             return range(self._target.ranks)
-        first = (pod.index or 0) * self._target.each
+        number = self._target.number_of(pod)
+        if pod.role == WORKER or number is None:
+            return range(0)
+        first = number * self._target.each
         return range(first, min(first + self._target.each, self._target.ranks))
 
     def node_of(self, host: str, pod: Pod) -> str:

@@ -19,11 +19,18 @@ from rankdeck_agent.job.journal import all_events, plain
 from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.kubernetes import target as objects
 from rankdeck_agent.kubernetes.api import TROUBLE, ApiError, Watch, each
+from rankdeck_agent.kubernetes.claim_reader import (
+    ClaimError,
+    ClaimReader,
+    Told,
+    missing_of,
+    seen_spec,
+)
 from rankdeck_agent.kubernetes.container_log import UNKNOWN, ContainerLog, Hearer, record
 from rankdeck_agent.kubernetes.ending import Ending
 from rankdeck_agent.kubernetes.follow import Follower, LogSource
 from rankdeck_agent.kubernetes.job_state import MOST_FOLLOWED, JobState, Saying
-from rankdeck_agent.kubernetes.pods import TERMINATED, Object, Pod
+from rankdeck_agent.kubernetes.pods import LAUNCHER, TERMINATED, Object, Pod
 from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
 from rankdeck_agent.kubernetes.split import START, Piece
 from rankdeck_agent.kubernetes.target import Target
@@ -73,6 +80,9 @@ class Keeper:
         self._watches: list[Watch] = []
         self._asked = self._queued = False
         """Whether it was asked to end."""
+        self._taken_up = False
+        """Whether the job was there before this keeper: lines may have gone by."""
+        self._claim_reader: Optional[ClaimReader] = None
         self._over_at = self._restarted = self._shown_at = 0.0
         self._shown: str = ""
         self._said: set[str] = set()
@@ -98,6 +108,8 @@ class Keeper:
 
     def _term(self, _number: int, _frame: object) -> None:
         self._notes.put(("term",))
+        if self._claim_reader is not None:
+            self._claim_reader.stop()
 
     def _take_term(self) -> list[Saying]:
         self._asked = True
@@ -106,6 +118,7 @@ class Keeper:
     def _create(self) -> None:
         created = self._folder / objects.CREATED
         if not self._target.ours or created.exists():
+            self._taken_up = True
             self._remember()
             return
         # Before the request: one whose answer is lost may have created something.
@@ -248,7 +261,7 @@ class Keeper:
             self._folder,
             f"{pod.uid}.{box.id}",
             self._state.ranks_of(pod),
-            Hearer(self._pass_on, partial(self._heard, pod)),
+            Hearer(partial(self._pass_on, self._name_in_log(pod)), partial(self._heard, pod)),
             self._target.form,
         )
         pause = _SLOW if self._target.wanted > _MANY else 0.0
@@ -299,7 +312,12 @@ class Keeper:
         late = now - self._over_at
         if late > self._target.grace + _SETTLE_SLACK:
             return True
-        reading = any(not follower.over.is_set() for follower in self._followers.values())
+        aside = {pod.uid for pod in state.aside()}
+        reading = any(
+            not follower.over.is_set()
+            for (uid, _), follower in self._followers.items()
+            if uid not in aside
+        )
         unread = any((p.uid, p.container.id) not in self._followers for p in state.followed())
         if reading or unread or state.runs:
             return False
@@ -308,6 +326,10 @@ class Keeper:
 
     def _finish(self) -> int:
         self._drain()
+        self._read_claim()
+        self._drain()
+        if self._asked:
+            return self._end()
         self._record_silent()
         made = verdict(self._state.view())
         self._say(Saying(made.text, alarm=False))
@@ -320,6 +342,33 @@ class Keeper:
     def _drain(self) -> None:
         while note := self._next(0.0):
             self._take(note)
+
+    def _read_claim(self) -> None:
+        """Take from the volume claim of `logs` what the API had lost before it was read."""
+        state, target = self._state, self._target
+        spec = seen_spec(self._folder, state.spec)
+        uid = "" if state.deleted else state.uid
+        reader = ClaimReader(self._api, self._folder, target, spec, uid)
+        if not reader.claim or not (self._taken_up or len(state.ends) < target.ranks):
+            return
+        self._claim_reader = reader
+        self._tell(f"reading what the ranks wrote from volume claim {reader.claim}")
+        missing = missing_of(self._folder, target.ranks, [*state.began], [*state.ends])
+        try:
+            reader.read(missing, self._take_told)
+        except (ClaimError, OSError) as error:
+            text = f"volume claim {reader.claim} cannot be read, lines may be missing here: {error}"
+            self._say(Saying(text))
+
+    def _take_told(self, told: Told) -> None:
+        """The claim has that a rank began, or how it ended."""
+        rank, what, text, at = told
+        piece = Piece(rank, what, text)
+        pod = Pod("", "", node=self._folder_host(rank))
+        self._heard(pod, piece, time.time() if at is None else at)
+
+    def _folder_host(self, rank: int) -> str:
+        return self._state.nodes.get(self._state.began.get(rank, ""), "")
 
     def _record_silent(self) -> None:
         for one in self._state.close_records():
@@ -394,9 +443,15 @@ class Keeper:
         if saying.alarm:
             tell(self._folder / "control", f"trouble {text[:400]}")
 
-    def _pass_on(self, text: bytes) -> None:
-        """What no rank wrote: mpirun's own words; called in the threads of followers."""
-        self._write(1, text)
+    def _name_in_log(self, pod: Pod) -> bytes:
+        """What to put before its lines that no rank wrote: nothing where they are the launcher's."""
+        alone = pod.role == LAUNCHER or self._state.ranks_of(pod)
+        short = pod.name.removeprefix(f"{self._target.name}-")
+        return b"" if alone else f"{short}: ".encode()
+
+    def _pass_on(self, name: bytes, text: bytes) -> None:
+        """What no rank wrote: words of mpirun, or of a worker's sshd; called in the threads of followers."""
+        self._write(1, name + text)
 
     def _write(self, fd: int, data: bytes) -> None:
         try:

@@ -19,6 +19,8 @@ class Kind:
     version: str
     plural: str
     label: str
+    operator: str = ""
+    """What OPERATOR_LABEL of its pods says, where kinds share `label`: jobs of both may have one name."""
 
     @property
     def api_version(self) -> str:
@@ -35,12 +37,15 @@ class Kind:
         return f"{path}/{name}" if name else path
 
 
+OPERATOR_LABEL = "training.kubeflow.org/operator-name"
 JOB = Kind("Job", "batch", "v1", "jobs", "batch.kubernetes.io/job-name")
-MPIJOB = Kind("MPIJob", "kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name")
+MPIJOB = Kind(
+    "MPIJob", "kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name", "mpi-operator"
+)
 KINDS = (
     JOB,
     MPIJOB,
-    Kind("PyTorchJob", "kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name"),
+    Kind("PyTorchJob", "kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name", "pytorchjob-controller"),
     Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
     Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
 )  # fmt: skip

@@ -11,8 +11,12 @@ Object = Mapping[str, Any]
 WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
 _NONE: Object = {}
 _INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
-_ROLE = ("training.kubeflow.org/job-role", "job-role")
-LAUNCHER, WORKER = "launcher", "worker"
+_PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type")
+_PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
+_ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
+LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
+ROLE_LABEL = "rankdeck/role"
+"""Ours, on a pod that is none of the job's own: READER prints what is on its volume claim."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,12 @@ class Pod:
     host: str = ""
     """What `uname -n` says in it."""
     index: Optional[int] = None
+    part: str = ""
+    """The replicated job of a JobSet or TrainJob, the replica type of a PyTorchJob."""
+    part_index: int = 0
+    """Which Job of the part it belongs to."""
     role: str = ""
-    """LAUNCHER or WORKER of an MPIJob; "" of an Indexed Job."""
+    """LAUNCHER or WORKER of an MPIJob; READER of the volume claim; "" of an Indexed Job."""
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -88,18 +96,25 @@ def _labelled(labels: Object, names: Iterable[str]) -> str:
     return next((text for name in names if (text := text_of(labels, name, 63))), "")
 
 
+def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
+    text = _labelled(labels, names)
+    return int(text) if text.isdigit() and len(text) < 8 else None
+
+
 def pod_of(found: Object) -> Pod:
     """A pod object, checked; what is invalid in it is left empty."""
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
     labels = table_of(meta.get("labels"))
-    name, index = text_of(meta, "name"), _labelled(labels, _INDEX)
+    name = text_of(meta, "name")
     first = next(iter(rows_of(spec.get("containers"))), _NONE)
     return Pod(
         name=name,
         uid=text_of(meta, "uid", 63),
         node=text_of(spec, "nodeName", 63),
         host=text_of(spec, "hostname", 63) or name,
-        index=int(index) if index.isdigit() and len(index) < 8 else None,
+        index=_index(labels, _INDEX),
+        part=_labelled(labels, _PART).lower(),
+        part_index=_index(labels, _PART_INDEX) or 0,
         role=_labelled(labels, _ROLE),
         phase=text_of(status, "phase", 20),
         reason=text_of(status, "reason", 63),

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,9 @@ START_LIMIT = 15.0
 ASK_LIMIT = 15.0
 _STOP_LIMIT = 2.0
 _POLL = 0.02
+_PREFIX = "rankdeck-kubectl-"
+_FRESH = 20.0
+"""Seconds for which a folder is left alone: its kubectl may be about to start."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -101,7 +105,9 @@ class Proxy:
         self._reap()
         if self._folder is None:
             # Mode 0700: whoever can open the socket has all rights of this user in the cluster.
-            self._folder = Path(tempfile.mkdtemp(prefix="rankdeck-", dir=_short_folder()))
+            base = _short_folder() or tempfile.gettempdir()
+            _sweep(Path(base))
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         path = self._folder / "s"
         path.unlink(missing_ok=True)
         errors = (self._folder / "err").open("wb")
@@ -186,6 +192,19 @@ def _pod_namespace() -> str:
 def _short_folder() -> Optional[str]:
     """Where the socket's path fits into the 107 bytes that it may have."""
     return None if len(tempfile.gettempdir()) < 70 else "/tmp"
+
+
+def _sweep(base: Path) -> None:
+    """Remove the folders of proxies that were killed, and whose owner could not do it."""
+    for folder in base.glob(f"{_PREFIX}*"):
+        try:
+            about = folder.lstat()
+            fresh = time.time() - about.st_mtime < _FRESH
+        except OSError:
+            continue
+        ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
+        if ours and not fresh and not _answers(folder / "s"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _answers(path: Path) -> bool:

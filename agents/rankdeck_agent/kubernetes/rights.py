@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankdeck_agent.kubernetes.api import Api
-from rankdeck_agent.kubernetes.kinds import JOB, KINDS, MPIJOB, Kind, part
+from rankdeck_agent.kubernetes.kinds import JOB, MPIJOB, Kind, part
 from rankdeck_agent.kubernetes.pods import Object, text_of
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -15,10 +15,12 @@ class Right:
     """A verb on a resource, and the feature that needs it."""
 
     need: str
-    """launch, tidy, mpi, follow, cancel, attach, fleet, devices."""
+    """launch, tidy, see, follow, events, cancel, force, fleet, devices."""
     verb: str
     resource: str
     group: str = ""
+    kind: str = ""
+    """Of the jobs for which it is needed; "" for all."""
     everywhere: bool = False
     """Not only in the namespace."""
 
@@ -29,44 +31,37 @@ class Right:
         return f"{self.verb} {name}" + (" of all namespaces" if self.everywhere else "")
 
 
-def _each(need: str, verbs: str, resource: str, group: str = "") -> "list[Right]":
-    return [Right(need, verb, resource, group) for verb in verbs.split()]
+def _each(need: str, verbs: str, resource: str, kind: str = "") -> "list[Right]":
+    return [Right(need, verb, resource, kind=kind) for verb in verbs.split()]
 
 
-ALWAYS = (
-    *_each("launch", "create", "jobs", JOB.group),
-    *_each("launch", "create", "services"),
+_ALWAYS = (
     *_each("launch", "create", "configmaps"),
-    *_each("tidy", "patch", "services"),
+    *_each("launch", "create", "services", JOB.name),
     *_each("tidy", "patch", "configmaps"),
-    *_each("follow", "get list watch", "jobs", JOB.group),
+    *_each("tidy", "patch", "services", JOB.name),
     *_each("follow", "get list watch", "pods"),
     *_each("follow", "get", "pods/log"),
-    *_each("follow", "list watch", "events"),
-    *_each("cancel", "delete", "jobs", JOB.group),
-    *_each("cancel", "delete", "pods"),
+    *_each("events", "list watch", "events"),
     *_each("cancel", "list delete", "services"),
     *_each("cancel", "list delete", "configmaps"),
+    *_each("force", "delete", "pods"),
     Right("fleet", "list", "nodes", everywhere=True),
     Right("fleet", "watch", "nodes", everywhere=True),
     Right("devices", "list", "pods", everywhere=True),
     Right("devices", "watch", "pods", everywhere=True),
 )
-MPI = (
-    *_each("mpi", "create get list watch delete", MPIJOB.plural, MPIJOB.group),
-)  # fmt: skip
+_OF_A_KIND = (("see", "list"), ("see", "watch"), ("cancel", "delete"))
+_STARTED = (JOB, MPIJOB)
 
 
 def needed(kinds: Iterable[Kind]) -> "tuple[Right, ...]":
-    """The rights to ask for where the server has these kinds."""
-    found = [*ALWAYS]
-    there = {kind.name for kind in kinds}
-    if MPIJOB.name in there:
-        found += MPI
-    for kind in KINDS:
-        if kind.name in there and kind not in (JOB, MPIJOB):
-            found += _each("attach", "get list watch delete", kind.plural, kind.group)
-    return tuple(found)
+    """The rights to ask for where the server has these kinds of jobs."""
+    found: list[Right] = []
+    for kind in kinds:
+        asked = (("launch", "create"), *_OF_A_KIND) if kind in _STARTED else _OF_A_KIND
+        found += [Right(need, verb, kind.plural, kind.group, kind.name) for need, verb in asked]
+    return (*found, *_ALWAYS)
 
 
 def ask(api: Api, namespace: str, right: Right) -> Object:
@@ -86,6 +81,7 @@ def ask(api: Api, namespace: str, right: Right) -> Object:
     allowed = status.get("allowed") is True
     return {
         "need": right.need,
+        "kind": right.kind,
         "what": right.words,
         "allowed": allowed,
         "why": "" if allowed else text_of(status, "reason", 300),

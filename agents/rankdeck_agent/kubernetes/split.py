@@ -10,7 +10,7 @@ from typing import Optional
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
 _STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}
 _FORMATS = {
-    "rankdeck": re.compile(rb"\[rank (?P<rank>\d{1,7}) (?P<what>start|out|err|exit)\] ?"),
+    "rankdeck": re.compile(rb"\[rank (?P<rank>\d{1,7}) (?P<what>start|exit|(?:out|err)\+?)\] ?"),
     "openmpi": re.compile(rb"\[(?:\d+,)?(?P<rank>\d{1,7})\](?:\[[^][]*\])?<(?P<what>std\w+)>: ?"),
     "torchrun": re.compile(rb"^\[[^][]*?(?P<rank>\d{1,7})\]:(?P<what>)"),
 }
@@ -67,6 +67,9 @@ class Splitter:
 
     def _marked(self, mark: "re.Match[bytes]", text: bytes, *, whole: bool) -> list[Piece]:
         rank, word = int(mark["rank"]) + self._first, mark["what"]
+        if word.endswith(b"+"):
+            # A part of a long line: what follows it bears its own mark.
+            return [Piece(rank, word[:-1].decode(), text)]
         what = _STREAMS.get(word, word.decode() or OUT)
         if what in (START, EXIT):
             return [*self._ended(rank, (OUT, ERR)), Piece(rank, what, text.strip())]

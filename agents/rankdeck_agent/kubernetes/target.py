@@ -3,15 +3,15 @@
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import FolderError
 from rankdeck_agent.job.journal import array, plain, table
 from rankdeck_agent.kubernetes.api import BACKOFF, Api, ApiError
-from rankdeck_agent.kubernetes.kinds import BY_NAME, OURS_LABEL
-from rankdeck_agent.kubernetes.pods import Object, rows_of, table_of, text_of
+from rankdeck_agent.kubernetes.kinds import BY_NAME, OPERATOR_LABEL, OURS_LABEL
+from rankdeck_agent.kubernetes.pods import Object, Pod, rows_of, table_of, text_of
 from rankdeck_agent.kubernetes.split import FORMATS
 
 SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
@@ -52,6 +52,8 @@ class Target:
     ours: bool = True
     """Whether we created it, so that its objects bear our label and its ranks have our shim."""
     grace: float = 10.0
+    parts: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    """Of a job of several parts: name -> number of its first pod, and pods of each of its Jobs. Other pods have no ranks."""
 
     @property
     def path(self) -> str:
@@ -63,7 +65,16 @@ class Target:
         """The label of its pods."""
         if self.ours:
             return f"{OURS_LABEL}={self.name}"
-        return f"{BY_NAME[self.kind].label}={self.name}"
+        kind = BY_NAME[self.kind]
+        own = f"{kind.label}={self.name}"
+        return f"{own},{OPERATOR_LABEL}={kind.operator}" if kind.operator else own
+
+    def number_of(self, pod: Pod) -> Optional[int]:
+        """The pod's number among those with ranks, from 0; None where it has none."""
+        if not self.parts:
+            return pod.index or 0
+        first, each = self.parts.get(pod.part, (None, 0))
+        return None if first is None else first + pod.part_index * each + (pod.index or 0)
 
     @property
     def field(self) -> dict[str, str]:
@@ -137,8 +148,9 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
             return made
         assert refused is not None
         if refused.status == 409 and attempt:
-            # The answer to our own request before had been lost.
-            return api.request("GET", f"{path}/{_name(one)}")
+            # The answer to our own request before had been lost. A list needs no right that a watch has not.
+            there, _ = api.items(path, {"fieldSelector": f"metadata.name={_name(one)}"})
+            return there[0] if there else {}
         if refused.status not in _PASSING or attempt == _TRIES - 1:
             raise _explained(refused, one)
         time.sleep(BACKOFF[attempt])

@@ -173,7 +173,7 @@ def _few(ranks: Sequence[int]) -> str:
 def _failure(view: View) -> tuple[str, int]:
     """What failed first, and its exit status."""
     everyone = [*view.pods, *view.left]
-    lost = next((why for pod in everyone if (why := hopeless(pod) or _taken_away(pod))), "")
+    lost = next((why for pod in everyone if (why := hopeless(pod) or taken_away(pod))), "")
     # SIGTERM comes to those that Kubernetes deletes because something else failed.
     failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in _NO_CAUSE]
     if failed and not lost:
@@ -192,7 +192,7 @@ def _failure(view: View) -> tuple[str, int]:
     return f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}", _code(box.code or 1)
 
 
-def _taken_away(pod: Pod) -> str:
+def taken_away(pod: Pod) -> str:
     """Why the pod was ended from outside; "" where its program ended by itself."""
     where = f" on node {pod.node}" if pod.node else ""
     if pod.reason in ("Evicted", "Preempting", "Preempted"):

@@ -21,7 +21,7 @@ _BEGUN = ("Running", "SuccessCriteriaMet", "FailureTarget")
 _COUNTS = ("active", "succeeded", "failed", "terminating")
 _PEOPLE = ("owner", "user", "username", "created-by", "app.kubernetes.io/created-by", "submitter")
 """Labels and annotations by which sites name people, the first that is there."""
-_MOST_PODS, _MOST_RANKS = 4096, 65536
+_MOST_PODS, _MOST_RANKS, _MOST_PARTS = 4096, 65536, 64
 _LONGEST_NOTE = 10_000
 
 
@@ -52,6 +52,7 @@ def job_row(kind: Kind, found: Object) -> Object:
         "why": why,
         "pods": min(pods(kind, found), _MOST_PODS),
         "ranks": min(ranks(kind, found), _MOST_RANKS),
+        "parts": parts(kind, part(found, "spec")),
         "ours": text_of(notes, ID_ANNOTATION) if ours else "",
         "spec": _note(notes.get(SPEC_ANNOTATION)),
     }
@@ -108,8 +109,7 @@ def _of_job(spec: Object) -> int:
 
 
 def _of_replicas(spec: Object) -> int:
-    tables = part(spec, "pytorchReplicaSpecs")
-    return sum(whole(part(row).get("replicas", 1)) for row in tables.values())
+    return sum(jobs * each for _, jobs, each in _replicas(spec))
 
 
 def _of_workers(spec: Object) -> int:
@@ -118,14 +118,52 @@ def _of_workers(spec: Object) -> int:
 
 
 def _of_jobset(spec: Object) -> int:
-    return sum(
-        whole(row.get("replicas", 1)) * _of_job(part(row, "template", "spec"))
-        for row in rows_of(spec.get("replicatedJobs"))
-    )
+    return sum(jobs * each for _, jobs, each in _replicated(spec))
 
 
 def _of_trainjob(spec: Object) -> int:
     return whole(part(spec, "trainer").get("numNodes", 1))
+
+
+Part = tuple[str, int, int]
+"""Name, Jobs, pods of each Job."""
+
+
+def _replicas(spec: Object) -> "list[Part]":
+    """Of a PyTorchJob: rank 0 is the master's, whichever the object names first."""
+    tables = part(spec, "pytorchReplicaSpecs")
+    found = [(name.lower(), 1, whole(part(row).get("replicas", 1))) for name, row in tables.items()]
+    return sorted(found, key=lambda one: one[0] != "master")
+
+
+def _replicated(spec: Object) -> "list[Part]":
+    return [
+        (
+            text_of(row, "name", 63),
+            whole(row.get("replicas", 1)),
+            _of_job(part(row, "template", "spec")),
+        )
+        for row in rows_of(spec.get("replicatedJobs"))
+    ]
+
+
+def _nodes(spec: Object) -> "list[Part]":
+    """Of a TrainJob: what prepares data and model, and an MPI launcher, have no ranks."""
+    return [("node", 1, _of_trainjob(spec))]
+
+
+_PARTS = {"PyTorchJob": _replicas, "JobSet": _replicated, "TrainJob": _nodes}
+
+
+def parts(kind: Kind, spec: Object) -> "dict[str, list[int]]":
+    """Part -> number of its first pod, and pods of each of its Jobs; empty where there are no parts."""
+    first = 0
+    found: dict[str, list[int]] = {}
+    rows = _PARTS[kind.name](spec) if kind.name in _PARTS else []
+    for name, jobs, each in rows[:_MOST_PARTS]:
+        found[name] = [min(first, _MOST_PODS), min(each, _MOST_PODS)]
+        first += jobs * each
+    return found
 
 
 _PODS = {

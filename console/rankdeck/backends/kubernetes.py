@@ -7,12 +7,13 @@ creates the objects, follows every rank's output to the run folder there, and de
 import json
 import re
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import ClassVar
 
 from rankdeck.backends.batch import document_plan, options, ranks_per_node
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
-from rankdeck.backends.ssh import SshBackend
+from rankdeck.backends.ssh import START_LIMIT, SshBackend
+from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.border import integer, number
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
@@ -44,6 +45,21 @@ class KubernetesBackend(SshBackend):
         files = (NodeFile(SETTINGS, settings), NodeFile(MANIFEST, asked))
         keeper = _keeper(cluster, job, plan.world_size, files, spec.grace)
         return replace(plan, nodes=(keeper,))
+
+    async def launch(self, plan: Plan) -> Plan:
+        """Start a keeper; for a job that is there already, unless one keeps it, and then nothing of it is touched."""
+        (keeper,) = plan.nodes
+        if all(file.path != CREATED for file in keeper.files):
+            return await super().launch(plan)
+        stdin = json.dumps(asdict(keeper)).encode()
+        try:
+            answer = await self._agents.call(keeper.node, ("job", "run"), stdin, limit=START_LIMIT)
+        except NodeError as error:
+            raise LaunchError("prepare", str(error)) from error
+        if answer.row.get("ok") is True or answer.row.get("there") is True:
+            return plan
+        why = clean(answer.row.get("error"), 400) or answer.complaint
+        raise LaunchError("prepare", f"{keeper.node}: {why}")
 
     async def check(self, plan: Plan) -> str:
         """What the API server says of the objects (`dryRun=All`)."""
@@ -106,6 +122,7 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         "ranks": count,
         "form": "openmpi" if found.kind == "MPIJob" and not found.ours else "rankdeck",
         "ours": bool(found.ours),
+        "parts": found.parts,
         "grace": grace,
     }
     # The second file says that the objects exist already.

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from rankdeck.backends.batch import gpus_per_node, options, ranks_per_node
 from rankdeck.backends.kubernetes_shim import POD_SHIM
 from rankdeck.backends.launchers import script_command
 from rankdeck.backends.tokens import shell_line
+from rankdeck.config.yaml_text import documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
@@ -83,7 +82,7 @@ def job_name(job: str) -> str:
 
 def manifest(made: Sequence[Object]) -> str:
     """The objects as YAML documents."""
-    return yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
+    return documents(made)
 
 
 def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:

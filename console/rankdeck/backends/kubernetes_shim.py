@@ -5,10 +5,14 @@ A line each, with the rank and what it is about; `rankdeck_agent.kubernetes.spli
     [rank 3 start] HOST
     [rank 3 out] TEXT
     [rank 3 err] TEXT
+    [rank 3 out+] TEXT            a part of a long line, which goes on
     [rank 3 exit] STATUS          as a shell has it: 128 and the number of a signal
 
 Kubernetes keeps one log per container, without ranks, and stdout and stderr in one: this tells them apart,
-whatever mpirun or torchrun add.
+whatever mpirun or torchrun add. A pipe takes 4096 bytes at once without those of other ranks in between: longer lines come in parts.
+
+On the volume claim of `logs` a rank has the files `out` and `err` as it wrote them, and `start` and `exit` with
+the text as above and, on a second line, when that was (epoch seconds); `rankdeck_agent.kubernetes.claim` reads them.
 """
 
 POD_SHIM = r"""#!/bin/sh
@@ -52,12 +56,31 @@ fi
 kept=${RANKDECK_LOGS:+$RANKDECK_LOGS/rank.$rank}
 [ -z "$kept" ] || mkdir -p "$kept" || kept=
 label() { # STREAM: sed -u reads a byte at a time, so it comes second
+    # Each 76th run of 50 bytes ends a part. The first test is for speed; 255 is the most that musl counts to.
+    script=":a
+/^.\{250\}/{
+s/................................................../&\\
+/76
+/\n/{
+s/^/[rank $rank $1+] /
+P
+s/^[^\n]*\n//
+ba
+}
+}
+s/^/[rank $rank $1] /"
     if stdbuf -oL true 2>/dev/null; then
-        LC_ALL=C exec stdbuf -oL sed "s/^/[rank $rank $1] /"
-    elif echo | sed -u p >/dev/null 2>&1; then
-        LC_ALL=C exec sed -u "s/^/[rank $rank $1] /"
+        LC_ALL=C exec stdbuf -oL sed "$script"
+    elif echo | sed -u "$script" >/dev/null 2>&1; then
+        LC_ALL=C exec sed -u "$script"
     fi
+    LC_ALL=C
     while IFS= read -r line || [ -n "$line" ]; do
+        while [ "${#line}" -gt 3800 ]; do
+            head=$(printf '%.3800s' "$line")
+            line=${line#"$head"}
+            printf '[rank %s %s+] %s\n' "$rank" "$1" "$head"
+        done
         printf '[rank %s %s] %s\n' "$rank" "$1" "$line"
     done
 }
@@ -67,7 +90,7 @@ keep() { # STREAM: with a copy on the volume claim, where there is one; a signal
 }
 tell() { # WHAT TEXT
     printf '[rank %s %s] %s\n' "$rank" "$1" "$2"
-    [ -z "$kept" ] || printf '%s\n' "$2" >"$kept/$1"
+    [ -z "$kept" ] || printf '%s\n' "$2" "$(date +%s)" >"$kept/$1"
 }
 tell start "$(uname -n)"
 pid=

@@ -10,7 +10,7 @@ from rankdeck.config.files import look_at
 from rankdeck.config.trust import Use, allow
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.kubernetes import ClusterAbout
+from rankdeck.model.kubernetes import JOB, ClusterAbout
 
 
 def check(options: argparse.Namespace, _open_console: object) -> int:
@@ -49,15 +49,16 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
     return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK
 
 
-NEEDED = ("launch", "follow", "cancel")
+NEEDED = ("launch", "see", "follow", "cancel")
 """Features without which no job can be run."""
 _FEATURES = {
-    "launch": "jobs can be started",
+    "launch": "can be started",
     "tidy": "what lies beside a job goes with it",
-    "mpi": "MPI jobs can be started, followed and cancelled",
-    "follow": "jobs can be followed",
-    "cancel": "jobs can be cancelled",
-    "attach": "jobs of other kinds can be seen and cancelled",
+    "see": "can be seen",
+    "follow": "what ranks write can be read",
+    "events": "why a job waits can be told",
+    "cancel": "can be cancelled",
+    "force": "pods that do not end in their grace can be killed",
     "fleet": "nodes are shown",
     "devices": "devices that pods ask for are counted",
 }
@@ -81,15 +82,17 @@ def live_lines(about: ClusterAbout) -> list[str]:
     lines += [f"{kind}: there" for kind in about.kinds]
     lines += [text for kind, text in _WITHOUT.items() if kind not in about.kinds]
     lines += ["Kueue: there" if about.kueue else "Kueue: not there, `queue` has no effect"]
-    needs = dict.fromkeys(right.need for right in about.rights)
-    return [*lines, *(_right_line(about, need) for need in needs)]
+    asked = dict.fromkeys((one.need, one.kind or JOB) for one in about.rights)
+    return [*lines, *(_right_line(about, need, kind) for need, kind in asked)]
 
 
-def _right_line(about: ClusterAbout, need: str) -> str:
-    missing = about.missing(need)
+def _right_line(about: ClusterAbout, need: str, kind: str) -> str:
+    """What can be done with jobs of this kind, or which rights are missing."""
+    what = need if kind == JOB else f"{need} {kind}"
+    missing = about.missing(need, kind=kind)
     if not missing:
-        return f"{need}: {_FEATURES.get(need, need)}"
-    return f"{need}: you may not {', '.join(missing)}; docs/kubernetes.md has the Role"
+        return f"{what}: {_FEATURES.get(need, need)}"
+    return f"{what}: you may not {', '.join(missing)}; docs/kubernetes.md has the Role"
 
 
 def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:

@@ -114,10 +114,10 @@ def _row(job: Job) -> tuple[str, ...]:
 
 
 def _other_row(job: KubernetesJob) -> tuple[str, ...]:
-    """A job of others; `logs` and `cancel` take its name."""
+    """A job that nobody follows here; `logs` and `cancel` take what is in its first column."""
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
     said = "; ".join(filter(None, (job.whose, job.why)))
-    return job.place, job.state, str(job.ranks), "-", started, said
+    return job.ours or job.place, job.state, str(job.ranks), "-", started, said
 
 
 def _why(job: Job) -> str:

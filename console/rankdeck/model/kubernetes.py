@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 READY = "Ready"
+JOB, MPIJOB = "Job", "MPIJob"
+"""The kinds of jobs that are started here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class KubernetesJob:
     pods: int = 1
     """Pods with ranks."""
     ranks: int = 1
+    parts: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Of a job of several parts: name -> number of its first pod, and pods of each of its Jobs."""
     ours: str = ""
     """Our job id, where a console of Rankdeck started it."""
     spec: Mapping[str, Any] | None = None
@@ -105,11 +109,13 @@ class Permission:
     """One right that a feature needs, and whether the user has it."""
 
     need: str
-    """launch, mpi, follow, cancel, attach, fleet or devices."""
+    """launch, tidy, see, follow, events, cancel, force, fleet or devices."""
     what: str
     """`create jobs.batch`."""
     allowed: bool
     why: str = ""
+    kind: str = ""
+    """Of the jobs for which it is needed; "" for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +131,7 @@ class ClusterAbout:
     rights: tuple[Permission, ...] = ()
     trouble: str = ""
 
-    def missing(self, *needs: str) -> tuple[str, ...]:
-        """Rights that these features need and the user has not, in words."""
-        return tuple(one.what for one in self.rights if one.need in needs and not one.allowed)
+    def missing(self, *needs: str, kind: str = JOB) -> tuple[str, ...]:
+        """Rights that these features need for jobs of this kind and the user has not, in words."""
+        asked = (one for one in self.rights if one.need in needs and one.kind in ("", kind))
+        return tuple(one.what for one in asked if not one.allowed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
+from rankdeck.model.kubernetes import JOB, ClusterAbout, KubernetesJob
 
 MOST_JOBS = 5_000
 
@@ -32,9 +32,14 @@ class KubernetesState:
         others = [job for job in self._jobs.values() if not job.ours or job.ours not in known]
         return tuple(sorted(others, key=lambda job: -job.created))
 
-    def refused(self, *needs: str) -> str:
-        """Why a feature that needs these rights is off, one sentence; "" where it is not, or not known."""
-        missing = self.about.missing(*needs) if self.about else ()
+    def kind_of(self, job_id: str) -> str:
+        """The kind of the job that we call so; "" where it is not listed."""
+        found = (one.kind for one in self._jobs.values() if job_id in (one.ours, one.place))
+        return next(found, "")
+
+    def refused(self, *needs: str, kind: str = JOB) -> str:
+        """Why a feature that needs these rights for jobs of this kind is off, one sentence; "" where it is not, or not known."""
+        missing = self.about.missing(*needs, kind=kind) if self.about else ()
         if not missing:
             return ""
         return f"you may not {', '.join(missing)}: docs/kubernetes.md has the Role"

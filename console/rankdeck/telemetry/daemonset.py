@@ -5,8 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
+from rankdeck.config.yaml_text import documents
 from rankdeck.errors import RankdeckError
 from rankdeck.remote.agent import Bundle
 from rankdeck_agent.wire import NODE_VARIABLE
@@ -50,9 +49,7 @@ def daemon_set(
             "spec": _spec(image, agent, each="" not in configs),
         },
     ]
-    # Once through JSON: YAML would write parts that are used twice as references.
-    plain = json.loads(json.dumps(made))
-    return yaml.safe_dump_all(plain, sort_keys=False, width=100)
+    return documents(made)
 
 
 def _text(node: str, config: Mapping[str, Any]) -> str:

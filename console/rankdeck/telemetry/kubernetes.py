@@ -232,12 +232,31 @@ def job_of(row: Mapping[str, Any]) -> KubernetesJob:
         created=float(created) if stamp(created) else 0.0,
         pods=min(max(pods, 1), _MOST_PODS) if integer(pods) else 1,
         ranks=min(max(ranks, 1), _MOST_RANKS) if integer(ranks) else 1,
+        parts=dict(filter(None, map(_part, _items(row.get("parts"))))),
         state=state if state in _STATES else "pending",
         spec=cast("Mapping[str, Any]", spec) if isinstance(spec, dict) else None,
     )
 
 
-_RIGHT = {"need": text(20), "what": text(_WORD), "allowed": flag, "why": text(_SENTENCE)}
+_PART_NUMBERS = 2
+
+
+def _part(item: tuple[str, object]) -> tuple[str, tuple[int, int]] | None:
+    """Name, number of the first pod, pods of each Job; None where it is none."""
+    name, found = item
+    given = cast("list[object]", found) if isinstance(found, list) else []
+    numbers = [n for n in given if integer(n) and 0 <= n <= _MOST_PODS]
+    fits = len(numbers) == len(given) == _PART_NUMBERS
+    return (clean(name, 63), (numbers[0], numbers[1])) if fits else None
+
+
+_RIGHT = {
+    "need": text(20),
+    "kind": text(63),
+    "what": text(_WORD),
+    "allowed": flag,
+    "why": text(_SENTENCE),
+}
 _NEEDED = 3
 
 

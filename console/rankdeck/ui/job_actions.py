@@ -15,8 +15,18 @@ SPEED = 4.0
 """Times as fast as it was."""
 
 
+def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
+    """Whether this user may not do it; then it is said why."""
+    why = console.session.why_not(need, what)
+    if why:
+        console.say(printable(why), "warn")
+    return bool(why)
+
+
 def launch(console: "Console", spec: "JobSpec") -> None:
     """Start a job and show it."""
+    if is_off(console, "launch", spec):
+        return
     console.say(f"starting {printable(spec.name)}…")
     console.run_worker(_launch(console, spec), name="launch", group="launch", exclusive=True)
 
@@ -44,6 +54,8 @@ async def _open(console: "Console", made: Awaitable[str]) -> None:
 
 def attach(console: "Console", name: str) -> None:
     """Follow a job that others started, and show it."""
+    if is_off(console, "follow", name):
+        return
     console.say(f"reading {printable(name)} …", "dim")
     work = _open(console, console.session.attach(name))
     console.run_worker(work, name="attach", group="attach", exclusive=True)
@@ -60,6 +72,8 @@ def ask_cancel(console: "Console", job_id: str) -> None:
         return
     if job.state.final:
         console.say(f"{printable(job.id)} has ended already", "warn")
+        return
+    if is_off(console, "cancel", job.id):
         return
 
     def answer(yes: bool | None) -> None:

@@ -108,6 +108,10 @@ class SessionPort(Protocol):
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
+    def why_not(self, need: str, what: JobSpec | str) -> str:
+        """Why this user may not `launch` a job, or `follow` or `cancel` one; "" where nothing is known against it."""
+        ...
+
     def others(self) -> Sequence[KubernetesJob]:
         """Jobs on Kubernetes that this console does not follow, newest first."""
         ...
@@ -233,6 +237,10 @@ class Opening:
     async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
         del tell
         raise self._not_yet(spec.name)
+
+    def why_not(self, need: str, what: JobSpec | str) -> str:
+        del need, what
+        return ""
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         del grace

@@ -18,6 +18,8 @@ class Access:
     """Token to (user, time at which it expires by the monotonic clock)."""
     rules: dict[str, list[tuple[str, Json]]] = field(default_factory=dict)
     """User to (namespace, or "" for all; rule)."""
+    used: set[tuple[str, str, str]] = field(default_factory=set)
+    """(user, verb, resource) of what was asked for and allowed."""
 
     def add(self, user: str, token: str, roles: Sequence[Json] = ()) -> None:
         """A user with a token, and what Roles and ClusterRoles give it."""
@@ -67,6 +69,7 @@ class Access:
         }
         if not self.may(user, asked):
             raise status.forbidden(user, verb, kind, target.sub, target.namespace, target.name)
+        self.used.add((user, verb, f"{kind.plural}/{target.sub}" if target.sub else kind.plural))
 
     def review(self, user: str, asked: Json) -> Json:
         """A SelfSubjectAccessReview, answered."""

@@ -11,6 +11,7 @@ import uuid
 from tests.support.kubernetes import status
 from tests.support.kubernetes.kinds import (
     CONFIG_MAP,
+    DAEMON_SET,
     JOB,
     MPIJOB,
     POD,
@@ -67,6 +68,12 @@ def _fields(words: str, **more: object) -> dict[str, object]:
     return {**dict.fromkeys(words.split(), None), **more}
 
 
+_SECURITY = _fields(
+    "allowPrivilegeEscalation appArmorProfile capabilities privileged procMount readOnlyRootFilesystem "
+    "runAsGroup runAsNonRoot runAsUser seLinuxOptions seccompProfile windowsOptions",
+    capabilities=_fields("add drop"),
+    seccompProfile=_fields("type localhostProfile"),
+)
 _POD_SPEC = _fields(
     _POD,
     **{
@@ -78,6 +85,7 @@ _POD_SPEC = _fields(
                     "name mountPath subPath subPathExpr readOnly mountPropagation recursiveReadOnly"
                 ),
                 "resources": _fields("limits requests claims"),
+                "securityContext": _SECURITY,
             },
         ),
         "initContainers[]": _fields(_CONTAINER),
@@ -111,7 +119,13 @@ _SERVICE_SPEC = _fields(
     "clusterIP clusterIPs publishNotReadyAddresses selector ports type sessionAffinity externalIPs "
     "ipFamilies ipFamilyPolicy internalTrafficPolicy externalName"
 )
+_DAEMON_SET_SPEC = _fields(
+    "selector minReadySeconds revisionHistoryLimit",
+    updateStrategy=_fields("type", rollingUpdate=_fields("maxUnavailable maxSurge")),
+    template=_TEMPLATE,
+)
 _TOP = {
+    DAEMON_SET: {"spec": _DAEMON_SET_SPEC},
     JOB: {"spec": _JOB_SPEC},
     MPIJOB: {"spec": _MPIJOB_SPEC},
     POD: {"spec": _POD_SPEC},

@@ -47,6 +47,7 @@ EVENT = _core("events", "Event", "ev", sub=())
 CLAIM = _core("persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 QUOTA = _core("resourcequotas", "ResourceQuota", "quota")
 JOB = Kind("batch", "v1", "jobs", "Job")
+DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", ("ds",))
 MPIJOB = Kind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", ("mj",))
 BUILT_IN = (
     NAMESPACE,
@@ -60,7 +61,7 @@ BUILT_IN = (
     QUOTA,
     _core("serviceaccounts", "ServiceAccount", "sa", sub=()),
     JOB,
-    Kind("apps", "v1", "daemonsets", "DaemonSet", ("ds",)),
+    DAEMON_SET,
     Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", subresources=()),
     Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", subresources=()),
 )

@@ -177,6 +177,8 @@ class Processes:
                 continue
             if mount.get("subPath"):
                 source = f"{source}/{mount['subPath']}"
+                if "configMap" not in volumes[mount["name"]]:
+                    Path(source).mkdir(parents=True, exist_ok=True)  # as the kubelet does
             yield source, mount["mountPath"], "ro" if mount.get("readOnly") else "rw"
 
     def _source(self, pod: Json, volume: Json) -> str | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.kubernetes.double import Double
+from tests.support.kubernetes.roles import smallest_role
 
 ROOT = Path(__file__).resolve().parents[3]
 OUR_LABEL = "app.kubernetes.io/managed-by=rankdeck"
@@ -31,12 +32,23 @@ class Where:
     """Which cluster; `double` is None for a real one."""
 
     kubeconfig: Path
+    """Of whoever runs Rankdeck."""
     context: str = ""
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)
     double: Double | None = None
     pretends: bool = False
     """No container is really run."""
+    admin: Path | None = None
+    """Of whoever looks at the cluster and does what others do; None: the same."""
+
+
+def doubled(double: Double, *, pretends: bool = False) -> Where:
+    """A double, on which Rankdeck has the smallest Role of docs/kubernetes.md."""
+    images = dict.fromkeys(("plain", "mpi", "torchrun"), "double/image")
+    op = double.user("operator", [smallest_role()])
+    admin = double.kubeconfig()
+    return Where(op, "double", images=images, double=double, pretends=pretends, admin=admin)
 
 
 def real() -> Where | None:
@@ -99,7 +111,8 @@ class Site:
         context = ["--context", self.where.context] if self.where.context else []
         done = subprocess.run(
             [str(self.kubectl_program), *context, "-n", self.where.namespace, *args],
-            env=self.environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+            env={**self.environment, "KUBECONFIG": str(self.where.admin or self.where.kubeconfig)},
+            capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
         assert code is None or done.returncode == code, done.stderr[-800:]
         return done.stdout

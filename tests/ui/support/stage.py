@@ -101,6 +101,8 @@ class Stage:
         self.acceptance: AcceptancePort | None = None
         self.listed: list[KubernetesJob] = []
         """Jobs of others on Kubernetes."""
+        self.refused: dict[str, str] = {}
+        """What may not be done, and why."""
         self.files: tuple[Path, ...] = ()
         self.on_node: dict[int, Path] = {}
         """Rank -> the whole of its stdout."""
@@ -168,6 +170,10 @@ class Stage:
         report = self.report or CancelReport(job_id, State.CANCELLED)
         self.jobs.cancelled(job_id, report)
         return report
+
+    def why_not(self, need: str, what: JobSpec | str) -> str:
+        del what
+        return self.refused.get(need, "")
 
     def others(self) -> list[KubernetesJob]:
         return self.listed

@@ -116,6 +116,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Look at the model, tell the widgets what to show."""
         raise NotImplementedError
 
+    def turned_off(self) -> Iterable[str]:
+        """Actions that cannot be done now, such as for want of a right; their keys say why."""
+        return ()
+
     @property
     def main(self) -> Widget:
         """The widget that has the keys."""
@@ -145,6 +149,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         if self.is_mounted:
             self.top_bar.tick()
             self.tick()
+            self.key_bar.turn_off(self.turned_off())
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the place of the keys."""

@@ -609,6 +609,9 @@ class JobScreen(BaseScreen):
 
     # ---- doing
 
+    def turned_off(self) -> Iterable[str]:
+        return ("cancel",) if self.console.session.why_not("cancel", self.job_id) else ()
+
     def action_cancel(self) -> None:
         job_actions.ask_cancel(self.console, self.job_id)
 

@@ -179,6 +179,13 @@ class JobsScreen(BaseScreen):
             "RANKS": (float(-len(job.ranks)), -job.created),
         }[self._sort]
 
+    def turned_off(self) -> Iterable[str]:
+        row, why_not = self.table.cursor, self.console.session.why_not
+        if row in self._others and why_not("follow", row):
+            yield "open"
+        if row and why_not("cancel", row):
+            yield "cancel"
+
     # ---- actions
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:

@@ -109,6 +109,10 @@ class LaunchScreen(BaseScreen):
         if not self._cloned:
             self._read_file()
 
+    def turned_off(self) -> Iterable[str]:
+        spec = self._spec
+        return ("launch",) if spec and self.console.session.why_not("launch", spec) else ()
+
     def _read_file(self) -> None:
         """Read the chosen file again if it is another one or was changed."""
         path = self._paths.get(self.files.cursor)

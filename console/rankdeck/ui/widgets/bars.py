@@ -1,6 +1,6 @@
 """The line on top (where am I, how is the cluster) and the one below (what can I press)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -141,6 +141,13 @@ class KeyBar(Canvas):
         self._actions = self._all
         self._note = ""
         self._role = "text"
+        self._off: frozenset[str] = frozenset()
+
+    def turn_off(self, ids: Iterable[str]) -> None:
+        """Show these actions as those that cannot be done now; pressed, they say why."""
+        if (off := frozenset(ids)) != self._off:
+            self._off = off
+            self.refresh()
 
     def say(self, text: str, role: str = "text") -> None:
         """Show this sentence instead of the keys; "" brings them back."""
@@ -164,7 +171,11 @@ class KeyBar(Canvas):
                     f"{self._role}@bar",
                 )
             ]
-        return [run for action in self._fitting(width) for run in _key_of(action)]
+        return [
+            run
+            for action in self._fitting(width)
+            for run in _key_of(action, off=action.id in self._off)
+        ]
 
     def _fitting(self, width: int) -> list[actions.Action]:
         """As many as there is room for; the way to all others is always among them."""
@@ -186,5 +197,9 @@ class KeyBar(Canvas):
                 return
 
 
-def _key_of(action: actions.Action) -> Runs:
-    return [(f" {action.shown_key} ", "key@bar"), (f"{action.label} ", "dim@bar")]
+def _key_of(action: actions.Action, *, off: bool = False) -> Runs:
+    """` x cancel `, or `(x cancel)` where it is off: that is told not by its colour alone."""
+    key, label = action.shown_key, action.label
+    if off:
+        return [(f"({key} {label})", "dim@bar")]
+    return [(f" {key} ", "key@bar"), (f"{label} ", "dim@bar")]
