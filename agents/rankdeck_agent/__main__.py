@@ -24,6 +24,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
+       rankdeck-agent slurm submit|keep            give a job to Slurm, and keep all jobs there
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
        rankdeck-agent --version"""
@@ -117,6 +118,12 @@ def _kubernetes(given: list[str]) -> int:
     return kubernetes(given[1:])
 
 
+def _slurm(given: list[str]) -> int:
+    from rankdeck_agent.slurm.main import main as slurm
+
+    return slurm(given[1:])
+
+
 def _image(given: list[str]) -> int:
     from rankdeck_agent.image import main as image
 
@@ -187,6 +194,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "job": _job,
     "cluster": _cluster,
     "kubernetes": _kubernetes,
+    "slurm": _slurm,
     "image": _image,
     "preflight": _preflight,
     "nvml": _nvml,

@@ -159,18 +159,23 @@ trap : TERM INT USR1 USR2 HUP
 # What we write is the user's alone; what the program makes is as its launcher has it.
 mask=$(umask)
 umask 077
+host=${SLURMD_NODENAME:-$(uname -n)}
+marks=$RANKDECK_RUN/marks/${SLURM_RESTART_COUNT:-0}
 (
     umask "$mask"
     # In the child, so that a session leader does not make the tty its controlling one.
     read -r pid rest </proc/self/stat
     if [ -p "$err" ]; then
         [ ! -p "$control" ] || printf 'started %s %s %s\n' "$rank" "$pid" "$$" 1<>"$control"
+    elif [ -d "${marks%/*}" ]; then
+        : >"$marks.$rank.began.$pid.$host"
     else
-        printf '%s\n' "${SLURMD_NODENAME:-$(uname -n)}" >"$place/started"
+        printf '%s\n' "$host" >"$place/started"
     fi
     exec "$@"
 ) >>"$out" 2>>"$err"
 status=$?
+[ ! -d "${marks%/*}" ] || : >"$marks.$rank.ended.$status"
 printf '%s\n' "$status" >"$place/exit"
 [ ! -p "$control" ] || printf 'exited %s %s\n' "$rank" "$status" 1<>"$control"
 exit "$status"
