@@ -133,7 +133,8 @@ class Following:
     def _has_started(self, job_id: str) -> bool:
         job = self.jobs.job(job_id)
         pending = any(rank.state is State.PENDING for rank in job.ranks)
-        queued = bool(job.troubles) and all(node.elsewhere for node in job.plan.nodes)
+        elsewhere = all(node.elsewhere for node in job.plan.nodes)
+        queued = elsewhere and (bool(job.troubles) or job.slurm is not None)
         return not pending or queued or job_id not in self._followers
 
     async def caught_up(self, limit: float = CATCH_UP_LIMIT) -> None:

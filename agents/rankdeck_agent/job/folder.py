@@ -3,8 +3,8 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rankdeck_agent.names import LAUNCHER, RUN_TOKEN
 
@@ -32,8 +32,7 @@ def state_folder() -> Path:
     return Path(base) / "rankdeck"
 
 
-@dataclass(frozen=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     """Paths of one run folder."""
 
     path: Path

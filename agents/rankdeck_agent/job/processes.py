@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from rankdeck_agent.job.journal import plain
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
@@ -12,8 +11,7 @@ from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """One row of /proc. `start` (clock ticks since boot) tells a reused pid from the old one."""
 
     pid: int

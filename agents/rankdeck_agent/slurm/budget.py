@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 WINDOW = 60.0
 PERIOD, _SHORTEST, _LONGEST = 30.0, 1.0, 300.0
@@ -15,12 +14,12 @@ JOB_CALLS = 1
 """What `scontrol --local show job ID` costs."""
 
 
-@dataclass
 class Budget:
     """Counts the calls of the last minute; `now` is the caller's monotonic clock, in seconds."""
 
-    most: int = USUAL
-    _spent: deque[float] = field(default_factory=deque[float])
+    def __init__(self, most: int = USUAL) -> None:
+        self.most = most
+        self._spent: deque[float] = deque()
 
     def allows(self, calls: int, now: float) -> bool:
         """Whether so many calls stay within the limit."""
@@ -32,14 +31,13 @@ class Budget:
         self._spent.extend([now] * calls)
 
 
-@dataclass
 class Rhythm:
     """When to look at the queue next: soon after something happened, else every `PERIOD`, later after failures."""
 
-    period: float = PERIOD
-    _asked: float = float("-inf")
-    _wanted: float = float("inf")
-    _failures: int = 0
+    def __init__(self, pause: float = PERIOD) -> None:
+        self.period = pause
+        self._asked, self._wanted = float("-inf"), float("inf")
+        self._failures = 0
 
     def want(self, at: float) -> None:
         """Look at the latest at this time, if Slurm answers and the budget allows it."""

@@ -7,9 +7,6 @@ file every few seconds. Whoever sees on its own clock that nobody touches it any
 import fcntl
 import json
 import os
-import secrets
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import Any, Optional
 from rankdeck_agent.files import private_folder
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, good_name, run_folder, state_folder
+from rankdeck_agent.job.journal import table
 
 BEAT = 5.0
 """Seconds between two touches."""
@@ -61,7 +59,7 @@ class Claim:
     """This process's claim to be the keeper."""
 
     def __init__(self) -> None:
-        self._token = secrets.token_hex(8)
+        self._token = os.urandom(8).hex()
         self._file = place() / "keeper"
         self._lock = -1
         self._beat = 0.0
@@ -105,7 +103,7 @@ class Claim:
 def _who() -> dict[str, Any]:
     row = processes.process(os.getpid())
     return {
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         "boot": processes.boot(),
         "pid": os.getpid(),
         "start": row.start if row else 0,
@@ -114,21 +112,22 @@ def _who() -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
+        return table(file.read_text()) or {}
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _is_here(known: dict[str, Any]) -> bool:
-    return known.get("host") == socket.gethostname()
+    return known.get("host") == os.uname().nodename
 
 
 def _lives_here(known: dict[str, Any]) -> bool:
     """Whether the keeper of this claim runs on this machine, which is its own."""
     pid, start = known.get("pid"), known.get("start")
     same = known.get("boot") == processes.boot()
-    return same and isinstance(pid, int) and isinstance(start, int) and processes.is_alive(pid, start)
+    return (
+        same and isinstance(pid, int) and isinstance(start, int) and processes.is_alive(pid, start)
+    )
 
 
 def _is_gone(file: Path) -> bool:
@@ -169,7 +168,9 @@ class Watch:
         touched = _touched(file)
         if touched != self._touched or not self._since:
             self._touched, self._since = touched, now
-        alive = _lives_here(known) if _is_here(known) else bool(known) and now - self._since < SILENT
+        alive = (
+            _lives_here(known) if _is_here(known) else bool(known) and now - self._since < SILENT
+        )
         if not alive:
             self._since = now
             start()
@@ -177,18 +178,28 @@ class Watch:
 
 def start() -> None:
     """Start a keeper that is detached from this process; it ends at once where one lives."""
+    private_folder(place())
     env = {name: value for name, value in os.environ.items() if name not in _OTHERS_MARKS}
-    log = os.open(place() / "keeper.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    program = str(Path(sys.argv[0]).absolute())
+    # Without site-packages: it stays for days, and they cost memory.
+    argv = [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute()), "slurm", "keep"]
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
     try:
-        subprocess.Popen(
-            [sys.executable, program, "slurm", "keep"],
-            env={**env, "MALLOC_ARENA_MAX": "1"},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        os.setsid()
+        if os.fork() == 0:
+            _become(argv, env)
     finally:
-        os.close(log)
+        os._exit(0)
+
+
+def _become(argv: list[str], env: dict[str, str]) -> None:
+    """Be the keeper from now on: nothing of who started it stays open."""
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(place() / "keeper.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for target, source in ((0, null), (1, log), (2, log)):
+        os.dup2(source, target)
+    os.closerange(3, 1024)
+    os.chdir("/")
+    os.execve(argv[0], argv, {**env, "MALLOC_ARENA_MAX": "1"})

@@ -55,7 +55,9 @@ def _note(folder: RunFolder, name: str, text: str = "") -> None:
 
 def _wait_for_id(folder: RunFolder) -> tuple[str, str]:
     deadline = time.monotonic() + _ID_LIMIT
-    while not read_id(folder)[0] and time.monotonic() < deadline and not is_closed(folder / "events"):
+    while (
+        not read_id(folder)[0] and time.monotonic() < deadline and not is_closed(folder / "events")
+    ):
         time.sleep(_POLL)
     return read_id(folder)
 
@@ -111,4 +113,3 @@ def end_older(folder: RunFolder) -> list[dict[str, Any]]:
         return []
     why = _end(folder, Slurm(path), number, 0.0)
     return [_left(f"Slurm job {number}: {why}")] if why else []
-

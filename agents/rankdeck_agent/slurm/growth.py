@@ -1,26 +1,25 @@
 """Notes when the logs of ranks on other machines grow, and looks seldom at those that do not."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 _SOON, _SELDOM = 1.0, 4.0
 """Seconds between two looks at a log: while it grows, and at most."""
 
 
-@dataclass
 class _Log:
-    path: Path
-    size: int = 0
-    pause: float = _SOON
-    due: float = 0.0
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = _indexed(path)
+        self.pause = _SOON
+        self.due = 0.0
 
 
 class Growth:
     """Writes the time index (`out.idx`) of the logs in these folders."""
 
     def __init__(self, places: list[Path], streams: tuple[str, ...]) -> None:
-        self._logs = [_Log(place / name, _indexed(place / name)) for place in places for name in streams]
+        self._logs = [_Log(place / name) for place in places for name in streams]
 
     def look(self, now: float) -> None:
         """Look at the logs that are due; `now` is monotonic, in seconds."""

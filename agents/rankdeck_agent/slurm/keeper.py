@@ -9,10 +9,24 @@ from collections.abc import Iterable, Mapping
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import is_closed
 from rankdeck_agent.slurm import claim
-from rankdeck_agent.slurm.budget import JOB_CALLS, QUEUE_CALLS, Budget, Rhythm, calls_a_minute, period
+from rankdeck_agent.slurm.budget import (
+    JOB_CALLS,
+    QUEUE_CALLS,
+    Budget,
+    Rhythm,
+    calls_a_minute,
+    period,
+)
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.place import PLACES, places
-from rankdeck_agent.slurm.rows import SQUEUE, Seen, account_question, account_rows, queue_rows, shown_job
+from rankdeck_agent.slurm.rows import (
+    SQUEUE,
+    Seen,
+    account_question,
+    account_rows,
+    queue_rows,
+    shown_job,
+)
 from rankdeck_agent.slurm.run import Run, not_taken, read_id, settings, write_id
 from rankdeck_agent.slurm.verdict import FINAL
 
@@ -142,7 +156,9 @@ class Keeper:
         elif self._rhythm.failures >= _SILENCE and not self._told_silence:
             self._told_silence = True
             for run in self._runs.values():
-                run.trouble(f"Slurm does not answer: {reply.error}; what is shown of it is from before")
+                run.trouble(
+                    f"Slurm does not answer: {reply.error}; what is shown of it is from before"
+                )
 
     def _take(self, found: Mapping[str, Seen], now: float) -> None:
         self._find_unsubmitted(found.values())
@@ -157,7 +173,9 @@ class Keeper:
 
     def _find_unsubmitted(self, found: Iterable[Seen]) -> None:
         """Jobs that `sbatch` submitted and of which it did not tell the id: their folder tells."""
-        folders = {os.path.realpath(folder.path): folder for folder, _ in self._unsubmitted.values()}
+        folders = {
+            os.path.realpath(folder.path): folder for folder, _ in self._unsubmitted.values()
+        }
         for seen in found:
             if seen.folder in folders:
                 write_id(folders[seen.folder], seen.id, os.environ.get("PATH", os.defpath))
@@ -190,7 +208,7 @@ class Keeper:
             return seen
         rows = self._accounted([run.id])
         row = rows.get(run.id)
-        return Seen(**{**seen.__dict__, "by": named(row.by)}) if row is not None and row.by else seen
+        return seen._replace(by=named(row.by)) if row is not None and row.by else seen
 
     def _ask_accounting(self, runs: list[Run], now: float) -> None:
         """The end of jobs that are no longer in the queue; slurmdbd is asked, not the controller."""
@@ -201,7 +219,7 @@ class Keeper:
         for run in due:
             row = rows.get(run.id)
             if row is not None and row.state in FINAL:
-                run.take(Seen(**{**row.__dict__, "by": named(row.by), "restarts": run.track.attempt}))
+                run.take(row._replace(by=named(row.by), restarts=run.track.attempt))
                 run.close()
             elif run.track.missed > _MISSES:
                 run.lose()
@@ -215,7 +233,9 @@ class Keeper:
 
     def _ask_for_places(self, now: float) -> None:
         """Where the jobs that wait stand among all that do, now and then."""
-        waiting = {r.id: r for r in self._runs.values() if r.track.last and r.track.last.state == "PENDING"}
+        waiting = {
+            r.id: r for r in self._runs.values() if r.track.last and r.track.last.state == "PENDING"
+        }
         late = now - self._placed >= _PLACES_EVERY
         if not waiting or not late or not self._budget.allows(QUEUE_CALLS, now):
             return
@@ -243,7 +263,7 @@ def named(by: str) -> str:
     """The name of a user id."""
     if not by.isdigit():
         return by
-    import pwd  # noqa: PLC0415  most jobs are not cancelled by others
+    import pwd
 
     try:
         return pwd.getpwuid(int(by)).pw_name
@@ -265,4 +285,3 @@ def keep() -> int:
     finally:
         mine.leave()
     return 0
-

@@ -6,9 +6,8 @@ there are, and a listing is what NFS looks up anew. A name is written once and n
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from rankdeck_agent.job.journal import plain
 
@@ -24,8 +23,7 @@ mark() { : >"$RANKDECK_RUN/marks/$attempt.$1" || :; }
 """For the batch script. `$attempt` counts how often Slurm queued the job again."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """What one name tells. `at`: epoch seconds by the file server's clock."""
 
     attempt: int
@@ -57,7 +55,7 @@ class Marks:
 
     def _read(self, name: str) -> Iterator[Mark]:
         if (mark := read(name)) is not None:
-            yield Mark(**{**mark.__dict__, "at": (self._folder / name).stat().st_mtime})
+            yield mark._replace(at=(self._folder / name).stat().st_mtime)
 
 
 def read(name: str) -> Optional[Mark]:

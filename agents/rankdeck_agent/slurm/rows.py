@@ -3,8 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from rankdeck_agent.job.journal import plain
 
@@ -34,14 +33,15 @@ SQUEUE = (
 SACCT_FIELDS = (
     "JobIDRaw", "JobID", "State", "ExitCode", "Reason", "Submit", "Start", "End", "NodeList", "Partition",
 )  # fmt: skip
-_NOTHING = frozenset({"", "N/A", "Unknown", "None", "NONE", "(null)", "n/a", "INVALID", "None assigned"})
+_NOTHING = frozenset(
+    {"", "N/A", "Unknown", "None", "NONE", "(null)", "n/a", "INVALID", "None assigned"}
+)
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)\Z")
 _LONGEST = 500
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """A job as Slurm has it. Times are epoch seconds by Slurm's clock; None: not said."""
 
     id: str

@@ -1,6 +1,5 @@
 """One Slurm job as its run folder has it: reads the marks of its ranks, and writes what happened into `events`."""
 
-import json
 import os
 import time
 from collections.abc import Iterable
@@ -8,7 +7,17 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import SLURM_SETTINGS, STREAMS, RunFolder
-from rankdeck_agent.job.journal import UNKNOWN, Journal, all_events, failed, is_closed, outcome, plain, post_mortem
+from rankdeck_agent.job.journal import (
+    UNKNOWN,
+    Journal,
+    all_events,
+    failed,
+    is_closed,
+    outcome,
+    plain,
+    post_mortem,
+    table,
+)
 from rankdeck_agent.job.last_words import LAUNCHER_BOUND, RANK, TOLD, last_words
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm import marks as names
@@ -91,7 +100,9 @@ class Run:
                 grace = float(words[2]) if words[2].isdigit() else 0.0
                 self._journal.add("cancel", grace=grace, by=words[1])
             if words[0] == names.SEEN:
-                seen = shown_job((self.folder / names.FOLDER / name).read_text(errors="replace")[:65536])
+                seen = shown_job(
+                    (self.folder / names.FOLDER / name).read_text(errors="replace")[:65536]
+                )
                 if seen is not None and seen.id == self.id:
                     self.take(seen)
 
@@ -115,7 +126,11 @@ class Run:
         """What Slurm's daemons wrote about this attempt, or the newest one."""
         attempt = self.track.attempt if attempt < 0 else attempt
         begin = launcher_start(self.folder, attempt)
-        return read_words(_lines(self.folder.place(LAUNCHER) / "out", begin, launcher_start(self.folder, attempt + 1)))
+        return read_words(
+            _lines(
+                self.folder.place(LAUNCHER) / "out", begin, launcher_start(self.folder, attempt + 1)
+            )
+        )
 
     def close(self, found: Optional[Verdict] = None) -> None:
         """Write how the job ended, by what Slurm said last or by `found`, and that nothing more will come."""
@@ -123,8 +138,9 @@ class Run:
         found = found or verdict(seen or Seen(self.id, ""), self.words(), ours=self.track.ours)
         self.look(time.monotonic())
         self._growth.finish()
-        unheard = [{"kind": "exited", "rank": rank, "status": None} for rank in self.track.unheard()]
-        self._add(unheard)
+        if not found.well:
+            unheard = self.track.unheard()
+            self._add({"kind": "exited", "rank": rank, "status": None} for rank in unheard)
         self._journal.add("slurm", **final_row(found, seen, self.track.attempt))
         self._tell_end(found)
         self._journal.add("closed")
@@ -179,10 +195,9 @@ def not_taken(folder: RunFolder) -> None:
 def settings(folder: RunFolder) -> dict[str, Any]:
     """What the console set for this job; empty where that cannot be read."""
     try:
-        found = json.loads((folder / SLURM_SETTINGS).read_text())
-    except (OSError, ValueError):
+        return table((folder / SLURM_SETTINGS).read_text()) or {}
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
@@ -193,8 +208,8 @@ def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
         rows = (folder / f"attempt.{attempt}").read_text(errors="replace").splitlines()
     except OSError:
         return None
-    sizes = dict(row.rpartition(" ")[::2] for row in rows)
-    size = sizes.get("launcher/out", "")
+    begins = "launcher/out "
+    size = next((row[len(begins) :] for row in rows if row.startswith(begins)), "")
     return int(size) if size.isdigit() else None
 
 

@@ -94,7 +94,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         write_id(folder, number, env.get("PATH", os.defpath))
         claim.start()
         return {"ok": True, "id": number}
-    if "did not answer" in reply.error:
+    if "did not answer" in reply.error or "timed out" in reply.error:
         claim.start()  # which looks for the job in the queue
         return {"ok": True, "id": ""}
     why = reply.error or f"sbatch told no number of a job: {plain(reply.out, 200)!r}"

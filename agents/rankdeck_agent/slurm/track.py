@@ -1,7 +1,6 @@
 """What is known of one Slurm job, and which events its news make. No I/O."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rankdeck_agent.slurm.marks import BATCH, Mark
@@ -15,30 +14,22 @@ ESTIMATES = 120.0
 Event = dict[str, Any]
 
 
-@dataclass
 class Track:
     """One job; written by the keeper alone."""
 
-    attempt: int = 0
-    """How often Slurm queued it again."""
-    hosts: dict[int, str] = field(default_factory=dict[int, str])
-    """Rank -> node, of those that began in this attempt."""
-    ended: set[int] = field(default_factory=set[int])
-    batch: Optional[int] = None
-    """Status that the batch script of this attempt left."""
-    batch_over: bool = False
-    batch_host: str = ""
-    ours: str = ""
-    """By whom Rankdeck was asked to cancel it; "" where it was not."""
-    last: Optional[Seen] = None
-    """What Slurm said last."""
-    told: Event = field(default_factory=dict[str, Any])
-    """The newest `slurm` event."""
-    told_at: float = 0.0
-    place: Mapping[str, int] = field(default_factory=dict[str, int])
-    """`position` among the `waiting` jobs of its partition, of one that waits."""
-    missed: int = 0
-    """Looks at the queue in a row in which it was not there."""
+    def __init__(self) -> None:
+        self.ours = ""
+        """By whom Rankdeck was asked to cancel it; "" where it was not."""
+        self.last: Optional[Seen] = None
+        """What Slurm said last."""
+        self.told: Event = {}
+        """The newest `slurm` event."""
+        self.told_at = 0.0
+        self.place: Mapping[str, int] = {}
+        """`position` among the `waiting` jobs of its partition, of one that waits."""
+        self.missed = 0
+        """Looks at Slurm in a row that did not tell its end, though it should have come."""
+        self.begin_attempt(0)
 
     # ---- marks
 
@@ -54,15 +45,17 @@ class Track:
         return self._began(mark) if mark.began else self._ended(mark)
 
     def begin_attempt(self, number: int) -> None:
-        """Forget what was of the run before."""
+        """Forget what was of the run before; `number`: how often Slurm queued the job again."""
         self.attempt = number
-        self.hosts, self.ended = {}, set()
-        self.batch, self.batch_over, self.batch_host = None, False, ""
+        self.hosts: dict[int, str] = {}
+        """Rank -> node, of those that began in this attempt."""
+        self.ended: set[int] = set()
+        self.batch: Optional[int] = None
+        """Status that the batch script of this attempt left."""
+        self.batch_over = False
 
     def _take_batch(self, mark: Mark) -> None:
-        if mark.began:
-            self.batch_host = mark.host
-        else:
+        if not mark.began:
             self.batch_over, self.batch = True, mark.status
 
     def _began(self, mark: Mark) -> list[Event]:
@@ -87,10 +80,14 @@ class Track:
 
     def take_seen(self, seen: Seen, now: float) -> list[Event]:
         """The events of what Slurm says now, of a job that is not over; `now` in epoch seconds."""
-        self.last, self.missed = seen, 0
+        self.last = seen
+        if seen.state in FINAL:
+            return []
         row = status_row(seen, self.attempt, self.place if seen.state == "PENDING" else {})
         small = {key: row.get(key) for key in _ESTIMATED}
-        same = all(self.told.get(key) == value for key, value in row.items() if key not in _ESTIMATED)
+        same = all(
+            self.told.get(key) == value for key, value in row.items() if key not in _ESTIMATED
+        )
         known = small == {key: self.told.get(key) for key in _ESTIMATED}
         if same and (known or now - self.told_at < ESTIMATES):
             return []

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from rankdeck_agent.slurm.rows import Seen
 
@@ -19,8 +18,7 @@ OWN = frozenset({"COMPLETED", "FAILED"})
 TERM_STATUS = 128 + 15
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """What slurmstepd and srun wrote about the end of a job, into the launcher's output."""
 
     cause: str = ""
@@ -35,8 +33,7 @@ class Words:
     """The lines themselves."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """How it ended."""
 
     state: str
@@ -56,9 +53,14 @@ class Verdict:
         return self.state == "COMPLETED" and not self.code
 
 
-_DUE = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)")
+_DUE = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)"
+)
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
-_OOM = re.compile(r"oom[-_ ]kill event|Exceeded (?:job|step) memory limit|exceeded (?:job |step )?memory limit|OOM Killed", re.I)
+_OOM = re.compile(
+    r"oom[-_ ]kill event|Exceeded (?:job|step) memory limit|exceeded (?:job |step )?memory limit|OOM Killed",
+    re.IGNORECASE,
+)
 _OOM_HOST = re.compile(r"slurmstepd-(\S+): error")
 _OOM_TASK = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Out Of Memory")
 _OURS = re.compile(r"(?:slurmstepd(?:-\S+)?|srun|sbatch|salloc): ")
@@ -126,7 +128,7 @@ def _timeout(seen: Seen, words: Words, ours: str) -> Verdict:
     limit = f" of {span_text(seen.limit)}" if seen.limit else ""
     return Verdict(
         seen.state,
-        f"Slurm ended the job at its time limit{limit}",
+        f"its time limit{limit} was over",
         "ask for more time (`slurm: {time: …}`) or save checkpoints; `slurm: {signal: USR1@120}` warns the ranks before",
         code=TERM_STATUS,
     )
@@ -203,7 +205,9 @@ def _boot_fail(seen: Seen, words: Words, ours: str) -> Verdict:
     where = f" {seen.failed_node or seen.nodes}" if seen.failed_node or seen.nodes else ""
     return Verdict(
         seen.state,
-        f"a node could not be started for the job:{where}" if where else "the nodes could not be started",
+        f"a node could not be started for the job:{where}"
+        if where
+        else "the nodes could not be started",
         "submit it again, and tell the administrators which nodes these were",
         node=seen.failed_node,
         code=1,
@@ -213,7 +217,12 @@ def _boot_fail(seen: Seen, words: Words, ours: str) -> Verdict:
 def _launch_failed(seen: Seen, words: Words, ours: str) -> Verdict:
     where = f" on {seen.nodes}" if seen.nodes else ""
     text = f"Slurm could not launch the job{where}{_said(words)}"
-    return Verdict(seen.state, text, "`scontrol show node` of these nodes tells more; tell the administrators", code=1)
+    return Verdict(
+        seen.state,
+        text,
+        "`scontrol show node` of these nodes tells more; tell the administrators",
+        code=1,
+    )
 
 
 def _said(words: Words) -> str:
@@ -246,7 +255,10 @@ _REASONS = {
         "find out why it could not start, then `scontrol release JOBID`",
     ),
     "InactiveLimit": ("it was idle for longer than the site allows (InactiveLimit)", ""),
-    "AssocGrpBillingRunMinutes": ("the budget of the account is used up", "ask who runs the account"),
+    "AssocGrpBillingRunMinutes": (
+        "the budget of the account is used up",
+        "ask who runs the account",
+    ),
     "DependencyNeverSatisfied": (
         "a job that it depends on did not end as it asked for",
         "submit it again without that dependency, or after the other job has ended well",

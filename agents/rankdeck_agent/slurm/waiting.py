@@ -1,13 +1,12 @@
 """Why a Slurm job waits and what to do about it: Slurm's reasons in sentences. No I/O."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rankdeck_agent.slurm.rows import Seen
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """Why a job does not run. `text` is one sentence without a full stop."""
 
     text: str
@@ -58,7 +57,7 @@ _REASONS: tuple[tuple[str, Waiting], ...] = (
     ("FedJobLock", Waiting("waits for the clusters of the federation to agree")),
     ("RequestedNodesUnavail", Waiting("nodes that it asks for are not available", stuck=False)),
 )  # fmt: skip
-_TABLE = dict(_REASONS)
+_TABLE: dict[str, Waiting] = dict(_REASONS)
 _PATTERNS: tuple[tuple[str, Waiting], ...] = (
     (r"ReqNodeNotAvail", Waiting("nodes that it asks for are down, drained, or kept by a reservation")),
     (r"Nodes_required_for_job_are_DOWN", Waiting("nodes that it needs are down, drained, or kept for higher partitions")),

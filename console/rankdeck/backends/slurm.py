@@ -13,10 +13,10 @@ from typing import ClassVar
 from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.launchers import script_command
 from rankdeck.backends.placement import find_runtime, refuse_claims
-from rankdeck.config.document import suggest
-from rankdeck.config.slurm import OFF
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
+from rankdeck.config.document import suggest
+from rankdeck.config.slurm import OFF
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
@@ -65,12 +65,16 @@ class SlurmBackend(SshBackend):
         plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
         if not login:
             return plan
-        asked = {key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options}
+        asked = {
+            key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options
+        }
         submitter = NodePlan(
             job=job,
             node=login,
             ranks=tuple(range(plan.world_size)),
-            processes=(ProcessPlan(SBATCH, (SBATCH, "--parsable", "--export=ALL", SCRIPT), cwd=RUN_TOKEN),),
+            processes=(
+                ProcessPlan(SBATCH, (SBATCH, "--parsable", "--export=ALL", SCRIPT), cwd=RUN_TOKEN),
+            ),
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
                 NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),

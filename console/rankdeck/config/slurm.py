@@ -11,7 +11,9 @@ from rankdeck.config.document import Entry
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MEMORY = re.compile(r"\d{1,12}(?:\.\d+)?[KMGTkmgt]?")
-_TASKS = re.compile(r"\d{1,7}(?:-\d{1,7}(?::\d{1,7})?)?(?:,\d{1,7}(?:-\d{1,7}(?::\d{1,7})?)?)*(?:%\d{1,7})?")
+_TASKS = re.compile(
+    r"\d{1,7}(?:-\d{1,7}(?::\d{1,7})?)?(?:,\d{1,7}(?:-\d{1,7}(?::\d{1,7})?)?)*(?:%\d{1,7})?"
+)
 _GPUS = re.compile(r"(?:[A-Za-z0-9_.+-]+:)?\d{1,4}(?:,[A-Za-z0-9_.+-]+:\d{1,4})*")
 _TIME = re.compile(r"\d+(?:-\d+(?::\d+){0,2}|(?::\d+){0,2})|UNLIMITED|INFINITE")
 OFF = "no"
@@ -36,7 +38,10 @@ REFUSED = {
 def read_options(entry: Entry, *, job: bool) -> dict[str, str]:
     """The options by name; mistakes are in `entry.problems`. A job file may not name the login node."""
     only_cluster = ("login", "rpcs_per_minute") if job else ()
-    refused = {**REFUSED, **{key: f"belongs into the cluster file: `slurm: {{{key}: …}}`" for key in only_cluster}}
+    refused = {
+        **REFUSED,
+        **{key: f"belongs into the cluster file: `slurm: {{{key}: …}}`" for key in only_cluster},
+    }
     known = [key for key in _READERS if key not in only_cluster]
     found: dict[str, str] = {}
     for key, value in entry.section(known, refused=refused).items():
