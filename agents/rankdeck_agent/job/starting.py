@@ -151,7 +151,7 @@ export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
 control=$RANKDECK_RUN/control
 place=$RANKDECK_RUN/rank.$rank
 out=$place/tty err=$place/fifo
-read -r supervisor rest <"$RANKDECK_RUN/supervisor.pid" 2>/dev/null
+read -r supervisor rest 2>/dev/null <"$RANKDECK_RUN/supervisor.pid"
 if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
     out=$place/out err=$place/err
 fi

@@ -153,7 +153,7 @@ class Run:
         if failed(end) and found.state in OWN and not self.track.hosts and not said:
             said = [UNSHARED.format(place=self.folder.path)]
             self._journal.add("trouble", text=said[0])
-        elif found.text and not self.track.ours:
+        elif found.text and not self.track.ours and found.state in ("CANCELLED", "UNKNOWN"):
             self._journal.add("trouble", text=found.text)
         self._journal.add("ended", name=SBATCH, **end, **({"said": said} if said else {}))
 
