@@ -84,7 +84,7 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
             os.dup2(source, target)
         os.execvpe(argv[0], argv, dict(env))
     except OSError as error:
-        os.write(2, f"{argv[0]}: error: {error.strerror}".encode())
+        os.write(2, f"{argv[0]}: {error.strerror}".encode())
     finally:
         os._exit(127)
 

@@ -60,7 +60,7 @@ _REASONS: tuple[tuple[str, Waiting], ...] = (
 _TABLE: dict[str, Waiting] = dict(_REASONS)
 _PATTERNS: tuple[tuple[str, Waiting], ...] = (
     (r"ReqNodeNotAvail", Waiting("nodes that it asks for are down, drained, or kept by a reservation")),
-    (r"Nodes_required_for_job_are_DOWN", Waiting("nodes that it needs are down, drained, or kept for higher partitions")),
+    (r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN", Waiting("nodes that it needs are down, drained, or kept for higher partitions")),
     (r"launch_failed_requeued_held|launch failed requeued held", _TABLE["launch failed requeued held"]),
     (r"job_requeued_in_held_state", _TABLE["job requeued in held state"]),
     (r"MaxMemPerLimit", Waiting("asks for more memory than a job may have", "lower `mem`", stuck=True)),
