@@ -39,7 +39,8 @@ _MISSES = 2
 """Looks at the queue in which a job must be missing before accounting is asked for it."""
 _UNSUBMITTED = 300.0
 """Seconds in which a job that `sbatch` may have submitted must appear in the queue."""
-_PLACES_EVERY = 120.0
+_PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
+"""Seconds between two looks at the whole queue: usually, and while a job waits of which no place is known."""
 _SILENCE = 3
 """Failed looks in a row after which the jobs say so."""
 
@@ -233,10 +234,10 @@ class Keeper:
 
     def _ask_for_places(self, now: float) -> None:
         """Where the jobs that wait stand among all that do, now and then."""
-        waiting = {
-            r.id: r for r in self._runs.values() if r.track.last and r.track.last.state == "PENDING"
-        }
-        late = now - self._placed >= _PLACES_EVERY
+        rows = [(run, run.track.last) for run in self._runs.values() if run.track.last]
+        waiting = {run.id: run for run, last in rows if last.state == "PENDING"}
+        fresh = any(not run.track.place for run in waiting.values())
+        late = now - self._placed >= (_PLACES_SOON if fresh else _PLACES_EVERY)
         if not waiting or not late or not self._budget.allows(QUEUE_CALLS, now):
             return
         self._placed = now

@@ -89,7 +89,7 @@ class Track:
             self.told.get(key) == value for key, value in row.items() if key not in _ESTIMATED
         )
         known = small == {key: self.told.get(key) for key in _ESTIMATED}
-        if same and (known or now - self.told_at < ESTIMATES):
+        if same and row.keys() <= self.told.keys() and (known or now - self.told_at < ESTIMATES):
             return []
         self.told, self.told_at = row, now
         return [{"kind": "slurm", **row}]

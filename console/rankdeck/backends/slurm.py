@@ -5,6 +5,7 @@ in the run folder, which lies in a file system that the nodes share with it. The
 srun writes the files.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ PLAIN = (
 SWITCHES = {"requeue": ("requeue", "no-requeue")}
 """Option -> the line where it is on, and where it is off."""
 KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "rpcs_per_minute")
-PYXIS = ("enroot", "pyxis")
+PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the range of ephemeral ports of Linux."""
@@ -181,10 +182,7 @@ def _gpus(step: _Step) -> str:
 
 
 def _environment(step: _Step, job: str) -> list[str]:
-    spec = step.spec
-    env = {"PYTHONUNBUFFERED": "1", **step.cluster.environment, **spec.env}
-    if spec.container is not None and spec.container.runtime not in PYXIS:
-        env |= find_runtime(spec.container).variables(spec.env)
+    env = {"PYTHONUNBUFFERED": "1", **_variables(step)}
     by_hand = [
         f"export RANKDECK_JOB={shell_word(job)}",
         f'export RANKDECK_RUN="$SLURM_SUBMIT_DIR"/{shell_word(f"rankdeck-{job}")}',
@@ -213,18 +211,53 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     # Since 22.05 srun does not take this from sbatch.
     words += [f"--cpus-per-task={cpus}"] if cpus else []
     words += [f"--chdir={shell_word(spec.workdir)}"] if spec.workdir else []
-    return " ".join([*words, *_pyxis(spec), shell_line(argv)])
+    return " ".join([*words, *_pyxis(step), shell_line(argv)])
 
 
-def _pyxis(spec: JobSpec) -> list[str]:
-    container = spec.container
+_GPU_VARIABLES = {
+    "nvidia": {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+}
+"""Enroot's hook brings in nothing where they are not set, and no CUDA where the second is `utility`, its default."""
+_PMIX_VARIABLES = {"PMIX_MCA_gds": "hash"}
+"""Ranks in an image cannot map the shared memory of the host's PMIx."""
+
+
+def _variables(step: _Step) -> dict[str, str]:
+    """What the job's ranks get: the runtime's needs, the cluster's and the job's own, which win."""
+    spec, container = step.spec, step.spec.container
+    own = {**step.cluster.environment, **spec.env}
+    if container is None:
+        return own
+    if container.runtime not in PYXIS:
+        return {**own, **find_runtime(container).variables(spec.env)}
+    needed = dict(_GPU_VARIABLES.get(container.gpu, {}))
+    if spec.launch is Launch.MPI:
+        needed |= _PMIX_VARIABLES
+    return {**needed, **own}
+
+
+def _pyxis(step: _Step) -> list[str]:
+    """The words of srun for an image that Pyxis opens; our variables win over the image's."""
+    container = step.spec.container
     if container is None or container.runtime not in PYXIS:
         return []
     mounts = ",".join([f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts])
     words = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
     words += [f"--container-workdir={container.workdir}"] if container.workdir else []
-    names = ",".join(["RANKDECK_JOB", "RANKDECK_RUN", *spec.env])
-    return [shell_line([*words, f"--container-env={names}", *container.args])]
+    names = ",".join(["RANKDECK_JOB", "RANKDECK_RUN", *_variables(step)])
+    args = [_named(word, container.image) for word in container.args]
+    return [shell_line([*words, f"--container-env={names}", *args])]
+
+
+_NAME = "--container-name="
+
+
+def _named(word: str, image: str) -> str:
+    """A name for the container, with a mark of its image: Pyxis takes one of that name whatever is in it."""
+    if not word.startswith(_NAME):
+        return word
+    name, colon, flags = word.partition(":")
+    return f"{name}-{hashlib.sha256(image.encode()).hexdigest()[:8]}{colon}{flags}"
 
 
 def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:

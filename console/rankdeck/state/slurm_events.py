@@ -109,6 +109,13 @@ def _attempt(record: JobRecord, number_: int, text: str, at: float) -> Attempt:
     )
 
 
+def is_cancelled(record: JobRecord) -> bool:
+    """Whether Slurm says that somebody cancelled it, and not because a part of it had failed: nobody is to blame."""
+    status = record.slurm
+    ended = status is not None and status.over and status.state == "CANCELLED"
+    return ended and not record.aborted
+
+
 def decided_failure(record: JobRecord) -> FirstFailure | None:
     """The first failure of a job that Slurm ended; None where its ranks tell why it ended."""
     status = record.slurm
