@@ -21,6 +21,7 @@ NAMES = (
     "preflight",
     "images",
     "kubernetes",
+    "slurm",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",

@@ -1,5 +1,6 @@
 """Every way in which a real Slurm ends a job, and what Rankdeck says of it; login nodes and controllers that go away."""
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ def through_second_login(user: Operator) -> Operator:
     cluster["nodes"][-1]["address"] = user.lab.address("n3")
     second = file.with_suffix(".second.yaml")
     second.write_text(yaml.safe_dump(cluster))
-    other = Operator(user.lab, user.user)
+    other = copy(user)
     other.file = str(second)
     return other
 

@@ -37,6 +37,7 @@ PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the range of ephemeral ports of Linux."""
+_ARRAY = "`array`: Rankdeck does not follow the tasks of an array yet; `rankdeck export-script` writes a script for sbatch"
 SUBMIT_LIMIT = 95.0
 """Seconds: sbatch tries again by itself for over a minute while the controller is busy."""
 SCRIPT, SETTINGS, SBATCH = "job.sbatch", "slurm.json", "sbatch"
@@ -66,6 +67,8 @@ class SlurmBackend(SshBackend):
         plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
         if not login:
             return plan
+        if "array" in options(cluster, spec, "slurm"):
+            raise LaunchError("plan", _ARRAY)
         asked = {
             key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options
         }
