@@ -25,7 +25,6 @@ from rankdeck.backends.kubernetes import attach_id, attach_plan
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
-from rankdeck.backends.report import TAIL, ReportSource, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import (
@@ -43,6 +42,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
+from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
@@ -50,6 +50,7 @@ from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
+from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
@@ -147,6 +148,10 @@ class Session:
             health=health,
         )
         return await preflight(means, spec, tell)
+
+    async def doctor(self, tell: Callable[[Finding], None] = lambda _: None) -> tuple[Finding, ...]:
+        """What the nodes lack, whatever job will run; `tell` is called with each finding."""
+        return await examine(self.cluster, self._agents, tell)
 
     async def check(self, plan: Plan) -> str:
         """Why the scheduler would refuse this plan now; "" where it would take it. Raises NodeError."""
@@ -292,12 +297,24 @@ class Session:
 
         Of each log the last megabyte, or with `full` all of it.
         """
+        source = self._report_source(job_id)
+        return await write_report(self._backend, source, path, None if full else TAIL)
+
+    async def report_page(self, job_id: str, path: Path) -> Recording:
+        """Write what matters of the job to one page of HTML at `path`, secrets masked; raises RankdeckError."""
+        return await write_page(self._backend, self._report_source(job_id), path)
+
+    def _report_source(self, job_id: str) -> ReportSource:
         job, now = self.jobs.job(job_id), time.time()
         health = [*self._history.health(job_id)]
         health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
-        events = self._history.events(job_id)
-        source = ReportSource(job, events, health, self.cluster.environment)
-        return await write_report(self._backend, source, path, None if full else TAIL)
+        return ReportSource(
+            job,
+            self._history.events(job_id),
+            health,
+            self.cluster.environment,
+            self._history.numbers(job_id),
+        )
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""

@@ -166,6 +166,12 @@ VERBS = (
         },
     ),
     Verb(
+        "doctor",
+        "say what this machine and the nodes lack, in one list, and what to do",
+        "rankdeck.cli.preflight:doctor",
+        {},
+    ),
+    Verb(
         "accept",
         "say what the output of an acceptance test means, e.g. of nccl-tests or iperf3",
         "rankdeck.cli.accept:accept",
@@ -256,10 +262,16 @@ VERBS = (
     ),
     Verb(
         "report",
-        "write all about a job into one archive, to attach to a ticket",
+        "write all about a job into one archive, to attach to a ticket; or onto one page",
         "rankdeck.cli.jobs:report",
         {
             "job": _JOB,
+            "--html": _option(
+                "one page for a browser instead (default JOB.html here)",
+                metavar="FILE",
+                nargs="?",
+                const="",
+            ),
             "--output": _option(
                 "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
             ),
@@ -298,6 +310,12 @@ VERBS = (
             ),
             "--simulated": _flag('also numbers that are made up, with simulated="1"'),
         },
+    ),
+    Verb(
+        "completion",
+        'print what makes a shell complete our commands: `eval "$(rankdeck completion bash)"`',
+        "rankdeck.cli.completion:completion",
+        {"shell": _option("bash, zsh or fish", choices=("bash", "zsh", "fish"))},
     ),
     Verb(
         "demo",
