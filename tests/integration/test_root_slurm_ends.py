@@ -1,5 +1,6 @@
 """Every way in which a real Slurm ends a job, and what Rankdeck says of it; login nodes and controllers that go away."""
 
+from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def root(slurm_lab: RootLab) -> Operator:
 
 
 @pytest.fixture
-def user(root: Operator) -> Operator:
+def user(root: Operator) -> Iterator[Operator]:
     """An ordinary user; every test leaves the workers idle."""
     user = slurm.through(Operator(root.lab, "lab"))
     yield user
@@ -180,17 +181,24 @@ def test_a_preempted_job_that_is_not_queued_again_says_so(user: Operator) -> Non
 
 
 @pytest.fixture
-def crashed(root: Operator) -> Any:
-    """Crash a worker; it is booted again afterwards."""
-    yield lambda: root.lab.crash("n2")
-    root.lab.boot("n2")
-    slurm.prepare(root, "n2")
+def crash(root: Operator) -> Iterator[Callable[[str], None]]:
+    """Crashes a worker; it is booted again afterwards."""
+    down: list[str] = []
+
+    def end(node: str) -> None:
+        down.append(node)
+        root.lab.crash(node)
+
+    yield end
+    for node in down:
+        root.lab.boot(node)
+        slurm.prepare(root, node)
 
 
-def test_a_node_that_failed_is_named(user: Operator, crashed: Any) -> None:
+def test_a_node_that_failed_is_named(user: Operator, crash: Callable[[str], None]) -> None:
     job = start(user, slurm={"requeue": False})
     running(user, job)
-    crashed()
+    crash("n2")
 
     found = ended(user, job, 90)
 
@@ -199,15 +207,17 @@ def test_a_node_that_failed_is_named(user: Operator, crashed: Any) -> None:
     assert "node n2 failed" in told(found)
 
 
-def test_a_job_goes_on_elsewhere_when_its_node_failed(user: Operator, crashed: Any) -> None:
-    job = start(user, ONCE, nodes=1, slurm={"requeue": True, "nodelist": "n2"})
+def test_a_job_goes_on_elsewhere_when_its_node_failed(
+    user: Operator, crash: Callable[[str], None]
+) -> None:
+    job = start(user, ONCE, nodes=1, slurm={"requeue": True, "nodelist": "n1"})
     running(user, job)
     user.on("n4", f"scontrol update jobid={number(user, job)} reqnodelist=")
-    crashed()
+    crash("n1")
 
     again = lambda: says(user, job, "attempt") == 1  # noqa: E731
     assert eventually(again, 90), user.job(job)
-    assert says(user, job, "attempts")[0]["nodes"] == ["n2"]
+    assert says(user, job, "attempts")[0]["nodes"] == ["n1"]
     assert user.job(job)["state"] == "pending"
 
 
@@ -253,12 +263,15 @@ def test_a_login_node_that_was_rebooted_loses_no_job(user: Operator, root: Opera
 
 
 def test_a_controller_that_is_down_ends_no_job(user: Operator, root: Operator) -> None:
-    job = start(user, ["sh", "-c", "echo here; sleep 8; echo over"])
+    go = f"{user.lab.shared}/state/go"
+    job = start(user, ["sh", "-c", f"until [ -e {go} ]; do sleep 0.2; done; echo over"])
     running(user, job)
     root.on("n3", "pkill -KILL slurmctld")
     try:
+        root.on("n3", f"touch {go}")
         assert eventually(lambda: "over" in user.lines(job))
-        assert user.job(job)["state"] == "running"
+        found = user.job(job)
+        assert found["state"] == "running", found
     finally:
         root.on("n3", "slurmctld")
 
