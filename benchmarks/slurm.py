@@ -28,7 +28,7 @@ _SPEC = {
     "nodes": 1,
     "ranks_per_node": 1,
     "command": ["sleep", "900"],
-    "slurm": {"mem": "10M"},
+    "slurm": {"mem": "40M"},
 }
 _TURM = "while :; do squeue --array --noheader --Format=jobid:10,name:20,state:10 >/dev/null; sleep 2; done"
 _AGENT = "$(ls -t ~/.cache/rankdeck/agent-*.pyz | head -n 1)"
@@ -56,6 +56,8 @@ def _measured(lab: RootLab) -> list[Result]:
     time.sleep(2 * CALLS_BUDGET)  # the looks that every submission asks for
     ours = calls(root, lambda: time.sleep(MEASURED))
     pids, memory = keeper(root)
+    if not pids:
+        raise MissingError("the jobs ended before they were counted")
     theirs = turm * 60 / PEER_MEASURED
     return [
         Result(
