@@ -29,15 +29,18 @@ $(BIN)/python:
 	  echo "make: this Python cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
 
 $(VENV)/.setup: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi]'
+	@echo "installing Rankdeck, what it needs and Open MPI into $(VENV) (some 100 MB; a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi,dev]'
+	@echo "installing what the tests need into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mpi,dev]'
 	@touch $@
 
 demo: setup
-	$(BIN)/rankdeck demo
+	@echo "starting three virtual nodes; the same again: $(BIN)/rankdeck demo"
+	@$(BIN)/rankdeck demo
 
 # Real programs for the slow tests: where they cannot be had, those tests skip by name. The last lines say
 # what was skipped and why, and which tests needed a second run (only those that run real programs get one).

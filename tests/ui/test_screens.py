@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 
 from rankdeck.config.settings import UiSettings
@@ -434,6 +435,22 @@ async def test_the_plan_is_shown_before_enter_launches_it(
         await shows(app, pilot, "hello-1")
 
     assert stage.launched == ["hello"]
+
+
+async def test_keys_that_come_at_once_reach_what_each_of_them_opened(
+    stage: Stage, tmp_path: Path
+) -> None:
+    for name in ("hello", "fail-rank2", "kind"):
+        (tmp_path / f"{name}.yaml").write_text(f"job: {name}")
+    stage.files = tuple(tmp_path / f"{name}.yaml" for name in ("hello", "kind", "fail-rank2"))
+    async with console(stage) as (app, pilot):
+        # As a terminal sends what was pasted, or typed while the line was slow.
+        for character in "3/fail-rank2\r\r":
+            key = {"\r": "enter", "/": "slash", "-": "minus"}.get(character, character)
+            app.post_message(Key(key, None if character == "\r" else character))
+        await until(pilot, lambda: isinstance(app.screen, JobScreen), "no job screen")
+
+    assert stage.launched == ["fail-rank2"]
 
 
 async def test_a_bad_job_file_is_shown_with_its_place_and_not_launched(

@@ -24,7 +24,7 @@ from rankdeck.ui.garbage_collection import Quiet, hold_off
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.session_protocol import Opening, OpenSession, SessionPort
-from rankdeck.ui.terminal import Dismissed, FrameDiff, TerminalDriver
+from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
@@ -78,6 +78,7 @@ class RankdeckApp(FrameDiff):
         self._leaving = asyncio.Event()
         self._status = 0
         self._quiet = Quiet()
+        self._keys = KeyQueue(self)
 
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
@@ -112,7 +113,10 @@ class RankdeckApp(FrameDiff):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self._quiet.typed()
-        await super().on_event(event)
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self._keys.take(event, super().on_event)
+        else:
+            await super().on_event(event)
 
     def _resumed(self, app: object) -> None:
         del app

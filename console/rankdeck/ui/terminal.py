@@ -7,9 +7,11 @@ import shutil
 import signal
 import threading
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from time import monotonic
 from typing import Any, TextIO
 
 from rich.cells import get_character_cell_size
@@ -20,7 +22,9 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key
 from textual.message import Message
+from textual.message_pump import MessagePump
 
 # pyright: reportPrivateUsage=false
 
@@ -73,6 +77,43 @@ class Outlet:
     def _close(self) -> None:
         self.broken = True
         silence(self._file.fileno())
+
+
+HandleKey = Callable[[Key], Awaitable[None]]
+STUCK = 5.0
+"""Seconds after which a key no longer waits for the one before it: its widget may be gone."""
+
+
+class KeyQueue:
+    """Gives an app its keys one after another.
+
+    Textual hands all keys that came at once to the widget that has the focus then, so that of a
+    pasted `/word` only the first key reached the prompt that it opened.
+    """
+
+    def __init__(self, app: App[int]) -> None:
+        self._app = app
+        self._waiting: deque[tuple[Key, HandleKey]] = deque()
+        self._began: float | None = None
+        """When the key that is being handled was given to its widget; None: there is none."""
+
+    async def take(self, key: Key, handle: HandleKey) -> None:
+        """Have `handle` called with this key once the one before it has been handled."""
+        self._waiting.append((key, handle))
+        if self._began is None or monotonic() - self._began > STUCK:
+            await self._next()
+
+    async def _next(self) -> None:
+        self._began = monotonic() if self._waiting else None
+        if self._waiting:
+            key, handle = self._waiting.popleft()
+            await handle(key)
+            self._follow(self._app.focused or self._app.screen)
+
+    def _follow(self, node: MessagePump | None) -> None:
+        """Go the way of the key, from the widget up to the app: behind it in each queue."""
+        if node is None or node is self._app or not node.call_later(self._follow, node._parent):
+            self._app.call_later(self._next)
 
 
 class TerminalDriver(LinuxDriver):

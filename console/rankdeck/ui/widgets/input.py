@@ -7,6 +7,7 @@ from textual import events
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input
 
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
@@ -142,6 +143,8 @@ class Prompt(Input):
         self._choices: list[str] = []
         self._said: dict[str, list[str]] = {}
         self._back = 0
+        self._before: Widget | None = None
+        """What had the keys before."""
 
     def ask(self, mode: str, text: str = "", hint: str = "") -> None:
         """Begin to ask; the answer comes as Done."""
@@ -152,6 +155,11 @@ class Prompt(Input):
         self._choices = []
         self._back = 0
         self.display = True
+        if not self.has_focus:
+            self._before = self.screen.focused
+        # At once, before keys that were typed with the one that asks; and again in the queue,
+        # behind a view that was opened for it.
+        self.screen.set_focus(self)
         self.focus()
 
     @property
@@ -170,8 +178,9 @@ class Prompt(Input):
         return [Strip.join([before, rest]), *strips[1:]]
 
     def end(self) -> None:
-        """Hide again."""
+        """Hide again, and give the keys back."""
         self.display = False
+        self.screen.set_focus(self._before)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
