@@ -29,7 +29,7 @@ SelectTypeParameters=CR_Core_Memory
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
-DefMemPerCPU=50
+DefMemPerCPU=450
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmdTimeout=8
