@@ -333,7 +333,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return _give_up("a driver is loaded, but there is no nvidia-ml-py for it: `pip install nvidia-ml-py` there")
+        return _give_up(
+            "a driver is loaded, but there is no nvidia-ml-py for it: `pip install nvidia-ml-py` there"
+        )
     try:
         reader = Reader(nvml, board, request.get("known", {}))
         return reader.tell_processes() if request.get("once") else _serve(reader)
