@@ -22,6 +22,7 @@ NAMES = (
     "images",
     "kubernetes",
     "acceptance",
+    "slurm",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",

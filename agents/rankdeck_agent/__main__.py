@@ -25,6 +25,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent cluster check|list|watch     tell of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
+       rankdeck-agent slurm submit|keep            give a job to Slurm, and keep all jobs there
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent sh                           run a command; question and cancel on stdin, answers as JSON
        rankdeck-agent ps [signal]                  print what runs here; send a signal (request as JSON on stdin)
@@ -118,6 +119,12 @@ def _kubernetes(given: list[str]) -> int:
     from rankdeck_agent.kubernetes.main import main as kubernetes
 
     return kubernetes(given[1:])
+
+
+def _slurm(given: list[str]) -> int:
+    from rankdeck_agent.slurm.main import main as slurm
+
+    return slurm(given[1:])
 
 
 def _image(given: list[str]) -> int:
@@ -214,6 +221,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "job": _job,
     "cluster": _cluster,
     "kubernetes": _kubernetes,
+    "slurm": _slurm,
     "image": _image,
     "preflight": _preflight,
     "sh": _sh,

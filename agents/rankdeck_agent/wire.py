@@ -463,7 +463,7 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 # The `events` file of a run folder and the stream of `job follow` hold JSON objects, one a
 # line. In the file each has {"seq": int from 0, "at": epoch seconds, "kind": ...} and:
 #   ready    pid, boot, addresses (IP)     the supervisor runs
-#   started  rank, pid                     a rank began (with a shared run folder: host instead of pid)
+#   started  rank, pid                     a rank began (with a shared run folder: host; on Slurm attempt)
 #   exited   rank, code | null, signal | null (both null: not known), and if it failed: said (its last lines,
 #            oldest first), kernel (lines about its processes), activity (what it did last: [state, wchan, cores])
 #   process  name, pid                     a launcher or daemon began
@@ -473,6 +473,9 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #   trouble  text (a sentence for the operator); if the supervisor is gone: gone (when it last wrote, epoch
 #            seconds), running (ranks that still run)
 #   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
+#   slurm    id, state, reason, attempt, partition, nodes, text, do, stuck, position, waiting, limit, start, ends
+#            what Slurm says of the job (slurm/track.py); the last one has `over`, and node, rank, code, by, end
+#   attempt  number, text                  Slurm queued the job again: from now on of this run
 #   closed   -                             nothing more will come from this node
 # The stream adds frames that are not in the file:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at

@@ -134,7 +134,9 @@ class Following:
     def _has_started(self, job_id: str) -> bool:
         job = self.jobs.job(job_id)
         pending = any(rank.state is State.PENDING for rank in job.ranks)
-        said = bool(job.troubles) or self.jobs.log(job_id, LAUNCHER).total > 0
+        said = (
+            bool(job.troubles) or job.slurm is not None or self.jobs.log(job_id, LAUNCHER).total > 0
+        )
         queued = said and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers
 

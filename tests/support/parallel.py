@@ -15,12 +15,14 @@ TOGETHER: Mapping[str, str] = {
     "test_root_images": "root lab",
     "test_root_lab": "root lab",
     "test_root_preflight": "root lab",
+    "test_root_slurm": "slurm lab",
+    "test_root_slurm_ends": "slurm lab",
 }
 """File -> group, where it is not a group of its own."""
 APART = frozenset({"test_demo", "test_demo_faults"})
 """Files whose tests share nothing."""
 FIRST = (
-    *("root lab", "test_root_slurm", "test_two_pis", "test_killed_console", "test_faults"),
+    *("root lab", "slurm lab", "test_two_pis", "test_killed_console", "test_faults"),
     *("test_insight", "test_images", "test_lab_jobs", "test_matrix_processes", "test_matrix_space"),
     *("test_matrix_wires", "test_stalls", "test_main_path", "test_demo_faults"),
 )

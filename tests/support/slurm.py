@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MUCH = 10 << 20
-COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sacct")
 KINDS = ("refused", "refused-10m", "id", "id-10m", "queue", "queue-10m")
-"""Which command lies (`queue`: squeue and scontrol), and whether with one text or with 10 MB."""
+"""Which command lies (`queue`: squeue, scontrol and sacct), and whether with one text or with 10 MB."""
 PROGRAM = """\
 #!{python}
 import pathlib, sys
@@ -23,10 +23,15 @@ if name == "sbatch" and kind.startswith("refused"):
     error = lie
 elif name == "sbatch":
     answer = lie if kind.startswith("id") else b"7\\n"
-elif name == "squeue" and asked < 4:
-    answer, error = (b"", b"%d " % asked + lie) if asked % 2 else (b"%d " % asked + lie, b"")
+elif name == "squeue":
+    answer = b"%d " % asked + lie
+elif name == "scontrol" and asked < 4:
+    error = b"%d " % asked + lie if asked % 2 else b""
+    answer = b"" if asked % 2 else b"JobId=7 JobState=" + lie + b" ExitCode=" + lie
 elif name == "scontrol":
-    answer = b"JobId=7 JobState=" + lie + b" ExitCode=" + lie
+    error = b"slurm_load_jobs error: Invalid job id specified"
+elif name == "sacct":
+    answer = b"7|7|" + lie
 try:
     sys.stdout.buffer.write(answer)
     sys.stdout.flush()
@@ -35,7 +40,7 @@ except BrokenPipeError:
 sys.stderr.buffer.write(error)
 sys.exit(1 if error else 0)
 """
-"""The job has left the queue when squeue was asked four times."""
+"""The job has left the queue when scontrol was asked four times."""
 
 
 def lying_slurm(here: Path, kind: str, texts: Sequence[str]) -> str:

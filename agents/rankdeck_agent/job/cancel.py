@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job import cgroup, processes
-from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.folder import RunFolder, is_slurm
 from rankdeck_agent.job.journal import all_events, is_closed, plain
 from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.job.processes import Process
@@ -90,37 +90,13 @@ def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
     return why, [] if why else said.split()
 
 
-_SLURM_PAUSE = 0.5
-_OVER = "Invalid job id"
-
-
-def cancel_slurm_job(folder: RunFolder) -> list[dict[str, Any]]:
-    """Take the job out of Slurm, by force; what would not go, as `left` of a cancel has it.
-
-    `slurm.id` has the id and the PATH on which Slurm's commands were found.
-    """
-    try:
-        number, path = (folder / "slurm.id").read_text().splitlines()
-    except (OSError, ValueError):
+def _end_slurm_job(folder: RunFolder) -> list[dict[str, Any]]:
+    """Take a job out of Slurm whose supervisor submitted it; what would not go, as `left` has it."""
+    if not (folder / "slurm.id").exists():
         return []
-    deadline = time.monotonic() + _LIMIT
-    while state := _state(number, path):
-        if time.monotonic() >= deadline:
-            return [{"pid": 0, "command": f"Slurm job {number}: {state}"}]
-        _slurm(path, "scancel", "--signal=KILL", number)
-        _slurm(path, "scancel", number)
-        time.sleep(_SLURM_PAUSE)
-    return []
+    from rankdeck_agent.slurm.ending import end_older
 
-
-def _state(number: str, path: str) -> str:
-    """What squeue says of the job; "" once it is no longer there."""
-    error, said = _slurm(path, "squeue", "--noheader", "--job", number, "--format=%T")
-    return plain(said, 200) or ("" if not error or _OVER in error else error)
-
-
-def _slurm(path: str, *argv: str) -> tuple[str, str]:
-    return ask(argv, _LIMIT, {**os.environ, "PATH": path})
+    return end_older(folder)
 
 
 _KEEPER_SLACK = 6.0
@@ -186,6 +162,10 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     `by` is one of ASKERS and goes into the events.
     """
     _let_begin(folder)
+    if is_slurm(folder):
+        from rankdeck_agent.slurm.ending import cancel as cancel_slurm_job
+
+        return cancel_slurm_job(folder, grace, by)
     stop_resuming(folder)
     hunt = _Hunt(folder, supervisor_pid(folder))
     if hunt.supervisor:
@@ -201,7 +181,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, An
     )
     kept = [
         *remove_containers(folder),
-        *cancel_slurm_job(folder),
+        *_end_slurm_job(folder),
         *_end_kubernetes_job(folder, grace),
     ]
     _see_off(hunt, bool(left))

@@ -3,13 +3,15 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rankdeck_agent.names import LAUNCHER, RUN_TOKEN
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
+SLURM_SETTINGS = "slurm.json"
+"""What the console set for a job that Slurm runs."""
 
 
 class FolderError(Exception):
@@ -34,8 +36,7 @@ def state_folder() -> Path:
     return Path(base) / "rankdeck"
 
 
-@dataclass(frozen=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     """Paths of one run folder."""
 
     path: Path
@@ -62,6 +63,11 @@ class RunFolder:
     def plan_text(self, text: str) -> str:
         """`text` with the run folder's path in the place of its token."""
         return text.replace(RUN_TOKEN, str(self.path))
+
+
+def is_slurm(folder: RunFolder) -> bool:
+    """Whether Slurm runs this job: a keeper, perhaps on another login node, writes its events."""
+    return (folder / SLURM_SETTINGS).exists()
 
 
 def run_folder(job: str, node: str) -> RunFolder:

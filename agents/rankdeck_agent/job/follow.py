@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, Optional, cast
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.detach import resume
-from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.folder import STREAMS, RunFolder, is_slurm
 from rankdeck_agent.job.journal import EventReader, all_events, table
 from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
 from rankdeck_agent.job.pipes import Input, send
@@ -18,6 +18,9 @@ from rankdeck_agent.job.supervisor_state import (
     is_starting,
     supervisor_pid,
 )
+
+if TYPE_CHECKING:
+    from rankdeck_agent.slurm.claim import Watch
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -50,6 +53,7 @@ class NodeFollower:
         self.done = False
         """Whether `closed` has been given out with everything before it."""
         self._last_seq = -1
+        self._keeper = _keeper_of(folder)
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
         """A job that has closed long ago is not over before one could ask for its output."""
 
@@ -159,9 +163,15 @@ class NodeFollower:
                     frames.append(_tail_frame(rank, stream, tail))
         return frames
 
+    def _is_kept(self) -> bool:
+        """Whether Slurm runs the job: then its word counts, and a keeper is started where none lives."""
+        if self._keeper is not None:
+            self._keeper.ensure()
+        return self._keeper is not None
+
     def _check_alive(self) -> list[bytes]:
         """Take up a job that goes on, or close for a supervisor that is gone: in the file where it can be written, else only here."""
-        if is_starting(self._folder) or supervisor_pid(self._folder):
+        if self._is_kept() or is_starting(self._folder) or supervisor_pid(self._folder):
             return []
         if goes_on(self._folder) and resume(self._folder):
             return []
@@ -178,6 +188,15 @@ class NodeFollower:
             frames.append(_line(trouble))
             self._closed = {**stamp, "seq": self._last_seq + 2, "kind": "closed"}
         return frames
+
+
+def _keeper_of(folder: RunFolder) -> "Optional[Watch]":
+    """The watch on the keeper of a job that Slurm runs."""
+    if not is_slurm(folder):
+        return None
+    from rankdeck_agent.slurm.claim import Watch
+
+    return Watch()
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -3,9 +3,8 @@
 import os
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.job.journal import plain
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
@@ -13,8 +12,7 @@ from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """One row of /proc. `start` (clock ticks since boot) tells a reused pid from the old one."""
 
     pid: int

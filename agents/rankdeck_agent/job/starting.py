@@ -151,7 +151,7 @@ export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
 control=$RANKDECK_RUN/control
 place=$RANKDECK_RUN/rank.$rank
 out=$place/tty err=$place/fifo
-read -r supervisor rest <"$RANKDECK_RUN/supervisor.pid" 2>/dev/null
+read -r supervisor rest 2>/dev/null <"$RANKDECK_RUN/supervisor.pid"
 if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
     out=$place/out err=$place/err
 fi
@@ -159,18 +159,23 @@ trap : TERM INT USR1 USR2 HUP
 # What we write is the user's alone; what the program makes is as its launcher has it.
 mask=$(umask)
 umask 077
+host=${SLURMD_NODENAME:-$(uname -n)}
+marks=$RANKDECK_RUN/marks/${SLURM_RESTART_COUNT:-0}
 (
     umask "$mask"
     # In the child, so that a session leader does not make the tty its controlling one.
     read -r pid rest </proc/self/stat
     if [ -p "$err" ]; then
         [ ! -p "$control" ] || printf 'started %s %s %s\n' "$rank" "$pid" "$$" 1<>"$control"
+    elif [ -d "${marks%/*}" ]; then
+        : >"$marks.$rank.began.$pid.$host"
     else
-        printf '%s\n' "${SLURMD_NODENAME:-$(uname -n)}" >"$place/started"
+        printf '%s\n' "$host" >"$place/started"
     fi
     exec "$@"
 ) >>"$out" 2>>"$err"
 status=$?
+[ ! -d "${marks%/*}" ] || : >"$marks.$rank.ended.$status"
 printf '%s\n' "$status" >"$place/exit"
 [ ! -p "$control" ] || printf 'exited %s %s\n' "$rank" "$status" 1<>"$control"
 exit "$status"

@@ -106,7 +106,7 @@ def _scalar(value: object) -> bool:
 
 _EVENTS: Mapping[str, Mapping[str, Check]] = {
     "ready": {"pid": integer, "boot": text(200), "addresses": rows(text(300), 1000)},
-    "started": {"rank": integer, "pid": integer, "host": text(300)},
+    "started": {"rank": integer, "pid": integer, "host": text(300), "attempt": integer},
     "exited": {
         **_CODES,
         "rank": integer,
@@ -124,6 +124,15 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
         "running": rows(integer, 1 << 20),
     },
     "cancel": {"grace": number, "by": text(20)},
+    "slurm": {
+        **dict.fromkeys(("id", "state", "reason", "partition", "nodes", "node", "by"), text(2000)),
+        **dict.fromkeys(("text", "do"), text(20_000)),
+        **dict.fromkeys(("attempt", "position", "waiting", "rank", "code"), integer),
+        **dict.fromkeys(("start", "ends", "end"), stamp),
+        "limit": number,
+        **dict.fromkeys(("stuck", "over"), flag),
+    },
+    "attempt": {"number": integer, "text": text(20_000)},
     "closed": {},
 }
 

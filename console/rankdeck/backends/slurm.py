@@ -1,9 +1,12 @@
-"""Slurm: an sbatch script, through srun, Pyxis and torchrun, and a supervisor that submits it.
+"""Slurm: an sbatch script, through srun, Pyxis and torchrun, submitted by the agent on the login node.
 
-The supervisor is on the login node; the ranks leave output and exit records in the run folder, which lies
-in a file system that the nodes share with it. The exported script needs no Rankdeck: srun writes the files.
+There one keeper follows all jobs of the user and asks Slurm what became of them; the ranks leave output and marks
+in the run folder, which lies in a file system that the nodes share with it. The exported script needs no Rankdeck:
+srun writes the files.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,70 +16,39 @@ from rankdeck.backends.launchers import script_command
 from rankdeck.backends.placement import find_runtime, refuse_claims
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
+from rankdeck.config.document import suggest
+from rankdeck.config.slurm import OFF
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck_agent.wire import RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
-DIRECTIVES = (
-    "partition",
-    "account",
-    "qos",
-    "time",
-    "constraint",
-    "reservation",
-    "exclusive",
-    "exclude",
-    "mem",
-)
+PLAIN = (
+    "partition", "account", "qos", "time", "constraint", "reservation", "mem", "mem-per-cpu", "mem-per-gpu",
+    "cpus-per-gpu", "gres", "licenses", "nodelist", "exclude", "dependency", "array", "signal", "begin", "deadline",
+    "nice", "hint", "comment", "exclusive",
+)  # fmt: skip
 """Options that become #SBATCH lines as they are."""
-KNOWN = (*DIRECTIVES, "mpi", "gpus", "login")
-PYXIS = ("enroot", "pyxis")
+SWITCHES = {"requeue": ("requeue", "no-requeue")}
+"""Option -> the line where it is on, and where it is off."""
+KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "rpcs_per_minute")
+PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the range of ephemeral ports of Linux."""
-
-
-_SUBMIT = """\
-#!/bin/sh
-# submit: hand job.sbatch to Slurm, tell what becomes of it, end as it ends. TERM takes it out of the queue.
-cd "$RANKDECK_RUN" && : >batch.out || exit 1
-id=$(sbatch --parsable --export=ALL job.sbatch) || exit 1
-id=${id##*
-}
-id=${id%%;*}
-case $id in '' | *[!0-9]*)
-    printf 'sbatch told no number of a job: %.200s\\n' "$id" >&2
-    exit 1 ;;
-esac
-printf '%s\\n%s\\n' "$id" "$PATH" >slurm.id
-trap 'scancel "$id"' TERM INT
-tail -n +1 -f batch.out &
-tail=$!
-said=
-while state=$(squeue --noheader --job "$id" --format='%T %r %N' 2>&1 | head -c 500); [ -n "$state" ]; do
-    case $state in *"Invalid job id"*) break ;; esac
-    [ "$state" = "$said" ] || echo "Slurm job $id: $state"
-    said=$state
-    sleep 1 & wait $!
-done
-end=$(scontrol --oneliner show job "$id" 2>/dev/null | head -c 65536)
-sleep 1
-kill $tail
-state=${end#* JobState=} code=${end#* ExitCode=}
-code=${code%% *}
-case $code in '' | *[!0-9:]*)
-    echo "Slurm job $id: Slurm does not tell how it ended" >&2
-    exit 1 ;;
-esac
-printf 'Slurm job %s: %.40s %s\\n' "$id" "${state%% *}" "$code"
-if [ "$code" != 0:0 ] && [ ! -s batch.out ] && [ ! -s rank.0/out ]; then
-    echo "nothing was written in $PWD: where do nodes and login node share a folder? Set RANKDECK_STATE to it at login" >&2
-fi
-[ "${code#*:}" = 0 ] || exit $((128 + ${code#*:}))
-exit "${code%:*}"
+_ARRAY = "`array`: Rankdeck does not follow the tasks of an array yet; `rankdeck export-script` writes a script for sbatch"
+SUBMIT_LIMIT = 95.0
+"""Seconds: sbatch tries again by itself for over a minute while the controller is busy."""
+SCRIPT, SETTINGS, SBATCH = "job.sbatch", "slurm.json", "sbatch"
+_MARKS = """\
+attempt=${SLURM_RESTART_COUNT:-0}
+mark() { : >"$RANKDECK_RUN/marks/$attempt.batch.$1" || :; }
+trap 'status=$?; mark "ended.$status"' EXIT
+[ "$attempt" = 0 ] || (cd "$RANKDECK_RUN" && stat -c '%n %s' launcher/out rank.*/out rank.*/err >"attempt.$attempt" 2>/dev/null) || :
+mark "began.${SLURMD_NODENAME:-$(uname -n)}"
 """
+"""Tells the keeper when the script begins and ends, and where the output of this attempt begins."""
 
 
 class SlurmBackend(SshBackend):
@@ -95,15 +67,22 @@ class SlurmBackend(SshBackend):
         plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
         if not login:
             return plan
+        if "array" in options(cluster, spec, "slurm"):
+            raise LaunchError("plan", _ARRAY)
+        asked = {
+            key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options
+        }
         submitter = NodePlan(
             job=job,
             node=login,
             ranks=tuple(range(plan.world_size)),
-            processes=(ProcessPlan("sbatch", ("sh", f"{RUN_TOKEN}/submit")),),
+            processes=(
+                ProcessPlan(SBATCH, (SBATCH, "--parsable", "--export=ALL", SCRIPT), cwd=RUN_TOKEN),
+            ),
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
-                NodeFile("job.sbatch", script(cluster, spec, job, watched=True)),
-                NodeFile("submit", _SUBMIT),
+                NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),
+                NodeFile(SETTINGS, json.dumps(asked)),
             ),
             env=cluster.environment,
             tty=False,
@@ -113,7 +92,7 @@ class SlurmBackend(SshBackend):
         return replace(plan, nodes=(submitter,))
 
     async def launch(self, plan: Plan) -> Plan:
-        """Submit it; raises LaunchError also where no login node is named."""
+        """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named."""
         if not plan.nodes[0].processes:
             raise LaunchError(
                 "start",
@@ -121,13 +100,17 @@ class SlurmBackend(SshBackend):
             )
         return await super().launch(plan)
 
+    async def _prepare(self, node: NodePlan) -> None:
+        await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
+
 
 def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
     """The whole script, to submit by hand or for the supervisor; raises LaunchError."""
     chosen = options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
-        raise LaunchError("plan", f"no Slurm option `{unknown[0]}`; there are: {', '.join(KNOWN)}")
+        hint = suggest(unknown[0], KNOWN) or f"; there are: {', '.join(KNOWN)}"
+        raise LaunchError("plan", f"no Slurm option `{unknown[0]}`{hint}")
     refuse_claims(spec.container)
     step = _Step(cluster, spec, chosen, watched)
     lines = ["#!/bin/bash", *_directives(step, job), "set -eu"]
@@ -150,35 +133,66 @@ class _Step:
 
 def _directives(step: _Step, job: str) -> list[str]:
     cluster, spec, chosen = step.cluster, step.spec, step.chosen
-    one_task = spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
     values = {
         "job-name": spec.name,
         "nodes": str(spec.nodes),
-        "ntasks-per-node": "1" if one_task else str(ranks_per_node(cluster, spec)),
-        "output": f"{RUN_TOKEN}/batch.out" if step.watched else f"rankdeck-{job}.out",
+        "ntasks-per-node": str(1 if _one_task(spec) else ranks_per_node(cluster, spec)),
+        "output": f"{RUN_TOKEN}/launcher/out" if step.watched else f"rankdeck-{job}.out",
         "open-mode": "append",
     }
-    gpus = gpus_per_node(cluster, spec, chosen.get("gpus", ""))
-    if gpus:
-        values["gpus-per-node"] = str(gpus)
-    values |= {key: chosen[key] for key in DIRECTIVES if key in chosen}
+    if gpus := _gpus(step):
+        values["gpus-per-node"] = gpus
+    if cpus := _cpus_per_task(step):
+        values["cpus-per-task"] = cpus
+    values |= {key: chosen[key] for key in PLAIN if key in chosen and chosen[key] != OFF}
+    for key, (on, off) in SWITCHES.items():
+        if key in chosen:
+            values[off if chosen[key] == OFF else on] = ""
     if spec.on:
         values["nodelist"] = ",".join(spec.on)
-    return [f"#SBATCH --{key}" + (f"={value}" if value else "") for key, value in values.items()]
+    lines = [f"--{key}" + (f"={value}" if value else "") for key, value in values.items()]
+    return [f"#SBATCH {_escaped(line)}" for line in (*lines, *json.loads(chosen.get("args", "[]")))]
+
+
+def _escaped(line: str) -> str:
+    """An option as a line of `#SBATCH` has it: there a bare `#` begins a comment, and blanks separate."""
+    safe = line.replace("\\", "\\\\") if "\\" in line else line
+    safe = safe.replace("#", "\\#")
+    return f'"{safe}"' if " " in safe and RUN_TOKEN not in safe else safe
+
+
+def _one_task(spec: JobSpec) -> bool:
+    """Whether a node has one task, which starts its ranks itself or is all of it."""
+    return spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
+
+
+def _cpus_per_task(step: _Step) -> str:
+    """As asked; a torchrun gets one CPU for each rank that it starts, at least."""
+    asked = step.chosen.get("cpus-per-task", "")
+    each = ranks_per_node(step.cluster, step.spec)
+    default = str(each) if step.spec.launch is Launch.TORCHRUN and each > 1 else ""
+    shares = "cpus-per-gpu" in step.chosen or "exclusive" in step.chosen
+    return asked or ("" if shares else default)
+
+
+def _gpus(step: _Step) -> str:
+    """GPUs of each node: `8`, or with their type `a100:8`."""
+    asked = step.chosen.get("gpus", "")
+    if asked and not asked.isdigit():
+        return asked
+    count = gpus_per_node(step.cluster, step.spec, asked)
+    return str(count) if count else ""
 
 
 def _environment(step: _Step, job: str) -> list[str]:
-    spec = step.spec
-    env = {"PYTHONUNBUFFERED": "1", **step.cluster.environment, **spec.env}
-    if spec.container is not None and spec.container.runtime not in PYXIS:
-        env |= find_runtime(spec.container).variables(spec.env)
+    env = {"PYTHONUNBUFFERED": "1", **_variables(step)}
     by_hand = [
         f"export RANKDECK_JOB={shell_word(job)}",
         f'export RANKDECK_RUN="$SLURM_SUBMIT_DIR"/{shell_word(f"rankdeck-{job}")}',
         f"mkdir -p {RUN}",
     ]
     return [
-        *([] if step.watched else by_hand),
+        *(_MARKS.splitlines() if step.watched else by_hand),
         *(f"export {shell_line([f'{key}={value}'])}" for key, value in env.items()),
     ]
 
@@ -196,19 +210,57 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     by_hand = f"--output={RUN}/%t.out --error={RUN}/%t.err --open-mode=append"
     words = ["srun --kill-on-bad-exit=1 --wait=60", *extra]
     words += [] if step.watched else [by_hand]
+    cpus = _cpus_per_task(step)
+    # Since 22.05 srun does not take this from sbatch.
+    words += [f"--cpus-per-task={cpus}"] if cpus else []
     words += [f"--chdir={shell_word(spec.workdir)}"] if spec.workdir else []
-    return " ".join([*words, *_pyxis(spec), shell_line(argv)])
+    return " ".join([*words, *_pyxis(step), shell_line(argv)])
 
 
-def _pyxis(spec: JobSpec) -> list[str]:
-    container = spec.container
+_GPU_VARIABLES = {
+    "nvidia": {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+}
+"""Enroot's hook brings in nothing where they are not set, and no CUDA where the second is `utility`, its default."""
+_PMIX_VARIABLES = {"PMIX_MCA_gds": "hash"}
+"""Ranks in an image cannot map the shared memory of the host's PMIx."""
+
+
+def _variables(step: _Step) -> dict[str, str]:
+    """What the job's ranks get: the runtime's needs, the cluster's and the job's own, which win."""
+    spec, container = step.spec, step.spec.container
+    own = {**step.cluster.environment, **spec.env}
+    if container is None:
+        return own
+    if container.runtime not in PYXIS:
+        return {**own, **find_runtime(container).variables(spec.env)}
+    needed = dict(_GPU_VARIABLES.get(container.gpu, {}))
+    if spec.launch is Launch.MPI:
+        needed |= _PMIX_VARIABLES
+    return {**needed, **own}
+
+
+def _pyxis(step: _Step) -> list[str]:
+    """The words of srun for an image that Pyxis opens; our variables win over the image's."""
+    container = step.spec.container
     if container is None or container.runtime not in PYXIS:
         return []
     mounts = ",".join([f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts])
     words = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
     words += [f"--container-workdir={container.workdir}"] if container.workdir else []
-    names = ",".join(["RANKDECK_JOB", "RANKDECK_RUN", *spec.env])
-    return [shell_line([*words, f"--container-env={names}", *container.args])]
+    names = ",".join(["RANKDECK_JOB", "RANKDECK_RUN", *_variables(step)])
+    args = [_named(word, container.image) for word in container.args]
+    return [shell_line([*words, f"--container-env={names}", *args])]
+
+
+_NAME = "--container-name="
+
+
+def _named(word: str, image: str) -> str:
+    """A name for the container, with a mark of its image: Pyxis takes one of that name whatever is in it."""
+    if not word.startswith(_NAME):
+        return word
+    name, colon, flags = word.partition(":")
+    return f"{name}-{hashlib.sha256(image.encode()).hexdigest()[:8]}{colon}{flags}"
 
 
 def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:

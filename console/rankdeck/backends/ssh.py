@@ -88,8 +88,12 @@ class SshBackend:
             raise LaunchError("prepare", f"{failed[0]}{more}") from failed[0]
 
     async def _prepare(self, node: NodePlan) -> None:
+        await self._hand_over(node, ("job", "run"), START_LIMIT)
+
+    async def _hand_over(self, node: NodePlan, command: tuple[str, ...], limit: float) -> None:
+        """Give the plan of a node to this command of its agent; raises NodeError."""
         stdin = json.dumps(asdict(node)).encode()
-        answer = await self._agents.call(node.node, ("job", "run"), stdin, limit=START_LIMIT)
+        answer = await self._agents.call(node.node, command, stdin, limit=limit)
         if answer.row.get("ok") is not True:
             raise AgentError(node.node, clean(answer.row.get("error"), 400) or answer.complaint)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, job_of, opened, until_done
 from rankdeck.cli.shapes import job_shape, other_shape, report_shape
-from rankdeck.model.blame import failure, who
+from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.slurm import queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import told, when
 
@@ -25,7 +26,9 @@ def sentence(job: Job) -> str:
     counts = {state: sum(1 for rank in job.ranks if rank.state is state) for state in State}
     parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
-    return f"{job.id}: {job.state}{coming} on {fold(job.nodes)}; ranks: {parts or 'none yet'}"
+    queue = f"; {said}" if job.slurm and (said := queue_words(job.slurm, time.time())) else ""
+    number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
+    return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; ranks: {parts or 'none yet'}{queue}"
 
 
 def summary(job: Job) -> str:
@@ -41,7 +44,7 @@ def summary(job: Job) -> str:
 def _failure_lines(first: FirstFailure) -> list[str]:
     return [
         f"first failure: {failure(first)}",
-        *(f"  because: {sentence}" for sentence in first.evidence),
+        *(f"  because: {sentence}" for sentence in first.evidence if sentence != how(first)),
         *(f"  | {line}" for line in first.lines),
         *_meaning(first.explained),
         *(f"  also: {who(other)}: {other.why}" for other in first.others),
@@ -126,7 +129,13 @@ def _why(job: Job) -> str:
     explained = job.explained if first is None else first.explained
     said = [failure(first)] if first else [stall.text for stall in job.stalled]
     said = [job.plan.owner, *said] if job.plan.owner else said
-    return "; ".join((*said, *(one.means for one in explained[:1])))
+    if job.slurm and not job.state.final:
+        said += filter(None, (queue_words(job.slurm, time.time()),))
+    if job.slurm and job.state is State.CANCELLED and job.slurm.text:
+        said.append(job.slurm.text)
+    # Of an end that Slurm decided the sentence is said already.
+    means = (one.means for one in explained[:1])
+    return "; ".join((*said, *(one for one in means if one not in "; ".join(said))))
 
 
 def cancel(options: argparse.Namespace, _open_console: object) -> int:

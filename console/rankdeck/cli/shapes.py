@@ -1,5 +1,6 @@
 """The JSON that every verb prints: plain values from the model's. docs/cli.md describes it."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -23,6 +24,7 @@ from rankdeck.model.job import (
     Stall,
 )
 from rankdeck.model.kubernetes import KubernetesJob, KubernetesNode
+from rankdeck.model.slurm import SlurmStatus
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import phases
 
@@ -48,8 +50,16 @@ def job_shape(job: Job) -> Shape:
         "stalled": [stall_shape(stall) for stall in job.stalled],
         "progress": _progress_shape(job.progress),
         "phases": [asdict(phase) for phase in phases(job)],
+        "slurm": slurm_shape(job.slurm),
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
     }
+
+
+def slurm_shape(status: SlurmStatus | None) -> Shape | None:
+    """What Slurm says of a job; `left` is the seconds until its time limit is over."""
+    if status is None:
+        return None
+    return {**asdict(status), "waits": status.waits, "left": status.left(time.time())}
 
 
 def other_shape(job: KubernetesJob) -> Shape:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import kubernetes, names, trust
+from rankdeck.config import kubernetes, names, slurm, trust
 from rankdeck.config.document import Entry, finish, load, suggest, take
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Access, Broker, Cluster, Node, Switch
@@ -82,9 +82,8 @@ def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
             table[key].report(f"has no effect without `backend: {key}`")
     if backend not in SCHEDULERS or backend not in table:
         return {}
-    if backend == "kubernetes":
-        return kubernetes.read_options(table[backend], job=False)
-    return table[backend].table()
+    read = kubernetes.read_options if backend == "kubernetes" else slurm.read_options
+    return read(table[backend], job=False)
 
 
 # ---- nodes ------------------------------------------------------------------------------

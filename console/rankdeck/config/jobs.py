@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rankdeck import plugins
-from rankdeck.config import kubernetes, names, trust
+from rankdeck.config import kubernetes, names, slurm, trust
 from rankdeck.config.document import Entry, finish, load, read_text, take
 from rankdeck.errors import ConfigError
 from rankdeck.model.job import (
@@ -283,16 +283,12 @@ def _options(table: Mapping[str, Entry]) -> dict[str, str]:
     }
 
 
-def _directives(entry: Entry) -> dict[str, str]:
-    """Words that each become one line of a script: neither may hold the end of one."""
-    for key, value in entry.fields().items():
-        if not (key + value.raw).isprintable():
-            value.report("holds a control character; it must be one line")
-    return entry.table()
+def _slurm(entry: Entry) -> dict[str, str]:
+    return slurm.read_options(entry, job=True)
 
 
 def _kubernetes(entry: Entry) -> dict[str, str]:
     return kubernetes.read_options(entry, job=True)
 
 
-_SCHEDULERS = {"slurm": _directives, "kubernetes": _kubernetes}
+_SCHEDULERS = {"slurm": _slurm, "kubernetes": _kubernetes}

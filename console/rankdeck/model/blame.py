@@ -11,6 +11,8 @@ def who(one: FirstFailure | Suspect) -> str:
         return f"node {one.node}"
     if one.what == "job":
         return "the job"
+    if one.what == "scheduler":
+        return one.name
     name = one.name or "the launcher" if one.rank is None else f"rank {one.rank}"
     return f"{name} on {one.node}"
 
@@ -21,6 +23,8 @@ def how(first: FirstFailure) -> str:
         return "stopped answering"
     if first.what == "job":
         return "ended well and did nothing"
+    if first.what == "scheduler":
+        return "".join(first.evidence[:1])
     return how_it_ended(first.exit_code, first.signal)
 
 

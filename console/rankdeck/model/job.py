@@ -7,6 +7,7 @@ from typing import Any
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.health import Level
+from rankdeck.model.slurm import SlurmStatus
 from rankdeck.model.states import State
 from rankdeck_agent.wire import NodePlan
 
@@ -250,12 +251,12 @@ class FirstFailure:
     """What most likely made the job fail, by all that nodes, ranks and launchers reported."""
 
     what: str = "rank"
-    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering) or `job`."""
+    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (it stopped answering), `job`, or `scheduler` (Slurm ended it)."""
     rank: int | None
     """None where it is no rank."""
     node: str
     name: str = ""
-    """Of a launcher: mpirun, torchrun, `daemon 12`, supervisor."""
+    """Of a launcher: mpirun, torchrun, `daemon 12`, supervisor; of a scheduler with its state: `Slurm: TIMEOUT`."""
     exit_code: int | None
     signal: int | None
     at: float
@@ -309,6 +310,8 @@ class Job:
     progress: Progress | None = None
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
     """When the phases of the run ended: ready, started, output, step; see rules/progress.py."""
+    slurm: SlurmStatus | None = None
+    """What Slurm says of it; None where it is no job of Slurm, or Slurm was not asked yet."""
     clock: float | None = None
     """The moment that is shown of a job that is replayed; None: now."""
     output_coming: bool = False

@@ -241,9 +241,17 @@ def _with_those_that_left(stall: Stall, job: Job) -> Stall:
     return replace(stall, text=text, first=gone, odd=gone)
 
 
+def _may_begin(job: Job) -> float | None:
+    """Since when its ranks could have begun; None while it waits in a queue: that is no stall."""
+    if job.slurm is None:
+        return job.created
+    return None if job.slurm.waits else max(job.created, job.slurm.start or 0.0)
+
+
 def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
     pending = [rank for rank in job.ranks if rank.state is State.PENDING]
-    if not pending or now - job.created < START:
+    since = _may_begin(job)
+    if not pending or since is None or now - since < START:
         return None
     everybody = len(pending) == len(job.ranks)
     has = "has" if len(pending) == 1 else "have"
@@ -253,8 +261,8 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
     return Stall(
         kind="start",
         ranks=tuple(rank.rank for rank in pending),
-        since=job.created,
-        text=f"{who} begun after {lasting(now - job.created)}{said}",
+        since=since,
+        text=f"{who} begun after {lasting(now - since)}{said}",
         explained=explain(launcher),
     )
 

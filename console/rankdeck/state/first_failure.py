@@ -9,6 +9,7 @@ from rankdeck.rules.ends import MANNERS, End, Manners, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import FailedJob, Verdict, judge
 from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
+from rankdeck.state.slurm_events import decided_failure, is_cancelled
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
@@ -34,6 +35,10 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
     if any(node.restored for node in record.nodes.values()) and record.first_failure:
         # The nodes send their events again: until all have, the earlier answer is kept.
         return record.first_failure
+    if is_cancelled(record):
+        return None
+    if decided := decided_failure(record):
+        return decided
     if verdict := judge(_failed_job(record)):
         return _in_full(record, verdict)
     return _nothing_done(record) if record.ended and not record.cancelled else None

@@ -10,6 +10,7 @@ from rankdeck.model.job import MUTE, NodeEvent, RankState, State
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
+from rankdeck.state.slurm_events import attempted, slurm_says
 from rankdeck_agent.wire import LAUNCHER
 
 _MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
@@ -50,6 +51,7 @@ def forget(record: JobRecord, node: NodeRecord) -> None:
     node.restored = node.closed = node.sending = False
     node.seen = -1
     record.settled = False
+    record.slurm = None
     for mark in ("ready", "started"):
         record.marks.pop(mark, None)
     for rank, state in record.ranks.items():
@@ -245,6 +247,8 @@ HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
     "ended": _launcher_ended,
     "trouble": _troubled,
     "cancel": _cancel_asked,
+    "slurm": slurm_says,
+    "attempt": attempted,
     "closing": _closing,
     "closed": _closed,
     "connected": _connected,

@@ -179,6 +179,7 @@ def snapshot(record: JobRecord) -> Job:
         stalled=() if state.final else record.stalled,
         progress=record.reader.now if record.reader else None,
         marks=dict(record.marks),
+        slurm=record.slurm,
         clock=record.clock,
         output_coming=any(node.sending for node in record.nodes.values()),
     )

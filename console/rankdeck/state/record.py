@@ -16,6 +16,7 @@ from rankdeck.model.job import (
     Stall,
     State,
 )
+from rankdeck.model.slurm import SlurmStatus
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
@@ -103,6 +104,7 @@ class JobRecord:
     judged: bool = False
     """Whether nothing has arrived since the last judgement that could change it."""
     stalled: tuple[Stall, ...] = ()
+    slurm: SlurmStatus | None = None
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
     read_at: float = 0.0
@@ -214,6 +216,7 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecor
     record.cancelled, record.kept = job.state is State.CANCELLED, job.kept
     record.settled = job.state.final
     record.marks = dict(job.marks)
+    record.slurm = job.slurm
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final

@@ -44,16 +44,16 @@ def root_lab() -> Iterator[RootLab]:
     yield from _root_lab()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def slurm_lab() -> Iterator[RootLab]:
-    """The same for the file alone that makes it a Slurm cluster."""
-    yield from _root_lab()
+    """The same with a fourth node, for the files that make it a Slurm cluster."""
+    yield from _root_lab(("n1", "n2", "n3", "n4"))
 
 
-def _root_lab() -> Iterator[RootLab]:
+def _root_lab(names: Sequence[str] = ()) -> Iterator[RootLab]:
     if why := root.missing():
         pytest.skip(why)
-    with running(RootLab) as up:
+    with running(RootLab, names) as up:
         yield up
 
 

@@ -1,5 +1,6 @@
 """The lines over a job's ranks: its state, what failed first, what is about to happen."""
 
+import time
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
@@ -8,6 +9,7 @@ from textual.geometry import Size
 from rankdeck.model import text
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.slurm import SlurmStatus, queue_words
 from rankdeck.model.text import printable
 from rankdeck.rules.job_news import told, when
 from rankdeck.rules.progress import phases
@@ -66,6 +68,7 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
         lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
     if large:
         lines.append(_phase_line(job, before))
+    lines += _slurm_lines(job.slurm)
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
     if job.first_failure is not None:
@@ -78,6 +81,22 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
     if job.troubles:
         lines.append([(f" {printable(job.troubles[-1])}", "warn")])
     return lines
+
+
+def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
+    """Its id, what it waits for or how long it may run, and how often Slurm queued it again."""
+    if status is None:
+        return []
+    ill = status.stuck or (status.over and status.text)
+    said = queue_words(status, time.time()) or status.text
+    again = f"run {status.attempt + 1}, {status.attempts[-1].text}" if status.attempts else ""
+    if not said and not again and status.over:
+        return []
+    title = f" Slurm {printable(status.id)} {status.state}"
+    line: list[Run] = [(title, "title"), (f"  {printable(said)}", "warn" if ill else "text")]
+    if status.stuck or (status.over and status.do):
+        line.append(optional(printable(status.do), "dim"))
+    return [line, *([[(f" {printable(again)}", "warn")]] if again else [])]
 
 
 def _node_lines(job: Job, room: int) -> list[Runs]:

@@ -1,5 +1,6 @@
 """The jobs screen: all jobs, running and ended."""
 
+import time
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from rankdeck.model.blame import how, who
 from rankdeck.model.job import FirstFailure, Job, Plan, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold
+from rankdeck.model.slurm import queue_words
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
@@ -148,6 +150,8 @@ class JobsScreen(BaseScreen):
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
             return [*runs, (f"{what}: {printable(stall.text)}", "warn")]
+        if job.slurm and (said := queue_words(job.slurm, time.time())):
+            runs.append((f"{printable(said)} ", "warn" if job.slurm.stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (rank_counts(job), "dim")]

@@ -50,6 +50,10 @@ class Operator:
         file.write_text(yaml.safe_dump(job))
         return self.objects("run", str(file), *flags)[-1]
 
+    def job(self, job: str) -> dict[str, Any]:
+        """What `rankdeck jobs` says of this job now."""
+        return next(one for one in self.objects("jobs") if one["job"] == job)
+
     def lines(self, job: str, stream: str = "out") -> list[str]:
         found = [line for line in self.objects("logs", job) if line["stream"] == stream]
         return [line["text"] for line in sorted(found, key=lambda line: line["rank"] or 0)]

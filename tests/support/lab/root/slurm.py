@@ -1,4 +1,4 @@
-"""Slurm on the nodes of a root lab: munge everywhere, slurmctld on n3, slurmd on n1 and n2."""
+"""Slurm on the nodes of a root lab: munge everywhere, slurmctld on n3, slurmd on n1 and n2, n4 to log in."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from tests.support.lab.root.people import Operator, eventually
 
 WORKERS = ("n1", "n2")
 CONTROLLER = "n3"
+LOGIN = "n4"
 CONFIG = """\
 ClusterName=lab
 SlurmctldHost=n3
@@ -24,13 +25,23 @@ ReturnToService=2
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+DefMemPerCPU=450
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmdTimeout=8
+SlurmctldTimeout=8
 MpiDefault=none
 SlurmdParameters=config_overrides
-KillWait=5
+KillWait=2
 SchedulerParameters=sched_interval=1,sched_min_interval=0
 NodeName=n[1-2] CPUs=4 RealMemory=2000 State=UNKNOWN
-PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=5
+PartitionName=low Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 _PREPARE = """\
 mkdir -p /etc/slurm /run/munge /var/log/munge /var/lib/munge /var/lib/slurm/slurmctld /var/lib/slurm/slurmd
@@ -49,21 +60,35 @@ mount --bind SHARED/state /home/lab/.local/state
 
 def start(root: Operator) -> None:
     """Slurm is up and its workers idle when this returns; stays up as long as the lab."""
-    for node in (*WORKERS, CONTROLLER):
-        daemon = "slurmctld" if node == CONTROLLER else "slurmd"
-        root.on(node, f"CONFIG='{CONFIG}'; {_PREPARE} {daemon}")
-        root.on(node, _SHARE.replace("SHARED", str(root.lab.shared)))
-    idle = lambda: root.on(CONTROLLER, "sinfo -h -o '%D %t'") == "2 idle\n"  # noqa: E731
-    assert eventually(idle), root.on(CONTROLLER, "sinfo; tail /var/log/slurmctld.log")
+    if eventually(lambda: idle(root), 0):
+        return
+    for node in (*WORKERS, CONTROLLER, LOGIN):
+        prepare(root, node)
+    assert eventually(lambda: idle(root)), root.on(CONTROLLER, "sinfo; tail /var/log/slurmctld.log")
+
+
+def prepare(root: Operator, node: str) -> None:
+    """Start what belongs on this node; again after it was booted."""
+    daemon = "slurmctld" if node == CONTROLLER else "slurmd" if node in WORKERS else "true"
+    root.on(node, f"CONFIG='{CONFIG}'; {_PREPARE} {daemon}")
+    root.on(node, _SHARE.replace("SHARED", str(root.lab.shared)))
+
+
+def idle(root: Operator) -> bool:
+    """Whether both workers are free."""
+    return root.on(CONTROLLER, "sinfo -h -p debug -o '%D %t'") == "2 idle\n"
 
 
 def through(who: Operator) -> Operator:
-    """The same operator, whose cluster file says that Slurm runs the jobs and n3 is its login node."""
+    """The same operator, whose cluster file says that Slurm runs the jobs and `login` is its login node.
+
+    So many calls a minute are allowed that no test waits for the next one; tests of the usual limit set it back.
+    """
     file = Path(who.file)
     cluster = yaml.safe_load(file.read_text())
-    cluster |= {
-        "backend": "slurm",
-        "slurm": {"login": CONTROLLER, "partition": "debug"},
-    }
+    cluster["nodes"] = [node for node in cluster["nodes"] if node["name"] in WORKERS]
+    cluster["nodes"].append({"name": "login", "address": who.lab.address(LOGIN)})
+    cluster |= {"backend": "slurm"}
+    cluster["slurm"] = {"login": "login", "partition": "debug", "rpcs_per_minute": 120}
     file.write_text(yaml.safe_dump(cluster))
     return who

@@ -1,0 +1,124 @@
+"""Runs Slurm's commands, each with a limit: what they answer and what they complain of are kept apart.
+
+Not by `subprocess`: the keeper stays for days on a login node, and that module alone takes 2.6 MB of its memory.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rankdeck_agent.job.journal import plain
+
+LIMIT = 30.0
+"""Seconds for an answer: a controller that is busy takes its time."""
+_MOST = 16 << 20
+"""Bytes of an answer: a queue of 50,000 jobs."""
+_UNWANTED = ("SQUEUE_", "SINFO_", "SACCT_", "SBATCH_DEBUG", "SLURM_BITSTR_LEN", "SLURM_DEBUG")
+"""Variables of the login that would change what the commands print."""
+_BANNER = 20
+
+
+class Reply(NamedTuple):
+    """What a command answered. `error` is one line, "" where it ended with 0, whatever stood on its stderr."""
+
+    out: str
+    error: str = ""
+
+    @property
+    def well(self) -> bool:
+        return not self.error
+
+
+class Slurm(NamedTuple):
+    """Slurm as one user sees it; `path` is the PATH on which its commands are."""
+
+    path: str = ""
+
+    def ask(self, *argv: str, limit: float = LIMIT) -> Reply:
+        """Run one command; never raises."""
+        return run(argv, environment(os.environ, self.path), limit=limit)
+
+
+def environment(own: Mapping[str, str], path: str = "") -> dict[str, str]:
+    """The variables for a command of Slurm: times as epoch seconds, nothing that changes its output."""
+    kept = {name: value for name, value in own.items() if not name.startswith(_UNWANTED)}
+    return {**kept, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C", **({"PATH": path} if path else {})}
+
+
+def run(
+    argv: tuple[str, ...], env: Mapping[str, str], *, limit: float = LIMIT, cwd: str = "/"
+) -> Reply:
+    """Run a command for at most `limit` seconds; its stdout as text, and why it failed if it did."""
+    out, out_end = os.pipe()
+    err, err_end = os.pipe()
+    try:
+        pid = _start(argv, env, cwd, out_end, err_end)
+    finally:
+        os.close(out_end)
+        os.close(err_end)
+    deadline = time.monotonic() + limit
+    said = _read({out: bytearray(), err: bytearray()}, deadline)
+    late = time.monotonic() >= deadline
+    status = _reap(pid, kill=late)
+    text, complaints = (bytes(said[fd]).decode("utf-8", "replace") for fd in (out, err))
+    if late:
+        return Reply("", f"{argv[0]} did not answer within {limit:.0f} s")
+    if status == 0:
+        return Reply(text)
+    return Reply(text, complaint(complaints) or f"{argv[0]} ended with {status}")
+
+
+def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, err: int) -> int:
+    """The pid of the command, which is the leader of a process group."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setpgid(0, 0)
+        os.chdir(cwd)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, source in ((0, null), (1, out), (2, err)):
+            os.dup2(source, target)
+        os.execvpe(argv[0], argv, dict(env))
+    except OSError as error:
+        os.write(2, f"{argv[0]}: {error.strerror}".encode())
+    finally:
+        os._exit(127)
+
+
+def _read(said: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
+    """What comes until both streams end or the time is over; what is too much is thrown away."""
+    waiting = set(said)
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        for fd in select.select(list(waiting), [], [], left)[0]:
+            data = os.read(fd, 1 << 16)
+            if not data:
+                waiting.discard(fd)
+            elif len(said[fd]) < _MOST:
+                said[fd] += data
+    for fd in said:
+        os.close(fd)
+    return said
+
+
+def _reap(pid: int, *, kill: bool) -> int:
+    if kill:
+        os.killpg(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def complaint(text: str) -> str:
+    """What a command complains of, in one line: its lines with `error`, else the last one.
+
+    Sites print banners on stderr, and wrappers print more; the words of Slurm itself begin
+    with the name of the command.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if " error: " in f" {line}" or " fatal: " in f" {line}"]
+    chosen = list(dict.fromkeys(errors))[:_BANNER] or lines[-1:]
+    words = (line.partition(": error: ")[2] or line for line in chosen)
+    return plain("; ".join(words), 400)

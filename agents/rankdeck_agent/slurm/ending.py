@@ -1,0 +1,115 @@
+"""Takes a Slurm job out of Slurm and proves it: scancel, the grace, SIGKILL, and a look that it is gone."""
+
+import time
+from typing import Any
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import all_events, is_closed
+from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.commands import Reply, Slurm
+from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
+from rankdeck_agent.slurm.marks import ASKED, FOLDER, SEEN
+from rankdeck_agent.slurm.rows import shown_job
+from rankdeck_agent.slurm.run import read_id
+from rankdeck_agent.slurm.verdict import FINAL
+
+_SLACK = 20.0
+"""Seconds after the grace in which the job must leave Slurm."""
+_PAUSES = (0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Seconds between two looks: the first ones are quick, for most jobs end at once."""
+_ID_LIMIT = 10.0
+_TOLD = 3.0
+"""Seconds for the keeper to write down that the job is over."""
+_POLL = 0.1
+
+
+def cancel(folder: RunFolder, grace: float, by: str) -> dict[str, Any]:
+    """End the job; `left` names it where it would not go. `grace` is in seconds."""
+    if is_closed(folder / "events"):
+        return {"left": [], "ended": 0}
+    _note(folder, f"{ASKED}.{by}.{round(grace)}")
+    number, path = _wait_for_id(folder)
+    if not number:
+        closed = is_closed(folder / "events")
+        left = [] if closed else [_left("sbatch has not told the id of the job yet")]
+        return {"left": left, "ended": 0}
+    claim.Watch().ensure()
+    why = _end(folder, Slurm(path), number, grace)
+    if not why:
+        _wait_for_close(folder)
+    return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
+
+
+def _left(text: str) -> dict[str, Any]:
+    return {"pid": 0, "command": text}
+
+
+def _note(folder: RunFolder, name: str, text: str = "") -> None:
+    """Leave a mark for the keeper."""
+    if not (folder / FOLDER).is_dir():
+        return
+    fresh = folder / f".{name}"
+    fresh.write_text(text)
+    fresh.replace(folder / FOLDER / name)
+
+
+def _wait_for_id(folder: RunFolder) -> tuple[str, str]:
+    deadline = time.monotonic() + _ID_LIMIT
+    while (
+        not read_id(folder)[0] and time.monotonic() < deadline and not is_closed(folder / "events")
+    ):
+        time.sleep(_POLL)
+    return read_id(folder)
+
+
+def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
+    """Have Slurm end it; what is left of it after the grace, "" where it is gone."""
+    asked = slurm.ask("scancel", number)
+    began, forced, looks = time.monotonic(), False, 0
+    while True:
+        time.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
+        looks += 1
+        reply = ask_for_job(slurm, number)
+        state = state_of(reply)
+        if not state:
+            _note(folder, f"{SEEN}.{looks}", reply.out)
+            return ""
+        late = time.monotonic() - began
+        if late > grace + _SLACK:
+            return f"{state}; scancel says: {asked.error}" if asked.error else state
+        if late >= grace and (not forced or state == "RUNNING"):
+            forced = True
+            asked = slurm.ask("scancel", "--signal=KILL", "--full", number)
+            slurm.ask("scancel", number)
+
+
+def state_of(reply: Reply) -> str:
+    """The state in which it still is, or why that is not known; "" once it is over."""
+    if is_unknown(reply):
+        return ""
+    if reply.error:
+        return reply.error
+    seen = shown_job(reply.out)
+    if seen is None:
+        return "Slurm gives no answer about it"
+    return "" if seen.state in FINAL else seen.state
+
+
+def _wait_for_close(folder: RunFolder) -> None:
+    deadline = time.monotonic() + _TOLD
+    while not is_closed(folder / "events") and time.monotonic() < deadline:
+        time.sleep(_POLL)
+
+
+def _count(folder: RunFolder) -> int:
+    """Ranks that ended."""
+    return sum(1 for event in all_events(folder / "events") if event["kind"] == "exited")
+
+
+def end_older(folder: RunFolder) -> list[dict[str, Any]]:
+    """Take a job out of Slurm that an older Rankdeck submitted; what would not go, as `left` has it."""
+    number, path = read_id(folder)
+    if not number:
+        return []
+    why = _end(folder, Slurm(path), number, 0.0)
+    return [_left(f"Slurm job {number}: {why}")] if why else []

@@ -1,0 +1,288 @@
+"""Keeps all Slurm jobs of a user: one process that reads their marks each second and asks Slurm a few times a minute."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import is_closed
+from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.budget import (
+    JOB_CALLS,
+    QUEUE_CALLS,
+    Budget,
+    Rhythm,
+    calls_a_minute,
+    period,
+)
+from rankdeck_agent.slurm.commands import Reply, Slurm
+from rankdeck_agent.slurm.place import PLACES, places
+from rankdeck_agent.slurm.rows import (
+    SQUEUE,
+    Seen,
+    account_question,
+    account_rows,
+    queue_rows,
+    shown_job,
+)
+from rankdeck_agent.slurm.run import Run, not_taken, read_id, settings, write_id
+from rankdeck_agent.slurm.verdict import FINAL
+
+_TURN = 1.0
+_LINGER = 20.0
+"""Seconds without a job after which the keeper ends."""
+_FIRST, _AFTER_END = 1.5, 1.0
+"""Seconds until Slurm is asked: after a job was submitted, and after its ranks or its script have ended."""
+_MISSES = 2
+"""Looks at the queue in which a job must be missing before accounting is asked for it."""
+_UNSUBMITTED = 300.0
+"""Seconds in which a job that `sbatch` may have submitted must appear in the queue."""
+_PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
+"""Seconds between two looks at the whole queue: usually, and while a job waits of which no place is known."""
+_SILENCE = 3
+"""Failed looks in a row after which the jobs say so."""
+
+
+class Keeper:
+    """The owner of the events of all open jobs."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
+        """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
+        self._budget, self._rhythm = Budget(), Rhythm()
+        self._placed = float("-inf")
+        self._empty = time.monotonic()
+        self._told_silence = False
+
+    def turn(self, now: float) -> bool:
+        """One round; False once there has been nothing to do for a while."""
+        self._keep_list(now)
+        for run in list(self._runs.values()):
+            self._look(run, now)
+        if (self._runs or self._unsubmitted) and self._rhythm.due(now):
+            self._ask(now)
+        self._let_go()
+        if self._runs or self._unsubmitted:
+            self._empty = now
+        return now - self._empty < _LINGER
+
+    # ---- jobs
+
+    def _keep_list(self, now: float) -> None:
+        for folder in claim.registered():
+            if str(folder.path) in self._runs:
+                continue
+            if read_id(folder)[0]:
+                self._open(folder, now)
+            else:
+                self._wait_for_id(folder, now)
+
+    def _open(self, folder: RunFolder, now: float) -> None:
+        self._unsubmitted.pop(str(folder.path), None)
+        try:
+            run = Run(folder)
+        except OSError as error:
+            print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
+            return
+        self._runs[str(folder.path)] = run
+        self._budget.most = calls_a_minute(settings(folder))
+        self._rhythm.period = period(self._budget.most)
+        self._rhythm.want(now + _FIRST)
+
+    def _wait_for_id(self, folder: RunFolder, now: float) -> None:
+        """`sbatch` is running, or was ended before it told the id: then the queue tells."""
+        _, since = self._unsubmitted.setdefault(str(folder.path), (folder, now))
+        late = now - since > _UNSUBMITTED
+        if late:
+            not_taken(folder)
+        if late or not folder.path.exists() or is_closed(folder / "events"):
+            claim.unregister(folder)
+            del self._unsubmitted[str(folder.path)]
+
+    def _look(self, run: Run, now: float) -> None:
+        try:
+            if run.look(now):
+                self._rhythm.want(now + _AFTER_END)
+        except OSError as error:
+            # One folder that cannot be read or written must not hold up the other jobs.
+            print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
+
+    def _let_go(self) -> None:
+        for key, run in list(self._runs.items()):
+            if run.closed:
+                run.end()
+                claim.unregister(run.folder)
+                del self._runs[key]
+
+    # ---- Slurm
+
+    def _ask(self, now: float) -> None:
+        runs = list(self._runs.values())
+        lone = runs[0] if len(runs) == 1 and not self._unsubmitted else None
+        if not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
+            return
+        if lone:
+            self._ask_for_one(lone, now)
+        else:
+            self._ask_for_all(now)
+        self._ask_for_places(now)
+
+    def _slurm(self) -> Slurm:
+        return Slurm(next((run.path for run in self._runs.values() if run.path), ""))
+
+    def _ask_for_one(self, run: Run, now: float) -> None:
+        self._budget.spend(JOB_CALLS, now)
+        reply = ask_for_job(self._slurm(), run.id)
+        unknown = is_unknown(reply)
+        self._rhythm.asked(now, well=reply.well or unknown)
+        self._note_silence(reply, well=reply.well or unknown)
+        seen = shown_job(reply.out) if reply.well else None
+        if seen is not None or unknown:
+            self._take({seen.id: seen} if seen else {}, now)
+
+    def _ask_for_all(self, now: float) -> None:
+        self._budget.spend(QUEUE_CALLS, now)
+        reply = self._slurm().ask(*SQUEUE)
+        self._rhythm.asked(now, well=reply.well)
+        self._note_silence(reply, well=reply.well)
+        if reply.well:
+            self._take({seen.id: seen for seen in queue_rows(reply.out)}, now)
+
+    def _note_silence(self, reply: Reply, *, well: bool) -> None:
+        if well:
+            self._told_silence = False
+        elif self._rhythm.failures >= _SILENCE and not self._told_silence:
+            self._told_silence = True
+            for run in self._runs.values():
+                run.trouble(
+                    f"Slurm does not answer: {reply.error}; what is shown of it is from before"
+                )
+
+    def _take(self, found: Mapping[str, Seen], now: float) -> None:
+        self._find_unsubmitted(found.values())
+        missing: list[Run] = []
+        for run in self._runs.values():
+            if (seen := found.get(run.id)) is not None:
+                self._take_one(run, seen, now)
+            else:
+                missing.append(run)
+        if missing:
+            self._ask_accounting(missing, now)
+
+    def _find_unsubmitted(self, found: Iterable[Seen]) -> None:
+        """Jobs that `sbatch` submitted and of which it did not tell the id: their folder tells."""
+        folders = {
+            os.path.realpath(folder.path): folder for folder, _ in self._unsubmitted.values()
+        }
+        for seen in found:
+            if seen.folder in folders:
+                write_id(folders[seen.folder], seen.id, os.environ.get("PATH", os.defpath))
+
+    def _take_one(self, run: Run, seen: Seen, now: float) -> None:
+        try:
+            run.take(self._in_full(run, seen, now))
+            if run.track.over:
+                run.close()
+            elif run.track.batch_over:
+                # It is being cleaned up: a moment, and longer each time.
+                run.track.missed += 1
+                self._rhythm.want(now + min(2.0**run.track.missed, 30.0))
+        except OSError as error:
+            print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
+
+    def _in_full(self, run: Run, seen: Seen, now: float) -> Seen:
+        """The same with what only `scontrol` tells, where that matters: which node failed, who cancelled it."""
+        queued_again = seen.restarts > run.track.attempt
+        if seen.failed_node or (seen.state != "NODE_FAIL" and not queued_again):
+            return self._with_who(run, seen)
+        if not self._budget.allows(JOB_CALLS, now):
+            return seen
+        self._budget.spend(JOB_CALLS, now)
+        reply = ask_for_job(self._slurm(), run.id)
+        return (shown_job(reply.out) if reply.well else None) or seen
+
+    def _with_who(self, run: Run, seen: Seen) -> Seen:
+        if seen.state != "CANCELLED" or run.track.ours or seen.by:
+            return seen
+        rows = self._accounted([run.id])
+        row = rows.get(run.id)
+        return seen._replace(by=named(row.by)) if row is not None and row.by else seen
+
+    def _ask_accounting(self, runs: list[Run], now: float) -> None:
+        """The end of jobs that are no longer in the queue; slurmdbd is asked, not the controller."""
+        for run in runs:
+            run.track.missed += 1
+        due = [run for run in runs if run.track.missed >= _MISSES or run.track.batch_over]
+        rows = self._accounted([run.id for run in due]) if due else {}
+        for run in due:
+            row = rows.get(run.id)
+            if row is not None and row.state in FINAL:
+                run.take(row._replace(by=named(row.by), restarts=run.track.attempt))
+                run.close()
+            elif run.track.missed > _MISSES:
+                run.lose()
+        if any(not run.closed for run in runs):
+            self._rhythm.want(now + 5.0)
+
+    def _accounted(self, ids: list[str]) -> dict[str, Seen]:
+        reply = self._slurm().ask(*account_question(ids))
+        # Of a job that was queued again the last row counts.
+        return {row.id: row for row in account_rows(reply.out)} if reply.well else {}
+
+    def _ask_for_places(self, now: float) -> None:
+        """Where the jobs that wait stand among all that do, now and then."""
+        rows = [(run, run.track.last) for run in self._runs.values() if run.track.last]
+        waiting = {run.id: run for run, last in rows if last.state == "PENDING"}
+        fresh = any(not run.track.place for run in waiting.values())
+        late = now - self._placed >= (_PLACES_SOON if fresh else _PLACES_EVERY)
+        if not waiting or not late or not self._budget.allows(QUEUE_CALLS, now):
+            return
+        self._placed = now
+        self._budget.spend(QUEUE_CALLS, now)
+        reply = self._slurm().ask(*PLACES)
+        for number, where in (places(reply.out) if reply.well else {}).items():
+            if number in waiting:
+                run = waiting[number]
+                run.track.place = where
+                run.take(run.track.last or Seen(number, "PENDING"))
+
+
+def ask_for_job(slurm: Slurm, number: str) -> Reply:
+    """All about one job, from the controller."""
+    return slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
+
+
+def is_unknown(reply: Reply) -> bool:
+    """Whether the controller says that it does not know this job (any more)."""
+    return "Invalid job id" in reply.error
+
+
+def named(by: str) -> str:
+    """The name of a user id."""
+    if not by.isdigit():
+        return by
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(by)).pw_name
+    except KeyError:
+        return f"user {by}"
+
+
+def keep() -> int:
+    """Keep the jobs until there is none, or another keeper has taken over."""
+    mine = claim.Claim()
+    if not mine.take():
+        return 0
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    keeper = Keeper()
+    try:
+        while mine.holds() and keeper.turn(time.monotonic()):
+            time.sleep(_TURN)
+    finally:
+        mine.leave()
+    return 0

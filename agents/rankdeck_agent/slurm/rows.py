@@ -1,0 +1,230 @@
+"""What Slurm says of a job: rows of squeue, scontrol and sacct, of releases 22.05 to 25.11, as one value. No I/O."""
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Optional
+
+from rankdeck_agent.job.journal import plain
+
+COLUMNS = {
+    "JobID": 20,
+    "ArrayJobID": 20,
+    "ArrayTaskID": 40,
+    "State": 24,
+    "Reason": 100,
+    "exit_code": 12,
+    "RestartCnt": 8,
+    "SubmitTime": 24,
+    "StartTime": 24,
+    "EndTime": 24,
+    "TimeLimit": 20,
+    "Partition": 60,
+    "NodeList": 400,
+    "SchedNodes": 400,
+    "WorkDir": 500,
+}
+"""Field of `squeue -O` -> columns that it gets: fixed places need no separator that a name may contain."""
+SQUEUE = (
+    "squeue", "--me", "--local", "--noheader", "--states=all",
+    "--Format=" + ",".join(f"{name}:{width}" for name, width in COLUMNS.items()),
+)  # fmt: skip
+"""`--local`: the question to a federation is a call of its own."""
+SACCT_FIELDS = (
+    "JobIDRaw", "JobID", "State", "ExitCode", "Reason", "Submit", "Start", "End", "NodeList", "Partition",
+)  # fmt: skip
+_NOTHING = frozenset(
+    {"", "N/A", "Unknown", "None", "NONE", "(null)", "n/a", "INVALID", "None assigned"}
+)
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)\Z")
+_LONGEST = 500
+
+
+class Seen(NamedTuple):
+    """A job as Slurm has it. Times are epoch seconds by Slurm's clock; None: not said."""
+
+    id: str
+    state: str
+    """As Slurm writes it, long form: PENDING, RUNNING, COMPLETING, …"""
+    reason: str = ""
+    code: Optional[int] = None
+    """Exit status of the batch script."""
+    signal: int = 0
+    restarts: int = 0
+    submitted: Optional[float] = None
+    start: Optional[float] = None
+    """When it began, or may begin."""
+    end: Optional[float] = None
+    """When it ended, or must end by its time limit."""
+    limit: Optional[float] = None
+    """Seconds."""
+    partition: str = ""
+    nodes: str = ""
+    """Where it runs, or is planned to run, as Slurm folds names."""
+    failed_node: str = ""
+    by: str = ""
+    """Who cancelled it: a user id or name."""
+    folder: str = ""
+    """Where `sbatch` was called: our run folder."""
+    array: str = ""
+    """`4711_3` of a task of an array, `4711_[0-9]` of those that wait together."""
+    user: str = ""
+    name: str = ""
+
+
+def queue_rows(text: str) -> Iterator[Seen]:
+    """The jobs in an answer to `SQUEUE`; other lines are left out."""
+    for line in text.splitlines():
+        cells = dict(_cut(line, COLUMNS))
+        if cells["JobID"].isdigit() and cells["State"]:
+            yield _queued(cells)
+
+
+def _cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    at = 0
+    for name, width in columns.items():
+        yield name, plain(line[at : at + width].strip(), _LONGEST)
+        at += width
+
+
+def _queued(cells: Mapping[str, str]) -> Seen:
+    code, signal = exit_code(cells["exit_code"])
+    return Seen(
+        id=cells["JobID"],
+        state=cells["State"],
+        reason=known(cells["Reason"]),
+        code=code,
+        signal=signal,
+        restarts=_count(cells["RestartCnt"]),
+        submitted=moment(cells["SubmitTime"]),
+        start=moment(cells["StartTime"]),
+        end=moment(cells["EndTime"]),
+        limit=span(cells["TimeLimit"]),
+        partition=cells["Partition"],
+        nodes=known(cells["NodeList"]) or known(cells["SchedNodes"]),
+        folder=cells["WorkDir"],
+        array=_array(cells["ArrayJobID"], cells["ArrayTaskID"]),
+    )
+
+
+def _array(job: str, task: str) -> str:
+    task = known(task)
+    return f"{job}_{task}" if task and job.isdigit() else ""
+
+
+_KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
+
+
+def shown_job(text: str) -> Optional[Seen]:
+    """The job in an answer to `scontrol --oneliner show job`; None where there is none.
+
+    Of a key that stands twice the first counts: names and commands come later, but for the name of the job.
+    """
+    line = next((line for line in text.splitlines() if line.startswith("JobId=")), "")
+    cells = _pairs(line)
+    if not cells.get("JobId", "").isdigit() or not cells.get("JobState"):
+        return None
+    code, signal = exit_code(cells.get("ExitCode", ""))
+    return Seen(
+        id=cells["JobId"],
+        state=cells["JobState"],
+        reason=known(cells.get("Reason", "")),
+        code=code,
+        signal=signal,
+        restarts=_count(cells.get("Restarts", "")),
+        submitted=moment(cells.get("SubmitTime", "")),
+        start=moment(cells.get("StartTime", "")),
+        end=moment(cells.get("EndTime", "")),
+        limit=span(cells.get("TimeLimit", "")),
+        partition=cells.get("Partition", ""),
+        nodes=known(cells.get("NodeList", "")) or known(cells.get("SchedNodeList", "")),
+        failed_node=known(cells.get("FailedNode", "")),
+        folder=cells.get("WorkDir", ""),
+        array=_array(cells.get("ArrayJobId", ""), cells.get("ArrayTaskId", "")),
+        user=cells.get("UserId", "").partition("(")[0],
+        name=cells.get("JobName", ""),
+    )
+
+
+def _pairs(line: str) -> dict[str, str]:
+    found = list(_KEY.finditer(line))
+    ends = [match.start() for match in found[1:]] + [len(line)]
+    cells: dict[str, str] = {}
+    for match, end in zip(found, ends):
+        cells.setdefault(match[1], plain(line[match.end() : end].strip(), _LONGEST))
+    return cells
+
+
+def account_rows(text: str) -> Iterator[Seen]:
+    """The jobs, not their steps, in `sacct --parsable2 --noheader --format=…` of `SACCT_FIELDS`, oldest first.
+
+    A job that was queued again has a row for each run with `--duplicates`.
+    """
+    for line in text.splitlines():
+        words = line.split("|")
+        if len(words) < len(SACCT_FIELDS) or not words[0].isdigit():
+            continue  # a step, or no row of ours
+        cells = {name: plain(word, _LONGEST) for name, word in zip(SACCT_FIELDS, words)}
+        state, _, by = cells["State"].partition(" by ")
+        code, signal = exit_code(cells["ExitCode"])
+        yield Seen(
+            id=cells["JobIDRaw"],
+            state=state,
+            reason=known(cells["Reason"]),
+            code=code,
+            signal=signal,
+            submitted=moment(cells["Submit"]),
+            start=moment(cells["Start"]),
+            end=moment(cells["End"]),
+            partition=cells["Partition"],
+            nodes=known(cells["NodeList"]),
+            by=by,
+            array=cells["JobID"] if "_" in cells["JobID"] else "",
+        )
+
+
+def account_question(ids: Iterable[str]) -> tuple[str, ...]:
+    """The sacct command for these jobs; slurmdbd answers it, not the controller."""
+    return (
+        "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates",
+        f"--format={','.join(SACCT_FIELDS)}", f"--jobs={','.join(ids)}",
+    )  # fmt: skip
+
+
+def known(text: str) -> str:
+    """`text`, or "" where it is one of Slurm's words for nothing."""
+    return "" if text in _NOTHING else text
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdigit() and len(text) < 7 else 0
+
+
+def exit_code(text: str) -> tuple[Optional[int], int]:
+    """Status and signal in `7:0`; a number alone is what `wait` gives."""
+    status, colon, signal = text.partition(":")
+    if not status.isdigit() or len(status) > 9 or (colon and not signal.isdigit()):
+        return None, 0
+    if colon:
+        return int(status), int(signal)
+    return int(status) >> 8, int(status) & 0x7F
+
+
+def moment(text: str) -> Optional[float]:
+    """Epoch seconds in `1795358381`, or in local time as Slurm writes it where it cannot do that."""
+    if text.isdigit() and 0 < int(text) < 1 << 34:
+        return float(text)
+    try:
+        return time.mktime(time.strptime(text, _TIME))
+    except (ValueError, OverflowError):
+        return None
+
+
+def span(text: str) -> Optional[float]:
+    """Seconds in `1-02:03:04`, `2:03:04` or `3:04`; None for UNLIMITED."""
+    found = _SPAN.match(text)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -1,0 +1,300 @@
+"""How a Slurm job ended and why, in a sentence with what to do: from Slurm's state and its daemons' own lines. No I/O."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
+
+from rankdeck_agent.slurm.rows import Seen
+
+FINAL = frozenset(
+    {
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL",
+        "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
+    }
+)  # fmt: skip
+"""States in which a job is over; every other one, known or not, means that it waits, runs or is being ended."""
+OWN = frozenset({"COMPLETED", "FAILED"})
+"""The job ended by itself: what its ranks left says more than Slurm does."""
+TERM_STATUS = 128 + 15
+
+
+class Words(NamedTuple):
+    """What slurmstepd and srun wrote about the end of a job, into the launcher's output."""
+
+    cause: str = ""
+    """TIME LIMIT, NODE FAILURE, PREEMPTION, JOB REQUEUE, …: what follows `DUE TO`."""
+    failed: tuple[str, ...] = ()
+    """Nodes that failed."""
+    memory: tuple[str, ...] = ()
+    """Nodes on which memory was used up."""
+    starved: tuple[int, ...] = ()
+    """Ranks that were ended for it."""
+    lines: tuple[str, ...] = ()
+    """The lines themselves."""
+
+
+class Verdict(NamedTuple):
+    """How it ended."""
+
+    state: str
+    """Slurm's."""
+    text: str
+    """One sentence without a full stop; "" where the ranks tell why."""
+    do: str = ""
+    """What to do now."""
+    node: str = ""
+    """Who is to blame, where a node is."""
+    rank: Optional[int] = None
+    code: Optional[int] = None
+    """Exit status of the whole job, as a shell has it; None: not known."""
+
+    @property
+    def well(self) -> bool:
+        return self.state == "COMPLETED" and not self.code
+
+
+_DUE = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)"
+)
+_FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
+_OOM = re.compile(
+    r"oom[-_ ]kill event|Exceeded (?:job|step) memory limit|exceeded (?:job |step )?memory limit|OOM Killed",
+    re.IGNORECASE,
+)
+_OOM_HOST = re.compile(r"slurmstepd-(\S+): error")
+_OOM_TASK = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Out Of Memory")
+_OURS = re.compile(r"(?:slurmstepd(?:-\S+)?|srun|sbatch|salloc): ")
+_MOST_LINES, _MOST_NAMES = 12, 64
+
+
+def read_words(lines: Iterable[str]) -> Words:
+    """What Slurm's own programs say in these lines of the launcher's output."""
+    own = [line for line in lines if _OURS.match(line)]
+    causes, failed, memory, starved = list[str](), list[str](), list[str](), list[int]()
+    for line in own:
+        if found := _DUE.search(line):
+            causes.append(found[2].strip())
+            failed += [found[1]] if "NODE FAIL" in found[2] and "JOB" not in found[2] else []
+        if found := _FAILED_NODE.search(line):
+            failed.append(found[1].rstrip(".,"))
+        if found := _OOM_TASK.search(line):
+            memory.append(found[1])
+            starved += _ranks(found[2])
+        elif _OOM.search(line) and (found := _OOM_HOST.match(line)):
+            memory.append(found[1])
+    return Words(
+        cause=causes[0] if causes else "",
+        failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],
+        memory=tuple(dict.fromkeys(memory))[:_MOST_NAMES],
+        starved=tuple(dict.fromkeys(starved))[:_MOST_NAMES],
+        lines=tuple(own[-_MOST_LINES:]),
+    )
+
+
+def _ranks(text: str) -> list[int]:
+    """The numbers in `0-2,5`."""
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            ranks += range(int(first), min(int(last or first), int(first) + _MOST_NAMES) + 1)
+    return ranks
+
+
+def verdict(seen: Seen, words: Words, *, ours: str = "") -> Verdict:
+    """How this job, which is over, ended.
+
+    `ours` says by whom Rankdeck was asked to cancel it: "user", "abort" or "system"; "" where it was not.
+    """
+    tell = _TELL.get(seen.state, _unknown)
+    return tell(seen, words, ours)
+
+
+def _own(seen: Seen, words: Words, ours: str) -> Verdict:
+    if words.memory and seen.state == "FAILED":
+        return _out_of_memory(seen, words, ours)
+    why, do = _REASONS.get(seen.reason, ("", ""))
+    return Verdict(seen.state, why, do, code=status(seen))
+
+
+def status(seen: Seen) -> Optional[int]:
+    """Exit status as a shell has it."""
+    if seen.signal:
+        return 128 + seen.signal
+    return seen.code
+
+
+def _timeout(seen: Seen, words: Words, ours: str) -> Verdict:
+    limit = f" of {span_text(seen.limit)}" if seen.limit else ""
+    return Verdict(
+        seen.state,
+        f"its time limit{limit} was over",
+        "ask for more time (`slurm: {time: …}`) or save checkpoints; `slurm: {signal: USR1@120}` warns the ranks before",
+        code=TERM_STATUS,
+    )
+
+
+def _out_of_memory(seen: Seen, words: Words, ours: str) -> Verdict:
+    where = f" on {', '.join(words.memory[:4])}" if words.memory else ""
+    who = f", rank {words.starved[0]}" if words.starved else ""
+    return Verdict(
+        "OUT_OF_MEMORY",
+        f"the memory that the job asked for was used up{where}{who}",
+        "ask for more (`slurm: {mem: …}`, `mem-per-cpu` or `mem-per-gpu`), or use fewer ranks a node",
+        node=words.memory[0] if words.memory else "",
+        rank=words.starved[0] if words.starved else None,
+        code=137,
+    )
+
+
+def _node_fail(seen: Seen, words: Words, ours: str) -> Verdict:
+    failed = [seen.failed_node] if seen.failed_node else list(words.failed)
+    names = ", ".join(failed[:4])
+    return Verdict(
+        seen.state,
+        f"node {names} failed" if failed else "a node of the job failed; Slurm does not say which",
+        "submit the job again; `slurm: {requeue: true}` has Slurm do that, and `scontrol show node "
+        f"{failed[0] if failed else 'NAME'}` says what became of the node",
+        node=failed[0] if failed else "",
+        code=status(seen) or 1,
+    )
+
+
+def _preempted(seen: Seen, words: Words, ours: str) -> Verdict:
+    return Verdict(
+        seen.state,
+        "a job with higher priority took the nodes (preempted)",
+        "submit it again; `slurm: {requeue: true}` has Slurm do that where the site allows it",
+        code=TERM_STATUS,
+    )
+
+
+_BY = {
+    "user": "cancelled by you, through Rankdeck",
+    "abort": "stopped by Rankdeck, because a part of it had failed",
+    "system": "cancelled through Rankdeck",
+}
+
+
+def _cancelled(seen: Seen, words: Words, ours: str) -> Verdict:
+    if ours:
+        return Verdict(seen.state, _BY.get(ours, _BY["system"]), code=TERM_STATUS)
+    by = f"by {seen.by}" if seen.by else "with scancel, or by an administrator"
+    why, do = _REASONS.get(seen.reason, ("", ""))
+    if why:
+        return Verdict(seen.state, f"cancelled by Slurm: {why}", do, code=TERM_STATUS)
+    return Verdict(
+        seen.state,
+        f"cancelled {by}, not through Rankdeck",
+        "" if seen.by else "who did it is only known where accounting is on (`sacct`)",
+        code=TERM_STATUS,
+    )
+
+
+def _revoked(seen: Seen, words: Words, ours: str) -> Verdict:
+    text = "another cluster of the federation started the job; here it was taken out of the queue"
+    return Verdict(seen.state, text, "look for it there: `squeue --federation --me`", code=1)
+
+
+def _deadline(seen: Seen, words: Words, ours: str) -> Verdict:
+    text = "Slurm gave the job up: it could no longer end before its deadline"
+    return Verdict(seen.state, text, "ask for a later `deadline`, or for less time", code=1)
+
+
+def _boot_fail(seen: Seen, words: Words, ours: str) -> Verdict:
+    where = f" {seen.failed_node or seen.nodes}" if seen.failed_node or seen.nodes else ""
+    return Verdict(
+        seen.state,
+        f"a node could not be started for the job:{where}"
+        if where
+        else "the nodes could not be started",
+        "submit it again, and tell the administrators which nodes these were",
+        node=seen.failed_node,
+        code=1,
+    )
+
+
+def _launch_failed(seen: Seen, words: Words, ours: str) -> Verdict:
+    where = f" on {seen.nodes}" if seen.nodes else ""
+    text = f"Slurm could not launch the job{where}{_said(words)}"
+    return Verdict(
+        seen.state,
+        text,
+        "`scontrol show node` of these nodes tells more; tell the administrators",
+        code=1,
+    )
+
+
+def _said(words: Words) -> str:
+    errors = [line.partition("error: ")[2] for line in words.lines if "error: " in line]
+    return f": {errors[0][:200]}" if errors else ""
+
+
+def _unknown(seen: Seen, words: Words, ours: str) -> Verdict:
+    reason = f" ({seen.reason})" if seen.reason else ""
+    return Verdict(seen.state, f"Slurm says {seen.state}{reason}", code=status(seen) or 1)
+
+
+_TELL = {
+    "COMPLETED": _own,
+    "FAILED": _own,
+    "TIMEOUT": _timeout,
+    "OUT_OF_MEMORY": _out_of_memory,
+    "NODE_FAIL": _node_fail,
+    "PREEMPTED": _preempted,
+    "CANCELLED": _cancelled,
+    "REVOKED": _revoked,
+    "DEADLINE": _deadline,
+    "BOOT_FAIL": _boot_fail,
+    "LAUNCH_FAILED": _launch_failed,
+    "RECONFIG_FAIL": _launch_failed,
+}
+_REASONS = {
+    "JobHoldMaxRequeue": (
+        "it was queued again too often (MaxBatchRequeue)",
+        "find out why it could not start, then `scontrol release JOBID`",
+    ),
+    "InactiveLimit": ("it was idle for longer than the site allows (InactiveLimit)", ""),
+    "AssocGrpBillingRunMinutes": (
+        "the budget of the account is used up",
+        "ask who runs the account",
+    ),
+    "DependencyNeverSatisfied": (
+        "a job that it depends on did not end as it asked for",
+        "submit it again without that dependency, or after the other job has ended well",
+    ),
+}
+"""Of a job that is over: reason -> what it means, what to do."""
+
+
+def lost(batch: Optional[int]) -> Verdict:
+    """The verdict on a job that Slurm no longer knows; `batch`: the status that its script left, if it did."""
+    if batch is not None:
+        state = "FAILED" if batch else "COMPLETED"
+        return Verdict(state, "", code=batch)
+    return Verdict(
+        "UNKNOWN",
+        "Slurm no longer knows the job, and how it ended is not known",
+        "ask an administrator for accounting (`sacct`): without it Slurm forgets a job minutes after its end",
+    )
+
+
+def again(seen: Seen, words: Words, nodes: str) -> str:
+    """Why a job was queued again, in one sentence; `nodes` are those of the run that ended."""
+    if seen.failed_node or words.failed or "NODE" in words.cause:
+        failed = seen.failed_node or ", ".join(words.failed[:4]) or "a node"
+        return f"{failed} failed: Slurm queued the job again"
+    if "PREEMPT" in words.cause:
+        return "a job with higher priority took the nodes: Slurm queued this one again"
+    if "REQUEUE" in words.cause:
+        return "it was queued again (`scontrol requeue`)"
+    where = f" on {nodes}" if nodes else ""
+    return f"Slurm ended its run{where} and queued the job again"
+
+
+def span_text(seconds: float) -> str:
+    """`1:30:00` or `2-00:00:00`, as Slurm writes it."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{f'{days}-' if days else ''}{hours:02}:{minutes:02}:{rest:02}"

@@ -1,0 +1,113 @@
+"""Fifty jobs on a real Slurm in the root lab: what our keeper costs controller and login node, beside turm's way.
+
+turm, as other viewers of queues, calls squeue every two seconds. What the controller was asked is told by sdiag, by user.
+"""
+
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from tests.support.lab.root import RootLab, missing, slurm
+from tests.support.lab.root.people import Operator, eventually
+
+from benchmarks.result import MissingError, Result
+
+JOBS = 50
+MEASURED = 60.0
+PEER_MEASURED = 20.0
+CALLS_BUDGET = 6.0
+"""Calls to the controller a minute, for any number of jobs."""
+MEMORY_BUDGET = 15.0
+"""MB on the login node, for all jobs."""
+_SPEC = {
+    "job": "many",
+    "launch": "plain",
+    "nodes": 1,
+    "ranks_per_node": 1,
+    "command": ["sleep", "900"],
+    "slurm": {"mem": "40M"},
+}
+_TURM = "while :; do squeue --array --noheader --Format=jobid:10,name:20,state:10 >/dev/null; sleep 2; done"
+_AGENT = "$(ls -t ~/.cache/rankdeck/agent-*.pyz | head -n 1)"
+
+
+def run() -> list[Result]:
+    """Submit, wait until Slurm was told of all, then count for a minute without any console."""
+    if why := missing():
+        raise MissingError(why)
+    with tempfile.TemporaryDirectory(prefix="lab.") as folder:
+        lab = RootLab(Path(folder).resolve(), names=("n1", "n2", "n3", "n4"))
+        try:
+            lab.up()
+            return _measured(lab)
+        finally:
+            lab.down()
+
+
+def _measured(lab: RootLab) -> list[Result]:
+    root = Operator(lab, "root")
+    slurm.start(root)
+    user = politely(slurm.through(Operator(lab, "lab")))
+    turm = calls(root, lambda: user.on(slurm.LOGIN, f"timeout {PEER_MEASURED:.0f} sh -c '{_TURM}'"))
+    submit_many(user, JOBS)
+    time.sleep(2 * CALLS_BUDGET)  # the looks that every submission asks for
+    ours = calls(root, lambda: time.sleep(MEASURED))
+    pids, memory = keeper(root)
+    if not pids:
+        raise MissingError("the jobs ended before they were counted")
+    theirs = turm * 60 / PEER_MEASURED
+    return [
+        Result(
+            name=f"slurm calls a minute, {JOBS} jobs", value=ours, unit="calls", peer="squeue every 2 s (turm)",
+            peer_value=theirs, budget=CALLS_BUDGET, on_ratio=False,
+        ),
+        Result(
+            name="slurm keeper, memory", value=memory, unit="MB", budget=MEMORY_BUDGET, on_ratio=False,
+            note=f"{pids} process",
+        ),
+    ]  # fmt: skip
+
+
+def politely(user: Operator) -> Operator:
+    """The same operator, with the usual number of calls a minute."""
+    file = Path(user.file)
+    cluster = yaml.safe_load(file.read_text())
+    del cluster["slurm"]["rpcs_per_minute"]
+    file.write_text(yaml.safe_dump(cluster))
+    return user
+
+
+def calls(root: Operator, work: Callable[[], object]) -> int:
+    """How often the user `lab` called the controller while this was done."""
+    root.on(slurm.CONTROLLER, "sdiag --reset")
+    work()
+    said = root.on(slurm.CONTROLLER, "sdiag").partition("statistics by user")[2]
+    return sum(int(found) for found in re.findall(r"\n\s*lab\s+\(\s*\d+\)\s+count:(\d+)", said))
+
+
+def submit_many(user: Operator, count: int) -> list[str]:
+    """The ids of so many jobs, submitted by the agent on the login node as a console would."""
+    first = user.run("--detach", "--no-preflight", **_SPEC)["job"]
+    script = (
+        f"cd ~/.local/state/rankdeck/jobs/{first}/login && for i in $(seq 2 {count}); do "
+        f"sed 's/{first}/{first}.'$i'/g' plan.json | python3 {_AGENT} slurm submit; done"
+    )
+    said = user.on(slurm.LOGIN, script, 300)
+    assert said.count('"ok": true') == count - 1, said[-500:]
+    names = [first, *(f"{first}.{i}" for i in range(2, count + 1))]
+    told = f'cd ~/.local/state/rankdeck/jobs && grep -l \'"kind":"slurm"\' {first}*/login/events | wc -l'
+    assert eventually(lambda: int(user.on(slurm.LOGIN, told)) == count, 180)
+    return names
+
+
+def keeper(root: Operator) -> tuple[int, float]:
+    """How many processes of ours are on the login node, and what they take (resident, MB)."""
+    said = root.on(
+        slurm.LOGIN,
+        "for p in $(pgrep -u lab -f 'agent-.*pyz'); do grep VmRSS /proc/$p/status; done",
+    )
+    sizes = [int(size) for size in re.findall(r"VmRSS:\s+(\d+) kB", said)]
+    return len(sizes), sum(sizes) / 1024

@@ -1,0 +1,353 @@
+"""What the agent reads of Slurm's answers, 22.05 to 25.11, and what it makes of them."""
+
+import itertools
+import time
+
+import pytest
+
+from rankdeck_agent.slurm.budget import QUEUE_CALLS, USUAL, Budget, Rhythm, period
+from rankdeck_agent.slurm.commands import complaint, run
+from rankdeck_agent.slurm.marks import BATCH, Mark, Marks, read
+from rankdeck_agent.slurm.place import places
+from rankdeck_agent.slurm.rows import (
+    COLUMNS,
+    Seen,
+    account_rows,
+    moment,
+    queue_rows,
+    shown_job,
+    span,
+)
+from rankdeck_agent.slurm.submit import job_number
+from rankdeck_agent.slurm.track import Track, restored
+from rankdeck_agent.slurm.verdict import FINAL, again, lost, read_words, verdict
+from rankdeck_agent.slurm.waiting import waits_for
+
+
+def queue_line(**cells: str) -> str:
+    """A line as `squeue --Format` pads it."""
+    return "".join(cells.get(name, "N/A").ljust(width)[:width] for name, width in COLUMNS.items())
+
+
+# ---- rows
+
+
+def test_a_row_of_squeue_is_read_by_its_columns() -> None:
+    line = queue_line(
+        JobID="4711", State="PENDING", Reason="Resources", exit_code="0:0", RestartCnt="2",
+        SubmitTime="1795358381", StartTime="1795358500", TimeLimit="1-02:00:00", Partition="gpu", SchedNodes="n[3-4]",
+        NodeList="", WorkDir="/home/a user/x",
+    )  # fmt: skip
+
+    (seen,) = queue_rows(f"{line}\nsqueue: warning: a banner of the site\n")
+
+    assert seen == Seen(
+        id="4711", state="PENDING", reason="Resources", code=0, restarts=2, submitted=1795358381.0,
+        start=1795358500.0, limit=93600.0, partition="gpu", nodes="n[3-4]", folder="/home/a user/x",
+    )  # fmt: skip
+
+
+def test_tasks_of_an_array_have_ids_of_their_own() -> None:
+    rows = [
+        queue_line(JobID="12", ArrayJobID="10", ArrayTaskID=task, State="PENDING")
+        for task in ("3", "4-9%2", "N/A")
+    ]
+
+    assert [seen.array for seen in queue_rows("\n".join(rows))] == ["10_3", "10_4-9%2", ""]
+
+
+SHOWN = {
+    "22.05": "JobId=7 JobName=x UserId=lab(3000) GroupId=lab(3000) MCS_label=N/A Priority=1 Nice=0 Account=(null) QOS=(null) "
+    "JobState=NODE_FAIL Reason=NodeDown Dependency=(null) Requeue=0 Restarts=1 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:09 "
+    "TimeLimit=00:10:00 TimeMin=N/A SubmitTime=2026-11-22T14:39:41 EligibleTime=2026-11-22T14:39:41 StartTime=2026-11-22T14:39:42 "
+    "EndTime=2026-11-22T14:49:42 Partition=debug NodeList=n[1-2] BatchHost=n1 Command=/home/lab/a job.sh WorkDir=/home/lab",
+    "24.11": "JobId=7 ArrayJobId=7 ArrayTaskId=3 JobName=x UserId=lab(3000) Priority=1 JobState=NODE_FAIL Reason=NodeDown FailedNode=n2 "
+    "Dependency=(null) Requeue=0 Restarts=1 ExitCode=0:0 RunTime=00:00:09 TimeLimit=00:10:00 SubmitTime=1795358381 StartTime=1795358382 "
+    "EndTime=1795358982 Partition=debug AllocNode:Sid=n4:100 ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2] BatchHost=n1 WorkDir=/home/lab",
+}
+
+
+@pytest.mark.parametrize("release", SHOWN)
+def test_scontrol_is_read_in_every_release(release: str) -> None:
+    seen = shown_job(SHOWN[release] + "\n")
+
+    assert seen is not None
+    assert (seen.id, seen.state, seen.reason, seen.restarts) == ("7", "NODE_FAIL", "NodeDown", 1)
+    assert (seen.nodes, seen.partition, seen.limit, seen.user) == ("n[1-2]", "debug", 600.0, "lab")
+    assert seen.failed_node == ("n2" if release == "24.11" else "")
+    assert seen.start is not None
+    assert seen.end == pytest.approx(seen.start + 600)
+
+
+def test_what_is_no_answer_gives_no_job() -> None:
+    for text in (
+        "",
+        "\x1b[2J",
+        "JobId=",
+        "JobId=x JobState=Y",
+        "slurm_load_jobs error: Invalid job id specified",
+    ):
+        assert shown_job(text) is None
+
+
+def test_accounting_tells_who_cancelled_and_every_run() -> None:
+    text = (
+        "7|7|NODE_FAIL|0:0|NodeDown|1795358381|1795358382|1795358390|n[1-2]|debug\n"
+        "7.batch|7.batch|CANCELLED||||||n1|\n"
+        "7|7|CANCELLED by 1001|0:15|None|1795358381|1795358400|1795358410|n1|debug\n"
+        "a banner | of the site\n"
+    )
+
+    first, last = account_rows(text)
+
+    assert (first.state, first.nodes) == ("NODE_FAIL", "n[1-2]")
+    assert (last.state, last.by, last.signal) == ("CANCELLED", "1001", 15)
+
+
+def test_times_are_read_as_seconds_and_as_slurm_writes_them() -> None:
+    assert moment("1795358381") == 1795358381.0
+    assert moment(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(1795358381))) == 1795358381.0
+    assert [moment(word) for word in ("N/A", "Unknown", "", "now", "99999999999999")] == [None] * 5
+    assert [span(word) for word in ("1:00", "2:03:04", "1-00:00:00", "UNLIMITED", "")] == [
+        60.0,
+        7384.0,
+        86400.0,
+        None,
+        None,
+    ]
+
+
+# ---- verdicts
+
+
+def ended(state: str, **more: object) -> Seen:
+    return Seen("7", state, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", sorted(FINAL - {"COMPLETED", "FAILED"}))
+def test_every_end_that_slurm_decides_has_a_sentence_of_its_own(state: str) -> None:
+    found = verdict(ended(state), read_words(()))
+
+    others = {verdict(ended(other), read_words(())).text for other in FINAL - {state}}
+    assert found.text
+    assert found.text not in others or state in ("LAUNCH_FAILED", "RECONFIG_FAIL")
+    assert not found.well
+
+
+def test_a_job_that_ended_by_itself_is_left_to_its_ranks() -> None:
+    assert verdict(ended("COMPLETED", code=0), read_words(())).well
+    failed = verdict(ended("FAILED", code=7), read_words(()))
+    assert (failed.text, failed.code) == ("", 7)
+    assert verdict(ended("FAILED", code=0, signal=9), read_words(())).code == 137
+
+
+def test_the_time_limit_is_named() -> None:
+    assert "01:30:00" in verdict(ended("TIMEOUT", limit=5400.0), read_words(())).text
+
+
+WORDS = [
+    "srun: error: Node failure on n2",
+    "srun: error: Nodes n2 are still not ready",
+    "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-22T15:06:56 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+]
+MEMORY = [
+    "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
+    "srun: error: n1: task 2: Out Of Memory",
+]
+
+
+def test_the_daemons_lines_name_the_node_and_the_rank() -> None:
+    assert verdict(ended("NODE_FAIL"), read_words(WORDS)).node == "n2"
+    starved = verdict(ended("OUT_OF_MEMORY"), read_words(MEMORY))
+    assert (starved.node, starved.rank) == ("n1", 2)
+    assert verdict(ended("FAILED", code=1), read_words(MEMORY)).state == "OUT_OF_MEMORY"
+
+
+def test_what_a_rank_prints_is_not_taken_for_slurms_word() -> None:
+    assert read_words(
+        ["rank 0: srun: error: Node failure on n2", "oom_kill event", "x" * 100_000]
+    ) == read_words(())
+
+
+def test_who_cancelled_is_told_as_far_as_it_is_known() -> None:
+    assert "alice" in verdict(ended("CANCELLED", by="alice"), read_words(())).text
+    assert "not through Rankdeck" in verdict(ended("CANCELLED"), read_words(())).text
+    assert "you" in verdict(ended("CANCELLED"), read_words(()), ours="user").text
+
+
+def test_a_job_that_slurm_forgot_ends_as_its_script_did() -> None:
+    assert lost(0).well
+    assert lost(3).code == 3
+    assert lost(None).state == "UNKNOWN"
+
+
+def test_why_a_job_is_queued_again_is_told() -> None:
+    assert "n2 failed" in again(ended("PENDING", failed_node="n2"), read_words(()), "")
+    preempted = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T15:06:56 DUE TO PREEMPTION ***"
+    assert "higher priority" in again(ended("PENDING"), read_words([preempted]), "")
+
+
+# ---- waiting
+
+
+@pytest.mark.parametrize(("reason", "stuck", "words"), [
+    ("Priority", False, "higher priority"),
+    ("(Resources)", False, "waits"),
+    ("DependencyNeverSatisfied", True, "never start"),
+    ("JobHeldUser", True, "held"),
+    ("JobHeldAdmin", True, "administrator"),
+    ("launch_failed_requeued_held", True, "could not launch"),
+    ("QOSMaxGRESPerUser", False, "you have as many"),
+    ("AssocGrpGRES", False, "account or QOS"),
+    ("AssocMaxWallDurationPerJobLimit", True, "more than its account"),
+    ("ReqNodeNotAvail, UnavailableNodes:cs[100,101,102]", False, "down, drained"),
+    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", False, "down, drained"),
+    ("SomethingNew", False, "SomethingNew"),
+])  # fmt: skip
+def test_a_reason_has_its_sentence(reason: str, stuck: bool, words: str) -> None:
+    found = waits_for(Seen("7", "PENDING", reason.strip("()")))
+
+    assert words in found.text
+    assert found.stuck is stuck
+
+
+def test_what_runs_waits_for_nothing() -> None:
+    assert waits_for(Seen("7", "RUNNING", "None")).text == ""
+    assert "scontrol release 7" in waits_for(Seen("7", "REQUEUE_HOLD")).do
+
+
+def test_the_place_counts_within_the_partition() -> None:
+    rows = [("3", "gpu"), ("9", "cpu"), ("5", "gpu"), ("no", "gpu")]
+
+    found = places("\n".join(number.ljust(20) + name for number, name in rows))
+
+    assert found["5"] == {"position": 2, "waiting": 2}
+    assert found["9"] == {"position": 1, "waiting": 1}
+
+
+# ---- how often
+
+
+def test_no_minute_has_more_calls_than_the_budget() -> None:
+    budget, asked = Budget(), list[float]()
+    for now in range(0, 600, 1):
+        if budget.allows(QUEUE_CALLS, now):
+            budget.spend(QUEUE_CALLS, now)
+            asked += [now] * QUEUE_CALLS
+
+    most = max(sum(1 for at in asked if begin <= at < begin + 60) for begin in range(540))
+    assert most == USUAL
+
+
+def test_slurm_is_asked_less_often_while_it_does_not_answer() -> None:
+    rhythm, asked = Rhythm(), list[float]()
+    for now in range(3600):
+        if rhythm.due(now):
+            asked.append(now)
+            rhythm.asked(now, well=False)
+
+    assert [b - a for a, b in itertools.pairwise(asked)][:5] == [30, 60, 120, 240, 300]
+
+
+def test_an_end_brings_the_next_look_forward() -> None:
+    rhythm = Rhythm()
+    rhythm.asked(0.0, well=True)
+    rhythm.want(5.0)
+
+    assert [rhythm.due(at) for at in (4.0, 5.0)] == [False, True]
+    assert (period(USUAL), period(120)) == (30.0, 1.5)
+
+
+# ---- marks and the track
+
+
+def test_names_tell_what_began_and_ended(tmp_path) -> None:
+    (tmp_path / "marks").mkdir()
+    for name in (
+        "0.3.began.4711.n1.cluster",
+        "0.3.ended.7",
+        "1.batch.began.n2",
+        "asked.user.5",
+        "x",
+        "0.3.ended.no",
+    ):
+        (tmp_path / "marks" / name).touch()
+    marks = Marks(tmp_path)
+
+    found = marks.look()
+
+    assert {(m.attempt, m.rank, m.began, m.host, m.pid, m.status) for m in found} >= {
+        (0, 3, True, "n1.cluster", 4711, None), (0, 3, False, "", 0, 7), (1, BATCH, True, "n2", 0, None),
+    }  # fmt: skip
+    assert marks.others == {"asked.user.5"}
+    assert marks.look() == []
+    assert read("../../etc") is None
+
+
+def test_a_later_run_forgets_the_earlier_one() -> None:
+    track = Track()
+    track.take_mark(Mark(0, 0, True, 1.0, host="n1", pid=5))
+    track.take_mark(Mark(0, 0, False, 2.0, status=143))
+
+    (began,) = track.take_mark(Mark(1, 0, True, 9.0, host="n2", pid=6))
+
+    assert (began["kind"], began["host"], began["attempt"]) == ("started", "n2", 1)
+    assert track.take_mark(Mark(0, 1, False, 3.0, status=143)) == []
+    assert track.unheard() == [0]
+
+
+def test_estimates_that_change_with_every_look_are_not_all_recorded() -> None:
+    track = Track()
+    rows = [Seen("7", "PENDING", "Priority", start=1e9 + look) for look in range(10)]
+
+    told = [event for look, row in enumerate(rows) for event in track.take_seen(row, 30.0 * look)]
+
+    assert len(told) == 3
+    assert track.take_seen(rows[-1]._replace(reason="Resources"), 300.0)
+
+
+def test_a_new_keeper_knows_what_the_last_one_wrote() -> None:
+    track = restored(
+        [
+            {"seq": 0, "at": 1.0, "kind": "started", "rank": 0, "host": "n1"},
+            {"seq": 1, "at": 2.0, "kind": "attempt", "number": 1, "text": "again"},
+            {"seq": 2, "at": 3.0, "kind": "started", "rank": 0, "host": "n2", "attempt": 1},
+            {"seq": 3, "at": 4.0, "kind": "cancel", "by": "user", "grace": 3},
+        ]
+    )
+
+    assert (track.attempt, track.hosts, track.ours) == (1, {0: "n2"}, "user")
+    assert track.take_mark(Mark(1, 0, True, 3.0, host="n2")) == []
+
+
+# ---- commands
+
+
+def test_a_line_on_stderr_of_a_command_that_ended_well_is_no_error() -> None:
+    env = {"PATH": "/usr/bin:/bin"}
+
+    assert run(("sh", "-c", "echo 7; echo a banner >&2"), env) == ("7\n", "")
+    assert run(("sh", "-c", "echo sbatch: error: no >&2; echo bye >&2; exit 1"), env).error == "no"
+    assert run(("sh", "-c", "exit 3"), env).error == "sh ended with 3"
+    assert "no-such-program" in run(("no-such-program",), env).error
+
+
+def test_a_command_that_does_not_answer_is_ended() -> None:
+    assert (
+        "did not answer within" in run(("sleep", "100"), {"PATH": "/usr/bin:/bin"}, limit=0.2).error
+    )
+
+
+def test_slurms_own_words_are_found_among_banners() -> None:
+    assert (
+        complaint("*** Welcome ***\nsbatch: error: invalid partition\n*** Bye ***")
+        == "invalid partition"
+    )
+    assert complaint("only this\n") == "only this"
+
+
+@pytest.mark.parametrize(("text", "number"), [
+    ("4711\n", "4711"), ("4711;cluster\n", "4711"), ("a banner\n4711\n", "4711"), ("", ""), ("\x1b[2J", ""), ("9" * 40, ""),
+])  # fmt: skip
+def test_the_id_is_the_last_word_of_sbatch(text: str, number: str) -> None:
+    assert job_number(text) == number

@@ -1,0 +1,235 @@
+"""Jobs of Slurm in the console: what a job file asks for, and what becomes of the state when Slurm speaks."""
+
+from pathlib import Path
+
+import pytest
+
+from rankdeck.backends.slurm import SlurmBackend, script
+from rankdeck.config.jobs import read_job
+from rankdeck.errors import ConfigError, LaunchError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import Container, JobSpec, Launch, NodeEvent
+from rankdeck.model.slurm import SlurmStatus, queue_words
+from rankdeck.state.jobs import Jobs
+
+CLUSTER = Cluster(
+    name="c", backend="slurm", nodes=(Node(name="n[1-2]", slots=2, gpus=2),), options={"login": "login"},
+    environment={"SITE": "1"},
+)  # fmt: skip
+
+
+def asked(tmp_path: Path, slurm: str, launch: str = "plain") -> str:
+    """The script of a job file with this `slurm:` section."""
+    file = tmp_path / "job.yaml"
+    file.write_text(f"job: x\nlaunch: {launch}\ncommand: [a]\nranks_per_node: 2\nslurm: {slurm}\n")
+    return script(CLUSTER, read_job(file), "x-1", watched=True)
+
+
+@pytest.mark.parametrize(("slurm", "lines"), [
+    ("{exclusive: true}", ["--exclusive"]),
+    ("{exclusive: user}", ["--exclusive=user"]),
+    ("{gpus: 'a100:8'}", ["--gpus-per-node=a100:8"]),
+    ("{gpus: 4}", ["--gpus-per-node=4"]),
+    ("{cpus-per-task: 6, mem-per-cpu: 4G}", ["--cpus-per-task=6", "--mem-per-cpu=4G"]),
+    ("{requeue: true}", ["--requeue"]),
+    ("{requeue: false}", ["--no-requeue"]),
+    ("{exclude: 'n[1-2]', dependency: 'afterok:7', signal: 'USR1@120'}",
+        ["--exclude=n[1-2]", "--dependency=afterok:7", "--signal=USR1@120"]),
+    ("{args: ['--gpu-bind=closest', '--hold']}", ["--gpu-bind=closest", "--hold"]),
+])  # fmt: skip
+def test_options_are_written_as_sbatch_has_them(tmp_path, slurm: str, lines: list[str]) -> None:
+    told = asked(tmp_path, slurm).splitlines()
+
+    assert [line for line in lines if f"#SBATCH {line}" not in told] == []
+
+
+def test_a_switch_that_is_off_is_left_out(tmp_path) -> None:
+    assert "--exclusive" not in asked(tmp_path, "{exclusive: false}")
+
+
+def test_srun_is_told_of_the_cpus_and_a_torchrun_has_one_for_each_rank(tmp_path) -> None:
+    assert "srun --kill-on-bad-exit=1 --wait=60 --cpus-per-task=6 " in asked(
+        tmp_path, "{cpus-per-task: 6}"
+    )
+    assert "#SBATCH --cpus-per-task=2\n" in asked(tmp_path, "{}", "torchrun")
+
+
+@pytest.mark.parametrize(("slurm", "why"), [
+    ("{partiton: a}", "did you mean `partition`"),
+    ("{ntasks-per-node: 4}", "ranks_per_node"),
+    ("{hetjob: 1}", "not supported"),
+    ("{args: ['--output=x']}", "is set by Rankdeck"),
+    ("{args: [hold]}", "is no option of sbatch"),
+    ("{mem: much}", "is not an amount of memory"),
+    ("{time: soon}", "is not a time"),
+    ("{login: here}", "belongs into the cluster file"),
+])  # fmt: skip
+def test_what_is_wrong_is_named_by_its_place(tmp_path, slurm: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        asked(tmp_path, slurm)
+
+
+def test_an_array_is_refused_and_not_mixed_up() -> None:
+    spec = JobSpec(
+        name="x", launch="plain", command=("a",), ranks_per_node=1, options={"slurm.array": "0-3"}
+    )
+
+    with pytest.raises(LaunchError, match="array"):
+        SlurmBackend(None).plan(CLUSTER, spec, "x-1")
+
+
+def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:
+    image = Container(
+        image="reg#a/b:1", runtime="enroot", gpu="nvidia", args=("--container-name=work:exec",)
+    )
+    spec = JobSpec(
+        name="x",
+        launch=Launch.MPI,
+        command=("a",),
+        ranks_per_node=1,
+        container=image,
+        env={"A": "1"},
+    )
+
+    told = script(CLUSTER, spec, "x-1", watched=True)
+    other = script(CLUSTER, JobSpec(name="x", launch=Launch.MPI, command=("a",), ranks_per_node=1,
+                                    container=Container(image="reg#a/b:2", runtime="enroot", args=image.args)), "x-1")  # fmt: skip
+
+    names = "RANKDECK_JOB,RANKDECK_RUN,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,PMIX_MCA_gds,SITE,A"
+    told_names = next(word for word in told.split() if word.startswith("--container-env="))
+    assert told_names.partition("=")[2] == names
+    assert "export NVIDIA_DRIVER_CAPABILITIES=compute,utility\n" in told
+    name = next(word for word in told.split() if word.startswith("--container-name="))
+    assert name.endswith(":exec")
+    assert name not in other
+
+
+# ---- state
+
+
+def jobs() -> Jobs:
+    spec = JobSpec(name="x", launch="plain", command=("a",), nodes=2, ranks_per_node=1)
+    state = Jobs()
+    state.add(SlurmBackend(None).plan(CLUSTER, spec, "x-1"), 100.0)
+    return state
+
+
+def told(state: Jobs, *events: dict[str, object]) -> None:
+    """Have the keeper say these, a second apart."""
+    for number, event in enumerate(events):
+        at = 101.0 + number
+        fields = {"seq": number, "at": at, **event}
+        state.apply(NodeEvent("x-1", "login", str(event["kind"]), at, fields))
+
+
+BEGAN = [
+    {"kind": "ready"},
+    *({"kind": "started", "rank": r, "host": f"n{r + 1}", "pid": 7} for r in (0, 1)),
+]
+TERMED = [{"kind": "exited", "rank": r, "code": None, "signal": 15} for r in (0, 1)]
+CLOSED = [{"kind": "ended", "name": "sbatch", "code": None, "signal": 15}, {"kind": "closed"}]
+
+
+def test_a_time_limit_blames_no_rank() -> None:
+    state = jobs()
+    over = {
+        "kind": "slurm",
+        "state": "TIMEOUT",
+        "over": True,
+        "text": "its time limit was over",
+        "do": "more",
+    }
+    told(state, *BEGAN, *TERMED, over, *CLOSED)
+
+    job = state.job("x-1")
+
+    assert (job.state, [rank.state for rank in job.ranks]) == ("failed", ["cancelled"] * 2)
+    assert job.first_failure is not None
+    assert (job.first_failure.what, job.first_failure.rank) == ("scheduler", None)
+    assert job.first_failure.victims == (0, 1)
+
+
+def test_a_job_that_others_cancelled_has_no_failure() -> None:
+    state = jobs()
+    over = {
+        "kind": "slurm",
+        "state": "CANCELLED",
+        "over": True,
+        "text": "cancelled by alice",
+        "by": "alice",
+    }
+    told(state, *BEGAN, *TERMED, over, *CLOSED)
+
+    job = state.job("x-1")
+
+    assert (job.state, job.first_failure) == ("cancelled", None)
+
+
+def test_a_run_that_was_preempted_is_kept_and_the_next_one_counts() -> None:
+    state = jobs()
+    again = [{"kind": "started", "rank": r, "host": "n9", "attempt": 1} for r in (0, 1)]
+    well = [{"kind": "exited", "rank": r, "code": 0, "signal": None} for r in (0, 1)]
+    over = {"kind": "slurm", "state": "COMPLETED", "over": True, "attempt": 1}
+    end = [{"kind": "ended", "name": "sbatch", "code": 0, "signal": None}, {"kind": "closed"}]
+    told(
+        state,
+        *BEGAN,
+        *TERMED,
+        {"kind": "attempt", "number": 1, "text": "preempted"},
+        *again,
+        *well,
+        over,
+        *end,
+    )
+
+    job = state.job("x-1")
+
+    assert (job.state, job.exit_code, job.first_failure) == ("done", 0, None)
+    assert job.slurm is not None
+    (run,) = job.slurm.attempts
+    assert (run.nodes, run.failed, run.exit_code, run.text) == (
+        ("n1", "n2"),
+        (0, 1),
+        143,
+        "preempted",
+    )
+
+
+def test_what_a_node_says_of_slurm_is_checked() -> None:
+    state = jobs()
+    told(
+        state,
+        {
+            "kind": "slurm",
+            "state": "\x1b[2JX" * 1000,
+            "text": 7,
+            "position": -4,
+            "limit": "x",
+            "start": None,
+        },
+    )
+
+    status = state.job("x-1").slurm
+
+    assert status is not None
+    assert status.state.isprintable()
+    assert (status.text, status.position, status.limit, status.start) == ("", None, None, None)
+
+
+def test_what_it_waits_for_is_one_line() -> None:
+    waits = SlurmStatus(
+        id="7",
+        state="PENDING",
+        reason="Priority",
+        text="waits behind others",
+        position=3,
+        waiting=12,
+        start=2000.0,
+    )
+
+    assert (
+        queue_words(waits, 800.0)
+        == "waits behind others (Priority), place 3 of 12, may start in 20 min"
+    )
+    assert queue_words(SlurmStatus(state="RUNNING", ends=100.0), 40.0) == "60 s left"
+    assert queue_words(SlurmStatus(state="TIMEOUT", over=True), 40.0) == ""
