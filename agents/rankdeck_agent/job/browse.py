@@ -285,22 +285,7 @@ def read(path: Path, offset: int, size: int) -> tuple[list[Piece], int]:
         begin = line_start(file, begin)
         until = min(begin + min(max(size, 1), MOST), end)
         until = end if until == end else max(line_start(file, until), until)
-    reader = LogReader(path, begin)
-    pieces: list[Piece] = []
-    while reader.offset < until:
-        got = list(reader.read(1))
-        if not got:
-            break
-        pieces += got
-    return _cut(pieces, until), end
-
-
-def _cut(pieces: list[Piece], until: int) -> list[Piece]:
-    return [
-        Piece(one.offset, one.data[: until - one.offset], one.at)
-        for one in pieces
-        if one.offset < until
-    ]
+    return list(LogReader(path, begin).read(until - begin)), end
 
 
 class Browser:

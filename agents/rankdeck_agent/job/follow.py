@@ -20,9 +20,61 @@ _LOOK_PERIOD = 1.0
 _FIRST_WATCH = 1.0
 _ROUND = 1 << 20
 """Bytes of output in one round, so that events never wait long behind a backlog."""
+_LITTLE = 4 << 10
+"""Bytes up to which a stream counts as quiet: it goes before those that have more to send."""
 _COUNT_ROUND = 8 << 20
 
 Key = tuple[int, str]
+
+_FIRST, _LEAST, _MOST = 256 << 10, 32 << 10, 4 << 20
+"""Bytes of output that may be under way: at first, at least, at most."""
+_QUICK, _SLOW = 0.1, 0.3
+"""Seconds from sending to taking, below which more may be under way, and above which less."""
+
+
+class Window:
+    """How much output is sent before the console has taken what was sent before.
+
+    Whatever is under way is ahead of the next line of a quiet rank. So a console that is slower than
+    a rank has as much under way as it takes in a fraction of a second; the rest waits on disk, where
+    a quiet rank does not wait behind it.
+    """
+
+    def __init__(self) -> None:
+        self._size = _FIRST
+        self._sent = 0
+        self._taken: Optional[int] = None
+        """None: the console has not said that it counts."""
+        self._mark: Optional[tuple[int, float]] = None
+        """Bytes sent when something had to wait, and when that was."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent now; not a few at a time."""
+        if self._taken is None:
+            return _ROUND
+        left = self._size - self._sent + self._taken
+        return 0 if left < self._size // 4 else min(left, _ROUND)
+
+    def sent(self, count: int, waits: bool, now: float) -> None:
+        """Note that so many bytes were sent, and whether more would have been."""
+        self._sent += count
+        if waits and self._mark is None:
+            self._mark = self._sent, now
+
+    def take(self, total: object, now: float) -> None:
+        """Note that the console has taken `total` bytes since the beginning, and learn from the time."""
+        if type(total) is not int or not (self._taken or 0) <= total <= self._sent:
+            return
+        self._taken = total
+        if self._mark is None or total < self._mark[0]:
+            return
+        delay = now - self._mark[1]
+        self._mark = None
+        if delay < _QUICK:
+            self._size = min(self._size * 2, _MOST)
+        elif delay > _SLOW:
+            self._size = max(self._size // 2, _LEAST)
 
 
 class NodeFollower:
@@ -34,6 +86,7 @@ class NodeFollower:
         self._events = EventReader(folder / "events")
         self._ranks = folder.ranks()
         self._watched: dict[Key, LogReader] = {}
+        self._window = Window()
         self._placed: list[bytes] = []
         """Frames that say where the end is that was asked for."""
         self._tails: dict[Key, TailReader] = {}
@@ -46,9 +99,10 @@ class NodeFollower:
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
         """A job that has closed long ago is not over before one could ask for its output."""
 
-    def watch(self, line: bytes) -> None:
-        """Take one line of stdin; what is no watch line changes nothing."""
+    def take(self, line: bytes) -> None:
+        """Take one line of stdin; what is no such line changes nothing."""
         told = table(line.decode("utf-8", "replace")) or {}
+        self._window.take(told.get("taken"), time.monotonic())
         asked = told.get("watch")
         if not isinstance(asked, dict):
             return
@@ -81,7 +135,7 @@ class NodeFollower:
         frames = [_line(event) for event in self._new_events()]
         frames += self._placed
         self._placed = []
-        frames += self._data()
+        frames += self._data(now)
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
         if self._closed is None and self._is_due("looks", now, _LOOK_PERIOD):
@@ -105,7 +159,12 @@ class NodeFollower:
     @property
     def behind(self) -> bool:
         """Whether watched bytes are waiting on disk."""
-        return any(reader.behind for reader in self._watched.values())
+        return any(reader.waiting for reader in self._watched.values())
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the next round can send what is waiting."""
+        return self.behind and self._window.room > 0
 
     @property
     def over(self) -> bool:
@@ -130,12 +189,20 @@ class NodeFollower:
                 fresh.append(event)
         return fresh
 
-    def _data(self) -> list[bytes]:
+    def _data(self, now: float) -> list[bytes]:
+        """Output as far as there is room: of quiet streams all, of the others equal shares in turn."""
+        waiting = {key: reader.waiting for key, reader in self._watched.items() if reader.waiting}
         frames: list[bytes] = []
-        share = _ROUND // max(1, len(self._watched))
-        for (rank, stream), reader in self._watched.items():
-            for piece in reader.read(share):
-                frames += _data_frame(rank, stream, piece)
+        left = room = self._window.room
+        for count, key in enumerate(sorted(waiting, key=lambda key: waiting[key] > _LITTLE)):
+            if not left:
+                break
+            # The next time it is the turn of those that come after it now.
+            reader = self._watched[key] = self._watched.pop(key)
+            for piece in reader.read(min(left, max(_LITTLE, left // (len(waiting) - count)))):
+                frames += _data_frame(*key, piece)
+                left -= len(piece.data)
+        self._window.sent(room - left, sum(waiting.values()) > room - left, now)
         return frames
 
     def _tail_frames(self) -> list[bytes]:
@@ -143,7 +210,8 @@ class NodeFollower:
         budget = _COUNT_ROUND // (2 * len(self._ranks))
         for rank in self._ranks:
             for stream in STREAMS:
-                if (rank, stream) in self._watched:
+                watched = self._watched.get((rank, stream))
+                if watched is not None and not watched.waiting:
                     continue
                 tail = self._tails.get((rank, stream))
                 if tail is None:
@@ -207,14 +275,14 @@ def follow(folder: RunFolder, after: int) -> int:
     source = Input(0)
     # What is looked at comes first: who asks has done so already.
     for line in source.lines(_FLUSH):
-        follower.watch(line)
+        follower.take(line)
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
         if not send(b"".join(frames)) or follower.done:
             return 0
-        for line in source.lines(0 if follower.behind else _FLUSH):
-            follower.watch(line)
+        for line in source.lines(0 if follower.hurries else _FLUSH):
+            follower.take(line)
         spent = time.monotonic() - began
         if not follower.behind and spent < _FLUSH:
             time.sleep(_FLUSH - spent)

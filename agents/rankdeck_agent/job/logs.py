@@ -104,26 +104,27 @@ class LogReader:
         self._index = TimeIndex(log.with_name(log.name + ".idx"), offset)
 
     @property
-    def behind(self) -> bool:
-        """Whether there is more on disk."""
-        return size_of(self._log) > self.offset
+    def waiting(self) -> int:
+        """Bytes on disk that have not been read."""
+        return max(0, size_of(self._log) - self.offset)
 
     def read(self, limit: int) -> Iterator[Piece]:
-        """Up to about `limit` bytes from where the last call stopped."""
-        if not self.behind:
+        """At most `limit` bytes from where the last call stopped."""
+        if limit <= 0 or not self.waiting:
             return
         with self._log.open("rb") as file:
             file.seek(self.offset)
             while limit > 0:
-                piece = self._piece(file)
+                piece = self._piece(file, limit)
                 if piece is None:
                     return
                 limit -= len(piece.data)
                 yield piece
 
-    def _piece(self, file: BinaryIO) -> Optional[Piece]:
+    def _piece(self, file: BinaryIO, limit: int) -> Optional[Piece]:
         stamp, until = self._index.at(self.offset)
-        most = CHUNK if until is None else min(CHUNK, until - self.offset)
+        most = min(CHUNK, limit)
+        most = most if until is None else min(most, until - self.offset)
         file.seek(self.offset)
         data = file.read(most)
         if not data:
@@ -134,7 +135,7 @@ class LogReader:
 
 
 class TailReader:
-    """One stream that nobody watches: how long it is, how many lines, and the last."""
+    """The end of one stream that is not being sent: how long it is, how many lines, and the last."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -224,6 +224,8 @@ class ClockWatch:
 STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
 """Bytes fetched from the end of the output of a rank that failed while not watched."""
+TAKEN_STEP = 8 << 10
+"""Bytes after which the node is told how much was taken."""
 _MOST_FAILURES = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 """Id of a request, as the launch agent makes it; it becomes an argument of the command that answers."""
@@ -253,6 +255,8 @@ class NodeStream:
         self._number = 0
         """Number of the watch line that was sent last."""
         self._ends: dict[tuple[int, str], int] = {}
+        self._received = self._told_taken = 0
+        """Bytes of output that came on this channel, and those of which the node knows that they were used."""
         self._failed: set[int] = set()
         self._odd = False
         """Whether it has sent something invalid."""
@@ -292,7 +296,19 @@ class NodeStream:
             table.setdefault(str(rank), {})[stream] = at
         self.fresh_watch = False
         self._number += 1
-        return json.dumps({"watch": table, "number": self._number}).encode() + b"\n"
+        line = {"watch": table, "number": self._number, "taken": self._told_taken}
+        return json.dumps(line).encode() + b"\n"
+
+    def taken_line(self, waiting: int) -> bytes:
+        """Tell the follower that there is room for more; b"" where that changes little.
+
+        `waiting` are the bytes that came from this node and were not handed on yet.
+        """
+        taken = max(self._received - waiting, 0)
+        if taken < self._told_taken + TAKEN_STEP:
+            return b""
+        self._told_taken = taken
+        return json.dumps({"taken": taken}).encode() + b"\n"
 
     @property
     def unread(self) -> bool:
@@ -315,6 +331,7 @@ class NodeStream:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
         self._clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
+        self._received = self._told_taken = 0
         self.broken = ""
         self.caught_up = False
 
@@ -322,6 +339,7 @@ class NodeStream:
         """The events and output in these bytes; raises FrameError."""
         found: list[Followed] = []
         for frame in self._parser.feed(data):
+            self._received += len(frame[1])
             found += self._clock_set(frame[0])
             item = self._read(frame)
             if item is not None:
