@@ -12,10 +12,9 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.job import cgroup, processes
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, is_closed, plain
-from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
-from rankdeck_agent.job.supervisor_state import close_for, is_starting, supervisor_pid
+from rankdeck_agent.job.supervisor_state import close_for, is_starting, supervisor_pid, tell
 
 
 def ask(

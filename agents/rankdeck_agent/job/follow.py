@@ -1,15 +1,18 @@
-"""`job follow`: sends the events and output of a job on this node to the console. Only reads files."""
+"""`job follow`: sends the events and output of a job on this node to the console. Only reads files.
 
-import json
+Loads nothing that starts or ends jobs: somebody waits for the first line.
+"""
+
+import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Optional, cast
+from typing import Any, Callable, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
-from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.browse import browse
+from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder, existing
 from rankdeck_agent.job.journal import EventReader, all_events, table
-from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
-from rankdeck_agent.job.pipes import Input, send
+from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
 from rankdeck_agent.job.supervisor_state import close_for, gone, is_starting, supervisor_pid
 
 _FLUSH = 0.05
@@ -99,9 +102,9 @@ class NodeFollower:
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
         """A job that has closed long ago is not over before one could ask for its output."""
 
-    def take(self, line: bytes) -> None:
+    def take(self, said: bytes) -> None:
         """Take one line of stdin; what is no such line changes nothing."""
-        told = table(line.decode("utf-8", "replace")) or {}
+        told = table(said.decode("utf-8", "replace")) or {}
         self._window.take(told.get("taken"), time.monotonic())
         asked = told.get("watch")
         if not isinstance(asked, dict):
@@ -126,26 +129,26 @@ class NodeFollower:
             if offset < 0:
                 offset = max(size_of(log) + offset, 0)
                 head = {"kind": "from", "watch": number, "r": rank, "s": stream}
-                self._placed.append(_line({**head, "o": offset, "at": time.time()}))
+                self._placed.append(line({**head, "o": offset, "at": time.time()}))
             found[rank, stream] = LogReader(log, offset)
         return found
 
     def round(self, now: float) -> list[bytes]:
         """The frames of one round."""
-        frames = [_line(event) for event in self._new_events()]
+        frames = [line(event) for event in self._new_events()]
         frames += self._placed
         self._placed = []
         frames += self._data(now)
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
         if self._closed is None and self._is_due("looks", now, _LOOK_PERIOD):
-            frames += map(_line, self._looks.read())
+            frames += map(line, self._looks.read())
         if self._is_due("now", now, _NOW_PERIOD):
-            frames.append(_line(self._now_frame()))
+            frames.append(line(self._now_frame()))
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
         if self.over and self._closed is not None:
-            frames.append(_line(self._closed))
+            frames.append(line(self._closed))
             self.done = True
         return frames
 
@@ -200,7 +203,7 @@ class NodeFollower:
             # The next time it is the turn of those that come after it now.
             reader = self._watched[key] = self._watched.pop(key)
             for piece in reader.read(min(left, max(_LITTLE, left // (len(waiting) - count)))):
-                frames += _data_frame(*key, piece)
+                frames += data_frame({"r": key[0], "s": key[1]}, piece)
                 left -= len(piece.data)
         self._window.sent(room - left, sum(waiting.values()) > room - left, now)
         return frames
@@ -224,7 +227,7 @@ class NodeFollower:
         """Close for a supervisor that is gone: in the file where it can be written, else only here."""
         if is_starting(self._folder) or supervisor_pid(self._folder):
             return []
-        frames = [_line(event) for event in self._new_events()]
+        frames = [line(event) for event in self._new_events()]
         if self._closed is not None:
             return frames
         why = "the supervisor of this node is gone"
@@ -234,27 +237,9 @@ class NodeFollower:
             stamp = {"seq": self._last_seq + 1, "at": time.time()}
             facts = gone(self._folder, all_events(self._folder / "events"))
             trouble = {**stamp, "kind": "trouble", "text": why, **facts}
-            frames.append(_line(trouble))
+            frames.append(line(trouble))
             self._closed = {**stamp, "seq": self._last_seq + 2, "kind": "closed"}
         return frames
-
-
-def _line(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
-def _data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
-    """The frame of some bytes: its head, and the bytes."""
-    at = time.time() if piece.at is None else piece.at
-    head = {
-        "kind": "data",
-        "r": rank,
-        "s": stream,
-        "o": piece.offset,
-        "n": len(piece.data),
-        "at": at,
-    }
-    return [_line(head), piece.data]
 
 
 def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
@@ -266,7 +251,7 @@ def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
         "lines": tail.lines,
         "last": tail.last,
     }
-    return _line({**row, "at": tail.at})
+    return line({**row, "at": tail.at})
 
 
 def follow(folder: RunFolder, after: int) -> int:
@@ -274,16 +259,46 @@ def follow(folder: RunFolder, after: int) -> int:
     follower = NodeFollower(folder, after)
     source = Input(0)
     # What is looked at comes first: who asks has done so already.
-    for line in source.lines(_FLUSH):
-        follower.take(line)
+    for said in source.lines(_FLUSH):
+        follower.take(said)
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
         if not send(b"".join(frames)) or follower.done:
             return 0
-        for line in source.lines(0 if follower.hurries else _FLUSH):
-            follower.take(line)
+        for said in source.lines(0 if follower.hurries else _FLUSH):
+            follower.take(said)
         spent = time.monotonic() - began
         if not follower.behind and spent < _FLUSH:
             time.sleep(_FLUSH - spent)
     return 0
+
+
+_AFTER = "--after"
+
+
+def main(argv: list[str]) -> int:
+    """Run `job follow` or `job browse`; returns the exit status."""
+    verb, *words = argv
+    try:
+        return _VERBS[verb](words)
+    except (FolderError, OSError) as error:
+        print(f"rankdeck: {error}", file=sys.stderr)
+        return 1
+
+
+def _follow(words: list[str]) -> int:
+    job, node, *rest = words if len(words) > 1 else ("", "")
+    after = rest[1] if len(rest) == 2 and rest[0] == _AFTER else "-1"
+    if len(rest) not in (0, 2) or not after.lstrip("-").isdigit():
+        raise FolderError("usage: job follow JOB NODE [--after SEQ]")
+    return follow(existing(job, node), int(after))
+
+
+def _browse(words: list[str]) -> int:
+    if len(words) != 2:
+        raise FolderError("usage: job browse JOB NODE")
+    return browse(existing(*words))
+
+
+_VERBS: dict[str, Callable[[list[str]], int]] = {"follow": _follow, "browse": _browse}
