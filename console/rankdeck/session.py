@@ -25,7 +25,6 @@ from rankdeck.backends.kubernetes import attach_id, attach_plan
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
-from rankdeck.backends.report import TAIL, ReportSource, write_report
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import (
@@ -50,6 +49,7 @@ from rankdeck.remote.local import WithThisMachine, control_host
 from rankdeck.remote.login import Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
+from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
@@ -292,12 +292,24 @@ class Session:
 
         Of each log the last megabyte, or with `full` all of it.
         """
+        source = self._report_source(job_id)
+        return await write_report(self._backend, source, path, None if full else TAIL)
+
+    async def report_page(self, job_id: str, path: Path) -> Recording:
+        """Write what matters of the job to one page of HTML at `path`, secrets masked; raises RankdeckError."""
+        return await write_page(self._backend, self._report_source(job_id), path)
+
+    def _report_source(self, job_id: str) -> ReportSource:
         job, now = self.jobs.job(job_id), time.time()
         health = [*self._history.health(job_id)]
         health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
-        events = self._history.events(job_id)
-        source = ReportSource(job, events, health, self.cluster.environment)
-        return await write_report(self._backend, source, path, None if full else TAIL)
+        return ReportSource(
+            job,
+            self._history.events(job_id),
+            health,
+            self.cluster.environment,
+            self._history.numbers(job_id),
+        )
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""

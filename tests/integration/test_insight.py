@@ -94,6 +94,7 @@ def test_a_failure_is_explained_and_a_report_holds_all_but_secrets(
         "events.jsonl",
         "health.json",
         "versions.json",
+        "report.html",
     } <= texts.keys()
     assert "my token is ********" in texts["logs/rank.0.out"]
     assert "/nowhere" in texts["logs/rank.1.err"]
@@ -109,6 +110,13 @@ def test_a_failure_is_explained_and_a_report_holds_all_but_secrets(
         "LEVEL": "debug",
     }
     assert archive.stat().st_mode & 0o077 == 0
+    page = console.folder / "ticket.html"
+    (said,) = console.objects("report", ended["job"], "--html", str(page))
+    assert said["file"] == str(page)
+    assert "First failure: rank" in page.read_text()
+    assert "hunter2" not in page.read_text()
+    assert page.stat().st_mode & 0o077 == 0
+    assert "--html" in console.run("report", ended["job"], "--html", "--full").stderr
 
 
 def test_a_launcher_that_fails_before_any_rank_is_explained(console: Console) -> None:

@@ -65,6 +65,26 @@ def test_notes_and_troubles_of_both_are_kept() -> None:
     assert (word.node_notes, word.troubles) == ((NOTE,), ("n1: a sentence", "n2: b"))
 
 
+def test_of_two_notes_alike_that_of_the_console_that_saw_more_is_kept_whoever_writes_last(
+    tmp_path: Path,
+) -> None:
+    lost = replace(NOTE, check="gpu.lost", text="GPU 1 is lost", before=True)
+    late = replace(JOB, node_notes=(NOTE, lost))
+    early = replace(JOB, node_notes=(replace(NOTE, at=2.0, count=2), replace(lost, before=False)))
+    unheard = replace(JOB, node_notes=(NOTE, replace(NOTE, check="disk", text="full")))
+    simulated = replace(
+        unheard,
+        node_notes=tuple(replace(n, simulated=True, before=True) for n in unheard.node_notes),
+    )
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+
+    assert both(tmp_path / "c", unheard, simulated).node_notes == simulated.node_notes
+    assert both(tmp_path / "d", simulated, unheard).node_notes == simulated.node_notes
+    assert both(tmp_path / "a", late, early).node_notes == early.node_notes
+    assert both(tmp_path / "b", early, late).node_notes == early.node_notes
+
+
 def test_a_node_that_is_back_is_not_said_to_be_mute_because_it_once_was() -> None:
     mute = "n1: does not answer: no route"
     lost = tuple(replace(rank, state=State.LOST, node="n1") for rank in RUNNING.ranks)

@@ -207,6 +207,14 @@ def test_made_up_faults_say_so_everywhere():
     assert "SIMULATED" in text_of(head_lines(job, Mark("x", "bad"), Size(120, 40)))
 
 
+def test_a_console_that_has_not_heard_the_node_leaves_what_another_noted() -> None:
+    (known,) = noted(began(START + 3), first_heard={"n1": START + 2}, simulated={"n1": ("gpu",)})
+    job = replace(RAN, node_notes=(known,))
+
+    assert (known.before, known.simulated) == (True, True)
+    assert noted(began(START + 3), job=job) == (known,)
+
+
 def test_seconds_count_from_the_first_failure():
     notes = (*noted(event(FAILED - 3)), *noted(began(START + 3), first_heard={"n1": START + 2}))
     said = job_shape(replace(RAN, node_notes=notes))["nodes_said"]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankdeck.backends.recording import Recording
-from rankdeck.backends.report import Logs, ReportSource, pack
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, JobSpec, Launch, NodeEvent, NodeNote
+from rankdeck.reports.archive import Logs, ReportSource, pack
 from rankdeck.rules.secrets import Secrets
 from rankdeck_agent.wire import NodeFile, ProcessPlan
 from tests.unit.test_history import JOB, NODE

@@ -104,6 +104,11 @@ class Judgement:
         parts = (*self.nodes.values(), *(verdict.answer for verdict in self.verdicts))
         return settled and bool(self.nodes) and all(answer.accepted for answer in parts)
 
+    def population_of(self, sender: str, receiver: str) -> Population | None:
+        """What a path between these nodes is compared with; None while there is nothing."""
+        kind = "crossing" if crosses((End(sender), End(receiver)), self.leaves) else "inside"
+        return self.populations.get(kind) or self.populations.get("all")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:

@@ -13,6 +13,10 @@ from rankdeck.acceptance.recipe import Status
 class Stage(StrEnum):
     """What a measurement was made for, in the order of a run."""
 
+    GATE = "gate"
+    """Who may be measured at all."""
+    IDENTITY = "identity"
+    """What the nodes are, against the majority."""
     SINGLE = "single"
     PAIRS = "pairs"
     CONFIRM = "confirm"
@@ -23,6 +27,9 @@ class Stage(StrEnum):
     ALONE = "alone"
     """One pair crosses, everything else is idle."""
     GROUPS = "groups"
+    """Collectives over more and more nodes."""
+    SOAK = "soak"
+    """The groups again and again."""
 
 
 class Answer(StrEnum):

@@ -227,7 +227,9 @@ HEAR_LIMIT = 4.0
 
 
 def report(options: argparse.Namespace, _open_console: object) -> int:
-    """Write the archive; trouble where a node could not be asked."""
+    """Write the archive, or the page; trouble where a node could not be asked."""
+    if options.html is not None and (options.output or options.full):
+        raise output.UsageError("--html FILE is the page alone: without --output and --full")
     return until_done(_report(choose.cluster(options.cluster), options))
 
 
@@ -235,10 +237,14 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster, telemetry=True) as session:
         await session.following.caught_up()
         job = session.jobs.find(options.job)
-        path = _archive(options.output or f"{job.id}.tar.gz")
+        name = options.output or f"{job.id}.tar.gz"
+        path = _target(name if options.html is None else options.html or f"{job.id}.html")
         output.progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
         await session.settle(HEAR_LIMIT)
-        made = await session.report(job.id, path, full=options.full)
+        if options.html is None:
+            made = await session.report(job.id, path, full=options.full)
+        else:
+            made = await session.report_page(job.id, path)
     size = path.stat().st_size
     missing = dict(made.missing)
     if options.json:
@@ -250,7 +256,7 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
     return output.TROUBLE if missing else output.OK
 
 
-def _archive(name: str) -> Path:
+def _target(name: str) -> Path:
     path = Path(name).expanduser().absolute()
     if not path.parent.is_dir():
         raise output.UsageError(f"{path}: cannot be written: there is no such folder")

@@ -22,7 +22,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rankset import choose as choose_ranks
-from rankdeck.model.text import printable, strip_controls
+from rankdeck.model.text import strip_controls
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
@@ -68,18 +68,11 @@ async def print_collapsed(reader: Reader, *, as_json: bool) -> None:
 
 
 def _say_row(row: Folded) -> None:
-    ranks = "all" if len(row.group.counts) == row.of else fold_ranks(row.group.counts)
-    times = row.group.lines // len(row.group.counts)
-    often = f" x{times}" if times > 1 else ""
-    output.say_line(f"[{ranks}]{often} ", _text(row))
+    output.say_line(f"{row.who} ", row.text)
     if row.missing:
         output.say(f"    missing: {fold_ranks(row.missing)}")
     for one in row.outliers[:5]:
         output.say(f"    rank {one.rank}: {one.value:g}, median {one.median:g}")
-
-
-def _text(row: Folded) -> str:
-    return printable(row.group.text().decode("utf-8", "replace"))
 
 
 def folded_shape(row: Folded) -> Shape:
@@ -90,7 +83,7 @@ def folded_shape(row: Folded) -> Shape:
         "lines": row.group.lines,
         "stream": row.group.stream,
         "at": row.group.at,
-        "text": _text(row),
+        "text": row.text,
         "outliers": [{"rank": o.rank, "value": o.value, "median": o.median} for o in row.outliers],
     }
 

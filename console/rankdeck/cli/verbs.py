@@ -256,10 +256,16 @@ VERBS = (
     ),
     Verb(
         "report",
-        "write all about a job into one archive, to attach to a ticket",
+        "write all about a job into one archive, to attach to a ticket; or onto one page",
         "rankdeck.cli.jobs:report",
         {
             "job": _JOB,
+            "--html": _option(
+                "one page for a browser instead (default JOB.html here)",
+                metavar="FILE",
+                nargs="?",
+                const="",
+            ),
             "--output": _option(
                 "the archive (default JOB.tar.gz here)", metavar="FILE", default=""
             ),

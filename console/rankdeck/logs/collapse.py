@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.text import printable
 from rankdeck.state.lines import RankLog
 
 _NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")
@@ -241,6 +243,19 @@ class Folded:
     @property
     def unusual(self) -> bool:
         return len(self.group.counts) < self.of or bool(self.outliers)
+
+    @property
+    def who(self) -> str:
+        """`[0-3,7] x12`: which ranks wrote it, and how often each."""
+        counts = self.group.counts
+        times = self.group.lines // len(counts)
+        ranks = "all" if len(counts) == self.of else fold_ranks(counts)
+        return f"[{ranks}]" + (f" x{times}" if times > 1 else "")
+
+    @property
+    def text(self) -> str:
+        """The line, safe to show."""
+        return printable(self.group.text().decode("utf-8", "replace"))
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -148,6 +148,9 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     fresh = [_note(one, heard) for one in _each_once(told)]
     # Of what was there before only the bad counts: a warning says nothing of this job.
     fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
+    # Of a node that this console has not heard it knows neither what is simulated nor what is old.
+    noted = {(n.node, n.check) for n in job.node_notes}
+    fresh = [n for n in fresh if n.node in heard.first_heard or (n.node, n.check) not in noted]
     known = {(n.node, n.check) for n in fresh}
     old = [n for n in job.node_notes if (n.node, n.check) not in known]
     old = [n for n in old if n.check != _SILENT or (n.node, n.at) not in blinks]
@@ -218,12 +221,38 @@ def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
     """One note for similar ones of a node: the worst, nearest to the failure."""
     alike: dict[tuple[str, str, str], list[NodeNote]] = {}
     for note in notes:
-        shape = _NUMBER.sub("#", note.text)
-        alike.setdefault((note.node, note.check, shape), []).append(note)
+        alike.setdefault(_alike(note), []).append(note)
     return [
         replace(min(group, key=lambda n: _rank(n, at)), count=sum(n.count for n in group))
         for group in alike.values()
     ]
+
+
+def best_notes(mine: Sequence[NodeNote], kept: Sequence[NodeNote]) -> tuple[NodeNote, ...]:
+    """The notes of the console that has more of them; of two alike, that of the one that saw more.
+
+    Whoever saves last, the same is kept: a console that was opened late takes for old what it
+    did not see begin, and counts fewer; one that has not heard the node cannot say what is simulated.
+    """
+    longer, other = sorted((mine, kept), key=_seen, reverse=True)
+    others = {_alike(note): note for note in other}
+    return tuple(
+        max(
+            note,
+            others.get(_alike(note), note),
+            key=lambda n: (n.simulated, not n.before, n.count, -n.at),
+        )
+        for note in longer
+    )
+
+
+def _seen(notes: Sequence[NodeNote]) -> tuple[int, int, int]:
+    return len(notes), sum(not n.before for n in notes), sum(n.count for n in notes)
+
+
+def _alike(note: NodeNote) -> tuple[str, str, str]:
+    """What two notes have in common that are one to a reader."""
+    return note.node, note.check, _NUMBER.sub("#", note.text)
 
 
 def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:

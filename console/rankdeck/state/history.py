@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rankdeck.model.job import MUTE, Explained, Job, NodeEvent, Plan, RankState, State
+from rankdeck.rules.job_news import best_notes
 from rankdeck.state import node_history
 from rankdeck.state.store import Store
 
@@ -282,7 +283,7 @@ def last_word(mine: Job, kept: Job) -> Job:
         progress=first.progress or other.progress,
         kept=mine.kept or kept.kept,
         ranks=ranks,
-        node_notes=max(mine.node_notes, kept.node_notes, key=len),
+        node_notes=best_notes(mine.node_notes, kept.node_notes),
     )
     return next((one for one in (mine, kept) if one == word), word)
 
@@ -347,6 +348,8 @@ CREATE TABLE IF NOT EXISTS event (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS health (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS health_of_job ON health (job, at);
+CREATE TABLE IF NOT EXISTS numbers (job TEXT NOT NULL, at REAL NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS numbers_of_job ON numbers (job, at);
 {SCHEMA}
 {node_history.SCHEMA}
 PRAGMA user_version = {VERSION};
@@ -356,7 +359,7 @@ PRAGMA user_version = {VERSION};
 _LEAST = "SELECT max(number) FROM turn"
 _FORGET = tuple(
     f"DELETE FROM {table} WHERE {key} = ?"
-    for table, key in (("job", "id"), ("event", "job"), ("health", "job"))
+    for table, key in (("job", "id"), ("event", "job"), ("health", "job"), ("numbers", "job"))
 )
 _PRUNE_HEALTH = (
     "DELETE FROM health WHERE job = ? AND rowid <="
@@ -459,6 +462,16 @@ class History:
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
         """The health of its nodes at each change of the job's state: `{at, turn, nodes}`."""
         rows = self._read("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
+        read = ((at, self._table(job, text)) for at, text in rows)
+        return tuple({"at": at, **table} for at, table in read if table is not None)
+
+    def add_numbers(self, job: str, at: float, body: Mapping[str, Any]) -> None:
+        """Save numbers of a job's nodes at one time."""
+        self._write("INSERT INTO numbers VALUES (?, ?, ?)", [(job, at, json.dumps(dict(body)))])
+
+    def numbers(self, job: str) -> tuple[dict[str, Any], ...]:
+        """Numbers of its nodes while it ran, oldest first: `{at, metrics, nodes}`, see `job_recorder.node_numbers`."""
+        rows = self._read("SELECT at, body FROM numbers WHERE job = ? ORDER BY at", job)
         read = ((at, self._table(job, text)) for at, text in rows)
         return tuple({"at": at, **table} for at, table in read if table is not None)
 

@@ -1,10 +1,12 @@
-"""Writes running jobs to the history: their state, their events, the health of their nodes."""
+"""Writes running jobs to the history: their state, their events, health and numbers of their nodes."""
 
 from dataclasses import asdict
 from typing import Any
 
+from rankdeck.model.health import Level
 from rankdeck.model.job import Followed, Job, NodeEvent
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.fleet_history import SUMMARY
 from rankdeck.state.history import History, Turn
 
 _VALUES = (
@@ -19,6 +21,11 @@ _VALUES = (
 """Metrics kept with the health of a node."""
 
 
+MOST_NODES = 64
+"""Nodes of a job whose numbers are kept."""
+_FRAMES = 100
+"""The numbers are written at least once a second, later each time a hundredth of the job's time has passed:
+a minute has 60 rows, a week about 1,000."""
 KEPT = 20_000
 """Events kept while the disk refuses writes; the nodes still have older ones."""
 
@@ -30,6 +37,8 @@ class JobRecorder:
         self._history, self._fleet, self._cluster = history, fleet, cluster
         self._events: list[NodeEvent] = []
         self._told: dict[str, tuple[str, bool, bool]] = {}
+        self._numbered: dict[str, float] = {}
+        """Job -> when the numbers of its nodes were written last."""
 
     def take(self, event: Followed) -> None:
         """Remember an event of a supervisor until the next `save`."""
@@ -42,12 +51,25 @@ class JobRecorder:
         if not self._history.add_events(events):
             self._events = events[-KEPT:]
         self._history.save(job)
+        self._save_numbers(job, now)
         turn = (job.state.value, job.first_failure is not None, bool(job.stalled))
         if self._told.get(job.id) == turn:
             return
         if health := node_health(self._fleet, job):
             self._told[job.id] = turn
             self._history.add_health(job.id, now, {"turn": turn[0], "nodes": health})
+
+    def _save_numbers(self, job: Job, now: float) -> None:
+        """Write the numbers of its nodes, while it runs and where they are due."""
+        if job.state.final or job.clock is not None:
+            self._numbered.pop(job.id, None)
+            return
+        period = max(1.0, (now - job.created) / _FRAMES)
+        if 0 <= now - self._numbered.get(job.id, 0.0) < period * 0.95:
+            return
+        if numbers := node_numbers(self._fleet, job):
+            self._numbered[job.id] = now
+            self._history.add_numbers(job.id, now, numbers)
 
     def news(self) -> tuple[Turn, ...]:
         """What other consoles wrote of the jobs of this cluster since the last call."""
@@ -73,3 +95,33 @@ def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
             "simulated": list(node.simulated),
         }
     return found
+
+
+def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
+    """`{metrics, of, nodes, simulated}`: of each node that is heard one number a metric (see `fleet_history.SUMMARY`).
+
+    Of more than 64 nodes those that are not OK, and others evenly; `of` says how many there are, `simulated`
+    which prefixes of metrics are made up on any of them. Empty where no node is heard.
+    """
+    names = [name for name in job.nodes if fleet.knows(name) and not fleet.node(name).silent]
+    chosen = _chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])
+    nodes = {
+        name: [_short(number(fleet.node(name))) for number in SUMMARY.values()] for name in chosen
+    }
+    simulated = sorted({prefix for name in chosen for prefix in fleet.node(name).simulated})
+    about = {"metrics": list(SUMMARY), "of": len(job.nodes), "simulated": simulated}
+    return {**about, "nodes": nodes} if nodes else {}
+
+
+def _chosen(names: list[str], odd: list[str]) -> list[str]:
+    """At most `MOST_NODES`, the odd ones first, in the order of the job."""
+    first = odd[: MOST_NODES // 2] if len(names) > MOST_NODES else odd
+    others = [name for name in names if name not in {*first}]
+    step = max(-(-len(others) // max(MOST_NODES - len(first), 1)), 1)
+    kept = {*first, *others[::step]}
+    return [name for name in names if name in kept]
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits are enough for a plot."""
+    return None if value is None else float(f"{value:.4g}")

@@ -1,13 +1,14 @@
-"""Writes everything about one job into one archive to attach to a ticket, with secrets masked."""
+"""Writes all about one job into an archive to attach to a ticket, or onto one page, with secrets masked."""
 
 import asyncio
 import json
+import os
 import platform
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,24 @@ import rankdeck_agent
 from rankdeck.backends.base import Backend
 from rankdeck.backends.plans import render
 from rankdeck.backends.recording import Recording, record
+from rankdeck.config.safe_files import write_private
 from rankdeck.errors import RankdeckError
+from rankdeck.logs.collapse import Collapse, Folded, folded
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
+from rankdeck.reports.job_page import JobPage, job_page
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
+from rankdeck.state.history import read
+from rankdeck.state.lines import RankLog
 from rankdeck_agent.wire import LAUNCHER
 
 TAIL = 1 << 20
 """Bytes from the end of each log."""
+MOST_ON_PAGE = 64 << 20
+"""Bytes of the logs of all ranks that the page is made of."""
+_LAST = 200
+"""Lines of the culprit and of each launcher."""
+_LAUNCHERS = 8
 _LONGEST_KEY = 1 << 16
 _README = """Report of job {job} by Rankdeck {version}, {when}.
 
@@ -32,6 +43,7 @@ plan.txt     the same, as a shell would take it
 events.jsonl what the supervisors of the nodes recorded, on the console's clock
 health.json  how the nodes were at each turn of the job, and now
 versions.json
+report.html  what matters of it on one page; opens in any browser, needs no network
 logs/        the end of what each rank and launcher wrote{missing}
 """
 
@@ -46,17 +58,35 @@ class ReportSource:
     health: Sequence[Mapping[str, Any]]
     environment: Mapping[str, str]
     """Of the cluster file."""
+    numbers: Sequence[Mapping[str, Any]] = ()
+    """Of its nodes while it ran, from the history."""
 
 
 async def write_report(
     backend: Backend, source: ReportSource, path: Path, backlog: int | None = TAIL
 ) -> Recording:
     """Write the archive (.tar.gz, readable by its owner only); raises RankdeckError."""
+    return await _write(backend, source, path, backlog, pack)
+
+
+async def write_page(backend: Backend, source: ReportSource, path: Path) -> Recording:
+    """Write the page (HTML, readable by its owner only); raises RankdeckError."""
+    each = min(TAIL, MOST_ON_PAGE // max(2 * len(source.job.ranks), 1))
+    return await _write(backend, source, path, each, write_html)
+
+
+async def _write(
+    backend: Backend,
+    source: ReportSource,
+    path: Path,
+    backlog: int | None,
+    make: "Callable[[ReportSource, Recording, Logs, Path], None]",
+) -> Recording:
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".report-") as name:
             logs = Logs(Path(name))
             recording = await record(backend, source.job, logs.take, backlog)
-            await asyncio.to_thread(pack, source, recording, logs, path)
+            await asyncio.to_thread(make, source, recording, logs, path)
     except OSError as error:
         raise RankdeckError(f"{path}: cannot be written: {error.strerror or error}") from error
     return recording
@@ -73,6 +103,17 @@ class Logs:
             who = f"launcher.{item.node}" if item.rank == LAUNCHER else f"rank.{item.rank}"
             with (self.folder / f"{who}.{item.stream}").open("ab") as file:
                 file.write(item.data)
+
+    def lines(self, name: str, most: int) -> list[bytes]:
+        """The whole lines in the last `most` bytes of a file; none where there is no such file."""
+        path = self.folder / name
+        if not path.is_file():
+            return []
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - most, 0))
+            lines = file.read(most).splitlines()
+        return lines[1:] if size > most else lines
 
     def mask(self, secrets: Secrets) -> list[Path]:
         """The files, without secrets."""
@@ -115,6 +156,7 @@ def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> 
     secrets = secrets_of(source)
     files = logs.mask(secrets)
     texts = _texts(source, recording, secrets)
+    texts["report.html"] = job_page(_page(source, recording, logs, secrets))
     folder = logs.folder / "texts"
     folder.mkdir()
     part = logs.folder / "archive"
@@ -126,6 +168,55 @@ def pack(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> 
         for file in files:
             archive.add(file, f"{source.job.id}/logs/{file.name}")
     part.replace(path)
+
+
+def write_html(source: ReportSource, recording: Recording, logs: Logs, path: Path) -> None:
+    """Write what was read as a page, masked; raises OSError."""
+    secrets = secrets_of(source)
+    logs.mask(secrets)
+    part = logs.folder / "page"
+    write_private(part, job_page(_page(source, recording, logs, secrets)))
+    part.replace(path)
+
+
+def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secrets) -> JobPage:
+    """The page's value; `logs` are masked already."""
+    ranks = tuple(replace(rank, activity=None) for rank in source.job.ranks)
+    # Masked as a tree, so that no field of a job is ever forgotten.
+    job = read(Job, secrets.in_tree(asdict(replace(source.job, ranks=ranks))))
+    return JobPage(
+        job=job,
+        now=time.time(),
+        numbers=source.numbers,
+        output=_collapsed(job, logs),
+        last=_last_words(job, logs),
+        missing=secrets.in_tree(dict(recording.missing)),
+    )
+
+
+def _collapsed(job: Job, logs: Logs) -> list[Folded]:
+    """What the ranks wrote, equal lines once."""
+    collapse = Collapse({rank.rank: RankLog(rank.rank) for rank in job.ranks})
+    each = MOST_ON_PAGE // max(2 * len(job.ranks), 1)
+    for rank in job.ranks:
+        for stream in ("out", "err"):
+            for line in logs.lines(f"rank.{rank.rank}.{stream}", each):
+                collapse.add(rank.rank, 0.0, stream, line)
+    return folded(collapse)
+
+
+def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
+    """Who -> the end of what it wrote: the rank to blame, and the launchers."""
+    first = job.first_failure
+    files = {f"launcher on {node}": f"launcher.{node}" for node in job.nodes[:_LAUNCHERS]}
+    if first is not None and first.rank is not None:
+        files = {f"rank {first.rank} on {first.node}": f"rank.{first.rank}", **files}
+    found = {
+        f"{who} ({stream})": logs.lines(f"{name}.{stream}", TAIL)[-_LAST:]
+        for who, name in files.items()
+        for stream in ("err", "out")
+    }
+    return {who: [line.decode("utf-8", "replace") for line in some] for who, some in found.items()}
 
 
 def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict[str, str]:

@@ -1,0 +1,253 @@
+"""One acceptance run as front ends show it: plan, progress, results, judgement; the same value live and afterwards. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rankdeck.acceptance.drift import Drift
+from rankdeck.acceptance.judge import Judgement, Verdict
+from rankdeck.acceptance.leaves import Leaves
+from rankdeck.acceptance.measurement import Answer, Stage
+
+
+class Outcome(StrEnum):
+    """What became of one measurement, or of all between two nodes."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    MEASURED = "measured"
+    FAILED = "failed"
+    NOT_MEASURED = "not measured"
+    REFUSED = "refused"
+    EXCLUDED = "excluded"
+    """The operator took one of its nodes out; no strike."""
+
+
+class Progress(StrEnum):
+    """Where a run, a stage or a round stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    SKIPPED = "skipped"
+    """Nothing of it applies here: the note says why."""
+    STOPPED = "stopped"
+    """The operator stopped it, or the console was killed; it can be resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """What one stage will do with one recipe, before anything starts."""
+
+    stage: Stage
+    recipe: str = ""
+    """"" where nothing is measured (gate, identity)."""
+    rounds: int = 0
+    """As far as known: later stages are planned from the results."""
+    tests: int = 0
+    """Measurements of it, repeats counted."""
+    minutes: float = 0.0
+    """About, on healthy nodes."""
+    bytes: int = 0
+    """About, moved over the network; 0 where it is not known."""
+    commands: tuple[str, ...] = ()
+    """Every kind of command of the stage, as a shell would take it, for the first nodes of it."""
+    note: str = ""
+    """Why this recipe, or why the stage is skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """What was agreed to: kept with the run, so that a resumed one plans as the first did."""
+
+    cluster: str
+    nodes: tuple[str, ...]
+    """Those that take part, in the order of the cluster file."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it takes no part: busy, drained, excluded, no answer."""
+    stages: tuple[StagePlan, ...] = ()
+    leaves: Leaves = field(default_factory=dict[str, str])
+    seed: int = 0
+    repeats: int = 2
+    """Of each direction of each pair."""
+    seconds: float = 0.0
+    """Of one measurement of bandwidth; 0: the recipe's own."""
+    exhaustive: bool = False
+    soak: float = 0.0
+    """Seconds."""
+    notes: tuple[str, ...] = ()
+    """What will happen to the cluster, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One measurement that was planned, runs, or is done."""
+
+    stage: Stage
+    recipe: str
+    sender: str
+    """The node of a test of one; the first of a group."""
+    receiver: str = ""
+    """"" for a test of one node, and for a group."""
+    group: tuple[str, ...] = ()
+    rail: int = 0
+    port: int = 0
+    round: int = 0
+    repeat: int = 0
+    outcome: Outcome = Outcome.PENDING
+    value: float | None = None
+    unit: str = ""
+    seconds: float = 0.0
+    text: str = ""
+    """The sentence: what was read and what it means, or why there is no value."""
+    raw: str = ""
+    """File on this machine with the whole output; "" before."""
+    job: str = ""
+    """The job that measured it; its logs are those of any job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """All measurements from one node to another with one recipe: a cell of the heat map."""
+
+    sender: str
+    receiver: str
+    recipe: str
+    outcome: Outcome
+    """Of the newest measurement that has one; a value of any repeat makes it measured."""
+    value: float | None
+    """The best repeat: interference only lowers."""
+    unit: str
+    share: float | None
+    """Of the median of its population."""
+    answer: Answer | None
+    """None while nothing is known."""
+    results: tuple[Result, ...]
+    """Oldest first, with their raw outputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One stage now."""
+
+    plan: StagePlan
+    progress: Progress
+    done: int = 0
+    """Measurements that have an outcome."""
+    rounds_done: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceRun:
+    """A run: before it starts (`pending`), while it runs, stopped, or done."""
+
+    id: str
+    cluster: str
+    operator: str = ""
+    started: float = 0.0
+    """Epoch seconds; 0: not started."""
+    ended: float = 0.0
+    """0: not ended."""
+    progress: Progress = Progress.PENDING
+    plan: RunPlan
+    stages: tuple[StageView, ...] = ()
+    results: tuple[Result, ...] = ()
+    """Everything measured or running, in the order of rounds; of the round that runs also what is pending."""
+    judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
+    """Recipe -> what its pairs say so far."""
+    verdicts: tuple[Verdict, ...] = ()
+    """All that is to blame, worst first: pairs, single nodes and groups."""
+    answers: Mapping[str, Answer] = field(default_factory=dict[str, Answer])
+    """Node -> its answer over all recipes, also of those left out."""
+    notes: tuple[str, ...] = ()
+    """What the operator must know and no verdict says."""
+    identity: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """Node -> fact -> value."""
+    differing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> what it has and most others have not."""
+    drift: tuple[Drift, ...] = ()
+    """Against the declared baseline; empty where none was declared, or nothing moved."""
+    baseline: str = ""
+    """What was compared with: "run r1 of 2026-11-22", or why nothing was."""
+    changed: str = ""
+    """What of the identity changed since the baseline."""
+    excluded: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it was taken out while the run went on."""
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Node -> why it took no part, or not to the end."""
+        return {**self.plan.left_out, **self.excluded}
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every node and every planned path is good or fair, and the run is done."""
+        parts = (*self.answers.values(), *(one.answer for one in self.verdicts))
+        settled = all(not one.open.sides and not one.open.paths for one in self.judgements.values())
+        done = self.progress is Progress.DONE and settled and bool(self.answers)
+        return done and all(one.accepted for one in parts)
+
+    @property
+    def good(self) -> tuple[str, ...]:
+        """Nodes that are good or fair."""
+        return tuple(node for node, answer in self.answers.items() if answer.accepted)
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Nodes that ran and are not good."""
+        never = (Answer.NOT_MEASURED, Answer.REFUSED, Answer.LEFT_OUT)
+        return tuple(
+            node for node, one in self.answers.items() if not one.accepted and one not in never
+        )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Nodes of which nothing was learned, those left out among them."""
+        known = {*self.good, *self.bad}
+        return tuple(node for node in self.answers if node not in known)
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """Recipes that measured pairs, or will."""
+        planned = (one.recipe for one in self.plan.stages if one.stage is Stage.PAIRS)
+        return tuple(dict.fromkeys(name for name in planned if name))
+
+
+PAIRWISE = (Stage.PAIRS, Stage.CONFIRM)
+"""Stages whose measurements make the cells: those of the leaf stage disturb each other on purpose."""
+
+
+def cells(run: AcceptanceRun, recipe: str) -> Mapping[tuple[str, str], Cell]:
+    """(sender, receiver) -> cell, for what was measured, runs, or comes in this round."""
+    found: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
+    for one in run.results:
+        if one.recipe == recipe and one.receiver and one.stage in PAIRWISE and not one.port:
+            found[one.sender, one.receiver].append(one)
+    return {path: _cell(run, path, results) for path, results in found.items()}
+
+
+_FINAL = (Outcome.MEASURED, Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED)
+
+
+def outcome_of(results: Iterable[Result]) -> Outcome:
+    """Of several measurements of the same path: running wins, then a value, then what went wrong."""
+    all_of = [one.outcome for one in results]
+    order = (Outcome.RUNNING, *_FINAL, Outcome.EXCLUDED)
+    return next((one for one in order if one in all_of), Outcome.PENDING)
+
+
+def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> Cell:
+    values = [one.value for one in results if one.value is not None]
+    judgement = run.judgements.get(results[0].recipe)
+    best = max(values, default=None)
+    share, answer = None, None
+    if judgement and best is not None and (normal := judgement.population_of(*path)):
+        share, answer = best / normal.median, normal.answer(best)
+    outcome = outcome_of(results)
+    if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
+        answer = Answer(outcome)
+    return Cell(
+        sender=path[0], receiver=path[1], recipe=results[0].recipe, outcome=outcome, value=best,
+        unit=next((one.unit for one in results if one.unit), ""), share=share, answer=answer, results=tuple(results),
+    )  # fmt: skip

@@ -1,0 +1,350 @@
+"""The page of one job: who failed first and why, its ranks over time, its nodes meanwhile, output, commands. No I/O."""
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import rankdeck_agent
+from rankdeck.backends.plans import render
+from rankdeck.logs.collapse import Folded
+from rankdeck.model.blame import failure, who
+from rankdeck.model.ending import how_it_ended
+from rankdeck.model.job import Explained, FirstFailure, Job, RankState, State
+from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.text import bits, celsius, duration, percent
+from rankdeck.reports import html, plots
+from rankdeck.reports.html import Html, Part, join, tag
+from rankdeck.rules.job_news import pivot, told, when
+from rankdeck.rules.progress import phases
+
+MOST_ROWS = 64
+"""Ranks that have a row each in the timeline; of more, every node has one, and of more nodes those with failures."""
+MOST_GROUPS = 300
+MOST_EVENTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """All that is on the page, with secrets masked already."""
+
+    job: Job
+    now: float
+    """When it was made, epoch seconds."""
+    numbers: Sequence[Mapping[str, Any]] = ()
+    """Of its nodes while it ran: `{at, metrics, of, nodes}`, see `History.numbers`."""
+    source: str = "what consoles heard while they followed the job"
+    """Where the numbers come from."""
+    output: Sequence[Folded] = ()
+    """What the ranks wrote, equal lines once."""
+    last: Mapping[str, Sequence[str]]
+    """Who -> the end of what it wrote: the culprit, the launchers."""
+    missing: Mapping[str, str]
+    """Node -> why it could not be asked."""
+
+    @property
+    def end(self) -> float:
+        """Where time ends on the page."""
+        return self.job.ended if self.job.ended is not None else self.now
+
+    @property
+    def axis(self) -> plots.Axis:
+        return plots.Axis(self.job.created, max(self.end, self.job.created + 1.0))
+
+
+def job_page(one: JobPage) -> str:
+    """The whole file."""
+    job = one.job
+    return html.page(
+        f"{job.name}: {_state(job)}",
+        html.facts(_facts(one)),
+        html.section("What happened", *_what_happened(one)),
+        html.section("Ranks and phases", _timeline(one)),
+        html.section("Nodes during the job", *_plots(one)),
+        html.section("Events on its nodes", _events(one)),
+        html.section("Output, equal lines once", *_output(one)),
+        html.section("Commands", *_commands(job)),
+    )
+
+
+def _state(job: Job) -> str:
+    return job.state.value if job.state.final else f"{job.state.value} (not over yet)"
+
+
+def moment(at: float) -> str:
+    """`2026-11-22 14:03:05 +0000`, here."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+
+
+def _facts(one: JobPage) -> Iterator[tuple[str, Part]]:
+    job, spec = one.job, one.job.plan.spec
+    yield "Job", job.id
+    yield "State", _state(job)
+    yield "Cluster", f"{job.cluster}, backend {job.plan.backend}"
+    yield "Whose", job.plan.owner
+    yield "Ranks", f"{len(job.ranks)} on {fold(job.nodes)}"
+    if spec:
+        container = f"{spec.container.runtime} {spec.container.image}" if spec.container else ""
+        yield "Container", container
+    yield "Created", moment(job.created)
+    over = job.ended is not None
+    yield "Ended", moment(one.end) if over else ""
+    yield "Took", duration(one.end - job.created) + ("" if over else " until now")
+    yield "Exit status", "" if job.exit_code is None else how_it_ended(job.exit_code, None)
+    yield "Page made", f"{moment(one.now)} by Rankdeck {rankdeck_agent.__version__}"
+    for node, why in list(one.missing.items())[:20]:
+        yield "Not in it", f"{node}: {why}"
+
+
+# ---- who failed first, and why
+
+
+def _what_happened(one: JobPage) -> Iterator[Html]:
+    job = one.job
+    if job.first_failure is not None:
+        yield from _failure(job.first_failure)
+    elif job.state is State.DONE:
+        yield _said("good", "Every rank ended well.")
+    elif job.state.final:
+        yield _said("bad", f"The job is {job.state.value}; no rank is known to have failed first.")
+    yield from (_said("slow", stall.text) for stall in job.stalled)
+    yield from _meaning(job.explained)
+    yield from (tag("p", trouble) for trouble in job.troubles)
+
+
+def _said(kind: str, sentence: Part) -> Html:
+    return tag("p", sentence, class_=f"verdict {kind}")
+
+
+def _failure(first: FirstFailure) -> Iterator[Html]:
+    yield _said("bad", f"First failure: {failure(first)}")
+    if first.evidence:
+        yield tag("ul", *(tag("li", sentence) for sentence in first.evidence))
+    yield from _meaning(first.explained)
+    if first.lines:
+        yield tag("h3", f"Last lines of {who(first)}")
+        yield html.block(first.lines)
+    if first.others:
+        yield tag("h3", "Failed too")
+        yield tag("ul", *(tag("li", f"{who(other)}: {other.why}") for other in first.others))
+
+
+def _meaning(explained: Iterable[Explained]) -> Iterator[Html]:
+    for each in explained:
+        yield tag("p", tag("b", "Means: "), each.means)
+        yield tag("p", tag("b", "Try: "), each.remedy)
+
+
+# ---- timeline
+
+_KINDS: Mapping[State, str] = {
+    State.PENDING: "none",
+    State.RUNNING: "run",
+    State.DONE: "good",
+    State.FAILED: "bad",
+    State.CANCELLED: "slow",
+    State.LOST: "unknown",
+}
+
+
+def _timeline(one: JobPage) -> Html:
+    job = one.job
+    rows = [plots.Row("phases", _phases(one))]
+    if len(job.ranks) <= MOST_ROWS:
+        rows += [_rank_row(rank, one.end) for rank in job.ranks]
+    else:
+        rows += _node_rows(one)
+    drawn = plots.timeline(rows, one.axis, _marks(one), "ranks over time")
+    states = [state for state in State if any(rank.state is state for rank in job.ranks)]
+    keys = [plots.key(f"var(--{_KINDS[state]})", state.value) for state in states]
+    return join((tag("p", *keys), drawn))
+
+
+def _phases(one: JobPage) -> list[plots.Span]:
+    kinds = ("alt", "none")
+    return [
+        plots.Span(
+            phase.start, _until(phase.end, one.end), kinds[number % 2],
+            f"{phase.name} {duration(_until(phase.end, one.end) - phase.start)}",
+        )
+        for number, phase in enumerate(phases(one.job))
+    ]  # fmt: skip
+
+
+def _until(at: float | None, end: float) -> float:
+    return end if at is None else at
+
+
+def _rank_row(rank: RankState, end: float) -> plots.Row:
+    name = f"rank {rank.rank}"
+    if rank.started is None:
+        return plots.Row(name, ())
+    ended = how_it_ended(rank.exit_code, rank.signal) if rank.ended is not None else ""
+    said = ", ".join(filter(None, (rank.node, rank.state.value, ended)))
+    until = max(_until(rank.ended, end), rank.started)
+    return plots.Row(name, (plots.Span(rank.started, until, _KINDS[rank.state], said),))
+
+
+def _node_rows(one: JobPage) -> list[plots.Row]:
+    """A row a node, from its first start to its last end; of too many nodes those where something failed."""
+    by_node: dict[str, list[RankState]] = {}
+    for rank in one.job.ranks:
+        by_node.setdefault(rank.node, []).append(rank)
+    odd = {
+        node for node, ranks in by_node.items() if any(rank.state is not State.DONE for rank in ranks)
+    }  # fmt: skip
+    first = one.job.first_failure.node if one.job.first_failure else ""
+    order = sorted(by_node, key=lambda node: (node != first, node not in odd))[:MOST_ROWS]
+    rows = [_node_row(node, by_node[node], one.end) for node in by_node if node in {*order}]
+    left = len(by_node) - len(rows)
+    return [*rows, plots.Row(f"{left} more nodes", ())] if left else rows
+
+
+_WORST = (State.FAILED, State.LOST, State.CANCELLED, State.RUNNING, State.PENDING, State.DONE)
+
+
+def _node_row(node: str, ranks: Sequence[RankState], end: float) -> plots.Row:
+    began = [rank.started for rank in ranks if rank.started is not None]
+    if not began:
+        return plots.Row(node, ())
+    until = max(_until(rank.ended, end) for rank in ranks if rank.started is not None)
+    worst = next(state for state in _WORST if any(rank.state is state for rank in ranks))
+    count = sum(1 for rank in ranks if rank.state is worst)
+    said = f"{count} of {len(ranks)} ranks {worst.value}"
+    return plots.Row(node, (plots.Span(min(began), max(until, min(began)), _KINDS[worst], said),))
+
+
+def _marks(one: JobPage) -> list[plots.Mark]:
+    """The first failure, and the events by the numbers that they have in the table."""
+    first = one.job.first_failure
+    failed = [plots.Mark(first.at, "first failure", "mark")] if first else []
+    notes = enumerate(one.job.node_notes[:9], 1)
+    inside = [(number, note) for number, note in notes if one.job.created <= note.at <= one.end]
+    return [*(plots.Mark(note.at, str(number)) for number, note in inside), *failed]
+
+
+# ---- numbers of the nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    title: str
+    name: str
+    shown: Callable[[float | None], str]
+    most: float | None = None
+
+
+def _bit_rate(number: float | None) -> str:
+    return bits(None if number is None else number * 8)
+
+
+_METRICS = (
+    _Metric("CPU", "cpu.used", percent, 100.0),
+    _Metric("Memory", "mem.used", percent, 100.0),
+    _Metric("GPU, all of a node", "gpu.used", percent, 100.0),
+    _Metric("GPU memory", "gpu.mem_used", percent, 100.0),
+    _Metric("Temperature, the hottest of a node", "gpu.temp", celsius),
+    _Metric("Network, both ways", "net.rx", _bit_rate),
+    _Metric("RDMA received", "rdma.rx", _bit_rate),
+    _Metric("RDMA sent", "rdma.tx", _bit_rate),
+)
+
+
+def _plots(one: JobPage) -> Iterator[Html]:
+    frames = [(float(row["at"]), row) for row in one.numbers if _sound(row)]
+    drawn = [_plot(one, metric, frames) for metric in _METRICS]
+    if not any(drawn):
+        yield tag("p", "No console heard these nodes while the job ran: there are no numbers.")
+        return
+    of = max(int(row.get("of", 0)) for _, row in frames)
+    kept = len({node for _, row in frames for node in row["nodes"]})
+    few = f" Numbers of {kept} of {of} nodes were kept." if kept < of else ""
+    yield tag("p", f"Source: {one.source}.{few} Red: the first failure.", class_="dim")
+    yield from drawn
+
+
+def _sound(row: Mapping[str, Any]) -> bool:
+    shapes = (("at", int | float), ("metrics", list), ("nodes", dict))
+    return all(isinstance(row.get(name), kind) for name, kind in shapes)
+
+
+def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[str, Any]]]) -> Html:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for at, row in frames:
+        for node, value in _column(row, metric.name):
+            points.setdefault(node, []).append((at, value))
+    first = one.job.first_failure
+    longest = max((one.end - one.job.created) / 20, 15.0)
+    plot = plots.Plot(
+        title=metric.title + _made_up(metric.name, frames),
+        series=[plots.Series(node, points[node]) for node in sorted(points)],
+        shown=metric.shown,
+        most=metric.most,
+        pointed=frozenset({first.node, *(note.node for note in one.job.node_notes)} if first else ()),
+        gap=longest,
+    )  # fmt: skip
+    return plots.plot(plot, one.axis, _marks(one))
+
+
+def _made_up(metric: str, frames: Sequence[tuple[float, Mapping[str, Any]]]) -> str:
+    """` · SIMULATED` where an agent that was asked to made the numbers up."""
+    prefixes = {str(one) for _, row in frames for one in row.get("simulated", ())}
+    return " · SIMULATED" if any(metric.startswith(f"{one}.") for one in prefixes) else ""
+
+
+def _column(row: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:
+    """Node and value."""
+    metrics = cast("list[object]", row["metrics"])
+    if metric not in metrics:
+        return
+    place = metrics.index(metric)
+    for node, values in cast("dict[str, list[object]]", row["nodes"]).items():
+        value = values[place] if place < len(values) else None
+        if isinstance(value, int | float):
+            yield node, float(value)
+
+
+# ---- events, output, commands
+
+
+def _events(one: JobPage) -> Html:
+    job = one.job
+    rows = (
+        (number, moment(note.at), note.level.word, told(note), when(note, job))
+        for number, note in enumerate(job.node_notes[:MOST_EVENTS], 1)
+    )
+    what = "the failure" if job.first_failure else f"+{duration(pivot(job) - job.created)}"
+    return html.table(("", "when", "level", "what", f"from {what}"), rows)
+
+
+def _output(one: JobPage) -> Iterator[Html]:
+    if not one.output and not any(one.last.values()):
+        yield tag("p", "Nothing that was written could be read.")
+        return
+    if one.output:
+        yield html.block(_folded_lines(one.output))
+    for name, lines in one.last.items():
+        if lines:
+            yield html.details(f"The end of what {name} wrote", html.block(lines))
+
+
+def _folded_lines(rows: Sequence[Folded]) -> Iterator[str]:
+    for row in rows[:MOST_GROUPS]:
+        yield f"{row.who} {row.text}"
+        if row.missing:
+            yield f"    missing: {fold_ranks(row.missing)}"
+        odd = row.outliers[:3]
+        yield from (f"    rank {o.rank}: {o.value:g}, median {o.median:g}" for o in odd)
+    if len(rows) > MOST_GROUPS:
+        yield f"… {len(rows) - MOST_GROUPS} more kinds of lines: `rankdeck logs --collapse` has them"
+
+
+def _commands(job: Job) -> Iterator[Html]:
+    if job.plan.spec and job.plan.spec.command:
+        yield tag("p", "The program of each rank:")
+        yield html.block([shlex.join(job.plan.spec.command)])
+    yield html.details(
+        "Every file and every command, per node (secrets masked)",
+        html.block(render(job.plan).splitlines()),
+    )
