@@ -13,8 +13,7 @@ from rankdeck.config.paths import find_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
-from rankdeck.preflight.findings import Finding
-from rankdeck.preflight.patch import patched
+from rankdeck.preflight.findings import Finding, patched
 from rankdeck.session import Session
 
 _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}

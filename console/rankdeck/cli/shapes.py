@@ -7,7 +7,7 @@ from typing import Any
 from rankdeck.acceptance.recipe import Reading
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
-from rankdeck.images.locate import ImageAt
+from rankdeck.images.bring import ImageAt
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
 from rankdeck.model.job import (

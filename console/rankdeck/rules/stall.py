@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rankdeck.model.activity import Activity
-from rankdeck.model.job import Job, RankState, Stall, State
+from rankdeck.model.job import Activity, Job, RankState, Stall, State
 from rankdeck.model.text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_ones
 from rankdeck.rules.messages import explain
@@ -19,9 +18,9 @@ from rankdeck.rules.rank_activity import (
     lasting,
     named,
     numbers,
+    slow,
     voices,
 )
-from rankdeck.rules.straggler import slow
 
 LOOKS = 2
 """Looks in a row that make it certain."""

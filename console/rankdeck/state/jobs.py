@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import inf
 
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.activity import Activity
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
+    Activity,
     CancelReport,
     Chunk,
     Countdown,
@@ -28,9 +28,17 @@ from rankdeck.rules.job_news import with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.history import last_word
-from rankdeck.state.job_events import HANDLERS, forget, speaks
 from rankdeck.state.lines import RankLog
-from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
+from rankdeck.state.record import (
+    HANDLERS,
+    JobRecord,
+    NodeRecord,
+    forget,
+    listen,
+    new_record,
+    restored_record,
+    speaks,
+)
 from rankdeck_agent.wire import LAUNCHER
 
 MOST = 100_000

@@ -1,11 +1,14 @@
-"""The mutable record of one job; only `Jobs` changes it."""
+"""The mutable record of one job, and how each kind of event changes it; only `Jobs` does. Invalid events change nothing."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
-from rankdeck.model.activity import Activity
+from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
+    MUTE,
+    Activity,
     Countdown,
     FirstFailure,
     Job,
@@ -15,9 +18,11 @@ from rankdeck.model.job import (
     RankState,
     Stall,
     State,
+    computes,
+    place,
 )
 from rankdeck.model.text import strip_controls
-from rankdeck.rules.ends import End
+from rankdeck.rules.ends import End, read_words
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, share
 from rankdeck_agent.wire import LAUNCHER
@@ -253,3 +258,245 @@ def looked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         # A follower that connects again tells looks that are known.
         if not kept or activity.at > kept[-1].at + _SAME:
             kept.append(activity)
+
+
+_MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
+SUPERVISOR = "supervisor"
+"""The name under which one stands that was gone before its ranks had ended."""
+
+
+def speaks(record: JobRecord, node: NodeRecord, state: RankState) -> bool:
+    """Whether the supervisor of this node reports this rank."""
+    return record.plan.supervising_node(state.node) == node.name
+
+
+def _claim(record: JobRecord, node: NodeRecord, event: NodeEvent) -> RankState | None:
+    """The rank of an event. MPI may place it on another node than planned: who starts it has it."""
+    rank = _integer(event.fields, "rank")
+    state = record.ranks.get(rank) if rank is not None else None
+    if state is None:
+        return None
+    if speaks(record, node, state):
+        return state
+    if state.state is State.PENDING and event.kind == "started":
+        return replace(state, node=node.name)
+    return None
+
+
+def _integer(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    return value if type(value) is int and abs(value) < 1 << 31 else None
+
+
+def _text(fields: Mapping[str, Any], name: str, limit: int = 500) -> str:
+    value = fields.get(name)
+    return strip_controls(value[: limit * 2])[:limit] if isinstance(value, str) else ""
+
+
+def forget(record: JobRecord, node: NodeRecord) -> None:
+    """Reset the node's part of the job: it sends all its events again."""
+    node.restored = node.closed = node.sending = False
+    node.seen = -1
+    record.settled = False
+    for mark in ("ready", "started"):
+        record.marks.pop(mark, None)
+    for rank, state in record.ranks.items():
+        if speaks(record, node, state):
+            record.ranks[rank] = RankState(rank=rank, node=node.name, last_line=state.last_line)
+            record.told.pop(rank, None)
+    for key in [key for key in record.launchers if key[0] == node.name]:
+        del record.launchers[key]
+
+
+def _ready(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    record.mark("ready", event.at, latest=True)
+    node.addresses = _texts(event.fields, "addresses", _MOST_ADDRESSES)
+
+
+def _started(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    state = _claim(record, node, event)
+    if state is None:
+        return
+    record.mark("started", event.at, latest=True)
+    pid = _integer(event.fields, "pid")
+    host = _text(event.fields, "host", 64)
+    if record.plan.supervising_node(host) != node.name:
+        host = ""  # only with a shared run folder (Slurm) does `host` name another machine
+    record.told.pop(state.rank, None)
+    record.looks.pop(state.rank, None)
+    record.ranks[state.rank] = RankState(
+        rank=state.rank, node=host or state.node, state=State.RUNNING, pid=pid,
+        started=event.at,
+    )  # fmt: skip
+
+
+def _exited(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    state = _claim(record, node, event)
+    if state is None:
+        return
+    code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
+    record.told[state.rank] = EndTold(
+        said=_texts(event.fields, "said", _MOST_SAID),
+        kernel=_texts(event.fields, "kernel", _MOST_KERNEL),
+        doing=_doing(event.fields.get("activity")),
+    )
+    if exit_status(code, signal) != 0:
+        read_words(record.told[state.rank].said)
+    _end_rank(record, state, event.at, code, signal)
+
+
+def _texts(fields: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
+    """A list of lines that a node sent, each made safe."""
+    value = fields.get(name)
+    lines = cast("list[object]", value) if isinstance(value, list) else []
+    texts = (line[:1000] for line in lines[-most:] if isinstance(line, str))
+    return tuple(strip_controls(text)[:500] for text in texts)
+
+
+def _doing(value: object) -> str:
+    """What the rank did last, in words, from [state, wchan, cores]; "" if that is invalid."""
+    row = cast("list[object]", value) if isinstance(value, list) else []
+    state, wchan, cores = (*row, None, None, None)[:3]
+    if not isinstance(state, str) or not isinstance(wchan, str):
+        return ""
+    busy = isinstance(cores, int | float) and computes(state, cores)
+    return place(strip_controls(state[:2]), strip_controls(wchan[:60]), busy=busy)
+
+
+def _end_rank(
+    record: JobRecord, state: RankState, at: float, code: int | None, signal: int | None
+) -> None:
+    node = record.nodes[record.plan.supervising_node(state.node)]
+    failed = exit_status(code, signal) != 0
+    told = failed and record.is_stopped(at, node)
+    end = State.CANCELLED if told else State.FAILED if failed else State.DONE
+    record.ranks[state.rank] = replace(state, state=end, exit_code=code, signal=signal, ended=at)
+
+
+def _launcher_ended(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    name = _text(event.fields, "name")
+    plan = next(plan for plan in record.plan.nodes if plan.node == node.name)
+    process = next((p for p in plan.processes if p.name == name), None)
+    code, signal = _integer(event.fields, "code"), _integer(event.fields, "signal")
+    if process is not None and process.rank is not None:
+        state = record.ranks.get(process.rank)
+        if state is not None and not state.state.final:
+            _end_rank(record, state, event.at, code, signal)
+    elif exit_status(code, signal) != 0:
+        record.launchers[node.name, name] = End(
+            what="launcher", name=name, node=node.name, code=code, signal=signal,
+            at=event.at, slack=node.uncertainty, told=record.is_stopped(event.at, node),
+            lines=_texts(event.fields, "said", _MOST_SAID) or _launcher_tail(record, node),
+        )  # fmt: skip
+    elif process is not None:
+        record.launchers_ok.add((node.name, name))
+
+
+def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
+    """The launcher's last lines known here, if its node sends none with its end."""
+    lines = last_lines(record.log(node.name, LAUNCHER))
+    return tuple(strip_controls(line) for line in lines)
+
+
+def _troubled(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    if text := _text(event.fields, "text"):
+        record.trouble(f"{node.name}: {text}")
+    if "gone" not in event.fields or record.is_stopped(event.at, node):
+        return
+    gone = event.fields["gone"]
+    at = gone if isinstance(gone, float) and 0 < gone <= event.at else event.at
+    record.launchers[node.name, SUPERVISOR] = End(
+        what="launcher", name=SUPERVISOR, node=node.name, at=at, slack=node.uncertainty
+    )
+
+
+def _cancel_asked(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    record.cancelled = True
+    record.aborted = record.aborted or event.fields.get("by") == "abort"
+    if node.cancelled_at is None:
+        node.cancelled_at = event.at
+
+
+def _closing(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    """The job is over on this node, but not all its output has arrived."""
+    # What is told again of an earlier session comes in one go, its end with it.
+    if "seq" in event.fields or node.restored or node.closed:
+        return
+    _closed(record, node, event)
+    node.sending = True
+
+
+def _closed(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    node.closed, node.lost, node.gone, node.sending = True, False, None, False
+    if text := _unstarted(event):
+        node.unstarted = True
+        record.trouble(f"{node.name}: {text}")
+    if all(other.unstarted for other in record.nodes.values()) and not record.begun:
+        # One sentence for all its nodes; no rank of it has failed.
+        record.troubles = ["it was never started: none of its nodes knows it"]
+        record.refused = record.settled = True
+        record.ranks = {
+            rank: replace(state, state=State.PENDING, ended=None)
+            for rank, state in record.ranks.items()
+        }
+        return
+    told = record.is_stopped(event.at, node)
+    well = bool(record.launchers_ok) and not told
+    for rank, state in record.ranks.items():
+        if not speaks(record, node, state) or state.state.final:
+            continue
+        # Ranks of a launcher that ended well and wrote no record ended well with it.
+        end = State.CANCELLED if told else State.DONE if well else State.FAILED
+        record.ranks[rank] = replace(state, state=end, ended=event.at)
+
+
+def _unstarted(event: NodeEvent) -> str:
+    """Why the follower says that the node does not know the job; "" for an event of the node itself."""
+    return _text(event.fields, "unstarted") if "seq" not in event.fields else ""
+
+
+def _connected(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    # What is true no more is not left standing: the job may yet end well.
+    record.troubles = [
+        text for text in record.troubles if not text.startswith(f"{node.name}: {MUTE}")
+    ]
+    node.lost = False
+    if not record.aborted:
+        # What made us stop the job stays its cause, also when the node is back.
+        node.gone = None
+    _clock(record, node, event)
+
+
+def _clock(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    slack = event.fields.get("uncertainty")
+    if isinstance(slack, float) and 0 <= slack < 60:
+        node.uncertainty = slack
+
+
+def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    if node.closed:
+        # It has reported how the job ended: losing it now is no trouble of the job.
+        if node.sending:
+            record.trouble(f"{node.name}: the rest of the output is on the node")
+        return
+    heard = event.fields.get("heard")
+    known = isinstance(heard, float) and 0 < heard <= event.at
+    node.lost, node.gone = True, heard if known else event.at
+    _troubled(record, node, event)
+
+
+HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
+    "ready": _ready,
+    "started": _started,
+    "activity": looked,
+    "exited": _exited,
+    "ended": _launcher_ended,
+    "trouble": _troubled,
+    "cancel": _cancel_asked,
+    "closing": _closing,
+    "closed": _closed,
+    "connected": _connected,
+    "clock": _clock,
+    "lost": _lost,
+}
+"""Kind of event, from a supervisor or the follower -> function that applies it."""
