@@ -13,11 +13,11 @@ EXTRA_PYTEST ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((2 * $(CORES))); echo $$((n < 8 ? n : 8)))
 
-.PHONY: help setup dev demo test fast check bench house sbom lock clean
+.PHONY: help setup dev demo test fast check bench house sbom lock man clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench house sbom lock clean"
+	echo "also: setup dev bench house sbom lock man clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -68,6 +68,10 @@ sbom: dev
 
 lock: dev
 	$(BIN)/python -m tests.support.lock
+
+# The manual page, from the options.
+man: dev
+	$(BIN)/python -m tests.support.manual docs/rankdeck.1
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -9,7 +9,7 @@ unpacked=${XDG_CACHE_HOME:-$HOME/.cache}/rankdeck-tests/servers
 tools=(
     ssh:openssh-client mosquitto_pub:mosquitto-clients
     mmdebstrap:mmdebstrap tmux:tmux mpirun.openmpi:openmpi-bin mpirun.mpich:mpich ip:iproute2 ethtool:ethtool tini:tini unshare:util-linux ps:procps
-    iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng
+    iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng zsh:zsh fish:fish
 )
 servers=(sshd:openssh-server mosquitto:mosquitto)
 

@@ -5,9 +5,10 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import rankdeck_agent
@@ -62,7 +63,11 @@ def _meant(word: str) -> str:
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
-def make_parser() -> argparse.ArgumentParser:
+Offers = Mapping[str, Callable[..., Iterable[str]]]
+"""Name of an argument -> what argcomplete may offer there."""
+
+
+def make_parser(offers: Offers = MappingProxyType({})) -> argparse.ArgumentParser:
     """The parser of the whole command line; raises UsageError."""
     parser = _Parser(
         prog="rankdeck",
@@ -72,36 +77,42 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="say which version this is")
-    _add_common(parser, default=True)
+    _add_common(parser, offers, default=True)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    _add_verbs(verbs, VERBS)
+    _add_verbs(verbs, VERBS, offers)
     agent = verbs.add_parser(
         "agent", help=AGENT_HELP, description=AGENT_HELP, epilog=AGENT_MORE,
         allow_abbrev=False,
     )  # fmt: skip
-    _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS)
+    _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS, offers)
     return parser
 
 
-def _add_verbs(verbs: Any, table: tuple[Verb, ...]) -> None:  # noqa: ANN401 - argparse hides its type
+def _add_verbs(verbs: Any, table: tuple[Verb, ...], offers: Offers) -> None:  # noqa: ANN401 - argparse hides its type
     for verb in table:
         sub = verbs.add_parser(verb.name, help=verb.help, description=verb.help, allow_abbrev=False)
-        _add_common(sub, default=False)
+        _add_common(sub, offers, default=False)
         for name, options in verb.arguments.items():
-            sub.add_argument(name, **options)
+            _offer(sub.add_argument(name, **options), offers)
         sub.set_defaults(target=verb.target)
 
 
-def _add_common(parser: argparse.ArgumentParser, *, default: bool) -> None:
+def _offer(action: Any, offers: Offers) -> None:  # noqa: ANN401 - argparse knows no completers
+    if action.dest in offers:
+        action.completer = offers[action.dest]
+
+
+def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: bool) -> None:
     """-c and --json are understood before the verb and after it."""
     hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
-    parser.add_argument(
+    cluster = parser.add_argument(
         "-c",
         "--cluster",
         metavar="CLUSTER",
         help="a cluster file, the name of one in ~/.config/rankdeck/clusters, or `demo`",
         **(hidden or {"default": ""}),
     )
+    _offer(cluster, offers)
     parser.add_argument("--json", action="store_true", help="JSON on stdout", **hidden)
 
 
@@ -132,6 +143,9 @@ def run(argv: Sequence[str], open_console: OpenConsole) -> int:
 def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if argv and argv[0] == "agent" and _is_for_nodes(argv[1:]):
         return _become_agent(argv[1:])
+    if "_ARGCOMPLETE" in os.environ:  # a shell wants to know what may come next
+        completion = import_module("rankdeck.cli.completion")
+        completion.answer(make_parser(completion.OFFERS))
     options = make_parser().parse_args(argv)
     if options.version:
         output.say(f"rankdeck {rankdeck_agent.__version__}")

@@ -306,6 +306,12 @@ VERBS = (
         },
     ),
     Verb(
+        "completion",
+        'print what makes a shell complete our commands: `eval "$(rankdeck completion bash)"`',
+        "rankdeck.cli.completion:completion",
+        {"shell": _option("bash, zsh or fish", choices=("bash", "zsh", "fish"))},
+    ),
+    Verb(
         "demo",
         "an embedded cluster of three virtual nodes; alone: start it and open the console",
         "rankdeck.cli.demo:demo",

@@ -59,7 +59,8 @@ def find_job(name_or_path: str, cluster_file: str = "") -> Path:
     return _find("job", name_or_path, job_folders(cluster_file))
 
 
-def _names(folders: Sequence[Path]) -> tuple[str, ...]:
+def names_in(folders: Sequence[Path]) -> tuple[str, ...]:
+    """The names under which the files in these folders are found, each once."""
     files = (file for folder in folders for file in _yaml_files(folder))
     return tuple(dict.fromkeys(file.stem for file in files))
 
@@ -72,7 +73,7 @@ def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         for suffix in _SUFFIXES:
             if (folder / f"{name_or_path}{suffix}").is_file():
                 return folder / f"{name_or_path}{suffix}"
-    known = _names(folders)
+    known = names_in(folders)
     hint = suggest(name_or_path, known) or f"; there are: {', '.join(known) or 'none'}"
     raise UnknownFileError(
         f"no {kind} `{name_or_path[:60]}` in {folders[0]} or among the samples{hint}"

@@ -520,6 +520,15 @@ class History:
             return ()
         return found
 
+    def names(self, cluster: str, most: int) -> tuple[str, ...]:
+        """The ids of the newest jobs of this cluster, newest first."""
+        query = "SELECT id FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
+        try:
+            return tuple(name for (name,) in self._store.database.execute(query, (cluster, most)))
+        except sqlite3.Error as error:
+            log.warning("the history of jobs cannot be read: %s", error)
+            return ()
+
     def news(self, cluster: str) -> tuple[Turn, ...]:
         """What other consoles wrote of this cluster's jobs since the last call, each job once.
 

@@ -1,0 +1,77 @@
+"""Completion in the shell, by argcomplete: `rankdeck completion SHELL`, and what may stand in each place."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+
+import argcomplete
+from argcomplete.completers import FilesCompleter
+from argcomplete.shell_integration import shellcode
+
+from rankdeck.cli import choose, output
+from rankdeck.config.paths import cluster_folders, job_folders, names_in, state_folder
+from rankdeck.errors import RankdeckError
+from rankdeck.model.cluster import Cluster
+from rankdeck.state.history import History
+
+RECENT = 50
+"""Jobs offered, the newest."""
+Offer = Callable[..., Iterable[str]]
+
+
+def completion(options: argparse.Namespace, _open_console: object) -> int:
+    """Print what a shell has to read once to complete our commands."""
+    output.say(shellcode(["rankdeck"], shell=options.shell))
+    return output.OK
+
+
+def answer(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell that asks, by the protocol of argcomplete, and leave the process."""
+    argcomplete.autocomplete(parser, always_complete_options="long")
+
+
+def _quiet(offer: Callable[[argparse.Namespace], Iterable[str]], *suffixes: str) -> Offer:
+    """The same for argcomplete, with files of these endings; no names where the cluster cannot be read."""
+
+    def offered(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+        files = FilesCompleter(suffixes)(prefix) if suffixes else ()
+        try:
+            return (*offer(parsed_args), *files)
+        except RankdeckError:
+            return tuple(files)
+
+    return offered
+
+
+def _cluster(options: argparse.Namespace) -> Cluster:
+    return choose.cluster(getattr(options, "cluster", "") or "")
+
+
+def _clusters(_: argparse.Namespace) -> Iterable[str]:
+    return ("demo", *names_in(cluster_folders()))
+
+
+def _job_files(options: argparse.Namespace) -> Iterable[str]:
+    try:
+        beside = _cluster(options).file
+    except RankdeckError:
+        beside = ""
+    return names_in(job_folders(beside))
+
+
+def _jobs(options: argparse.Namespace) -> Iterable[str]:
+    with History(state_folder() / "history.db") as history:
+        return history.names(_cluster(options).name, RECENT)
+
+
+def _nodes(options: argparse.Namespace) -> Iterable[str]:
+    return (node.name for node in _cluster(options).nodes)
+
+
+OFFERS: Mapping[str, Offer] = {
+    "cluster": _quiet(_clusters, "yaml", "yml"),
+    "file": _quiet(_job_files, "yaml", "yml"),
+    "job": _quiet(_jobs),
+    "nodes": _quiet(_nodes),
+    "on": _quiet(_nodes),
+}
+"""Name of an argument -> what may stand there; all others complete file names."""
