@@ -42,6 +42,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob
+from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.remote.agent import Agents, Installer
@@ -147,6 +148,10 @@ class Session:
             health=health,
         )
         return await preflight(means, spec, tell)
+
+    async def doctor(self, tell: Callable[[Finding], None] = lambda _: None) -> tuple[Finding, ...]:
+        """What the nodes lack, whatever job will run; `tell` is called with each finding."""
+        return await examine(self.cluster, self._agents, tell)
 
     async def check(self, plan: Plan) -> str:
         """Why the scheduler would refuse this plan now; "" where it would take it. Raises NodeError."""

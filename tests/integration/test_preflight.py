@@ -454,3 +454,17 @@ def test_run_refuses_what_preflight_finds_bad(lab: Lab) -> None:
     assert "no `nowhere-to-be-found` on any node" in refused.stderr
     assert "--no-preflight" in refused.stderr
     assert forced.returncode == 127
+
+
+def test_doctor_asks_every_node_and_says_which_does_not_answer(lab: Lab) -> None:
+    file = lab.cluster_file()
+    cluster = yaml.safe_load(file.read_text())
+    cluster["nodes"].append({"name": "gone", "address": "127.0.0.9", "port": 9})
+    file.write_text(yaml.safe_dump(cluster))
+    done = lab.rankdeck("-c", str(file), "doctor", "--json", limit=100)
+    found = json.loads(done.stdout)["findings"]
+
+    assert done.returncode == 1
+    assert [one["node"] for one in found if one["level"] == "bad"] == ["gone"]
+    assert any(one["check"] == "reach" and one["level"] == "ok" for one in found)
+    assert any(one["check"] == "runtime" for one in found)

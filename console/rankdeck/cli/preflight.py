@@ -1,6 +1,7 @@
-"""`rankdeck preflight`: what would go wrong, before it does."""
+"""`rankdeck preflight` and `doctor`: what would go wrong, before it does."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rankdeck.config.paths import find_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
+from rankdeck.preflight.doctor import judge_here, this_machine
 from rankdeck.preflight.findings import Finding, patched
 from rankdeck.session import Session
 
@@ -32,9 +34,7 @@ async def _preflight(
 ) -> int:
     quiet = options.json or options.fix
     async with opened(cluster) as session:
-        findings = await session.preflight(
-            spec, _tell_nobody if quiet else lambda one: output.say(words(one))
-        )
+        findings = await session.preflight(spec, _tell_nobody if quiet else _say)
     ready = passes(findings)
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
@@ -44,8 +44,30 @@ async def _preflight(
     return output.OK if ready else output.BAD_INPUT
 
 
+def doctor(options: argparse.Namespace, _open_console: object) -> int:
+    """Say what this machine and the nodes lack; the code is 1 where something cannot work."""
+    return until_done(_doctor(choose.cluster(options.cluster), options))
+
+
+async def _doctor(cluster: Cluster, options: argparse.Namespace) -> int:
+    tell = _tell_nobody if options.json else _say
+    here = judge_here(this_machine(os.environ), cluster)
+    for finding in here:
+        tell(finding)
+    async with opened(cluster) as session:
+        findings = (*here, *await session.doctor(tell))
+    if options.json:
+        shapes = [finding_shape(finding) for finding in findings]
+        output.say_object({"cluster": cluster.name, "findings": shapes})
+    return output.OK if passes(findings) else output.TROUBLE
+
+
 def _tell_nobody(_: Finding) -> None:
     pass
+
+
+def _say(finding: Finding) -> None:
+    output.say(words(finding))
 
 
 async def looked(session: Session, spec: JobSpec) -> tuple[Finding, ...]:

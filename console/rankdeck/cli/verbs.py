@@ -166,6 +166,12 @@ VERBS = (
         },
     ),
     Verb(
+        "doctor",
+        "say what this machine and the nodes lack, in one list, and what to do",
+        "rankdeck.cli.preflight:doctor",
+        {},
+    ),
+    Verb(
         "accept",
         "say what the output of an acceptance test means, e.g. of nccl-tests or iperf3",
         "rankdeck.cli.accept:accept",

@@ -206,7 +206,7 @@ class _Run:
             asked = time.time()
             raw = await talk.ask(self._request(node), FACTS_LIMIT)
         except NodeError as error:
-            self._take([_unreachable(node, error)])
+            self._take([unreachable(node, error)])
             raise
         self._talks[node] = talk
         return node_facts(raw, asked, time.time())
@@ -253,7 +253,7 @@ class _Run:
 
         answers = await on_each(orders, one)
         failed = {n: a for n, a in answers.items() if isinstance(a, NodeError)}
-        self._take([_unreachable(node, error) for node, error in failed.items()])
+        self._take([unreachable(node, error) for node, error in failed.items()])
         reached = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
         self._take(check_network.judge_pairs(case, reached))
 
@@ -293,7 +293,8 @@ def _can_launch(case: Context, node: str) -> bool:
     )
 
 
-def _unreachable(node: str, error: NodeError) -> Finding:
+def unreachable(node: str, error: NodeError) -> Finding:
+    """What a node that cannot be asked means."""
     if isinstance(error, HostKeyError):
         fix = "compare the key with the node's own, then accept it"
     else:

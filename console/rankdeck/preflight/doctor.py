@@ -1,0 +1,293 @@
+"""What this machine and the nodes lack, whatever job will run: `rankdeck doctor`."""
+
+import os
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from rankdeck.backends.placement import lay_out
+from rankdeck.config.paths import state_folder
+from rankdeck.config.settings import lacks_unicode
+from rankdeck.errors import NodeError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Level
+from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import size
+from rankdeck.preflight import check_nodes
+from rankdeck.preflight.facts import Context, NodeFacts, group, node_facts
+from rankdeck.preflight.findings import Finding, found
+from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tell, unreachable
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import on_each
+
+LEAST_FILES = 1024
+"""Descriptors: the console's own, and some for each node."""
+FILES_PER_NODE = 4
+LEAST_SPACE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """This machine, as far as the console needs it."""
+
+    term: str
+    """TERM; "" and "dumb" can show no screen."""
+    unicode: bool
+    files: int
+    """Most open files that this user may ask for."""
+    space: int | None
+    """Bytes free where the console keeps its history; None: cannot be written."""
+    keys: bool
+    """Whether there is an SSH agent, a key of the usual name, or a configuration that may name one."""
+    programs: frozenset[str]
+    """Commands found here, of those in HERE."""
+    modules: frozenset[str]
+    """Python packages found here, of those in EXTRAS."""
+
+
+HERE = ("ssh", "kubectl")
+EXTRAS = ("pygnmi",)
+
+
+def this_machine(env: Mapping[str, str]) -> Machine:
+    """Look at this machine; `env` is the environment of the console."""
+    home = Path.home() / ".ssh"
+    keys = bool(env.get("SSH_AUTH_SOCK")) or (home / "config").exists() or any(home.glob("id_*"))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Machine(
+        term=env.get("TERM", ""),
+        unicode=not lacks_unicode(env),
+        files=sys.maxsize if hard == resource.RLIM_INFINITY else hard,
+        space=_space(state_folder()),
+        keys=keys,
+        programs=frozenset(name for name in HERE if shutil.which(name)),
+        modules=frozenset(name for name in EXTRAS if find_spec(name)),
+    )
+
+
+def _space(folder: Path) -> int | None:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        return None
+    return shutil.disk_usage(folder).free
+
+
+def judge_here(machine: Machine, cluster: Cluster) -> list[Finding]:
+    """What this machine lacks for this cluster, worst first; one that says so if nothing."""
+    rows = [finding for lacks in _HERE if (finding := lacks(machine, cluster))]
+    rows.sort(key=lambda finding: -finding.level)
+    return rows or [found(Level.OK, "here", "", "this machine has what the console needs")]
+
+
+Lacks = Callable[[Machine, Cluster], Finding | None]
+
+
+def _terminal(machine: Machine, _: Cluster) -> Finding | None:
+    if machine.term not in ("", "dumb"):
+        return None
+    named = f"TERM is `{machine.term}`" if machine.term else "TERM is not set"
+    return found(
+        Level.WARN, "here", "", f"{named}: the console cannot draw; the commands work",
+        "use a terminal, or set TERM, e.g. to xterm-256color",
+    )  # fmt: skip
+
+
+def _glyphs(machine: Machine, _: Cluster) -> Finding | None:
+    if machine.unicode:
+        return None
+    return found(
+        Level.WARN, "here", "", "the terminal is said to show ASCII only: the pictures are coarser",
+        "if it shows more, set LANG, e.g. to C.UTF-8",
+    )  # fmt: skip
+
+
+def _descriptors(machine: Machine, cluster: Cluster) -> Finding | None:
+    wanted = LEAST_FILES + FILES_PER_NODE * len(cluster.nodes)
+    if machine.files >= wanted:
+        return None
+    return found(
+        Level.WARN, "here", "", f"{machine.files:,} open files are allowed, {wanted:,} are wanted",
+        f"raise it: `ulimit -n {wanted}`, or `* - nofile {wanted}` in /etc/security/limits.d",
+    )  # fmt: skip
+
+
+def _history(machine: Machine, _: Cluster) -> Finding | None:
+    folder = state_folder()
+    if machine.space is None:
+        text = f"{folder} cannot be written: jobs are not remembered"
+        return found(Level.BAD, "here", "", text, "make it writable, or set XDG_STATE_HOME")
+    if machine.space < LEAST_SPACE:
+        text = f"{folder} has {size(machine.space)} left: jobs may not be remembered"
+        return found(Level.WARN, "here", "", text, "make room there, or set XDG_STATE_HOME")
+    return None
+
+
+def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
+    if "ssh" not in machine.programs:
+        text = "no `ssh` here: jobs run without it, a shell on a node needs it"
+        return found(Level.WARN, "here", "", text, "install it (Debian: openssh-client)")
+    if machine.keys or not cluster.hosts or cluster.access.identity:
+        return None
+    text = "no SSH key, agent or configuration: logins will be refused"
+    return found(Level.WARN, "here", "", text, "`ssh-keygen`, then `ssh-copy-id` to each node")
+
+
+def _kubectl(machine: Machine, cluster: Cluster) -> Finding | None:
+    asks_here = cluster.backend == "kubernetes" and not cluster.options.get("login")
+    if not asks_here or "kubectl" in machine.programs:
+        return None
+    return found(
+        Level.BAD, "here", "", "no `kubectl` here, and the cluster file names no login host that has it",
+        "install kubectl, or name a host: `kubernetes: {login: HOST}`",
+    )  # fmt: skip
+
+
+def _switches(machine: Machine, cluster: Cluster) -> Finding | None:
+    if not cluster.switches or "pygnmi" in machine.modules:
+        return None
+    return found(
+        Level.WARN, "here", "", "the cluster file names switches, and pygnmi is not installed",
+        "pip install 'rankdeck[gnmi]'",
+    )  # fmt: skip
+
+
+_HERE: Sequence[Lacks] = (_terminal, _glyphs, _descriptors, _history, _ssh, _kubectl, _switches)
+
+
+# ---- nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Programs of which a node should have one; `of` says which nodes."""
+
+    programs: tuple[str, ...]
+    check: str
+    lacking: str
+    fix: str
+    of: Callable[[Node], bool] = lambda _: True
+
+
+TOOLS = (
+    Tool(
+        ("mpirun", "mpirun.openmpi", "mpirun.mpich"), "mpi", "no mpirun: MPI jobs cannot start here",
+        "install it (Debian: openmpi-bin), or give its folder to PATH in `environment` of the cluster file",
+    ),
+    Tool(
+        ("torchrun",), "torch", "no torchrun: torchrun jobs need an image or a virtual environment",
+        "`pip install torch`, and name it in the job: `torchrun: {path: …}`; or use a container",
+    ),
+    Tool(
+        ("apptainer", "singularity", "podman", "docker", "enroot"), "runtime",
+        "no container runtime: jobs with a `container` cannot start here",
+        "install one: Apptainer, Podman, Docker or Enroot",
+    ),
+    Tool(
+        ("py-spy",), "inspect",
+        "no py-spy: `inspect` names the system call of a stuck Python rank, not its line",
+        "`pip install py-spy` there",
+    ),
+    Tool(
+        ("ib_write_bw",), "rdma", "no ib_write_bw: the speed of RDMA cannot be measured",
+        "install perftest", lambda node: bool(node.rdma),
+    ),
+)  # fmt: skip
+CHECKS = (
+    Check("clock", "the clocks agree", check_nodes.clock),
+    Check("gpu", "the GPUs are there", check_nodes.gpus),
+    Check("memlock", "enough memory may be locked", check_nodes.memlock),
+    Check("space", "enough disk space", check_nodes.space),
+)
+"""Those of a job's checks that hold for every job."""
+
+
+def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Finding]:
+    """What the nodes lack that answered; nodes with the same lack together."""
+    layout = lay_out(cluster, _any_job(cluster.nodes), "doctor")
+    case = Context(layout=layout, facts=facts, health={})
+    findings: list[Finding] = []
+    for check in CHECKS:
+        news = list(check.judge(case))
+        findings += news or [found(Level.OK, check.name, "", check.well)]
+    for tool in TOOLS:
+        findings += _tool(tool, cluster.nodes, facts)
+    return findings
+
+
+def _any_job(nodes: Iterable[Node]) -> JobSpec:
+    names = tuple(node.name for node in nodes)
+    return JobSpec(
+        name="doctor", launch=Launch.PLAIN, command=("true",), on=names, nodes=len(names),
+        ranks_per_node=1,
+    )  # fmt: skip
+
+
+def _tool(tool: Tool, nodes: Sequence[Node], facts: Mapping[str, NodeFacts]) -> Iterable[Finding]:
+    """Who has none of its programs; where all have one, which."""
+    asked = [node.name for node in nodes if node.name in facts and tool.of(node)]
+    found_at = {name: _first(tool, facts[name]) for name in asked}
+    if lacking := [name for name, path in found_at.items() if not path]:
+        yield found(Level.WARN, tool.check, fold(lacking), tool.lacking, tool.fix)
+    for words, names in group((n, p or None) for n, p in found_at.items()).items():
+        yield found(Level.OK, tool.check, names, words)
+
+
+def _first(tool: Tool, facts: NodeFacts) -> str:
+    for name in tool.programs:
+        program = facts.programs.get(name)
+        if program is not None and program.path:
+            return f"{program.path} {facts.versions.get(name, '')}".strip()
+    return ""
+
+
+async def examine(cluster: Cluster, agents: Agents, tell: Tell) -> tuple[Finding, ...]:
+    """Ask every node what it has; `tell` is called with each finding. No failure of a node is raised."""
+    findings: list[Finding] = []
+
+    def take(news: Iterable[Finding]) -> None:
+        for finding in news:
+            findings.append(finding)
+            tell(finding)
+
+    async def ask(name: str) -> NodeFacts:
+        node = next((one for one in cluster.nodes if one.name == name), None)
+        async with agents.dialogue(name, ("preflight",)) as talk:
+            asked = time.time()
+            raw = await talk.ask(_request(cluster, node), FACTS_LIMIT)
+            return node_facts(raw, asked, time.time())
+
+    answers = await on_each([node.name for node in cluster.hosts], ask)
+    facts = {name: one for name, one in answers.items() if isinstance(one, NodeFacts)}
+    deaf = {name: one for name, one in answers.items() if isinstance(one, NodeError)}
+    take(_unreachable(cluster, name, one) for name, one in deaf.items())
+    if facts:
+        take([found(Level.OK, "reach", fold(facts), "answered")])
+    if cluster.nodes and facts:
+        take(judge_nodes(cluster, facts))
+    return tuple(findings)
+
+
+def _unreachable(cluster: Cluster, name: str, error: NodeError) -> Finding:
+    """Slurm starts jobs on nodes that let no user in."""
+    needless = cluster.backend == "slurm" and name != cluster.options.get("login")
+    finding = unreachable(name, error)
+    return replace(finding, level=Level.WARN) if needless else finding
+
+
+def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:
+    programs = [name for tool in TOOLS for name in tool.programs]
+    simulated = "gpu" in cluster.simulate
+    return {
+        "seconds": LIVES,
+        "path": cluster.environment.get("PATH", ""),
+        "programs": programs,
+        "versions": ["mpirun", "apptainer", "podman", "docker"],
+        "gpus": bool(node and node.gpus) and not simulated,
+    }
