@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rankdeck.model.activity import Activity
 from rankdeck.model.border import (
     Check,
     Table,
@@ -20,7 +21,7 @@ from rankdeck.model.border import (
     table,
     text,
 )
-from rankdeck.model.job import Activity, Chunk, Followed, NodeEvent, Tail
+from rankdeck.model.job import Chunk, Followed, NodeEvent, Tail
 from rankdeck_agent.wire import LAUNCHER, NodePlan
 
 Frame = tuple[Mapping[str, Any], bytes]

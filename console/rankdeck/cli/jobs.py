@@ -9,8 +9,8 @@ from pathlib import Path
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, job_of, opened, until_done
 from rankdeck.cli.shapes import job_shape, other_shape, report_shape
+from rankdeck.model.blame import failure, who
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.ending import failure, who
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold, fold_ranks

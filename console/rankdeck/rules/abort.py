@@ -1,6 +1,6 @@
 """Whether to stop the rest of a job because a part of it has failed (gang abort)."""
 
-from rankdeck.model.ending import how, who
+from rankdeck.model.blame import how, who
 from rankdeck.model.job import Countdown, Job, State
 
 _GOING = (State.PENDING, State.RUNNING)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
-from rankdeck.model.job import computes
+from rankdeck.model.activity import computes
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import clean
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 from statistics import median, median_high, median_low
 
 from rankdeck.model import text
-from rankdeck.model.job import Activity, Job, RankState, Stall, State
+from rankdeck.model.activity import Activity
+from rankdeck.model.job import Job, RankState, Stall, State
 from rankdeck.model.nodeset import fold, fold_ranks
 
 QUIET = 30.0

@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import inf
 
 from rankdeck.errors import UnknownJobError
+from rankdeck.model.activity import Activity
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
-    Activity,
     CancelReport,
     Chunk,
     Countdown,

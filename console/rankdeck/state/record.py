@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from rankdeck.model.activity import Activity, computes, place
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import (
     MUTE,
-    Activity,
     Countdown,
     FirstFailure,
     Job,
@@ -18,8 +18,6 @@ from rankdeck.model.job import (
     RankState,
     Stall,
     State,
-    computes,
-    place,
 )
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End, read_words

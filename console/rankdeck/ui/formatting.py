@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
+from rankdeck.model.activity import Activity
 from rankdeck.model.ending import signal_name
 from rankdeck.model.health import Level, Sentence
-from rankdeck.model.job import Activity
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui.query import Subject

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.ending import how, who
+from rankdeck.model.blame import how, who
 from rankdeck.model.job import FirstFailure, Job, Plan, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold
