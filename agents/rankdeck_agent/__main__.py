@@ -101,7 +101,7 @@ def _kernel_log(given: list[str]) -> int:
 def _job(given: list[str]) -> int:
     if given[1:2] in (["follow"], ["browse"]):
         # Somebody waits to see a log: nothing is loaded that only starts or ends jobs.
-        from rankdeck_agent.job.read_cli import main as look
+        from rankdeck_agent.job.follow import main as look
 
         return look(given[1:])
     from rankdeck_agent.job.control_cli import main as job

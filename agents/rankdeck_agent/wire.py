@@ -479,11 +479,12 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #   closed   -                             nothing more will come from this node
 # The stream adds frames that are not in the file:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at
-#   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched
+#   tail     r, s, o (offset of the end), lines, last (text), at     for ranks not watched, and while output waits
 #   activity at, rows [[rank, state, wchan, cores, share of system time | null], ...]: what the
 #            ranks of this node do; sent each time the supervisor has looked at them
 #   now      at, closing (`closed` is held back until the output is sent), ended (when it closed): every 2 s, after the rest
 #   from     watch, r, s, o, at            the offset that a request counted from the end means
 # stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}, "number": n},
 # each replacing the one before; an offset below 0 counts from the end, and a `from` frame with n says
-# where that is. End of file ends the follower, never the job.
+# where that is. They, or lines of their own, also say {"taken": bytes of `data` used since the start}: of a console
+# that says so no more is under way than it takes in a moment. End of file ends the follower, never the job.

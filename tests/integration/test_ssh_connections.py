@@ -11,7 +11,7 @@ from tests.support.polling import until
 from tests.support.sshd import nodes
 
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
-from rankdeck.images.locate import WantedImage, look
+from rankdeck.images.bring import WantedImage, look
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.ssh import Connections
 
@@ -296,7 +296,7 @@ async def looked(found, python):
 
 
 async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("rankdeck.images.locate.SILENCE", 1.0)
+    monkeypatch.setattr("rankdeck.images.bring.SILENCE", 1.0)
     async with nodes(tmp_path, ["n1"]) as found:
         answer = await looked(found, slow_python(tmp_path, "exec sleep 600"))
 
@@ -304,7 +304,7 @@ async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path
 
 
 async def test_a_node_that_is_busy_with_an_image_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("rankdeck.images.locate.SILENCE", 3.0)
+    monkeypatch.setattr("rankdeck.images.bring.SILENCE", 3.0)
     busy = """for i in 1 2 3 4 5; do sleep 1; echo '{"kind": "busy"}'; done"""
     async with nodes(tmp_path, ["n1"]) as found:
         answer = await looked(found, slow_python(tmp_path, busy))

@@ -27,13 +27,13 @@ from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
 from rankdeck.config.files import look_at
 from rankdeck.errors import AgentError, ConfigError, LaunchError
-from rankdeck.images.locate import image_rows
+from rankdeck.images.bring import image_rows
+from rankdeck.logs.order import choose
 from rankdeck.model.border import DEEPEST, table
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
 from rankdeck.model.pattern import BadPatternError, compiled
-from rankdeck.model.rankset import choose
 from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks

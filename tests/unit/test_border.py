@@ -14,7 +14,7 @@ from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.remote_log import _found
 from rankdeck.backends.ssh import _left, _port
 from rankdeck.errors import AgentError, UnreachableError
-from rankdeck.images.locate import image_rows
+from rankdeck.images.bring import image_rows
 from rankdeck.model.border import DEEPEST, table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State

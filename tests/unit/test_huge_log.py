@@ -3,6 +3,7 @@
 import asyncio
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, LogPlace, NodeEvent, Plan
+from rankdeck.model.job import Abort, Chunk, LogPlace, NodeEvent, Plan
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -208,3 +209,36 @@ async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
         taking.cancel()
 
     assert turns > 500
+
+
+async def test_what_a_quiet_rank_says_does_not_wait_behind_a_flood(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
+    node = NodePlan(f"flood-{os.getpid()}", "n1", (0, 1))
+    folder, before = make(node), 0
+    (folder / "events").write_text("\n".join(EVENTS) + "\n")
+    here = processes.process(os.getpid())
+    (folder / "supervisor.pid").write_text(f"{here.pid} {here.start}")
+    with (folder.place(0) / "out").open("wb") as file:
+        file.truncate(SIZE)
+    quiet = folder.place(1) / "out"
+    quiet.touch()
+    async with local_shell(tmp_path) as shell:
+        follower = SshFollower(Agents(shell), replace(PLAN, job=node.job, nodes=(node,)), {})
+        follower.watch({rank: {"out": 0, "err": 0} for rank in node.ranks})
+        taken = 0
+        async for item in follower:
+            if not isinstance(item, Chunk):
+                continue
+            if item.rank == 1:
+                break
+            # One that is slow: it paints or prints.
+            await asyncio.sleep(0.02)
+            taken += len(item.data)
+            if taken > 4 << 20 and not before:
+                before = taken
+                quiet.write_bytes(b"quiet\n")
+    unlink_links(folder)
+
+    assert taken - before < 2 << 20

@@ -209,3 +209,14 @@ def test_bad_chunks_are_ignored() -> None:
     log.add(chunk(-5, b"x"))
 
     assert len(log.lines) == 0
+
+
+def test_a_rank_whose_output_is_behind_was_heard_when_it_last_wrote() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"one\n", at=10.0))
+    log.tell(Tail("j", "n1", 0, "out", 1000, 250, "newest", 50.0))
+    log.add(chunk(4, b"two\n", at=11.0))
+
+    assert (log.heard, log.last) == (50.0, "newest")
+    log.add(chunk(8, bytes(991) + b"\n", at=50.0))
+    assert log.last == ""

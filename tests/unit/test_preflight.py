@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 
 from rankdeck import preflight
 from rankdeck.backends.placement import lay_out
-from rankdeck.images import bring, locate
-from rankdeck.images.locate import ImageAt, difference, image_rows
+from rankdeck.images import bring
+from rankdeck.images.bring import ImageAt, difference, image_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
-from rankdeck.preflight import check_job, check_network, checks
+from rankdeck.preflight import check_job, check_network
 from rankdeck.preflight.check_job import flavour_of
-from rankdeck.preflight.context import Context, programs_of
-from rankdeck.preflight.facts import node_facts
-from rankdeck.preflight.findings import Change
-from rankdeck.preflight.patch import changed
+from rankdeck.preflight.facts import Context, node_facts, programs_of
+from rankdeck.preflight.findings import Change, changed
+from rankdeck.preflight.run import judge
 from rankdeck.preflight.trial_run import Outcome, Said, judge_probe
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))
@@ -64,14 +63,14 @@ def found(judged):
 
 
 def test_good_facts_have_nothing_against_them():
-    assert found(checks.judge(case())) == []
+    assert found(judge(case())) == []
 
 
 @settings(max_examples=150)
 @given(st.dictionaries(KEYS, ANYTHING, max_size=6))
 def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     looked = case(n2=raw)
-    findings = [*checks.judge(looked), *check_network.interfaces(looked)]
+    findings = [*judge(looked), *check_network.interfaces(looked)]
 
     assert all(f.text.isprintable() for f in findings)
     assert check_network.targets(looked)["n1"]
@@ -82,7 +81,7 @@ def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     [(100.0, []), (101.9, []), (3700.0, ["n2"]), (40.0, ["n2"])],
 )
 def test_a_clock_is_off_only_where_it_is_certain(at, expected):
-    judged = checks.judge(case(n2={"at": at}))
+    judged = judge(case(n2={"at": at}))
 
     assert [node for _, check, node in found(judged) if check == "clock"] == expected
 
@@ -90,7 +89,7 @@ def test_a_clock_is_off_only_where_it_is_certain(at, expected):
 def test_health_is_told_and_stops_nothing():
     health = {"n1": Health(Level.BAD, (Reason("gpu", Level.BAD, "GPU 3 fell off"),))}
 
-    assert ("warn", "health", "n1") in found(checks.judge(case(health=health)))
+    assert ("warn", "health", "n1") in found(judge(case(health=health)))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_gpus_that_lack_ail_or_work_for_others_are_told(gpus, expected):
     good = {"gpus": {"rows": [{"name": "H100"}] * 2}}
     told = case(cluster=replace(CLUSTER, nodes=nodes), n1=good, n2={"gpus": gpus}, n3=good)
 
-    assert [level for level, check, _ in found(checks.judge(told)) if check == "gpu"] == expected
+    assert [level for level, check, _ in found(judge(told)) if check == "gpu"] == expected
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_two_versions_of_an_image_are_one_sentence(rows, expected):
 def test_a_missing_container_of_enroot_says_what_makes_it(image, fix):
     spec = replace(SPEC, container=Container(image=image, runtime="enroot"))
     nowhere = {"images": [{"kind": "missing", "path": image}]}
-    judged = checks.judge(case(spec, n1=nowhere, n2=nowhere, n3=nowhere))
+    judged = judge(case(spec, n1=nowhere, n2=nowhere, n3=nowhere))
     (finding,) = [one for one in judged if one.check == "image"]
 
     assert (finding.level, finding.node) == (Level.BAD, "n[1-3]")
@@ -292,7 +291,7 @@ def test_torchrun_is_looked_for_outside_only_where_there_is_no_image():
 TEMPLATES = re.compile(r"\b(?:FILE|NODES?|NODESET|JOB|IMAGE|FOLDER|INTERFACE|NAME)\b|…")
 SPOKEN = [
     *Path(preflight.__file__).parent.glob("*.py"),
-    *(Path(m.__file__) for m in (locate, bring)),
+    *(Path(m.__file__) for m in (bring,)),
 ]
 
 
@@ -324,7 +323,7 @@ def test_the_command_that_brings_an_image_is_complete(box, rows, fix):
         f"n{i}": {"images": [{"kind": "file" if d else "missing", "digest": d or "", "path": "/home/u/a.sif", "size": 7}]}
         for i, d in enumerate(rows, 1)
     }  # fmt: skip
-    judged = checks.judge(case(replace(SPEC, container=box), **told))
+    judged = judge(case(replace(SPEC, container=box), **told))
 
     assert [f.fix for f in judged if f.check == "image" and fix in f.fix]
 
@@ -332,7 +331,7 @@ def test_the_command_that_brings_an_image_is_complete(box, rows, fix):
 def test_an_image_of_a_registry_is_pulled_by_a_complete_command():
     box = Container(image="docker://nvcr.io/nvidia/pytorch:24.01")
     told = {f"n{i}": {"images": [{"kind": "remote", "path": box.image}]} for i in (1, 2, 3)}
-    judged = checks.judge(case(replace(SPEC, container=box), **told))
+    judged = judge(case(replace(SPEC, container=box), **told))
 
     assert [f.fix for f in judged if f.check == "image"] == [
         "pull it once, `apptainer pull pytorch-24.01.sif docker://nvcr.io/nvidia/pytorch:24.01`, and name that file"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rankdeck.logs.order import choose
 from rankdeck.model.job import RankState, State
-from rankdeck.model.rankset import choose
 
 RANKS = tuple(
     RankState(

@@ -8,23 +8,24 @@ A log of gigabytes stays on its node: only what is looked at is sent. stdin take
   no     id, text                                            a sentence
 """
 
-import json
 import os
-import signal
-import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Callable, NamedTuple, Optional, cast
+from typing import IO, Any, NamedTuple, Optional, cast
 
 from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder
 from rankdeck_agent.job.journal import table
-from rankdeck_agent.job.logs import LogReader, Piece, line_start, start_of_line
-from rankdeck_agent.job.pipes import Input, send
-
-_RECORD = struct.Struct("<QI???x")
-_NICE = 5
-"""The ranks come first."""
+from rankdeck_agent.job.logs import (
+    Input,
+    LogReader,
+    Piece,
+    data_frame,
+    line,
+    line_start,
+    send,
+    start_of_line,
+)
 
 
 class Count(NamedTuple):
@@ -39,50 +40,8 @@ class Count(NamedTuple):
     """A line ends in it."""
 
 
-class Helper:
-    """Counts in these blocks one after the other, until it is ended."""
-
-    def __init__(self, count: Callable[[int], Count], blocks: Iterable[int]) -> None:
-        self._reading, writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        self._rest = b""
-        self._pid = os.fork()
-        if self._pid == 0:
-            _count(count, blocks, writing)
-        os.close(writing)
-
-    def take(self) -> "list[tuple[int, Count]]":
-        """What it has counted since the last call."""
-        try:
-            data = self._rest + os.read(self._reading, 1 << 16)
-        except BlockingIOError:
-            return []
-        whole = len(data) // _RECORD.size * _RECORD.size
-        self._rest = data[whole:]
-        rows = _RECORD.iter_unpack(data[:whole])
-        return [(block, Count(*counted)) for block, *counted in rows]
-
-    def end(self) -> None:
-        """Stop it; what it has not told is lost."""
-        os.close(self._reading)
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-
-
-def _count(count: Callable[[int], Count], blocks: Iterable[int], writing: int) -> None:
-    try:
-        os.nice(_NICE)
-        for block in blocks:
-            os.write(writing, _RECORD.pack(block, *count(block)))
-    finally:
-        # Also where nobody reads any more: this is a copy of a process that lives on.
-        os._exit(0)
-
-
 BLOCK = 1 << 20
 """Bytes of one step: a millisecond or two."""
-ALONE = 64
-"""Blocks up to which one process counts quickly enough."""
 _TELL = 0.2
 """Seconds between two reports."""
 
@@ -122,50 +81,23 @@ class Search:
         with self._path.open("rb", buffering=0) as file:
             self._grow(file.fileno())
             begin = min(offset, self._end) if back else line_start(file, offset)
-            helper = self._help(file.fileno(), begin, back)
-            try:
-                yield from self._looked(file, begin, back, helper)
-            finally:
-                if helper is not None:
-                    helper.end()
+            yield from self._looked(file, begin, back)
 
-    def _looked(
-        self, file: IO[bytes], begin: int, back: bool, helper: Optional[Helper]
-    ) -> Iterator[Optional[Report]]:
+    def _looked(self, file: IO[bytes], begin: int, back: bool) -> Iterator[Optional[Report]]:
         told, at, fd = time.monotonic(), None, file.fileno()
         for hit in self._before(fd, begin) if back else self._after(fd, begin):
             if hit is not None:
                 at = start_of_line(file, hit)
                 break
-            self._take(helper)
             told, report = self._report(told, at, looking=True)
             yield report
         yield self._told(at, looking=False)
         for block in range(self._blocks):
             if block not in self._tallies:
                 self._look(fd, block)
-                self._take(helper)
                 told, report = self._report(told, at, looking=False)
                 yield report
         yield self._told(at, looking=False)
-
-    def _help(self, fd: int, begin: int, back: bool) -> Optional[Helper]:
-        """A second process that counts from the other end of the log."""
-        here = begin // BLOCK
-        near, far = range(here, self._blocks), range(here)
-        order = [*near, *far] if back else [*reversed(near), *reversed(far)]
-        blocks = [block for block in order if block not in self._tallies]
-        if len(blocks) <= ALONE or len(os.sched_getaffinity(0)) < 2:
-            return None
-        return Helper(lambda block: self._counted(fd, block), blocks)
-
-    def _counted(self, fd: int, block: int) -> Count:
-        self._look(fd, block)
-        return self._tallies[block]
-
-    def _take(self, helper: Optional[Helper]) -> None:
-        for block, counted in helper.take() if helper is not None else ():
-            self._tallies.setdefault(block, counted)
 
     def _grow(self, fd: int) -> None:
         """Forget the counts of blocks that were not whole."""
@@ -285,22 +217,7 @@ def read(path: Path, offset: int, size: int) -> tuple[list[Piece], int]:
         begin = line_start(file, begin)
         until = min(begin + min(max(size, 1), MOST), end)
         until = end if until == end else max(line_start(file, until), until)
-    reader = LogReader(path, begin)
-    pieces: list[Piece] = []
-    while reader.offset < until:
-        got = list(reader.read(1))
-        if not got:
-            break
-        pieces += got
-    return _cut(pieces, until), end
-
-
-def _cut(pieces: list[Piece], until: int) -> list[Piece]:
-    return [
-        Piece(one.offset, one.data[: until - one.offset], one.at)
-        for one in pieces
-        if one.offset < until
-    ]
+    return list(LogReader(path, begin).read(until - begin)), end
 
 
 class Browser:
@@ -314,24 +231,24 @@ class Browser:
         self._id: Any = None
         self.busy = False
 
-    def take(self, line: bytes) -> list[bytes]:
+    def take(self, said: bytes) -> list[bytes]:
         """What to send at once."""
-        asked = table(line.decode("utf-8", "replace")) or {}
+        asked = table(said.decode("utf-8", "replace")) or {}
         try:
             return self._take(asked)
         except (FolderError, OSError) as error:
-            return [_line({"kind": "no", "id": asked.get("id"), "text": str(error)})]
+            return [line({"kind": "no", "id": asked.get("id"), "text": str(error)})]
         except (TypeError, ValueError, AttributeError):
             what = "that is no question"
-            return [_line({"kind": "no", "id": asked.get("id"), "text": what})]
+            return [line({"kind": "no", "id": asked.get("id"), "text": what})]
 
     def _take(self, asked: dict[str, Any]) -> list[bytes]:
         if "read" in asked:
             rank, stream, offset, size = cast("list[Any]", asked["read"])
             path = log_path(self._folder, int(rank), str(stream))
             pieces, end = read(path, int(offset), int(size))
-            frames = [part for one in pieces for part in _data(asked["id"], one)]
-            return [*frames, _line({"kind": "end", "id": asked["id"], "o": end})]
+            frames = [part for one in pieces for part in data_frame({"id": asked["id"]}, one)]
+            return [*frames, line({"kind": "end", "id": asked["id"], "o": end})]
         if "find" in asked:
             rank, stream, offset, back, text = cast("list[Any]", asked["find"])
             path = log_path(self._folder, int(rank), str(stream))
@@ -354,23 +271,14 @@ class Browser:
             for report in self._steps:
                 if report is not None:
                     head = {"kind": "found", "id": self._id}
-                    return [_line({**head, **report._asdict()})]
+                    return [line({**head, **report._asdict()})]
                 if time.monotonic() > until:
                     return []
         except OSError as error:
             self.busy = False
-            return [_line({"kind": "no", "id": self._id, "text": str(error)})]
+            return [line({"kind": "no", "id": self._id, "text": str(error)})]
         self.busy = False
         return []
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
-def _data(asked: object, piece: Piece) -> tuple[bytes, bytes]:
-    head = {"kind": "data", "id": asked, "o": piece.offset, "n": len(piece.data)}
-    return _line({**head, "at": time.time() if piece.at is None else piece.at}), piece.data
 
 
 def browse(folder: RunFolder) -> int:
@@ -378,9 +286,9 @@ def browse(folder: RunFolder) -> int:
     browser, source = Browser(folder), Input(0)
     heard = time.monotonic()
     while not source.ended and time.monotonic() - heard < IDLE:
-        lines = source.lines(0 if browser.busy else IDLE)
-        heard = time.monotonic() if lines or browser.busy else heard
-        frames = [frame for line in lines for frame in browser.take(line)]
+        asked = source.lines(0 if browser.busy else IDLE)
+        heard = time.monotonic() if asked or browser.busy else heard
+        frames = [frame for said in asked for frame in browser.take(said)]
         frames += browser.turn() if browser.busy else []
         if frames and not send(b"".join(frames)):
             break

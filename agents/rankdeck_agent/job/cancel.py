@@ -12,7 +12,6 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.job import cgroup, processes
 from rankdeck_agent.job.folder import RunFolder, is_slurm
 from rankdeck_agent.job.journal import all_events, is_closed, plain
-from rankdeck_agent.job.pipes import tell
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
 from rankdeck_agent.job.supervisor_state import (
@@ -20,6 +19,7 @@ from rankdeck_agent.job.supervisor_state import (
     is_starting,
     stop_resuming,
     supervisor_pid,
+    tell,
 )
 
 

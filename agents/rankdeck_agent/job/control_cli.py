@@ -18,8 +18,7 @@ from rankdeck_agent.job.detach import run
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders, existing
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.journal import is_closed, table
-from rankdeck_agent.job.pipes import tell
-from rankdeck_agent.job.supervisor_state import supervisor_pid
+from rankdeck_agent.job.supervisor_state import supervisor_pid, tell
 
 _LONGEST = 1 << 18
 _START_LIMIT = 15.0

@@ -1,16 +1,18 @@
-"""`job follow`: sends the events and output of a job on this node to the console. Only reads files."""
+"""`job follow`: sends the events and output of a job on this node to the console. Only reads files.
 
-import json
+Loads nothing that starts or ends jobs: somebody waits for the first line.
+"""
+
+import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Optional, cast
+from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
-from rankdeck_agent.job.detach import resume
-from rankdeck_agent.job.folder import STREAMS, RunFolder, is_slurm
+from rankdeck_agent.job.browse import browse
+from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder, existing, is_slurm
 from rankdeck_agent.job.journal import EventReader, all_events, table
-from rankdeck_agent.job.logs import LogReader, Piece, TailReader, size_of
-from rankdeck_agent.job.pipes import Input, send
+from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     goes_on,
@@ -30,9 +32,61 @@ _LOOK_PERIOD = 1.0
 _FIRST_WATCH = 1.0
 _ROUND = 1 << 20
 """Bytes of output in one round, so that events never wait long behind a backlog."""
+_LITTLE = 4 << 10
+"""Bytes up to which a stream counts as quiet: it goes before those that have more to send."""
 _COUNT_ROUND = 8 << 20
 
 Key = tuple[int, str]
+
+_FIRST, _LEAST, _MOST = 256 << 10, 32 << 10, 4 << 20
+"""Bytes of output that may be under way: at first, at least, at most."""
+_QUICK, _SLOW = 0.1, 0.3
+"""Seconds from sending to taking, below which more may be under way, and above which less."""
+
+
+class Window:
+    """How much output is sent before the console has taken what was sent before.
+
+    Whatever is under way is ahead of the next line of a quiet rank. So a console that is slower than
+    a rank has as much under way as it takes in a fraction of a second; the rest waits on disk, where
+    a quiet rank does not wait behind it.
+    """
+
+    def __init__(self) -> None:
+        self._size = _FIRST
+        self._sent = 0
+        self._taken: Optional[int] = None
+        """None: the console has not said that it counts."""
+        self._mark: Optional[tuple[int, float]] = None
+        """Bytes sent when something had to wait, and when that was."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent now; not a few at a time."""
+        if self._taken is None:
+            return _ROUND
+        left = self._size - self._sent + self._taken
+        return 0 if left < self._size // 4 else min(left, _ROUND)
+
+    def sent(self, count: int, waits: bool, now: float) -> None:
+        """Note that so many bytes were sent, and whether more would have been."""
+        self._sent += count
+        if waits and self._mark is None:
+            self._mark = self._sent, now
+
+    def take(self, total: object, now: float) -> None:
+        """Note that the console has taken `total` bytes since the beginning, and learn from the time."""
+        if type(total) is not int or not (self._taken or 0) <= total <= self._sent:
+            return
+        self._taken = total
+        if self._mark is None or total < self._mark[0]:
+            return
+        delay = now - self._mark[1]
+        self._mark = None
+        if delay < _QUICK:
+            self._size = min(self._size * 2, _MOST)
+        elif delay > _SLOW:
+            self._size = max(self._size // 2, _LEAST)
 
 
 class NodeFollower:
@@ -44,6 +98,7 @@ class NodeFollower:
         self._events = EventReader(folder / "events")
         self._ranks = folder.ranks()
         self._watched: dict[Key, LogReader] = {}
+        self._window = Window()
         self._placed: list[bytes] = []
         """Frames that say where the end is that was asked for."""
         self._tails: dict[Key, TailReader] = {}
@@ -57,9 +112,10 @@ class NodeFollower:
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
         """A job that has closed long ago is not over before one could ask for its output."""
 
-    def watch(self, line: bytes) -> None:
-        """Take one line of stdin; what is no watch line changes nothing."""
-        told = table(line.decode("utf-8", "replace")) or {}
+    def take(self, said: bytes) -> None:
+        """Take one line of stdin; what is no such line changes nothing."""
+        told = table(said.decode("utf-8", "replace")) or {}
+        self._window.take(told.get("taken"), time.monotonic())
         asked = told.get("watch")
         if not isinstance(asked, dict):
             return
@@ -83,26 +139,26 @@ class NodeFollower:
             if offset < 0:
                 offset = max(size_of(log) + offset, 0)
                 head = {"kind": "from", "watch": number, "r": rank, "s": stream}
-                self._placed.append(_line({**head, "o": offset, "at": time.time()}))
+                self._placed.append(line({**head, "o": offset, "at": time.time()}))
             found[rank, stream] = LogReader(log, offset)
         return found
 
     def round(self, now: float) -> list[bytes]:
         """The frames of one round."""
-        frames = [_line(event) for event in self._new_events()]
+        frames = [line(event) for event in self._new_events()]
         frames += self._placed
         self._placed = []
-        frames += self._data()
+        frames += self._data(now)
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
         if self._closed is None and self._is_due("looks", now, _LOOK_PERIOD):
-            frames += map(_line, self._looks.read())
+            frames += map(line, self._looks.read())
         if self._is_due("now", now, _NOW_PERIOD):
-            frames.append(_line(self._now_frame()))
+            frames.append(line(self._now_frame()))
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
         if self.over and self._closed is not None:
-            frames.append(_line(self._closed))
+            frames.append(line(self._closed))
             self.done = True
         return frames
 
@@ -116,7 +172,12 @@ class NodeFollower:
     @property
     def behind(self) -> bool:
         """Whether watched bytes are waiting on disk."""
-        return any(reader.behind for reader in self._watched.values())
+        return any(reader.waiting for reader in self._watched.values())
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the next round can send what is waiting."""
+        return self.behind and self._window.room > 0
 
     @property
     def over(self) -> bool:
@@ -141,12 +202,20 @@ class NodeFollower:
                 fresh.append(event)
         return fresh
 
-    def _data(self) -> list[bytes]:
+    def _data(self, now: float) -> list[bytes]:
+        """Output as far as there is room: of quiet streams all, of the others equal shares in turn."""
+        waiting = {key: reader.waiting for key, reader in self._watched.items() if reader.waiting}
         frames: list[bytes] = []
-        share = _ROUND // max(1, len(self._watched))
-        for (rank, stream), reader in self._watched.items():
-            for piece in reader.read(share):
-                frames += _data_frame(rank, stream, piece)
+        left = room = self._window.room
+        for count, key in enumerate(sorted(waiting, key=lambda key: waiting[key] > _LITTLE)):
+            if not left:
+                break
+            # The next time it is the turn of those that come after it now.
+            reader = self._watched[key] = self._watched.pop(key)
+            for piece in reader.read(min(left, max(_LITTLE, left // (len(waiting) - count)))):
+                frames += data_frame({"r": key[0], "s": key[1]}, piece)
+                left -= len(piece.data)
+        self._window.sent(room - left, sum(waiting.values()) > room - left, now)
         return frames
 
     def _tail_frames(self) -> list[bytes]:
@@ -154,7 +223,8 @@ class NodeFollower:
         budget = _COUNT_ROUND // (2 * len(self._ranks))
         for rank in self._ranks:
             for stream in STREAMS:
-                if (rank, stream) in self._watched:
+                watched = self._watched.get((rank, stream))
+                if watched is not None and not watched.waiting:
                     continue
                 tail = self._tails.get((rank, stream))
                 if tail is None:
@@ -173,9 +243,9 @@ class NodeFollower:
         """Take up a job that goes on, or close for a supervisor that is gone: in the file where it can be written, else only here."""
         if self._is_kept() or is_starting(self._folder) or supervisor_pid(self._folder):
             return []
-        if goes_on(self._folder) and resume(self._folder):
+        if goes_on(self._folder) and _resume(self._folder):
             return []
-        frames = [_line(event) for event in self._new_events()]
+        frames = [line(event) for event in self._new_events()]
         if self._closed is not None:
             return frames
         why = "the supervisor of this node is gone"
@@ -185,7 +255,7 @@ class NodeFollower:
             stamp = {"seq": self._last_seq + 1, "at": time.time()}
             facts = gone(self._folder, all_events(self._folder / "events"))
             trouble = {**stamp, "kind": "trouble", "text": why, **facts}
-            frames.append(_line(trouble))
+            frames.append(line(trouble))
             self._closed = {**stamp, "seq": self._last_seq + 2, "kind": "closed"}
         return frames
 
@@ -199,22 +269,10 @@ def _keeper_of(folder: RunFolder) -> "Optional[Watch]":
     return Watch()
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+def _resume(folder: RunFolder) -> bool:
+    from rankdeck_agent.job.detach import resume
 
-
-def _data_frame(rank: int, stream: str, piece: Piece) -> list[bytes]:
-    """The frame of some bytes: its head, and the bytes."""
-    at = time.time() if piece.at is None else piece.at
-    head = {
-        "kind": "data",
-        "r": rank,
-        "s": stream,
-        "o": piece.offset,
-        "n": len(piece.data),
-        "at": at,
-    }
-    return [_line(head), piece.data]
+    return resume(folder)
 
 
 def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
@@ -226,7 +284,7 @@ def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
         "lines": tail.lines,
         "last": tail.last,
     }
-    return _line({**row, "at": tail.at})
+    return line({**row, "at": tail.at})
 
 
 def follow(folder: RunFolder, after: int) -> int:
@@ -234,16 +292,46 @@ def follow(folder: RunFolder, after: int) -> int:
     follower = NodeFollower(folder, after)
     source = Input(0)
     # What is looked at comes first: who asks has done so already.
-    for line in source.lines(_FLUSH):
-        follower.watch(line)
+    for said in source.lines(_FLUSH):
+        follower.take(said)
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
         if not send(b"".join(frames)) or follower.done:
             return 0
-        for line in source.lines(0 if follower.behind else _FLUSH):
-            follower.watch(line)
+        for said in source.lines(0 if follower.hurries else _FLUSH):
+            follower.take(said)
         spent = time.monotonic() - began
         if not follower.behind and spent < _FLUSH:
             time.sleep(_FLUSH - spent)
     return 0
+
+
+_AFTER = "--after"
+
+
+def main(argv: list[str]) -> int:
+    """Run `job follow` or `job browse`; returns the exit status."""
+    verb, *words = argv
+    try:
+        return _VERBS[verb](words)
+    except (FolderError, OSError) as error:
+        print(f"rankdeck: {error}", file=sys.stderr)
+        return 1
+
+
+def _follow(words: list[str]) -> int:
+    job, node, *rest = words if len(words) > 1 else ("", "")
+    after = rest[1] if len(rest) == 2 and rest[0] == _AFTER else "-1"
+    if len(rest) not in (0, 2) or not after.lstrip("-").isdigit():
+        raise FolderError("usage: job follow JOB NODE [--after SEQ]")
+    return follow(existing(job, node), int(after))
+
+
+def _browse(words: list[str]) -> int:
+    if len(words) != 2:
+        raise FolderError("usage: job browse JOB NODE")
+    return browse(existing(*words))
+
+
+_VERBS: dict[str, Callable[[list[str]], int]] = {"follow": _follow, "browse": _browse}

@@ -1,9 +1,12 @@
-"""Reads a rank's log: watched streams in full with their times, of others the last line."""
+"""Reads logs of ranks, in full with their times or only the last line, and sends what was read to the console."""
 
+import json
 import os
-from collections.abc import Iterator
+import select
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, BinaryIO, Optional
+from typing import IO, Any, BinaryIO, Optional
 
 from rankdeck_agent.job.journal import plain
 
@@ -104,37 +107,31 @@ class LogReader:
         self._index = TimeIndex(log.with_name(log.name + ".idx"), offset)
 
     @property
-    def behind(self) -> bool:
-        """Whether there is more on disk."""
-        return size_of(self._log) > self.offset
+    def waiting(self) -> int:
+        """Bytes on disk that have not been read."""
+        return max(0, size_of(self._log) - self.offset)
 
     def read(self, limit: int) -> Iterator[Piece]:
-        """Up to about `limit` bytes from where the last call stopped."""
-        if not self.behind:
+        """At most `limit` bytes from where the last call stopped."""
+        if limit <= 0 or not self.waiting:
             return
         with self._log.open("rb") as file:
             file.seek(self.offset)
             while limit > 0:
-                piece = self._piece(file)
-                if piece is None:
+                stamp, until = self._index.at(self.offset)
+                most = (
+                    min(CHUNK, limit) if until is None else min(CHUNK, limit, until - self.offset)
+                )
+                piece = Piece(self.offset, file.read(most), stamp)
+                if not piece.data:
                     return
+                self.offset += len(piece.data)
                 limit -= len(piece.data)
                 yield piece
 
-    def _piece(self, file: BinaryIO) -> Optional[Piece]:
-        stamp, until = self._index.at(self.offset)
-        most = CHUNK if until is None else min(CHUNK, until - self.offset)
-        file.seek(self.offset)
-        data = file.read(most)
-        if not data:
-            return None
-        piece = Piece(self.offset, data, stamp)
-        self.offset += len(data)
-        return piece
-
 
 class TailReader:
-    """One stream that nobody watches: how long it is, how many lines, and the last."""
+    """The end of one stream that is not being sent: how long it is, how many lines, and the last."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -200,3 +197,54 @@ def start_of_line(file: IO[bytes], offset: int) -> int:
     file.seek(begin)
     newline = file.read(offset - begin).rfind(b"\n")
     return begin + newline + 1 if newline >= 0 or begin == 0 else offset
+
+
+# ---- to and from the console
+
+
+_LONGEST_QUESTION = 1 << 20
+
+
+class Input:
+    """stdin, a line at a time."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.ended = False
+        self._rest = b""
+
+    def lines(self, limit: float) -> list[bytes]:
+        """What comes within `limit` seconds."""
+        ready, _, _ = select.select([self.fd], [], [], limit)
+        if not ready:
+            return []
+        data = os.read(self.fd, 1 << 16)
+        self.ended = not data
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) < _LONGEST_QUESTION else b""
+        return lines
+
+
+def send(data: bytes) -> bool:
+    """Write all of it; False where nobody reads any more."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(1, view) :]
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def line(row: Mapping[str, Any]) -> bytes:
+    """A frame without bytes behind it."""
+    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+
+
+def data_frame(head: Mapping[str, Any], piece: Piece) -> list[bytes]:
+    """The frame of some bytes: its head, and the bytes. What has no time was read now."""
+    at = time.time() if piece.at is None else piece.at
+    return [
+        line({"kind": "data", **head, "o": piece.offset, "n": len(piece.data), "at": at}),
+        piece.data,
+    ]

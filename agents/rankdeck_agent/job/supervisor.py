@@ -25,12 +25,12 @@ from rankdeck_agent.job.journal import (
     plain,
     shell_status,
 )
-from rankdeck_agent.job.pipes import Control
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
 from rankdeck_agent.job.shared_run_folder import Report, SharedRunFolder
 from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start, unlink_links
 from rankdeck_agent.job.streams import DiskFullError, Space, Stream, pipe_stream, rank_streams
+from rankdeck_agent.job.supervisor_state import Control
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 

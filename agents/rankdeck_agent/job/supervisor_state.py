@@ -1,5 +1,6 @@
-"""Whether the supervisor of a run folder is alive, and what is known of its ranks if it is not."""
+"""The supervisor of a run folder: whether it is alive, how to tell it something, what is known if it is gone."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Generator, Iterator
@@ -150,3 +151,43 @@ def _exit(place: Path, rank: int, events: Events) -> Optional[dict[str, Any]]:
         return None
     said = {"said": last_words(place, RANK)} if status else {}
     return {"kind": "exited", "at": at, "rank": rank, **outcome(status), **said}
+
+
+_LONGEST_ORDER = 1 << 16
+
+
+class Control:
+    """The supervisor's end of its control FIFO."""
+
+    def __init__(self, path: Path) -> None:
+        # Read and write: no end of file when the last writer leaves.
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._rest = b""
+
+    def read(self) -> list[tuple[str, list[str]]]:
+        """The messages that have come: verb and words."""
+        try:
+            data = os.read(self.fd, _LONGEST_ORDER)
+        except BlockingIOError:
+            return []
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:_LONGEST_ORDER]
+        texts = (line.decode("utf-8", "replace").split() for line in lines)
+        return [(words[0], words[1:]) for words in texts if words]
+
+
+def tell(path: Path, message: str) -> bool:
+    """Send one line to the supervisor; False where nobody listens."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENOENT):
+            return False
+        raise
+    try:
+        os.write(fd, message.encode()[:2000] + b"\n")
+    except (BrokenPipeError, BlockingIOError):
+        return False
+    finally:
+        os.close(fd)
+    return True

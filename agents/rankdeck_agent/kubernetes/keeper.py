@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, plain
-from rankdeck_agent.job.pipes import tell
+from rankdeck_agent.job.supervisor_state import tell
 from rankdeck_agent.kubernetes import target as objects
 from rankdeck_agent.kubernetes.api import TROUBLE, ApiError, Watch, each
 from rankdeck_agent.kubernetes.claim_reader import (

@@ -14,7 +14,7 @@ from typing import Any
 from rankdeck_agent.files import keep_private
 from rankdeck_agent.job.folder import FolderError, RunFolder, existing
 from rankdeck_agent.job.journal import shell_status, table
-from rankdeck_agent.job.pipes import tell
+from rankdeck_agent.job.supervisor_state import tell
 
 _LONGEST = 64 << 20
 _RESTARTS = 20

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -117,6 +117,19 @@ class Silence:
         return (self._looks - max(self._opened.get(node, 0), self._heard.get(node, 0))) * TICK
 
 
+class Unread:
+    """Bytes of output that came and were not handed on: of each node, and of all."""
+
+    def __init__(self) -> None:
+        self.of = Counter[str]()
+        self.total = 0
+
+    def add(self, node: str, count: int) -> None:
+        """Note that so many more are there, or below 0, fewer."""
+        self.of[node] += count
+        self.total += count
+
+
 class SshFollower:
     """Follows one job over SSH; see `base.Follower`."""
 
@@ -133,7 +146,7 @@ class SshFollower:
         self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
         self._waiting: deque[Followed] = deque()
-        self._bytes = 0
+        self._unread = Unread()
         self._paused = False
         self._news = asyncio.Event()
         self._given_up: set[str] = set()
@@ -225,12 +238,22 @@ class SshFollower:
     def _take(self) -> Followed:
         item = self._waiting.popleft()
         if isinstance(item, Chunk):
-            self._bytes -= len(item.data)
-        if self._paused and self._bytes < MOST_WAITING // 4:
+            self._unread.add(item.node, -len(item.data))
+            self._ask_for_more(self._streams[item.node])
+        if self._paused and self._unread.total < MOST_WAITING // 4:
             self._paused = False
             for channel in self._channels.values():
                 channel.resume()
         return item
+
+    def _ask_for_more(self, stream: NodeStream) -> None:
+        """Tell the node how much of its output was used, so that it sends on."""
+        channel, line = (
+            self._channels.get(stream.node),
+            stream.taken_line(self._unread.of[stream.node]),
+        )
+        if channel is not None and line:
+            channel.write(line)
 
     # ---- one node
 
@@ -356,8 +379,10 @@ class SshFollower:
         if stream.frames > before:
             self._silence.heard(stream.node)
         self._waiting.extend(found)
-        self._bytes += sum(len(item.data) for item in found if isinstance(item, Chunk))
-        if self._bytes > MOST_WAITING and not self._paused:
+        new = sum(len(item.data) for item in found if isinstance(item, Chunk))
+        self._unread.add(stream.node, new)
+        self._ask_for_more(stream)
+        if self._unread.total > MOST_WAITING and not self._paused:
             self._paused = True
             for channel in self._channels.values():
                 channel.pause()

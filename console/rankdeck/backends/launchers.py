@@ -1,12 +1,20 @@
-"""The launchers that need no program of their own on the first node: plain, torchrun, TensorFlow."""
+"""The launchers: plain, torchrun, TensorFlow, and mpirun with the options of each MPI in one table."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from rankdeck.backends.placement import Placement, RankPlace, interface_env
-from rankdeck.backends.tokens import PORT_TOKEN, SHIM, port_token
-from rankdeck_agent.wire import RUN_TOKEN, NodePlan, ProcessPlan
+from rankdeck.backends.placement import Placement, RankPlace, interface_env, with_files
+from rankdeck.backends.tokens import (
+    PORT_TOKEN,
+    SHIM,
+    at_run_time,
+    folder_word,
+    port_token,
+    shell_line,
+)
+from rankdeck.errors import LaunchError
+from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 
 def plan_plain(layout: Placement) -> tuple[NodePlan, ...]:
@@ -99,3 +107,262 @@ def _tensorflow_node(layout: Placement, place: RankPlace, workers: list[str]) ->
     config = json.dumps({"cluster": {"worker": workers}, "task": task})
     process = rank_process(layout, place, 0, {"TF_CONFIG": config})
     return replace(layout.node_plan(place, interface_env(place.node)), processes=(process,))
+
+
+HOSTFILE = "hostfile"
+AGENT = "/tmp/rankdeck.{job}/launch-agent"
+"""The same path on every node: Open MPI 4 dies where a daemon does not find the agent of the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavour:
+    """The options of one MPI; `{…}` is filled in."""
+
+    host: str
+    start: tuple[str, ...]
+    even: tuple[str, ...]
+    """The same number of ranks on every node."""
+    uneven: tuple[str, ...]
+    """As many as the hostfile says."""
+    agent: tuple[str, ...]
+    """`{agent}` starts the daemons, all from the first node."""
+    ssh: tuple[str, ...]
+    network: tuple[str, ...]
+    loopback: tuple[str, ...]
+    """The same where the network is loopback: virtual nodes on one machine."""
+    workdir: tuple[str, ...] = ("-wdir", "{workdir}")
+
+
+# PRRTE refuses to be told loopback ("No network interfaces were found"), and needs not be.
+_OPEN_MPI = Flavour(
+    host="{host} slots={slots}",
+    start=("--hostfile", "{hostfile}", "-np", "{size}"),
+    even=("--map-by", "ppr:{each}:node", "--bind-to", "none"),
+    uneven=("--map-by", "slot", "--bind-to", "none"),
+    agent=(
+        "--prtemca",
+        "plm_ssh_agent",
+        "{agent}",
+        "--prtemca",
+        "plm_ssh_no_tree_spawn",
+        "1",
+    ),
+    ssh=(
+        "--prtemca",
+        "plm_ssh_agent",
+        "{agent}",
+        "--prtemca",
+        "plm_ssh_no_tree_spawn",
+        "1",
+    ),
+    network=(
+        "--prtemca",
+        "prte_if_include",
+        "{network}",
+        "--mca",
+        "btl_tcp_if_include",
+        "{network}",
+    ),
+    loopback=("--mca", "btl_tcp_if_include", "{network}"),
+)
+FLAVOURS = {
+    "openmpi5": _OPEN_MPI,
+    "openmpi4": replace(
+        _OPEN_MPI,
+        agent=(
+            "--mca",
+            "plm_rsh_agent",
+            "{agent}",
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+        ),
+        ssh=(
+            "--mca",
+            "plm_rsh_agent",
+            "{agent}",
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+        ),
+        network=(
+            "--mca",
+            "oob_tcp_if_include",
+            "{network}",
+            "--mca",
+            "btl_tcp_if_include",
+            "{network}",
+        ),
+        loopback=(
+            "--mca",
+            "oob_tcp_if_include",
+            "{network}",
+            "--mca",
+            "btl_tcp_if_include",
+            "{network}",
+        ),
+    ),
+    "mpich": Flavour(
+        host="{host}:{slots}",
+        start=("-f", "{hostfile}", "-n", "{size}"),
+        even=("-ppn", "{each}", "-bind-to", "none"),
+        uneven=("-bind-to", "none"),
+        agent=("-launcher", "ssh", "-launcher-exec", "{agent}"),
+        ssh=("-launcher", "ssh"),
+        network=(),
+        loopback=(),
+    ),
+}
+LAUNCHER_ENV = {
+    "openmpi5": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    "openmpi4": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    "mpich": {},
+}
+"""Mpirun asks root twice; whoever logs in as root has decided that already."""
+QUIET_ENV = {"HWLOC_COMPONENTS": "-gl"}
+"""Without it hwloc looks for an X server and complains on every node."""
+
+
+def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
+    """The launcher and its hostfile on the first node; ranks, and no process, on the others."""
+    options = layout.spec.mpi
+    if options.flavour not in FLAVOURS:
+        known = ", ".join(FLAVOURS)
+        raise LaunchError("plan", f"no MPI flavour `{options.flavour}`; there are: {known}")
+    if options.launcher == "ssh":
+        _check_addresses(layout)
+    # Session files of MPI end with the job; the path is short, as sockets need it.
+    place = {"TMPDIR": f"/tmp/rankdeck.{layout.job}"}
+    common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV, **place}
+    nodes = [layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places]
+    launcher = ProcessPlan(
+        name="mpirun",
+        argv=launcher_argv(layout),
+        cwd="" if RUN_TOKEN in layout.spec.workdir else layout.spec.workdir,
+    )
+    first = with_files(nodes[0], NodeFile(HOSTFILE, hostfile(layout)))
+    return (replace(first, processes=(launcher,)), *nodes[1:])
+
+
+def hostfile(layout: Placement) -> str:
+    """A line per node: Rankdeck's names, or addresses where mpirun itself uses ssh."""
+    line = FLAVOURS[layout.spec.mpi.flavour].host
+    by_address = layout.spec.mpi.launcher == "ssh"
+    return "".join(
+        line.format(host=p.node.host if by_address else p.node.name, slots=len(p.ranks)) + "\n"
+        for p in layout.places
+    )
+
+
+def launcher_argv(layout: Placement) -> tuple[str, ...]:
+    """The whole mpirun command."""
+    spec, flavour = layout.spec, FLAVOURS[layout.spec.mpi.flavour]
+    each = len(layout.places[0].ranks)
+    container = _unless_said(layout.runtime.launcher_args(spec.mpi.flavour), spec.mpi.args)
+    return (
+        spec.mpi.path,
+        *_fill(
+            flavour.start,
+            hostfile=f"{RUN_TOKEN}/{HOSTFILE}",
+            size=str(layout.world_size),
+        ),
+        *_fill(flavour.even if layout.even else flavour.uneven, each=str(each)),
+        *_agent(layout, flavour),
+        *_network(layout, flavour),
+        *_forwarded(layout),
+        *container,
+        *spec.mpi.args,
+        *_workdir(layout, flavour),
+        *rank_argv(layout),
+    )
+
+
+def _unless_said(words: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+    """`--mca NAME VALUE …` without what the job sets itself: mpirun takes no name twice."""
+    triples = [words[i : i + 3] for i in range(0, len(words), 3)]
+    return tuple(word for three in triples if three[1] not in said for word in three)
+
+
+def rank_argv(layout: Placement) -> tuple[str, ...]:
+    """What mpirun starts everywhere: the shim at its common path, then the rank's command.
+
+    The run folder is left for sh to fill in, because it differs from node to node.
+    """
+    shim = f"/tmp/rankdeck.{layout.job}/rank"
+    workdir, argv = layout.spec.workdir, layout.wrapped()
+    if _moves(workdir):
+        line = f"cd {folder_word(workdir)} && exec {shell_line(argv)}"
+        return (shim, "sh", "-c", line)
+    return (shim, *at_run_time(argv))
+
+
+def _fill(words: Sequence[str], **values: str) -> tuple[str, ...]:
+    return tuple(word.format(**values) for word in words)
+
+
+def _agent(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
+    if layout.spec.mpi.launcher != "ssh":
+        return _fill(flavour.agent, agent=AGENT.format(job=layout.job))
+    user, port = layout.cluster.access.user, layout.places[0].node.port
+    words = ["ssh", "-o", "BatchMode=yes"]
+    words += ["-p", str(port)] if port != 22 else []
+    words += ["-l", user] if user else []
+    return _fill(flavour.ssh, agent=" ".join(words))
+
+
+def _network(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
+    """The job network; else the interface, where it has one name on all nodes."""
+    interfaces = {place.node.interface for place in layout.places}
+    shared = interfaces.pop() if len(interfaces) == 1 else ""
+    if layout.spec.mpi.flavour == "mpich":
+        return ("-iface", shared) if shared else ()
+    network = layout.cluster.network or shared
+    words = flavour.loopback if _is_loopback(network) else flavour.network
+    return _fill(words, network=network) if network else ()
+
+
+def _is_loopback(network: str) -> bool:
+    return network == "lo" or network.startswith(("127.", "::1/"))
+
+
+def _forwarded(layout: Placement) -> tuple[str, ...]:
+    """Variables for remote ranks; what names the run folder stays each node's own."""
+    env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
+    names = [
+        JOB_VARIABLE,
+        *(key for key, value in env.items() if RUN_TOKEN not in value),
+    ]
+    if layout.spec.mpi.flavour == "mpich":
+        return ("-genvlist", ",".join(names))
+    return tuple(word for name in names for word in ("-x", name))
+
+
+def _workdir(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
+    workdir = layout.spec.workdir
+    if not workdir or _moves(workdir):
+        return ()
+    return _fill(flavour.workdir, workdir=workdir)
+
+
+def _moves(workdir: str) -> bool:
+    """True for a folder that is another one on each node, or may be."""
+    return RUN_TOKEN in workdir or workdir.startswith("~")
+
+
+def _check_addresses(layout: Placement) -> None:
+    """Mpirun's own ssh takes one port for all, and tells nodes apart by address."""
+    ports = {place.node.port for place in layout.places}
+    if len(ports) > 1:
+        raise LaunchError(
+            "plan",
+            "`mpi: {launcher: ssh}` needs the same SSH port on all nodes; leave it out",
+        )
+    by_host: dict[str, str] = {}
+    for place in layout.places:
+        other = by_host.setdefault(place.node.host, place.node.name)
+        if other != place.node.name:
+            raise LaunchError(
+                "plan",
+                f"`mpi: {{launcher: ssh}}` cannot tell `{other}` and `{place.node.name}` apart:"
+                f" both are at {place.node.host}; leave it out",
+            )

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -53,31 +53,26 @@ class FrameParser:
         self._buffer += data
         frames: list[Frame] = []
         begin = 0
-        while True:
-            end = self._take(begin, frames)
-            if end == begin:
-                break
+        while (end := self._end(begin)) >= 0:
+            piece = bytes(self._buffer[begin:end])
             begin = end
+            if self._head is None:
+                self._begin(piece, frames)
+            else:
+                frames.append((self._head, piece))
+                self._head = None
         del self._buffer[:begin]
         if self._head is None and len(self._buffer) > LONGEST_HEAD:
             raise FrameError("a line without an end")
         self.count += len(frames)
         return frames
 
-    def _take(self, begin: int, frames: list[Frame]) -> int:
-        """Take one frame or one head from `begin` on; where the rest begins."""
-        if self._head is not None:
-            end = begin + self._wanted
-            if len(self._buffer) < end:
-                return begin
-            frames.append((self._head, bytes(self._buffer[begin:end])))
-            self._head, self._wanted = None, 0
-            return end
-        end = self._buffer.find(b"\n", begin)
-        if end < 0:
-            return begin
-        self._begin(bytes(self._buffer[begin:end]), frames)
-        return end + 1
+    def _end(self, begin: int) -> int:
+        """Where the line or the bytes of a frame end that begin here; -1: not all of it has come."""
+        if self._head is None:
+            return self._buffer.find(b"\n", begin) + 1 or -1
+        end = begin + self._wanted
+        return end if end <= len(self._buffer) else -1
 
     def _begin(self, line: bytes, frames: list[Frame]) -> None:
         head = table(line, LONGEST_HEAD)
@@ -233,6 +228,8 @@ class ClockWatch:
 STREAMS = ("out", "err")
 BEFORE_FAILURE = 16 << 10
 """Bytes fetched from the end of the output of a rank that failed while not watched."""
+TAKEN_STEP = 8 << 10
+"""Bytes after which the node is told how much was taken."""
 _MOST_FAILURES = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 """Id of a request, as the launch agent makes it; it becomes an argument of the command that answers."""
@@ -262,6 +259,8 @@ class NodeStream:
         self._number = 0
         """Number of the watch line that was sent last."""
         self._ends: dict[tuple[int, str], int] = {}
+        self._received = self._told_taken = 0
+        """Bytes of output that came on this channel, and those of which the node knows that they were used."""
         self._failed: set[int] = set()
         self._odd = False
         """Whether it has sent something invalid."""
@@ -301,7 +300,19 @@ class NodeStream:
             table.setdefault(str(rank), {})[stream] = at
         self.fresh_watch = False
         self._number += 1
-        return json.dumps({"watch": table, "number": self._number}).encode() + b"\n"
+        line = {"watch": table, "number": self._number, "taken": self._told_taken}
+        return json.dumps(line).encode() + b"\n"
+
+    def taken_line(self, waiting: int) -> bytes:
+        """Tell the follower that there is room for more; b"" where that changes little.
+
+        `waiting` are the bytes that came from this node and were not handed on yet.
+        """
+        taken = max(self._received - waiting, 0)
+        if taken < self._told_taken + TAKEN_STEP:
+            return b""
+        self._told_taken = taken
+        return json.dumps({"taken": taken}).encode() + b"\n"
 
     @property
     def unread(self) -> bool:
@@ -324,15 +335,25 @@ class NodeStream:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
         self._clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
+        self._received = self._told_taken = 0
         self.broken = ""
         self.caught_up = False
 
     def feed(self, data: bytes) -> list[Followed]:
         """The events and output in these bytes; raises FrameError."""
         found: list[Followed] = []
-        for frame in self._parser.feed(data):
-            found += self._clock_set(frame[0])
-            item = self._read(frame)
+        for head, payload in self._parser.feed(data):
+            self._received += len(payload)
+            found += self._clock_set(head)
+            at = head.get("at")
+            if not stamp(at):
+                item = self._doubt("a stamp that no clock gives")
+            elif head["kind"] == "data":
+                item = self._chunk(head, payload, at - self.offset)
+            else:
+                item = _READERS.get(head["kind"], NodeStream.read_event)(
+                    self, head, at - self.offset
+                )
             if item is not None:
                 found.append(item)
         if self._parser.strange and (told := self._doubt("a line that is no frame")):
@@ -366,31 +387,12 @@ class NodeStream:
             NodeEvent(job, self.node, "trouble", arrived, {"text": text}),
         ]
 
-    def _read(self, frame: Frame) -> Followed | None:
-        head, data = frame
-        at = head.get("at")
-        if not stamp(at):
-            return self._doubt("a stamp that no clock gives")
-        kind = head["kind"]
-        if kind == "now":
-            return self._now(head, at)
-        if kind == "activity":
-            return self._looks(head, at - self.offset)
-        if kind == "data":
-            return self._chunk(head, data, at - self.offset)
-        if kind == "from":
-            self._begin(head)
-            return None
-        if kind == "tail":
-            return self._tail(head, at - self.offset)
-        return self._event(head, at - self.offset)
-
-    def _now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
+    def read_now(self, head: Mapping[str, Any], at: float) -> NodeEvent:
         # A job that is closing has not sent its end yet.
         self.caught_up = head.get("closing") is not True
         ended = head.get("ended")
         if self.caught_up or not stamp(ended):
-            return NodeEvent(self.plan.job, self.node, "now", at - self.offset, {})
+            return NodeEvent(self.plan.job, self.node, "now", at, {})
         return NodeEvent(self.plan.job, self.node, "closing", ended - self.offset, {})
 
     def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int] | None:
@@ -404,7 +406,7 @@ class NodeStream:
             return None
         return rank, stream, offset
 
-    def _begin(self, head: Mapping[str, Any]) -> None:
+    def read_from(self, head: Mapping[str, Any], _: float) -> None:
         """Take the offset that a request counted from the end means, unless there is a newer request."""
         key = self._key(head)
         if key is None or head.get("watch") != self._number:
@@ -429,7 +431,7 @@ class NodeStream:
         self._saw(rank, stream, offset + len(data))
         return Chunk(self.plan.job, self.node, rank, stream, offset, at, data)
 
-    def _tail(self, head: Mapping[str, Any], at: float) -> Followed | None:
+    def read_tail(self, head: Mapping[str, Any], at: float) -> Followed | None:
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
         if key is None or not integer(lines) or not isinstance(last, str):
@@ -438,7 +440,7 @@ class NodeStream:
         self._saw(rank, stream, end)
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
 
-    def _looks(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+    def read_activity(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
         looks = looks_of(head.get("rows"), self.plan.ranks, at)
         if not looks:
             return None
@@ -447,7 +449,7 @@ class NodeStream:
     def _saw(self, rank: int, stream: str, end: int) -> None:
         self._ends[rank, stream] = max(end, self._ends.get((rank, stream), 0))
 
-    def _event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
+    def read_event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
         fields = event_of(head)
         if fields is None:
             return self._doubt("an event that makes no sense")
@@ -497,6 +499,12 @@ class NodeStream:
         return taken
 
 
+_READERS: Mapping[str, Callable[[NodeStream, Mapping[str, Any], float], Followed | None]] = {
+    "now": NodeStream.read_now,
+    "activity": NodeStream.read_activity,
+    "from": NodeStream.read_from,
+    "tail": NodeStream.read_tail,
+}
 _NOTES = {
     "spawn": NodeStream.note_spawn,
     "answered": NodeStream.note_answered,

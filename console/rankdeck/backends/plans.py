@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from secrets import token_hex
 
-from rankdeck.backends.launchers import plan_plain, plan_tensorflow, plan_torch
-from rankdeck.backends.mpi import plan_mpi
+from rankdeck.backends.launchers import plan_mpi, plan_plain, plan_tensorflow, plan_torch
 from rankdeck.backends.placement import Placement, lay_out
 from rankdeck.backends.tokens import (
     file_lines,

@@ -8,8 +8,8 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.shapes import Shape, lying_shape
 from rankdeck.errors import ConfigError, NodeError
+from rankdeck.images.bring import STORES, ImageAt, WantedImage, difference, short, wanted_by
 from rankdeck.images.copy import CopyState, progress_words
-from rankdeck.images.locate import STORES, ImageAt, WantedImage, difference, short, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size

@@ -18,10 +18,10 @@ from rankdeck.logs.diff import (
     compare,
 )
 from rankdeck.logs.merge import MergedLog
+from rankdeck.logs.order import choose as choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.rankset import choose as choose_ranks
 from rankdeck.model.text import strip_controls
 from rankdeck.session import Session
 from rankdeck.state.lines import Line, RankLog

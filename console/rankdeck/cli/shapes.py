@@ -9,7 +9,7 @@ from rankdeck.acceptance.recipe import Reading
 from rankdeck.acceptance.run import AcceptanceRun
 from rankdeck.config.trust import Use
 from rankdeck.errors import NodeError, Problem
-from rankdeck.images.locate import ImageAt
+from rankdeck.images.bring import ImageAt
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Health
 from rankdeck.model.job import (

@@ -1,20 +1,102 @@
-"""Starts one virtual node and stays as its process 1: `python -m rankdeck.demo.node ROOT NAME PORT`.
+"""Starts one virtual node in namespaces of its own, and stays as its process 1: `python -m rankdeck.demo.node ROOT NAME PORT`.
 
 The first process returns when the node's SSH server accepts, and leaves a record of it.
 Standard library only, so that a node costs one small process beside its server.
 """
 
+import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import rankdeck
-from rankdeck.demo import namespaces
 from rankdeck.demo.layout import DemoFolders
 from rankdeck.demo.processes import ProcessRecord, start_time
+
+_NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x0002_0000, 0x0400_0000, 0x1000_0000, 0x2000_0000
+_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def detach(*, user: bool) -> None:
+    """Leave the machine's namespaces; the next child is process 1. Raises OSError.
+
+    With `user` the process becomes root of a user namespace of its own first.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    _unshare(_NEWNS | _NEWUTS | _NEWPID | (_NEWUSER if user else 0))
+    if user:
+        _map(0, uid, 0, gid)
+
+
+def furnish(hostname: str, keep: Iterable[Path]) -> None:
+    """As process 1: set the host name, mount a /proc, /tmp and /dev/shm of its own.
+
+    What of `keep` lies under /tmp stays visible there, and the host name resolves. Raises OSError.
+    """
+    socket.sethostname(hostname)
+    _mount("none", "/", "", _REC | _PRIVATE)
+    _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+    _private_tmp([path.resolve() for path in keep])
+    _own_hosts(hostname)
+    if Path("/dev/shm").is_dir():
+        _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, "mode=1777")
+
+
+def become(uid: int, gid: int) -> None:
+    """From root of a user namespace back to the ordinary user, in one nested inside."""
+    _unshare(_NEWUSER)
+    _map(uid, 0, gid, 0)
+
+
+def _private_tmp(keep: list[Path]) -> None:
+    tmp = Path("/tmp").resolve()
+    there = {path for path in keep if tmp in path.parents and path.is_dir()}
+    inside = [path.relative_to(tmp) for path in there if not there & set(path.parents)]
+    os.chdir(tmp)  # relative paths go on meaning the machine's /tmp after the mount
+    _mount("tmpfs", str(tmp), "tmpfs", _NOSUID | _NODEV, "mode=1777")
+    for path in inside:
+        (tmp / path).mkdir(parents=True, exist_ok=True)
+        _mount(f"./{path}", str(tmp / path), "", _BIND | _REC)
+    os.chdir("/")
+
+
+def _own_hosts(hostname: str) -> None:
+    """Without it torchrun waits for a name server once for every rank."""
+    hosts = Path("/etc/hosts")
+    if not hosts.is_file():
+        return
+    own = Path("/tmp/.hosts")
+    own.write_text(f"127.0.0.1 localhost {hostname}\n::1 localhost\n")
+    _mount(str(own), str(hosts), "", _BIND)
+
+
+def _map(uid: int, outer_uid: int, gid: int, outer_gid: int) -> None:
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {outer_uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {outer_gid} 1")
+
+
+def _unshare(flags: int) -> None:
+    if _libc.unshare(flags) != 0:
+        raise _last_error("unshare")
+
+
+def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    texts = (source.encode(), target.encode(), kind.encode() or None)
+    if _libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None) != 0:
+        raise _last_error(f"mount {target}")
+
+
+def _last_error(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{what}: {os.strerror(number)}")
+
 
 ISOLATED = ("root", "user")
 """Ways to separate a node, the better one first; only root has both."""
@@ -59,15 +141,15 @@ def _separate(layout: DemoFolders, name: str, port: str, way: str, writing: int)
     uid, gid = os.getuid(), os.getgid()
     try:
         if way:
-            namespaces.detach(user=way == "user")
+            detach(user=way == "user")
         pid = os.fork()
         if pid:
             _say(writing, pid=str(pid))
             os._exit(0)
         if way:
-            namespaces.furnish(name, _needed(layout))
+            furnish(name, _needed(layout))
         if way == "user":
-            namespaces.become(uid, gid)
+            become(uid, gid)
     except OSError as error:
         _say(writing, error=error.strerror or str(error))
         os._exit(1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rankdeck.logs.collapse import mask
-from rankdeck.logs.source import Source, Words
+from rankdeck.logs.merge import Source, Words
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 

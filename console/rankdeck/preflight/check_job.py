@@ -3,15 +3,13 @@
 import re
 from collections.abc import Iterable
 
-from rankdeck.images.bring import push_command
-from rankdeck.images.locate import ImageAt, difference, enroot_create
+from rankdeck.images.bring import ImageAt, difference, enroot_create, push_command
 from rankdeck.model.health import Level
 from rankdeck.model.job import Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight.check_network import overridden
-from rankdeck.preflight.context import Context, each, group, own_files, programs_of
-from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.facts import Context, NodeFacts, each, group, own_files, programs_of
 from rankdeck.preflight.findings import Change, Finding, found
 
 _PLACING = {

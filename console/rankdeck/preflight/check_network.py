@@ -9,8 +9,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
-from rankdeck.preflight.context import Context, each, group, is_address, job_interface
-from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.facts import Context, NodeFacts, each, group, is_address, job_interface
 from rankdeck.preflight.findings import Change, Finding, found
 
 ALL_PAIRS = 64

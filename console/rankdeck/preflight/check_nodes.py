@@ -6,8 +6,7 @@ from rankdeck.model.cluster import Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import Launch
 from rankdeck.model.text import duration, size
-from rankdeck.preflight.context import Context, each, is_address, needs_names
-from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.facts import Context, NodeFacts, each, is_address, needs_names
 from rankdeck.preflight.findings import Finding, found
 
 SKEW = 2.0

@@ -20,11 +20,9 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight import check_nodes
-from rankdeck.preflight.checks import Check
-from rankdeck.preflight.context import Context, group
-from rankdeck.preflight.facts import NodeFacts, node_facts
+from rankdeck.preflight.facts import Context, NodeFacts, group, node_facts
 from rankdeck.preflight.findings import Finding, found
-from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Tell, unreachable
+from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tell, unreachable
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 

@@ -1,24 +1,42 @@
-"""Runs a preflight: asks all nodes at once, has them connect to each other, judges, reports findings."""
+"""Runs a preflight: asks all nodes at once, has them connect to each other, applies all checks, reports findings."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from rankdeck.backends.base import Backend
 from rankdeck.backends.placement import Placement, lay_out
 from rankdeck.errors import HostKeyError, LaunchError, NodeError
-from rankdeck.images.locate import local_image, wanted_by
+from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
-from rankdeck.preflight import check_job, check_network, checks
-from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
-from rankdeck.preflight.context import Context, is_address, needs_names, programs_of
-from rankdeck.preflight.facts import NodeFacts, node_facts
+from rankdeck.preflight import check_job, check_network
+from rankdeck.preflight.check_job import image, mpi, programs, runtime, same_program
+from rankdeck.preflight.check_network import foreign_host, host, listens_on, meeting, port
+from rankdeck.preflight.check_nodes import (
+    clock,
+    folder,
+    gpus,
+    health,
+    memlock,
+    names,
+    shared_memory,
+    slots,
+    space,
+)
+from rankdeck.preflight.facts import (
+    Context,
+    NodeFacts,
+    is_address,
+    needs_names,
+    node_facts,
+    programs_of,
+)
 from rankdeck.preflight.findings import Finding, found
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
@@ -31,6 +49,64 @@ from rankdeck.preflight.trial_run import (
 )
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import on_each
+
+
+class Check(NamedTuple):
+    """One row: its name, what to say when nothing is found, and who judges."""
+
+    name: str
+    well: str
+    judge: Callable[[Context], Iterable[Finding]]
+
+
+CHECKS = (
+    Check("clock", "the clocks agree", clock),
+    Check("slots", "a core for every rank", slots),
+    Check("workdir", "the working directory is there", folder),
+    Check("program", "launcher and program are there", programs),
+    Check("program", "the program is the same file everywhere", same_program),
+    Check("mpi", "mpirun is what the job says", mpi),
+    Check("image", "the image is the same everywhere", image),
+    Check("runtime", "containers may be started", runtime),
+    Check("port", "the port is free", port),
+    Check("names", "the names resolve", names),
+    Check("meeting", "the ranks can find rank 0", host),
+    Check("gpu", "the GPUs are there and free", gpus),
+    Check("memlock", "enough memory may be locked", memlock),
+    Check("shm", "enough shared memory", shared_memory),
+    Check("space", "enough disk space", space),
+    Check("health", "telemetry has nothing against the nodes", health),
+)
+
+
+def concerns(case: Context) -> Mapping[str, bool]:
+    """Which checks have anything to look at for this job; those not named always have."""
+    spec = case.spec
+    nodes = [place.node for place in case.layout.places]
+    return {
+        "mpi": spec.launch is Launch.MPI,
+        "image": any(f.image is not None for _, f in case.answered),
+        "runtime": spec.container is not None and spec.container.runtime != "none",
+        "port": bool(meeting(case.layout).port),
+        "meeting": bool(meeting(case.layout).host),
+        "names": needs_names(spec),
+        "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
+        "memlock": any(node.rdma for node in nodes),
+        "health": bool(case.health),
+    }
+
+
+def judge(case: Context) -> list[Finding]:
+    """What every check that concerns this job found, or that all is well."""
+    concerned = concerns(case)
+    findings: list[Finding] = []
+    for check in CHECKS:
+        if not concerned.get(check.name, True):
+            continue
+        news = list(check.judge(case))
+        findings += news or [found(Level.OK, check.name, "", check.well)]
+    return findings
+
 
 FACTS_LIMIT = 20.0
 CONNECT_LIMIT = 12.0
@@ -118,7 +194,7 @@ class _Run:
             health=self._means.health,
             image_here=here.stat().st_size if here else None,
         )
-        self._take(checks.judge(case))
+        self._take(judge(case))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connect(case))
             tasks.create_task(self._probe(case))

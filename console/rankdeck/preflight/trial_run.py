@@ -16,8 +16,7 @@ from rankdeck.model.job import Abort, Chunk, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.preflight.check_job import flavour_of
-from rankdeck.preflight.context import Context, group, own_files, programs_of
-from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.facts import Context, NodeFacts, group, own_files, programs_of
 from rankdeck.preflight.findings import Change, Finding, found
 from rankdeck_agent.wire import LAUNCHER
 

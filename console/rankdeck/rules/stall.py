@@ -19,9 +19,9 @@ from rankdeck.rules.rank_activity import (
     lasting,
     named,
     numbers,
+    slow,
     voices,
 )
-from rankdeck.rules.straggler import slow
 
 LOOKS = 2
 """Looks in a row that make it certain."""

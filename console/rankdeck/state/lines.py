@@ -204,7 +204,9 @@ class RankLog:
         stream.rewinding = False
         stream.position += len(data)
         stream.end = max(stream.end, stream.position)
-        self.heard, self._last_told = chunk.at, ""
+        self.heard = max(self.heard or chunk.at, chunk.at)
+        if all(one.position >= one.end for one in self._streams.values()):
+            self._last_told = ""
         kept, total = len(self._entries), self.total
         self._split(stream, data, chunk.at)
         # Who prints every line has seen all but a quarter, and has to see all of this chunk.

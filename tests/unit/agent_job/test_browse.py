@@ -22,22 +22,6 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "rank.0" / "out"
 
 
-@pytest.fixture
-def helpers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The second processes that are started, as on a machine with two cores."""
-    pids: list[int] = []
-    fork = os.fork
-
-    def noted() -> int:
-        pid = fork()
-        pids.append(pid)
-        return pid
-
-    monkeypatch.setattr(os, "fork", noted)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    return pids
-
-
 def starts(data: bytes, needle: bytes, *, lower: bool) -> list[int]:
     """Where the lines with the text begin."""
     found: list[int] = []
@@ -82,38 +66,6 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
                 assert found.counted == found.end == len(data)
                 if found.at is not None:
                     assert found.before == hits.index(found.at)
-
-
-@pytest.mark.parametrize("back", [False, True])
-def test_two_processes_count_what_one_counts_and_none_stays(
-    log: Path, monkeypatch: pytest.MonkeyPatch, helpers: list[int], back: bool
-) -> None:
-    monkeypatch.setattr(browse, "BLOCK", 64)
-    log.write_bytes(b"".join(b"%d error\n" % n if n % 7 else b"x" * 99 for n in range(5_000)))
-    middle = log.stat().st_size // 2
-    two = ask(browse.Search(log, "error"), middle, back=back)
-    monkeypatch.setattr(browse, "ALONE", 1 << 40)
-
-    assert two == ask(browse.Search(log, "error"), middle, back=back)
-    assert helpers
-    for pid in helpers:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-def test_a_search_that_is_given_up_takes_its_helper_along(
-    log: Path, monkeypatch: pytest.MonkeyPatch, helpers: list[int]
-) -> None:
-    monkeypatch.setattr(browse, "BLOCK", 64)
-    log.write_bytes(b"x\n" * 50_000)
-    steps = browse.Search(log, "error").steps(0, back=False)
-    next(steps)
-    steps.close()
-
-    assert helpers
-    for pid in helpers:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
 
 
 def test_a_line_near_by_is_told_before_the_rest_is_read(log: Path) -> None:

@@ -11,9 +11,9 @@ from textual.widget import Widget
 from rankdeck.config.safe_files import write_new
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.logs.merge import EVENT
+from rankdeck.logs.order import choose
 from rankdeck.logs.search import Wanted, troubles
 from rankdeck.model.job import Job
-from rankdeck.model.rankset import choose
 from rankdeck.model.text import printable
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import actions, job_actions, node_actions

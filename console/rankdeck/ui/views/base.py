@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.widget import Widget
 
-from rankdeck.logs.order import ORDERS, ordered, silence
+from rankdeck.logs.order import ORDERS, choose, ordered, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.rankset import choose
 from rankdeck.model.text import printable
 from rankdeck.rules.rank_status import RankStatus, standings
 from rankdeck.state.jobs import Jobs

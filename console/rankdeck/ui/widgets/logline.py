@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
 
-from rankdeck.logs.source import Words
+from rankdeck.logs.merge import Words
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
 from rankdeck.ui import formatting

@@ -6,8 +6,8 @@ from itertools import pairwise
 from textual import events
 from textual.message import Message
 
+from rankdeck.logs.merge import Source
 from rankdeck.logs.search import Filtered, Picked, Search, Wanted
-from rankdeck.logs.source import Source
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
