@@ -17,8 +17,8 @@ from pathlib import Path
 WATCH = 1.0
 """Seconds over which the CPU is watched."""
 LIMIT = 10.0
-_ADDRESS = 0x8915
-"""SIOCGIFADDR."""
+_ADDRESS, _MTU, _MAC = 0x8915, 0x8921, 0x8927
+"""SIOCGIFADDR, SIOCGIFMTU, SIOCGIFHWADDR."""
 
 
 def text_of(path: str) -> str:
@@ -67,31 +67,29 @@ def cpu_share() -> "float | None":
     return round((later - busy) / max(whole - total, 1), 3)
 
 
-def address_of(interface: str) -> str:
-    """Its IPv4 address, or ""."""
+def asked_of(interface: str, request: int) -> bytes:
+    """What the kernel says of an interface of this network namespace (/sys may be that of another); b"" where nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(probe, _ADDRESS, struct.pack("256s", interface.encode()[:15]))
+            return fcntl.ioctl(probe, request, struct.pack("256s", interface.encode()[:15]))
         except OSError:
-            return ""
-    return socket.inet_ntoa(answer[20:24])
+            return b""
 
 
 def networks() -> "dict[str, dict]":
     """Interface -> its addresses, rate in Gb/s (0: not known) and MTU."""
     found = {}
-    for folder in sorted(Path("/sys/class/net").glob("*"))[:256]:
-        name, real = folder.name, Path(f"{folder}/device").exists()
+    for _, name in socket.if_nameindex()[:256]:
+        address, mtu, mac = (asked_of(name, request) for request in (_ADDRESS, _MTU, _MAC))
+        folder = f"/sys/class/net/{name}"
         # A virtual interface has a rate that nothing keeps.
-        rate = text_of(f"{folder}/speed") if real else ""
+        rate = text_of(f"{folder}/speed") if Path(f"{folder}/device").exists() else ""
         found[name] = {
             "rate": int(rate) / 1000 if rate.isdigit() else 0,
-            "mtu": text_of(f"{folder}/mtu"),
-            "mac": text_of(f"{folder}/address"),
-            "addresses": [],
+            "mtu": str(struct.unpack("i", mtu[16:20])[0]) if mtu else "",
+            "mac": mac[18:24].hex() if mac else "",
+            "addresses": [socket.inet_ntoa(address[20:24])] if address else [],
         }
-        address = address_of(name)
-        found[name]["addresses"] += [address] if address else []
     return found
 
 
