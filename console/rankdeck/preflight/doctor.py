@@ -182,7 +182,7 @@ TOOLS = (
     ),
     Tool(
         ("torchrun",), "torch", "no torchrun: torchrun jobs need an image or a virtual environment",
-        "`pip install torch`, and name it in the job: `torchrun: {path: …}`; or use a container",
+        "`pip install torch` there and name its torchrun as `torch.path` in the job file, or use a container",
     ),
     Tool(
         ("apptainer", "singularity", "podman", "docker", "enroot"), "runtime",
