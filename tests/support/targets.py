@@ -452,9 +452,15 @@ class Number(int):
             return int(self) % 9
         return self
 
-    def __getitem__(self, place: int) -> "Answer":
+    def __len__(self) -> int:
+        """Of it as an array: NVML's have a fixed length."""
+        return 16
+
+    def __getitem__(self, place: int | slice) -> object:
         """A part of it, where it stands for several."""
-        if place >= 16:
+        if isinstance(place, slice):
+            return [self] * len(range(*place.indices(len(self))))
+        if place >= len(self):
             raise IndexError(place)
         return self
 

@@ -82,6 +82,7 @@ LEADS_AWAY = {
     "replay",
     "cancel",
     "at_node",
+    "processes",
 }
 
 

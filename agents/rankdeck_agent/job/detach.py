@@ -16,7 +16,7 @@ from rankdeck_agent.job.journal import post_mortem, table
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import note_supervisor, resuming, supervisor_pid
-from rankdeck_agent.wire import NodePlan, WireError, node_plan
+from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
@@ -52,11 +52,20 @@ def resume(folder: RunFolder) -> bool:
             plan = _plan((folder / "plan.json").read_bytes())
         except (WireError, OSError):
             return False
-        # A launcher that outlived its supervisor would write the same files.
-        for row in processes.belonging(folder.job, folder.node, 0).values():
+        _end_writers(folder)
+        return _start_apart(plan, folder).isdigit()
+
+
+def _end_writers(folder: RunFolder) -> None:
+    """End a launcher that outlived its supervisor: it would write the same files.
+
+    Pods of the job may run on this machine too; they have a folder of their own.
+    """
+    for row in processes.belonging(folder.job, folder.node, 0).values():
+        writes_to = processes.environment(row.pid, (RUN_VARIABLE,)).get(RUN_VARIABLE)
+        if writes_to == str(folder.path):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(row.pid, signal.SIGKILL)
-        return _start_apart(plan, folder).isdigit()
 
 
 def _plan(data: bytes) -> NodePlan:

@@ -19,7 +19,7 @@ KEYS = 20
 """Cells for keys; longer ones have a line of their own."""
 TITLES = {
     "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
-    "events": "Events", "inspect": "Inspect", "acceptance": "Acceptance", "pair": "Pair of an acceptance run",
+    "events": "Events", "inspect": "Inspect", "sh": "Command on nodes", "processes": "Processes", "acceptance": "Acceptance", "pair": "Pair of an acceptance run",
 }  # fmt: skip
 
 
