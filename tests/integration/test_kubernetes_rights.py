@@ -74,6 +74,7 @@ def test_a_job_that_may_not_be_started_is_refused_before_anything_is_sent(
 def test_a_cancel_that_may_not_be_done_is_refused_before_anything_is_sent(site: Site) -> None:
     job = site.detached(site.steps("stays", run=600))
     site.until(job, lambda found: found["state"] == "running")
+    allowed = site.where
     restrict(site, "delete jobs")
 
     done = site.rankdeck("cancel", job)
@@ -82,6 +83,8 @@ def test_a_cancel_that_may_not_be_done_is_refused_before_anything_is_sent(site: 
     assert "you may not delete jobs.batch" in done.stderr
     assert "DELETE" not in {method for method, _ in double_of(site).api.requests}
     assert site.job(job)["state"] == "running"
+    site.where = allowed
+    assert site.rankdeck("cancel", job).returncode == 0
 
 
 def test_a_job_of_others_that_may_not_be_read_is_not_followed(site: Site) -> None:
