@@ -306,7 +306,11 @@ class AcceptanceScreen(BaseScreen):
             return
         if port is not None:
             self.say("asking the nodes what they are and have …", "dim")
-            self._work(port.plan(Request(nodes=nodes)), lambda _: self._look_at(None, "plan"))
+            self._work(port.plan(Request(nodes=nodes)), self._planned)
+
+    def _planned(self, _: object) -> None:
+        self.say("enter starts it, after a question", "dim")
+        self._look_at(None, "plan")
 
     def _ask_start(self) -> None:
         run = self.run_shown
