@@ -13,7 +13,7 @@ nodes: 2
 ranks_per_node: 2
 command: [sh, -c, '[ $RANK = 2 ] && { sleep 1; kill -SEGV $$; }; exec sleep 60']
 grace: 1
-abort: {countdown: 3}
+abort: {countdown: 12}
 """
 
 
