@@ -158,7 +158,9 @@ class JobRecord:
         asked = [self.asked_at, *(n.cancelled_at for n in self.nodes.values())]
         known = [when for when in asked if when is not None]
         # The clocks of two nodes: the order is sure only beyond what is known of them.
-        return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK
+        # Schedulers tell the ends of their pods and steps in whole seconds.
+        whole = 1.0 if any(one.elsewhere for one in self.plan.nodes) else 0.0
+        return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK - whole
 
 
 def listen(record: JobRecord, rank: int, at: float) -> None:
