@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+from rankdeck.acceptance.heatmap import headline
 from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress, Result, StagePlan
 from rankdeck.model.cluster import Cluster
@@ -93,13 +94,8 @@ def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
 
 
 def _verdict(run: AcceptanceRun) -> str:
-    if run.progress is not Progress.DONE:
-        return f"{run.progress}; go on with `rankdeck accept --resume {run.id}`"
-    if run.accepted:
-        return f"accepted: all {len(run.good)} nodes are good"
-    bad = f" except {fold(run.bad)}" if run.bad else ""
-    missing = f"; not measured: {fold(run.unknown)}" if run.unknown else ""
-    return f"not accepted{bad}{missing}"
+    resume = f"; go on with `rankdeck accept --resume {run.id}`"
+    return headline(run) + ("" if run.progress is Progress.DONE else resume)
 
 
 def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
