@@ -1,11 +1,10 @@
-"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `faults`, `matrix` and `fuzz` have options of their own."""
+"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `scale`, `faults`, `matrix` and `fuzz` have options of their own."""
 
 import argparse
-import json
 import sys
 from importlib import import_module
 
-from benchmarks.result import Benchmark, MissingError, Result
+from benchmarks.result import Benchmark, MissingError, Result, head, show
 
 NAMES = (
     "startup",
@@ -18,6 +17,7 @@ NAMES = (
     "log_fanin",
     "key_paint",
     "launch",
+    "ssh_start",
     "preflight",
     "images",
     "kubernetes",
@@ -29,9 +29,9 @@ OF_THEIR_OWN = {
     "matrix": "benchmarks.matrix.main",
     "fuzz": "benchmarks.matrix.fuzz",
     "house": "benchmarks.house",
+    "scale": "benchmarks.scale",
 }
 """Programs with options and a table of their own."""
-HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
 
 
 def main() -> int:
@@ -45,15 +45,10 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     if not options.json:
-        print(_row(HEADS))
+        print(head())
     missed = 0
     for name in options.names or NAMES:
-        for result in _run(name):
-            missed += result.ok is False
-            print(
-                json.dumps(result.shape()) if options.json else _text(result),
-                flush=True,
-            )
+        missed += show(_run(name), as_json=options.json)
     return 1 if missed else 0
 
 
@@ -64,21 +59,6 @@ def _run(name: str) -> list[Result]:
     except MissingError as missing:
         print(f"{name}: skipped: {missing}", file=sys.stderr, flush=True)
         return []
-
-
-def _text(result: Result) -> str:
-    ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
-    peer = "" if result.peer_value is None else f"{result.peer_value:.4g} ({result.peer})"
-    budget = "" if result.budget is None else f"{result.budget:g}{'x' if result.on_ratio else ''}"
-    ok = {True: "ok", False: "OVER", None: "-"}[result.ok]
-    line = _row((result.name, f"{result.value:.4g} {result.unit}", peer, ratio, budget, ok))
-    return line + (f"  {result.note}" if result.note else "")
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return "  ".join(
-        cell.ljust(width) for cell, width in zip(cells, (28, 16, 34, 7, 7, 4), strict=True)
-    )
 
 
 if __name__ == "__main__":

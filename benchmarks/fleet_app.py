@@ -8,6 +8,7 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncGenerator
+from math import inf
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ from rankdeck.ui.app import run
 from rankdeck_agent.wire import Sample
 
 assert rankdeck.session, "held in memory as in the real console"
+WORK = rankdeck.session.WORK
 SHARES = 20
 """Parts of a second: agents do not all send at once."""
 DIFFERENT = 50
@@ -36,9 +38,9 @@ class Metered(Fleet):
 
     judging = 0.0
 
-    def take_changes(self, share: float = 1.0) -> frozenset[str]:
+    def take_changes(self, seconds: float = inf) -> frozenset[str]:
         begin = time.thread_time()
-        changed = super().take_changes(share)
+        changed = super().take_changes(seconds)
         self.judging += time.thread_time() - begin
         return changed
 
@@ -63,6 +65,7 @@ class Feed:
             self._taking += time.thread_time() - begin
             for share in range(SHARES):
                 self._send(names, share, made)
+                self.fleet.take_changes(WORK)
                 due += 1 / SHARES
                 await asyncio.sleep(max(due - time.monotonic(), 0))
             self._write()
@@ -92,6 +95,7 @@ class Table(App[None]):
     def __init__(self, feed: Feed) -> None:
         super().__init__()
         self.feed, self.stage = feed, feed.stage
+        self._changes = feed.fleet.follow()
         self.table: DataTable[str] = DataTable()
 
     def compose(self) -> ComposeResult:
@@ -106,7 +110,7 @@ class Table(App[None]):
         self.run_worker(self.feed.run())
 
     def paint(self) -> None:
-        for name in self.stage.fleet.take_changes():
+        for name in self._changes.take():
             node = self.stage.fleet.node(name)
             self.table.update_cell(name, "STATE", node.health.level.word)
             for title, column in fleet_views.BY_TITLE.items():

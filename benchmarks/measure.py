@@ -1,5 +1,6 @@
 """CPU seconds, memory and wall time of processes; the noise of a shared machine stays out of ratios."""
 
+import json
 import os
 import resource
 import socket
@@ -15,10 +16,27 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONPATH = f"{ROOT}/console:{ROOT}/agents"
 LIMIT = 60.0
+REFERENCE = 48e-6
+"""CPU seconds in which the reference machine decodes the fixed document of `machine_factor`: the fastest of 600 rounds."""
+_DOCUMENT = json.dumps(
+    {f"gpu.metric{n:02}": {str(d): 1e6 + n * d + 0.5 for d in range(8)} for n in range(24)}
+)
+_DECODES, _DECODE_ROUNDS = 100, 15
 
 
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": PYTHONPATH, **more}
+
+
+def machine_factor() -> float:
+    """How much longer this core takes for a fixed JSON document than that of the reference machine."""
+    rounds: list[float] = []
+    for _ in range(_DECODE_ROUNDS):
+        begin = time.thread_time()
+        for _ in range(_DECODES):
+            json.loads(_DOCUMENT)
+        rounds.append((time.thread_time() - begin) / _DECODES)
+    return median(rounds) / REFERENCE
 
 
 def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
@@ -51,15 +69,17 @@ def proportional_of(pid: int) -> float:
     return int(text.split("\nPss:")[1].split()[0]) / 1024
 
 
-def run_once(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a command and its children; raises where it fails."""
+def run_once(
+    argv: Sequence[str], env: Mapping[str, str], limit: float = LIMIT
+) -> tuple[float, float]:
+    """Wall and CPU seconds of a command and its children; raises where it fails or takes longer."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
     subprocess.run(
         argv,
         env=dict(env),
         check=True,
-        timeout=LIMIT,
+        timeout=limit,
         stdin=subprocess.DEVNULL,
         capture_output=True,
     )

@@ -8,9 +8,13 @@ import socket
 import sys
 import time
 
+from tests.support import mqtt
+
+from rankdeck.telemetry.broker.packets import Publish
 from rankdeck_agent.wire import Sample, Values, encode, topic
 
 CLUSTER = "bench"
+KEEPALIVE = 120
 DEVICES = [str(number) for number in range(8)]
 PER_DEVICE = ("gpu.used", "gpu.mem_used", "gpu.mem_total", "gpu.temp", "gpu.power", "gpu.clock",
               "rdma.rx", "rdma.tx", "rdma.errors", "rdma.retx", "rdma.up", "net.rx", "net.tx")  # fmt: skip
@@ -26,7 +30,7 @@ def main() -> None:
     begin, step = time.monotonic(), 1 / len(connected)
     for beat in range(int(told["seconds"] * len(connected))):
         name, link = connected[beat % len(connected)]
-        link.sendall(_publish(topic(CLUSTER, name, "sample"), encode(_sample(beat))))
+        link.sendall(mqtt.publish(Publish(topic(CLUSTER, name, "sample"), encode(_sample(beat)))))
         time.sleep(max(0.0, begin + (beat + 1) * step - time.monotonic()))
     print("done", flush=True)
     sys.stdin.readline()
@@ -46,33 +50,11 @@ def _sample(beat: int) -> Sample:
 def _connect(port: int, name: str, user: str, password: str) -> socket.socket:
     link = socket.create_connection(("127.0.0.1", port), 10)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    flags = 0xC2 if user else 0x02
-    body = _text("MQTT") + bytes((4, flags, 0, 120)) + _text(name)
-    body += (_text(user) + _text(password)) if user else b""
-    link.sendall(b"\x10" + _length(len(body)) + body)
+    link.sendall(mqtt.connect(name, KEEPALIVE, user, password.encode()))
     answer = link.recv(4)
     if answer[:1] != b"\x20" or answer[3] != 0:
         raise SystemExit(f"{name}: refused: {answer!r}")
     return link
-
-
-def _publish(name: str, payload: bytes) -> bytes:
-    body = _text(name) + payload
-    return b"\x30" + _length(len(body)) + body
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode()
-    return len(raw).to_bytes(2, "big") + raw
-
-
-def _length(number: int) -> bytes:
-    encoded = bytearray()
-    while True:
-        number, low = divmod(number, 128)
-        encoded.append(low | (0x80 if number else 0))
-        if not number:
-            return bytes(encoded)
 
 
 if __name__ == "__main__":

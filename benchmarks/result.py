@@ -1,6 +1,7 @@
 """What a benchmark gives: one number, its peer's, and the budget they are held to."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -53,3 +54,31 @@ class Result:
 
 
 Benchmark = Callable[[], list[Result]]
+HEADS = ("benchmark", "ours", "peer", "ratio", "budget", "ok")
+
+
+def head() -> str:
+    """The line over a report."""
+    return _row(HEADS)
+
+
+def show(results: Sequence[Result], *, as_json: bool) -> int:
+    """Print the lines of a report; how many are over their budget."""
+    for result in results:
+        print(json.dumps(result.shape()) if as_json else _text(result), flush=True)
+    return sum(result.ok is False for result in results)
+
+
+def _text(result: Result) -> str:
+    ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
+    peer = "" if result.peer_value is None else f"{result.peer_value:.4g} ({result.peer})"
+    budget = "" if result.budget is None else f"{result.budget:g}{'x' if result.on_ratio else ''}"
+    ok = {True: "ok", False: "OVER", None: "-"}[result.ok]
+    line = _row((result.name, f"{result.value:.4g} {result.unit}", peer, ratio, budget, ok))
+    return line + (f"  {result.note}" if result.note else "")
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return "  ".join(
+        cell.ljust(width) for cell, width in zip(cells, (28, 16, 34, 7, 7, 4), strict=True)
+    )

@@ -30,6 +30,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent sh                           run a command; question and cancel on stdin, answers as JSON
        rankdeck-agent ps [signal]                  print what runs here; send a signal (request as JSON on stdin)
        rankdeck-agent preflight                    tell what a job would find here; dialogue on stdin and stdout
+       rankdeck-agent simulated-fleet              play the agents of many made-up nodes; see its module
        rankdeck-agent --version"""
 
 
@@ -177,6 +178,14 @@ def _rdma_queue_pairs(given: list[str]) -> int:
     return rdma_queue_pairs("".join(given[1:]))
 
 
+def _simulated_fleet(given: list[str]) -> int:
+    if given[1:]:
+        return _wrong("simulated-fleet takes what it plays on standard input, and no arguments")
+    from rankdeck_agent.simulated_fleet import main as simulated_fleet
+
+    return simulated_fleet()
+
+
 def _service(given: list[str]) -> int:
     from rankdeck_agent.service import main as service
 
@@ -229,6 +238,7 @@ _VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "nvml": _nvml,
     "gpu-processes": _gpu_processes,
     "rdma-queue-pairs": _rdma_queue_pairs,
+    "simulated-fleet": _simulated_fleet,
     "--version": _version,
     "--help": _help,
     "-h": _help,

@@ -6,10 +6,11 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Callable
 
 from rankdeck_agent.collectors.simulated import SIMULATED, chosen
+from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.wire import NODE_VARIABLE
 
 SIZE_LIMIT = 65536
@@ -46,6 +47,17 @@ class Config:
     """Certificates in PEM, instead of a file of them."""
     keepalive: int = 15
     period: float = 1.0
+    """Seconds between two readings, each of which is judged."""
+    sample_period: float = 0.0
+    """Seconds between two full samples, where they are wanted; 0: each reading."""
+    samples: bool = True
+    """Whether full samples are wanted, until a line on standard input says otherwise."""
+    heartbeat: float = 10.0
+    """Seconds after which the health is said again although nothing changed."""
+    brief: bool = False
+    """Whoever started us looks only for a moment: what is wrong at two readings counts as lasting."""
+    expect: Expected = field(default_factory=Expected)
+    """What this node should have."""
     simulate: tuple[str, ...] = ()
     """e.g. gpu, rdma; with a fault gpu:hot, on one node only rdma:flap@node7"""
     rdma_exclude: tuple[str, ...] = ()
@@ -214,6 +226,27 @@ def _patterns(key: str, value: object) -> tuple[str, ...]:
     return tuple(_filled(key, pattern) for pattern in patterns)
 
 
+def _expected(key: str, value: object) -> Expected:
+    """`{"gpus": 8, "rdma": 8, "interface": "eth0", "other": {"gpu_model": "A100"}}`, in a file as such a text."""
+    try:
+        given: Any = json.loads(value) if isinstance(value, str) else value
+        other = dict(given.get("other", {}))
+        unknown = sorted(set(given) - {"gpus", "rdma", "interface", "other"})
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{key} is no table in JSON: {error}") from error
+    if unknown:
+        raise ConfigError(f"{key}: unknown key {str(unknown[0])[:40]!r}")
+    for name, entry in other.items():
+        if not isinstance(entry, (str, int, float)) or isinstance(entry, bool):
+            raise ConfigError(f"{key}: {str(name)[:40]} must be a text or a number")
+    return Expected(
+        _whole(f"{key}: gpus", given.get("gpus", 0), 0, 1024),
+        _whole(f"{key}: rdma", given.get("rdma", 0), 0, 1024),
+        _text(f"{key}: interface", given.get("interface", "")),
+        {str(name): entry for name, entry in other.items()},
+    )
+
+
 def _whole(key: str, value: object, low: int, high: int) -> int:
     number = _number(key, value, low, high)
     if number != int(number):
@@ -234,6 +267,11 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
     "ca": _text,
     "keepalive": lambda key, value: _whole(key, value, 2, 3600),
     "period": lambda key, value: _number(key, value, 0.1, 3600),
+    "sample_period": lambda key, value: _number(key, value, 0, 60),
+    "samples": _flag,
+    "heartbeat": lambda key, value: _number(key, value, 1, 3600),
+    "brief": _flag,
+    "expect": _expected,
     "simulate": _simulate,
     "rdma_exclude": _patterns,
     "root": _filled,

@@ -1,8 +1,11 @@
 """Reads /proc and /sys under a root folder that tests can choose; writes private files."""
 
 import errno
+import math
 import os
 import resource
+import select
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Optional
 
@@ -15,6 +18,17 @@ LIST_LIMIT = 4096
 NAME_LIMIT = 64
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV})
 """What the kernel answers for a thing that this machine does not have."""
+
+
+def readable(handles: Iterable[int], seconds: float) -> list[int]:
+    """Those that have bytes or have ended, after at most `seconds`; none: the time is over.
+
+    Not `select.select`, which refuses every descriptor from 1024 on.
+    """
+    poll = select.poll()
+    for handle in handles:
+        poll.register(handle, select.POLLIN)
+    return [handle for handle, _ in poll.poll(math.ceil(seconds * 1000))]
 
 
 class Tree:

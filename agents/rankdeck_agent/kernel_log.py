@@ -124,19 +124,36 @@ _MEMORY = "a memory fault: find the DIMM by its label"
 _STUCK = "if it goes on: reboot the node"
 
 PATTERNS: tuple[Pattern, ...] = (
-    _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI})[ :].*)?RmInitAdapter failed", "the driver cannot start the GPU: reboot the node"),
+    _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI})[ :].*)?(?:RmInitAdapter|rm_init_adapter) failed", "the driver cannot start the GPU: reboot the node"),
+    _pattern("gpu", "bad", rf"NVRM: GPU (?P<device>{_PCI}): GPU does not have the necessary power cables", "it stays off: plug in its power cables"),
+    _pattern("gpu", "bad", r"[Ee]ncountered (?:a )?global fatal error", "CUDA works on no GPU of the node: drain, reboot"),
+    _pattern("gpu", "bad", rf"NVRM: .*GPU at PCI:(?P<device>{_PCI}) .*likely needs to be reset", "drain the node, reset the GPU"),
+    _pattern("gpu", "bad", r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid", "the BIOS gave a GPU no room: update it, switch on Above 4G decoding"),
+    _pattern("gpu", "bad", r"NVRM: .*GSP RM heartbeat timed out", "the GPU's own processor does not answer: drain, reboot the node"),
+    _pattern("gpu", "bad", rf"\b(?:nvidia|amdgpu|xe|i915):? (?:probe of )?(?P<device>{_PCI})(?:: probe with driver \w+)? failed with error -", "the driver cannot start the GPU: reboot the node"),
+    _pattern("gpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:.*GPU will not be initialized|Fatal error during GPU init|device lost from bus)", "the driver gave up the GPU: reboot the node; again: vendor"),
+    _pattern("gpu", "bad", rf"Xe has declared device (?P<device>{_PCI}) as wedged", "the driver gave up the GPU: reboot the node"),
+    _pattern("gpu", "info", rf"i915 (?P<device>{_PCI}): .*GPU HANG", "an application hung the GPU"),
     _pattern("nvlink", "warn", r"NVRM: knvlink\w+: .*\b[Ff]ailed", "collectives are slow or fail: reset the GPU, check NVSwitch and fabric manager"),
     _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
     _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
     _pattern("amdgpu", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset begin", "jobs on it are lost: restart them; again: have it inspected"),
-    _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", "results may be wrong: drain, reset the GPU"),
+    # A kind of their own: that the reset after them succeeded takes no memory error back.
+    _pattern("ras", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", "results may be wrong: drain, reset the GPU"),
+    _pattern("ras", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )deferred hardware error", "who reads that memory is ended: watch the GPU"),
+    _pattern("amdgpu", "warn", r"amdgpu: (?:qcm fence wait loop timeout|The cp might be in an unrecoverable state)", "queues hang: end the job; again: reset the GPU"),
     _pattern("amdgpu", "info", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?ring \S+ timeout", "an application hung the GPU"),
     # Without a device: that the connection is back does not bring the open files back.
     _pattern("lustre", "warn", r"LustreError: .*This client was evicted by ", "open files of running jobs are lost: restart them, check server and network"),
-    _pattern("lustre", "warn", r"Lustre: .*Connection to (?P<device>[\w.-]+) \(at [^)]*\) was lost", "whoever touches it waits: check server and network"),
-    _pattern("lustre", "ok", r"Lustre: .*Connection restored to (?P<device>[\w.-]+)"),
+    _pattern("lustre", "warn", r"Lustre: (?P<device>[\w.]+(?:-[A-Z]{3}[0-9a-f]{4})?)\S*: Connection to .* was lost", "whoever touches it waits: check server and network"),
+    _pattern("lustre", "ok", r"Lustre: (?P<device>[\w.]+(?:-[A-Z]{3}[0-9a-f]{4})?)\S*: Connection restored to "),
+    _pattern("lustre", "bad", r"LustreError: .*\bLBUG\b", "the client is stuck: reboot the node"),
+    _pattern("lustre", "warn", r"LNet(?:Error)?: .*Timed out (?:RDMA with|tx)", "the network to a server is lost or slow: check fabric and server"),
+    _pattern("ceph", "ok", r"ceph: .*(?P<device>mds\d+) (?:recovery completed|came back|caps renewed)"),
+    _pattern("ceph", "warn", r"ceph: .*(?P<device>mds\d+) (?:hung|caps (?:went )?stale)", "whoever touches it waits: check server and network"),
+    _pattern("cifs", "warn", r"CIFS: VFS: (?P<device>\S+) has not responded in", "whoever touches it waits: check server and network"),
     _pattern("gpfs", "bad", r"GPFS Deadman Switch timer.*expired", "the node lost its cluster: drain, check the network, start GPFS"),
-    _pattern("gpfs", "bad", r"mmfs: .*\b(?:expel|unmount.*(?:panic|force))", "file systems are gone: drain, check the network, start GPFS"),
+    _pattern("gpfs", "bad", r"mmfs: .*\b(?:expel|lost quorum|unmount.*(?:panic|force|by the system))", "file systems are gone: drain, check the network, start GPFS"),
     _pattern("peermem", "warn", r"nvidia-peermem .*ERROR detected invalid context", "GPUDirect RDMA lost its buffers: restart the job"),
     _pattern("nccl", "info", r"segfault at .* in libnccl\.so", "the application crashed inside NCCL"),
     _pattern("oom", "warn", r"(?:Out of memory: )?Kill(?:ed)? process \d+ \(.*\)", "its job is incomplete: use fewer ranks"),
@@ -144,43 +161,73 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("oom", "info", r"oom-kill:constraint=", "says whose limit it was"),
     _pattern("oom", "info", r"\S+ invoked oom-killer: ", "says who asked for memory"),
     _pattern("hung", "warn", r"task \S.{0,40}:\d+ blocked for more than \d+ seconds", "storage or driver does not answer: see what it waits for"),
-    _pattern("lockup", "bad", r"(?:soft lockup - (?P<device>CPU#\d+)|[Hh]ard LOCKUP|rcu.*detected stalls?\b)", _STUCK),
-    _pattern("panic", "bad", r"(?:Kernel panic - not syncing|kernel BUG at |BUG: unable to handle|BUG: kernel NULL pointer|Oops: |general protection fault\b.*\[#|Unable to handle kernel )", "reboot the node, keep the log"),
+    _pattern("lockup", "bad", r"(?:soft lockup - (?P<device>CPU#\d+)|[Hh]ard LOCKUP|rcu.*detected (?:expedited )?stalls?\b)", _STUCK),
+    _pattern("panic", "bad", r"(?:Kernel [Pp]anic - not syncing|kernel BUG at |BUG: Bad page (?:state|map)|BUG: unable to handle|BUG: kernel NULL pointer|Oops: |general protection fault\b.*\[#|Unable to handle kernel )", "reboot the node, keep the log"),
     _pattern("nfs", "ok", r"(?:nfs|lockd): server (?P<device>\S+) OK\b"),
     _pattern("nfs", "bad", r"(?:nfs|lockd): server (?P<device>\S+) not responding", "do not touch the mount: check the server"),
     _pattern("nfs", "bad", r"[Ll]ock reclaim failed", "locks of running jobs are lost: restart them"),
+    # CDs and floppies of a BMC or a virtual machine, with no medium in them.
+    _pattern("disk", "info", r"I/O error(?: on|,) dev(?:ice)? (?P<device>(?:sr|fd)\d+)\b", "an empty drive was read"),
     _pattern("disk", "bad", r"Buffer I/O error on dev(?:ice)? (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"(?:I/O|medium|target|nexus) error, dev (?P<device>[\w.-]+)", _DISK),
-    _pattern("disk", "bad", r"I/O error while writing superblock", _DISK),
+    _pattern("disk", "bad", r"(?:\((?P<device>[\w.-]+)\): )?I/O error while writing superblock", _DISK),
     _pattern("disk", "bad", r"(?:\((?:device )?(?P<device>[\w.-]+)\):? .*)?Remounting filesystem read-only", "writes fail: check the disk, then the file system"),
     _pattern("disk", "bad", r"block (?P<device>nvme\d+n\d+): no available path - failing I/O", _DISK),
     _pattern("disk", "bad", r"nvme (?P<device>nvme\d+): (?:Disabling device after reset failure|Removing after probe failure)", "the drive is gone: replace it"),
+    _pattern("disk", "bad", r"nvme (?P<device>nvme\d+): (?:Device not ready; aborting|Identify Controller failed)", "the drive does not start: reset or replace it"),
     _pattern("disk", "warn", r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down)", "watch the drive"),
     _pattern("disk", "bad", r"(?P<device>ata\d+\.\d+): disabled$", "the drive is gone: replace it"),
     _pattern("disk", "bad", r"(?:(?P<device>[\w.-]+): )?attempt to access beyond end of device", _DISK),
     _pattern("disk", "bad", r"md/\S*?: ?Disk failure on (?P<device>[\w.-]+)", "replace the disk"),
     _pattern("disk", "bad", r"(?:EXT4-fs error|BTRFS(?:: | )(?:error|critical)) \(device (?P<device>[\w.-]+)", _DISK),
-    _pattern("disk", "bad", r"XFS \((?P<device>[\w.-]+)\): (?:.*I/O error|Corruption|Internal error|Metadata corruption)", _DISK),
+    _pattern("disk", "bad", r"XFS \((?P<device>[\w.-]+)\): (?:.*I/O [Ee]rror|Corruption|Internal error|Metadata (?:corruption|CRC error)|.*has been shut down|.*[Ss]hutting down filesystem)", _DISK),
+    _pattern("disk", "bad", r"(?:Aborting journal on device|Detected IO errors while flushing file data on) (?P<device>[\w.]+)", "the file system goes read-only: check the disk"),
+    _pattern("disk", "warn", r"EXT4-fs \((?P<device>[\w.-]+)\): (?:warning: mounting fs with errors|error count since last fsck)", "it had errors before: check it with e2fsck"),
+    _pattern("disk", "bad", r"BTRFS(?:: | )info \(device (?P<device>[\w.-]+)[^)]*\): forced readonly", _DISK),
+    _pattern("disk", "warn", r"BTRFS(?:: | )warning \(device (?P<device>[\w.-]+)[^)]*\): (?:csum failed|checksum error)", _DISK),
+    _pattern("disk", "bad", r"sd (?P<device>[\d:]+): (?:\[\w+\] )?(?:rejecting I/O to offline device|Device offlined)", "the drive is gone: replace it"),
+    _pattern("disk", "warn", r"(?P<device>ata\d+\.\d+): failed command: ", "watch the drive, check its cable"),
+    _pattern("disk", "warn", r"device-mapper: multipath: .*Failing path (?P<device>[\d:]+)", "one way to the disk is lost: check cable, switch, controller"),
+    _pattern("disk", "warn", r"(?P<device>mmcblk\d+): error -\d+", "the card fails: save its data, replace it"),
+    _pattern("disk", "bad", rf"megaraid_sas (?P<device>{_PCI}): .*\bFAULT state", "the controller of the disks failed: check it"),
     _pattern("edac", "bad", r"EDAC (?P<device>MC\d+): .*\bUE\b", _MEMORY),
     _pattern("edac", "warn", r"EDAC (?P<device>MC\d+): .*\bCE\b", _MEMORY),
     _pattern("mce", "bad", r"(?:[Uu]ncorrected hardware memory error|Machine Check Exception|Memory failure: 0x|event severity: (?:fatal|recoverable))", _MEMORY),
     _pattern("mce", "bad", r"\[Hardware Error\]: .*\b[Uu]ncorrected\b", "a hardware fault: drain the node"),
+    _pattern("mce", "bad", r"(?:\[Hardware Error\]: System Fatal error|NMI: (?:PCI system error|IOCK error|memory parity error))", "a hardware fault: drain the node"),
+    _pattern("mce", "warn", r"\[Hardware Error\]: Deferred error", "bad memory was found before it was used: watch whether it comes again"),
     _pattern("mce", "warn", r"(?:Machine check events logged|\[Hardware Error\]: (?:.*\bCorrected error|.*event severity: corrected))", "corrected: watch whether it comes again"),
     _pattern("thermal", "warn", r"(?P<device>CPU\d+): (?:Core|Package) temperature (?:is )?above threshold", "the CPU slows down: check fans and inlet air"),
+    _pattern("thermal", "ok", r"(?P<device>CPU\d+): (?:Core|Package) temperature/speed normal"),
+    _pattern("thermal", "bad", r"critical temperature reached", "the node shuts down: check fans and inlet air"),
     _pattern("voltage", "bad", r"(?:Undervoltage detected|Under-voltage detected)", "the supply is too weak: change it or its cable"),
     _pattern("voltage", "ok", r"Voltage normalised"),
     _pattern("files", "warn", r"VFS: file-max limit \d+ reached", "raise fs.file-max or find who leaks files"),
-    _pattern("mlx5", "info", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?mlx5_cmd_out_err:.*ACCESS_REG\(", "a counter that this port does not allow was read"),
-    _pattern("mlx5", "warn", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?Port module event\[error\]", "check cable or transceiver of this port"),
+    _pattern("mlx5", "info", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?mlx5_cmd_out_err:.*(?:ACCESS_REG|QUERY_\w+)\(", "the firmware refused a question, such as for a counter that this port does not allow"),
+    _pattern("mlx5", "warn", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?Port module event(?:\[error\]|: module \d+, Cable error)", "check cable or transceiver of this port"),
     _pattern("mlx5", "warn", rf"(?:mlx5_core (?P<device>{_PCI}): .*)?Detected insufficient power on the PCIe slot", "check the power of the slot"),
-    _pattern("mlx5", "bad", rf"mlx5_core (?P<device>{_PCI}): .*(?:health compromised|device's health|Fatal error|assert_var)", "the adapter failed: reset or reboot"),
+    _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*High temperature on sensors", "the adapter or its module is too hot: check fans and inlet air"),
+    _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*Health issue observed, .*severity\([4-7]\)", "watch the adapter"),
+    _pattern("mlx5", "bad", rf"mlx5_core (?P<device>{_PCI}): .*(?:health compromised|device's health|Fatal error|assert_var|Health issue observed|PCI slot is unavailable|handling bad device|pre-initializing state)", "the adapter failed: reset or reboot"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*(?:timeout\. Will cause a leak|mlx5_cmd_out_err:)", "the firmware refuses or does not answer"),
     _pattern("bnxt", "bad", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]irmware (?:fatal|not responding)|FW fatal|[Ff]atal (?:firmware|FW))", "the adapter failed: reset or reboot"),
     _pattern("bnxt", "warn", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]irmware .*reset|FW reset|Error \(timeout: |[Hh]wrm .*timeout)", "the firmware refuses or does not answer"),
+    _pattern("nic", "bad", rf"\b(?:mlx[45]_core|bnxt_en|ice|i40e|hfi1|ionic|ena|efa):? (?:probe of )?(?P<device>{_PCI})(?:: probe with driver \w+)? failed with error -", "the driver cannot start the adapter: reset or reboot"),
+    _pattern("nic", "bad", rf"mlx4_core (?P<device>{_PCI}): Internal error detected", "the adapter failed: reset or reboot"),
+    _pattern("nic", "warn", rf"mlx4_core (?P<device>{_PCI}): command \w+ timed out", "the firmware refuses or does not answer"),
+    _pattern("nic", "warn", rf"ena (?P<device>{_PCI}).*: Keep alive watchdog timeout", "the adapter does not answer and is reset"),
+    _pattern("nic", "warn", r"(?P<device>[\w.-]+): NETDEV WATCHDOG: ", "the adapter stopped sending: reset it; again: firmware or slot"),
+    _pattern("nic", "warn", r"NETDEV WATCHDOG: (?P<device>[\w.-]+) \(", "the adapter stopped sending: reset it; again: firmware or slot"),
+    _pattern("link", "warn", r"bond\S*: (?:\(slave (?P<device>[\w.-]+)\): )?link status definitely down", "one link of the bond is lost: check cable and switch port"),
+    _pattern("link", "ok", r"bond\S*: \(slave (?P<device>[\w.-]+)\): link status definitely up"),
+    _pattern("link", "warn", r"(?P<device>bond\S*): now running without any active interface", "the bond is dead: check cables and switch ports"),
+    _pattern("link", "ok", r"(?P<device>bond\S*): first active interface up"),
     # A SATA port without a disk is down from the start; a disk that goes is "disabled".
     _pattern("link", "warn", r"(?<![\w.-])(?!SATA )(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "check cable and switch port"),
     _pattern("link", "ok", r"(?<![\w.-])(?!SATA )(?P<device>[\w.-]+):? (?:NIC )?[Ll]ink (?:is )?[Uu]p\b"),
-    _pattern("pcie", "bad", rf"(?P<device>{_PCI}): DPC: (?:containment event|unmasked uncorrectable error)", "the port was shut off, what is behind it is gone: reseat it, reboot"),
+    _pattern("pcie", "bad", rf"(?P<device>{_PCI}): DPC: (?:containment event|unmasked uncorrectable error|ERR_\w+ detected)", "the port was shut off, what is behind it is gone: reseat it, reboot"),
+    _pattern("pcie", "bad", rf"(?P<device>{_PCI}): (?:AER: (?:can't recover|[Dd]evice recovery failed)|Unable to change power state from \S+ to D0, device inaccessible|can't change power state from \S+ to D0 \(config space inaccessible)", "the device is gone or stuck: reseat it, reboot"),
+    _pattern("pcie", "warn", rf"(?P<device>{_PCI})(?::\w+)?: (?:pciehp: )?Slot\([\w-]+\): (?:Link Down|Card not present)", "a device left its slot: reseat it, unless somebody took it out"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): .*(?:severity=Uncorrect\w+|AER: (?:Multiple )?Uncorrect\w+)", "a device or its slot fails: reseat it"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*(?:severity=Correct\w+|AER: (?:Multiple )?Correct\w+)", "watch whether it comes often: reseat the device"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*available PCIe bandwidth, limited by", "fewer lanes or a lower speed than it can: reseat the device"),
@@ -188,18 +235,21 @@ PATTERNS: tuple[Pattern, ...] = (
 """The first that fits is taken. Events on the wire carry the kind as `kernel.<kind>`."""
 
 _XID = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
+    # A GPU divided by MIG adds the instance: `(PCI:0000:01:00 GPU-I:05 GPU-CI:02)`.
+    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})(?: GPU-C?I:\d+)*\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
 )
 _LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b)?.*fallen off the bus")
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?({_PCI})\b")
 _SXID = re.compile(
     rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
 )
-_LINK = re.compile(r"\bLink (-?\d{1,3})\b")
+_LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
 _WORDS = re.compile(
     r"NVRM|nvidia|nccl|[Pp]rocess|oom|task |LOCKUP|lockup|rcu|panic|BUG|Oops|nfs|lockd|[Ll]ock reclaim|/O|error|"
     r"Remount|nvme|end of device|md/|XFS|EXT4|BTRFS|EDAC|[Hh]ardware|[Mm]achine|Memory f|severity|temperature|"
-    r"oltage|VFS|amdgpu|Lustre|GPFS|mmfs|fault|Unable|disabled|DPC|bnxt|mlx5|[Pp]ort module|insufficient|[Ll]ink|AER|PCIe"
+    r"oltage|VFS|amdgpu|Lustre|LNet|ceph|GPFS|mmfs|fault|Unable|disabled|DPC|bnxt|mlx[45]|[Pp]ort module|insufficient|[Ll]ink|"
+    r"AER|PCIe|HANG|Xe has|Aborting journal|IO errors|offline|failed command|Failing path|FAULT|NMI: |watchdog|WATCHDOG|"
+    r"without any active|active interface up|inaccessible|Slot|failed with error"
 )
 """None of the patterns fits a line without one of these: most lines are dismissed at once."""
 
@@ -259,7 +309,7 @@ def _link(details: str) -> Optional[int]:
 _NVIDIA = {_XID: _xid, _LOST: _lost, _SXID: _sxid}
 
 
-_ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu")
+_ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu", "ras", "nic")
 
 
 def _listed(message: str) -> Optional[Found]:

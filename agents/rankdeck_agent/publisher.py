@@ -14,7 +14,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from rankdeck_agent.config import Config
 from rankdeck_agent.files import clean, reason
-from rankdeck_agent.wire import Event, Hello, Sample, encode, topic
+from rankdeck_agent.node_judge import Reporter
+from rankdeck_agent.wire import Event, HealthReport, Hello, Sample, encode, topic
 
 CONNECT_LIMIT = 5.0
 LONGEST_WAIT = 10.0
@@ -34,7 +35,7 @@ _REFUSED = {
 
 
 class Publisher:
-    """Sends hello, samples and events of one node, and keeps the connection.
+    """Sends hello, health, samples and events of one node, and keeps the connection.
 
     paho's thread does the network; complaints go to stderr once per outage.
     """
@@ -49,6 +50,10 @@ class Publisher:
         """Connections in a row that ended at once."""
         self._since = 0.0
         self._refusal = ""
+        self._connections = 0
+        """How often we were connected."""
+        self._heard_on = 0
+        """The connection on which the health was said."""
         self.dropped = 0
         self.client_id = f"rankdeck-{config.cluster}-{config.node}-{hello.boot[:8]}"
         self._client = self._make()
@@ -77,6 +82,16 @@ class Publisher:
         self._client.connect_async(self._config.host, self._config.port, self._config.keepalive)
         self._client.loop_start()
 
+    @property
+    def boot(self) -> str:
+        """The boot that this agent runs in."""
+        return self._hello.boot
+
+    @property
+    def inventory(self) -> Mapping[str, str]:
+        """What this node is made of, as announced."""
+        return self._hello.inventory
+
     def describe(self, inventory: Mapping[str, str]) -> None:
         """Announce what this node is made of beside the machine itself, if that is news."""
         known = {**self._machine, **inventory}
@@ -84,6 +99,22 @@ class Publisher:
             self._hello = replace(self._hello, inventory=known)
             if self._client.is_connected():
                 self._send_hello()
+
+    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
+        """Say the health where that is due; without a connection, or behind a slow one, it waits.
+
+        Only the newest is ever said: what a queue would send later was true once.
+        """
+        connection = self._connections
+        if connection != self._heard_on:
+            self._heard_on = connection
+            reporter.forget()
+        if not self._client.is_connected() or self._client.want_write():
+            return
+        told = reporter.due(report, now)
+        if told is not None:
+            self._client.publish(self._topic("health"), encode(told), qos=1, retain=True)
+            reporter.said(told, now)
 
     def sample(self, sample: Sample) -> None:
         """Send a sample; without a connection, or behind a slow one, it is dropped."""
@@ -127,6 +158,7 @@ class Publisher:
             self._refusal = _REFUSED.get(str(code), f"refuses us: {code}")
             return
         self._since = time.monotonic()
+        self._connections += 1
         self._refusal = ""
         if self._said:
             self._complain("connected")
@@ -179,7 +211,7 @@ class Publisher:
 
 
 def forget(config: Config) -> str:
-    """Erase the hello that the broker keeps of this node; why not, or ""."""
+    """Erase what the broker keeps of this node; why not, or ""."""
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv311)
     client.connect_timeout = CONNECT_LIMIT
     if config.username:
@@ -191,11 +223,13 @@ def forget(config: Config) -> str:
     except (OSError, ValueError) as error:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
     client.loop_start()
-    said = client.publish(topic(config.cluster, config.node, "hello"), b"", qos=1, retain=True)
-    said.wait_for_publish(GOODBYE_LIMIT)
+    kept = (topic(config.cluster, config.node, kind) for kind in ("health", "hello"))
+    said = [client.publish(name, b"", qos=1, retain=True) for name in kept]
+    for one in said:
+        one.wait_for_publish(GOODBYE_LIMIT)
     client.disconnect()
     client.loop_stop()
-    return "" if said.is_published() else "the broker did not take the message"
+    return "" if all(one.is_published() for one in said) else "the broker did not take the message"
 
 
 def _unreached(error: Optional[BaseException]) -> str:

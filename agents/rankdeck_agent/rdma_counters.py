@@ -31,17 +31,17 @@ def _names(text: str, *with_spaces: str) -> tuple[str, ...]:
 
 
 SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # Without *_cqe_error: they count what every ordinary end of a program flushes.
+    # Without *_cqe_error: they count what every ordinary end of a program flushes. Without discards: a full fabric.
     ("rdma.errors", _names(
         "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
-        "port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors "
+        "port_xmit_constraint_errors port_rcv_constraint_errors "
         "local_link_integrity_errors excessive_buffer_overrun_errors "
         "req_transport_retries_exceeded req_rnr_retries_exceeded rx_icrc_encapsulated "
         "max_retry_exceeded unrecoverable_err local_qp_op_err remote_access_err rx_roce_errors "
         "retry_exceeded_err retry_rnr_exceeded_err send_err sq_num_tree sq_num_rree "
         "vport_req_transport_retries_exceeded vport_req_rnr_retries_exceeded "
-        "tcpInProtoErrors tcpInOptErrors InOptErrors InProtoErrors rxVlanErrors ip4InDiscards ip6InDiscards "
-        "rdma_read_wr_err rdma_write_wr_err retrans_timeout_events unresponsive_remote_events "
+        "tcpInProtoErrors tcpInOptErrors InOptErrors InProtoErrors rxVlanErrors "
+        "rdma_read_wr_err rdma_write_wr_err unresponsive_remote_events "
         "tx_roce_errors req_tx_retry_excd_err req_tx_loc_oper_err resp_rx_loc_oper_err "
         "requester_retries_exceeded requester_rnr_nak_retries_exceeded total_fatal_err general_hw_err "
         "rx_err_pkt rx_error_pkt tx_err_pkt tx_error_pkt",

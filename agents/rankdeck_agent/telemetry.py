@@ -1,31 +1,42 @@
 """`telemetry`: publishes the samples of this node until stdin is closed or the service stops."""
 
 import contextlib
+import json
 import os
-import select
 import signal
 import sys
 import time
 import zlib
 from collections.abc import Generator
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors import Collector, collectors
 from rankdeck_agent.collectors.simulated import chosen
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, from_line
-from rankdeck_agent.files import Tree, clean, leave_no_core, reason
+from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.machine import machine
+from rankdeck_agent.node_judge import NodeJudge, Reporter
 from rankdeck_agent.sampler import LATE_SHARE, Beats
 from rankdeck_agent.wire import Hello
+
+if TYPE_CHECKING:
+    from rankdeck_agent.publisher import Publisher
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Lease:
-    """Whether the agent should still run: until a signal, or the end of standard input."""
+    """Whether the agent should still run: until a signal, or the end of standard input.
 
-    def __init__(self, *, stdin: bool) -> None:
+    A line `{"samples": true}` on standard input says whether full samples are wanted from now on.
+    """
+
+    def __init__(self, *, stdin: bool, samples: bool = True) -> None:
+        self.samples = samples
+        self._line = b""
         self._bell, ring = os.pipe()
         self._watched = [self._bell] + ([0] if stdin else [])
         os.set_blocking(ring, False)
@@ -37,11 +48,30 @@ class Lease:
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select(self._watched, [], [], left)
+            ready = readable(self._watched, left)
             if not ready:
                 return False
-            if self._bell in ready or not os.read(0, 65536):
+            if self._bell in ready or not self._read():
                 return True
+
+    def _read(self) -> bool:
+        """Take what stands on standard input; False at its end."""
+        data = os.read(0, 65536)
+        *lines, rest = (self._line + data).split(b"\n")
+        self._line = rest[-SIZE_LIMIT:]
+        for line in lines:
+            self.samples = wanted(line, self.samples)
+        return bool(data)
+
+
+def wanted(line: bytes, before: bool) -> bool:
+    """Whether full samples are wanted after this line; as before where it does not say."""
+    try:
+        told: Any = json.loads(line)
+        found = told.get("samples")
+    except (ValueError, AttributeError, RecursionError):
+        return before
+    return found if isinstance(found, bool) else before
 
 
 def _ring(handle: int) -> None:
@@ -57,7 +87,7 @@ def telemetry() -> int:
         config = from_line(_line(0))
     except ConfigError as error:
         return _refuse(str(error))
-    return run(config, Lease(stdin=True))
+    return run(config, Lease(stdin=True, samples=config.samples))
 
 
 def headless(path: str) -> int:
@@ -67,7 +97,7 @@ def headless(path: str) -> int:
         config = from_file(path)
     except ConfigError as error:
         return _refuse(str(error))
-    return run(config, Lease(stdin=False), installed=True)
+    return run(config, Lease(stdin=False, samples=config.samples), installed=True)
 
 
 def forgotten(path: str) -> int:
@@ -95,25 +125,44 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
         where = f"ca_file {config.ca_file!r}" if config.ca_file else "ca"
         return _refuse(f"{where}: {reason(error)}")
     publisher.start()
+    _publish(config, lease, publisher)
+    publisher.stop()
+    return 0
+
+
+def _publish(config: Config, lease: Lease, publisher: "Publisher") -> None:
+    """Read, judge and publish once a period until the lease ends."""
+    judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
+    reporter = Reporter(config.heartbeat)
     beats = Beats(_collectors(config))
     # The first reading is only the start of the first difference, but its events are news.
     first = beats.take(limit=config.period * LATE_SHARE)
     publisher.describe(first.inventory)
     for event in first.events:
         publisher.event(event)
+    past = tuple(first.events)
     _trim()
     due = time.monotonic() + _phase(config)
+    next_sample = 0.0
     while not lease.wait(max(0.0, due - time.monotonic())):
         lag = time.monotonic() - due
         beat = beats.take(limit=config.period * LATE_SHARE, lag=lag)
         publisher.describe(beat.inventory)
-        publisher.sample(beat.sample)
         for event in beat.events:
             publisher.event(event)
+        report = judge.judge(beat.sample, (*past, *beat.events), publisher.inventory)
+        past = ()
+        now = time.monotonic()
+        publisher.health(reporter, report, now)
+        if lease.samples and now >= next_sample:
+            publisher.sample(replace(beat.sample, report=report))
+            next_sample = now + config.sample_period - EARLY
         # Samples that were missed (a suspended machine) are left out, not made up for.
         due += config.period * (1 + int((time.monotonic() - due) // config.period))
-    publisher.stop()
-    return 0
+
+
+EARLY = 0.05
+"""Seconds by which a beat may come early and still be the one that is due."""
 
 
 @contextlib.contextmanager
@@ -161,10 +210,11 @@ def hello(config: Config, *, installed: bool = False) -> Hello:
         at=time.time(),
         boot=clean(boot.replace("/", "")),
         agent=__version__,
-        period=config.period,
+        period=max(config.period, config.sample_period),
         inventory=machine(tree),
         simulated=tuple(chosen(config.simulate, config.node)),
         installed=installed,
+        heartbeat=config.heartbeat,
     )
 
 

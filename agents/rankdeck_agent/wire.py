@@ -5,8 +5,9 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Optional, Union
 
@@ -24,7 +25,7 @@ Values = dict[str, dict[str, Number]]
 
 
 def topic(cluster: str, node: str, kind: str) -> str:
-    """The MQTT topic of one kind of message (hello, sample, event) of one node."""
+    """The MQTT topic of one kind of message (hello, health, sample, event) of one node."""
     return f"{TOPIC_PREFIX}/{cluster}/{node}/{kind}"
 
 
@@ -76,6 +77,8 @@ METRICS: Mapping[str, Metric] = _table(
     ("mem.corrupted", "gauge", "B", "memory that the kernel gave up as broken"),
     ("edac.ce", "counter", "", "corrected memory errors, per DIMM or controller"),
     ("edac.ue", "counter", "", "uncorrected memory errors, per DIMM or controller"),
+    ("edac.row_ce", "counter", "", "corrected memory errors of a chip-select row"),
+    ("edac.row_ue", "counter", "", "uncorrected memory errors of a chip-select row"),
     (
         "edac.mc_ce",
         "counter",
@@ -108,6 +111,12 @@ METRICS: Mapping[str, Metric] = _table(
     ("disk.free", "gauge", "B", "space left to users, per mount"),
     ("disk.inodes_used", "gauge", "%", "inodes used, per mount"),
     ("disk.readonly", "gauge", "", "1 where a local mount is read-only"),
+    (
+        "disk.forced_readonly",
+        "gauge",
+        "",
+        "1 where its file system is, though it was mounted to be written",
+    ),
     ("disk.read", "counter", "B", "bytes read, per disk"),
     ("disk.write", "counter", "B", "bytes written, per disk"),
     ("disk.mounted", "gauge", "", "1 for each network mount that is there"),
@@ -151,6 +160,12 @@ METRICS: Mapping[str, Metric] = _table(
     ("net.prio_frames", "counter", "", "frames that told us to wait, per interface/priority"),
     ("net.pause_sent", "counter", "", "frames by which we told the other side to wait"),
     ("net.card_drops", "counter", "", "packets dropped in the card for want of room"),
+    (
+        "net.over_limit",
+        "counter",
+        "",
+        "packets held back or dropped over the cloud's limit for this machine",
+    ),
     ("rdma.up", "gauge", "", "1 where the port is ACTIVE"),
     ("rdma.rate", "gauge", "bit/s", "negotiated rate"),
     ("rdma.rx", "counter", "B", "bytes received"),
@@ -313,6 +328,49 @@ class Hello:
     """Prefixes of metrics that are simulated ("gpu", "rdma"); screens mark them."""
     installed: bool = False
     """The agent runs as a service of the node: no console starts another one there."""
+    heartbeat: float = 0.0
+    """Seconds after which it says its health again at the latest; 0: an agent that does not judge."""
+
+
+ReasonRow = tuple[str, int, str, Optional[float], str]
+"""Check, level, device, seconds since it began (None: nobody knows), and what is said of it."""
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """How a node is, judged by its own agent; retained, at most REPORT_LIMIT bytes.
+
+    A number that is in neither `numbers` nor `failed` is not to be had on this node, or not yet.
+    Reasons stand worst first. The text of one may lack what it means and what to do, or all of it.
+    """
+
+    at: float
+    """Epoch seconds of the node's clock."""
+    level: int
+    """0 ok, 1 unknown, 2 warn, 3 bad; of the reasons that are not listed too."""
+    heartbeat: float
+    """The next one comes within so many seconds."""
+    applies: int = 0
+    """Bit n: check n applies to this node."""
+    judged: int = 0
+    """Bit n: check n could be judged."""
+    reasons: tuple[ReasonRow, ...] = ()
+    more: int = 0
+    """Reasons for which there was no room; none is worse than the last that is listed."""
+    numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    """One number for each metric of `rules.summary`."""
+    failed: tuple[str, ...] = ()
+    """Metrics of the summary that could not be read."""
+    expect: str = ""
+    """Fingerprint of the expectations that the agent judges by; "" for none."""
+    limits: str = ""
+    """What is not seen on this node; only within a sample."""
+    grown: Mapping[str, Mapping[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
+    """Window of a counter -> device -> how much it grew in it; only within a sample."""
+
+
+REPORT_LIMIT = 600
+"""Bytes of a health message. Within a sample a report may be longer and says everything."""
 
 
 @dataclass(frozen=True)
@@ -329,6 +387,8 @@ class Sample:
     """Metrics that this node does not have."""
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
     """metric or metric/device -> why it could not be read; never shown as 0."""
+    report: Optional[HealthReport] = None
+    """How the agent judges this sample; None from one that does not judge."""
 
 
 @dataclass(frozen=True)
@@ -349,8 +409,13 @@ class Event:
     device: str = ""
 
 
-Message = Union[Hello, Sample, Event]
-_KINDS: dict[str, Any] = {"hello": Hello, "sample": Sample, "event": Event}
+Message = Union[Hello, HealthReport, Sample, Event]
+_KINDS: dict[str, Any] = {
+    "hello": Hello,
+    "health": HealthReport,
+    "sample": Sample,
+    "event": Event,
+}
 
 
 _NUMBERS = frozenset({int, float})
@@ -365,7 +430,20 @@ class WireError(ValueError):
 def encode(message: Message) -> bytes:
     """Compact JSON of one telemetry message; raises ValueError for NaN or infinity."""
     # The fields are plain already: asdict would copy them all, at thrice the cost.
-    return json.dumps(vars(message), separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(
+        vars(message), separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=vars
+    )
+    return text.encode("utf-8", "replace")
+
+
+_TIME = re.compile(rb'\{"at":(\d{1,12}(?:\.\d{1,12})?)')
+
+
+def split_time(payload: bytes) -> tuple[Optional[float], bytes]:
+    """The time of an encoded message whose first field is `at`, and the rest; None where it cannot be told so."""
+    head, _, rest = payload.partition(b",")
+    found = _TIME.fullmatch(head)
+    return (float(found.group(1)) if found else None), rest
 
 
 def decode(kind: str, payload: bytes) -> Message:
@@ -375,13 +453,81 @@ def decode(kind: str, payload: bytes) -> Message:
         raise WireError(f"unknown kind of message {kind[:40]!r}")
     try:
         raw = _JSON.decode(payload.decode())
-        known = {k: v for k, v in raw.items() if k in make.__dataclass_fields__}
-        message = make(**known)
+        message = make(**_known(make, raw))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"bad {kind}: {str(error)[:200]}") from error
+    if isinstance(message, HealthReport):
+        return checked(message)
     if isinstance(message, Sample):
         _check_values(message.values)
+        if message.report is not None:
+            return replace(message, report=_report_in(message.report))
     return message
+
+
+def _known(make: Any, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    return {k: v for k, v in raw.items() if k in make.__dataclass_fields__}
+
+
+def _report_in(raw: Any) -> HealthReport:  # noqa: ANN401 - decoded JSON
+    """The report within a sample; raises WireError."""
+    try:
+        return checked(HealthReport(**_known(HealthReport, raw)))
+    except (TypeError, AttributeError) as error:
+        raise WireError(f"bad report in a sample: {str(error)[:200]}") from error
+
+
+def checked(raw: Any) -> HealthReport:  # noqa: ANN401 - made of decoded JSON
+    """The report with the type and range of every field checked; raises WireError.
+
+    One wrong field refuses the whole report: half of it could look better than the node is.
+    """
+    whole = (raw.level, raw.applies, raw.judged, raw.more)
+    if any(type(number) is not int or not 0 <= number < 1 << 53 for number in whole):
+        raise WireError("bad health: level, applies, judged and more are whole numbers")
+    if raw.level > 3 or not all(map(_is_number, (raw.at, raw.heartbeat))):
+        raise WireError("bad health: no such level, or at and heartbeat are no numbers")
+    if not (0 < raw.heartbeat <= LONGEST_HEARTBEAT):
+        raise WireError(f"bad health: a heartbeat of {raw.heartbeat:g} s")
+    if not (isinstance(raw.expect, str) and isinstance(raw.limits, str)):
+        raise WireError("bad health: expect and limits are texts")
+    reasons = tuple(map(_reason_row, _listed(raw.reasons, "reasons")))
+    if any(row[1] > raw.level for row in reasons):
+        raise WireError("bad health: a reason is worse than its level")
+    failed = _listed(raw.failed, "failed")
+    if not all(isinstance(name, str) for name in failed):
+        raise WireError("bad health: failed is no list of names")
+    _check_values({"numbers": raw.numbers})
+    _check_values(raw.grown)
+    return replace(raw, reasons=reasons, failed=tuple(failed))
+
+
+LONGEST_HEARTBEAT = 3600.0
+_MOST_LISTED = 256
+
+
+def _is_number(raw: Any) -> bool:  # noqa: ANN401 - decoded JSON
+    return type(raw) in _NUMBERS and -1e18 < raw < 1e18
+
+
+def _listed(raw: Any, what: str) -> list[Any]:  # noqa: ANN401 - decoded JSON
+    if not isinstance(raw, (list, tuple)):
+        raise WireError(f"bad health: {what} is no list")
+    found: list[Any] = list(raw[:_MOST_LISTED])  # pyright: ignore[reportUnknownArgumentType]
+    return found
+
+
+def _reason_row(raw: Any) -> ReasonRow:  # noqa: ANN401 - decoded JSON
+    row = _listed(raw, "a reason")
+    if len(row) < 5:
+        raise WireError("bad health: a reason has fewer than five parts")
+    check, level, device, held, text = row[:5]
+    texts = all(isinstance(one, str) for one in (check, device, text))
+    if not texts or type(level) is not int or not 1 <= level <= 3:
+        raise WireError("bad health: a reason is not check, level, device, seconds, text")
+    if held is not None and not (_is_number(held) and held >= 0):
+        raise WireError("bad health: a reason began at no time")
+    return check, level, device, held, text
 
 
 def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON

@@ -96,13 +96,18 @@ def watched(folder: Path, environment: Mapping[str, str], *words: str) -> Seen:
     return Seen(code, (said + done.stderr).strip(), cpu, memory, tuple(did))
 
 
+def in_ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
 def judged(name: str, seen: Seen, wanted: str) -> list[str]:
     """What is wrong with the answer to a file."""
-    told = seen.said.splitlines()
+    # Where the locale is not UTF-8, other signs are written as their numbers.
+    told = in_ascii(seen.said).splitlines()
     wrong = [f"{name}: {one}" for one in seen.did]
     if seen.code != 2:
         wrong.append(f"{name}: exit status {seen.code}")
-    if not any(wanted in line for line in told[:1]):
+    if not any(in_ascii(wanted) in line for line in told[:1]):
         wrong.append(f"{name}: said {seen.said[:200]!r}")
     if "Traceback" in seen.said:
         wrong.append(f"{name}: a traceback")
@@ -122,7 +127,7 @@ def looked_at(files: Iterable[tuple[str, bytes, str]], more: Mapping[str, str]) 
             path.write_bytes(content)
             before = tree(folder)
             seen = watched(folder, {**environment, **more}, "check", str(path))
-            wrong += judged(name, seen, f"{path}:{wanted}".encode("unicode_escape").decode())
+            wrong += judged(name, seen, f"{path}:{wanted}")
             wrong += [f"{name}: {one} is new" for one in tree(folder) - before]
             memory, cpu, tried = max(memory, seen.memory), max(cpu, seen.cpu), tried + 1
     return Tally(wrong=wrong, memory=memory, inputs=tried, note=f"at most {cpu:.1f} s of CPU")
@@ -243,6 +248,7 @@ def words(
 def _given(site: LabSite, shell: str, launcher: str) -> list[str]:
     """What a job's ranks were given otherwise than it says, and what was run on the way."""
     place = site.lab.shared / f"words.{Path(shell).name}.{launcher}"
+    shutil.rmtree(place, ignore_errors=True)
     (place / FOLDER).mkdir(parents=True)
     (place / "record").write_text(SAID)
     (place / "record").chmod(0o755)

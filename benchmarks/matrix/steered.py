@@ -171,9 +171,9 @@ def _odd_jobs(site: DemoSite) -> list[Path]:
 def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]], quit_limit: float) -> Tally:
     env, cwd = site.environment(), str(site.place())
     with screen(rankdeck(site), env, cwd) as shown, metered(shown.process.pid) as cost:
-        wrong = [*_opened(shown)]
+        wrong = [*opened(shown)]
         for part in keys:
-            wrong += _pressed(shown, part)
+            wrong += pressed(shown, part)
         took = shown.leaves(20)
         if took is None or took > quit_limit:
             wrong.append(f"q took {took or 20:.1f} s; {shown.text()[:300] if took is None else ''}")
@@ -188,7 +188,7 @@ def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]], quit_limit: float)
     return Tally(wrong=wrong, memory=cost.memory, cpu=cost.cpu, inputs=len(written))
 
 
-def _opened(shown: Screen) -> Iterator[str]:
+def opened(shown: Screen) -> Iterator[str]:
     """The fleet has the honest nodes, and they are heard."""
     if not shown.shows("sakuya", "sakura", LIAR):
         yield f"the fleet screen does not come: {shown.text()[-200:]!r}"
@@ -207,7 +207,8 @@ def _not_well(shown: Screen) -> Iterator[str]:
             yield row[:80]
 
 
-def _pressed(shown: Screen, keys: Sequence[str]) -> Iterator[str]:
+def pressed(shown: Screen, keys: Sequence[str]) -> Iterator[str]:
+    """Press these keys, then go back to the fleet: what is not as it must be."""
     for key in keys:
         shown.press(key)
         time.sleep(PAUSE)

@@ -1,6 +1,7 @@
 """Rows that kill what the health of nodes is heard through, while a job runs."""
 
 import asyncio
+import re
 import signal
 import subprocess
 import tempfile
@@ -48,6 +49,7 @@ def harmed(site: DemoSite, harm: Harm) -> Tally:
 async def _heard_again(site: DemoSite, harm: Callable[[], None]) -> float | None:
     """Seconds from the end of the harm to new samples of every node; None: they never came."""
     async with open_session(read_cluster(Path(site.cluster))) as session:
+        session.want(None)
         await session.settle(START_LIMIT)
         await asyncio.to_thread(harm)
         begin = time.monotonic()
@@ -80,7 +82,7 @@ def _do(plant: plants.Plant, site: DemoSite, job: str) -> None:
 def kill_broker(sites: Sites) -> Tally:
     """Kill the broker of the site; it is started again after five seconds."""
     with broker(sites.demo) as (site, mosquitto):
-        return harmed(site, lambda _: _restart(mosquitto))
+        return harmed(site, lambda _: restart(mosquitto))
 
 
 def freeze_broker(sites: Sites) -> Tally:
@@ -89,7 +91,8 @@ def freeze_broker(sites: Sites) -> Tally:
         return harmed(site, lambda _: _freeze(_process(mosquitto)))
 
 
-def _restart(mosquitto: Mosquitto) -> None:
+def restart(mosquitto: Mosquitto) -> None:
+    """Kill the broker, and start it again after five seconds; it has kept nothing."""
     process = _process(mosquitto)
     process.kill()
     process.wait(10)
@@ -108,14 +111,25 @@ def _process(mosquitto: Mosquitto) -> subprocess.Popen[bytes]:
     return mosquitto.process
 
 
+def password_of(node: str) -> str:
+    """The password of a node's account."""
+    return f"of-{node}"
+
+
 @contextmanager
-def broker(site: DemoSite) -> Generator[tuple[DemoSite, Mosquitto]]:
-    """The same nodes with a mosquitto as a site has it: TLS, passwords, ACL."""
+def broker(site: DemoSite, *, unlimited: bool = False) -> Generator[tuple[DemoSite, Mosquitto]]:
+    """The same nodes with a mosquitto as a site has it: TLS, passwords, ACL.
+
+    `unlimited`: it takes and sends messages of any length.
+    """
     with tempfile.TemporaryDirectory(prefix="broker.", dir=site.place()) as name:
         folder = Path(name)
-        nodes = {node: f"of-{node}" for node in site.nodes()}
+        nodes = {node: password_of(node) for node in site.nodes()}
         authority = Authority(folder)
         mosquitto = Mosquitto(folder, authority, {**nodes, CONSOLE: CONSOLE})
+        if unlimited:
+            conf = folder / "mosquitto.conf"
+            conf.write_text(re.sub("max_packet_size.*", "", conf.read_text()))
         mosquitto.start()
         block = {"url": f"mqtts://127.0.0.1:{mosquitto.port}", "ca_file": str(authority.file)}
         try:

@@ -17,8 +17,10 @@ MOST_FILES = 1 << 16
 """Descriptors that are ever asked for; a broker with all of its clients has half of them."""
 
 
-def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int:
-    """Show the console, on this job if one is named, until it is closed."""
+def open_console(
+    cluster: "Cluster", job: str = "", *, replay: float = 0.0, simulated: bool = False
+) -> int:
+    """Show the console, on this job if one is named, until it is closed; `simulated`: on made-up nodes."""
     from rankdeck.cli import demo
     from rankdeck.ui.garbage_collection import hold_off
 
@@ -26,13 +28,13 @@ def open_console(cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> i
     hold_off()  # Reading the modules below would bring three full collections.
     from rankdeck.config.settings import UiSettings, lacks_unicode, read_settings
     from rankdeck.ui.app import run as show
-    from rankdeck.ui.session_protocol import open_session
+    from rankdeck.ui.session_protocol import open_session, open_simulated
 
     chosen = read_settings()
     plain = lacks_unicode(os.environ) if chosen.ascii is None else chosen.ascii
     settings = UiSettings(theme=chosen.theme, ascii=plain, diff=chosen.diff)
     return show(
-        partial(open_session, cluster),
+        partial(open_simulated if simulated else open_session, cluster),
         settings,
         cluster=cluster,
         job=job,

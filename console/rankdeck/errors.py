@@ -91,6 +91,10 @@ class BrokerError(RankdeckError):
     """No telemetry: the MQTT broker refuses or cannot be reached."""
 
 
+class MetricsError(RankdeckError):
+    """The site's Prometheus did not give numbers; the text is why, without its name."""
+
+
 class LaunchError(RankdeckError):
     """A job could not be started; `stage` is "plan", "prepare" or "start"."""
 

@@ -3,15 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Sequence,
-)
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
@@ -21,7 +14,7 @@ from rankdeck import plugins
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
-from rankdeck.backends.kubernetes import attach_id, attach_plan
+from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.placement import without
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import Recording, play, read_replay
@@ -34,7 +27,6 @@ from rankdeck.errors import (
     LaunchError,
     NodeError,
     RankdeckError,
-    UnknownJobError,
 )
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
@@ -42,11 +34,14 @@ from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
-from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout, KubernetesJob
+from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout
+from rankdeck.model.past import PastView
 from rankdeck.model.process import NodeProcess
+from rankdeck.model.slurm_cluster import SlurmPartition
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
+from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
 from rankdeck.remote.local import WithThisMachine, control_host
@@ -55,13 +50,14 @@ from rankdeck.remote.processes import FoundProcesses, find_processes, send_signa
 from rankdeck.remote.shell import Shell
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.user_ssh import UserSsh
-from rankdeck.reports.archive import TAIL, ReportSource, write_page, write_report
+from rankdeck.reports.archive import TAIL, write_page, write_report
+from rankdeck.reports.source import NodesOfJob, ReportSource, report_source
 from rankdeck.rules.inspect import Inspection
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
-from rankdeck.state.job_recorder import JobRecorder, node_health
+from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.kubernetes import KubernetesState
 from rankdeck.state.launch_lock import is_launched, launch_of
@@ -70,12 +66,19 @@ from rankdeck.state.node_notes import NodeNotes
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import ClusterClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
+from rankdeck.telemetry.slurm import SlurmClient
 
 if TYPE_CHECKING:
     from rankdeck.accepting.acceptance import Acceptance
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
+LOOK = 0.1
+"""Seconds between two looks at what changed on the nodes."""
+WORK = 0.005
+"""Seconds that one look may take: a key must not wait for all nodes."""
+MOST_BUSY = 256
+"""Nodes of running jobs of which full samples are asked for; of more, the health messages must do."""
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
 """Seconds in which nodes must say what runs on them: while a person waits, and in the background."""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
@@ -97,32 +100,35 @@ class Kept:
     accepted: AcceptanceRuns
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How nodes are reached, and whether they are listened to; see `open_session`."""
+
+    shell: Callable[[Questions], AbstractAsyncContextManager[Shell]]
+    telemetry: bool = True
+    brief: bool = False
+
+
 class Session:
     """The owner of all state and tasks of one open cluster; made by `open_session`."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        kept: Kept,
-        questions: Questions,
-        connections: Shell,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
+        self, cluster: Cluster, kept: Kept, questions: Questions, connections: Shell, tasks: asyncio.TaskGroup
+    ) -> None:  # fmt: skip
         self.cluster = cluster
         self.questions = questions
         self.fleet = Fleet(cluster)
-        self.jobs = Jobs()
         self.switches = Switches(cluster)
         self.kubernetes = KubernetesState()
-        self.messages = Messages()
+        self.jobs, self.messages = Jobs(), Messages()
         self.commands: tuple[CommandRun, ...] = ()
         """Commands that were run on nodes from here, newest last."""
-        self._ssh = UserSsh(cluster)
         self._connections = connections
         self._agents = agents = Agents(connections, cluster.access.python)
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
         self._cluster_client = ClusterClient(agents, cluster)
+        self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = LogReader(agents)
         self._history = history = kept.history
         self._accepted = kept.accepted
@@ -133,12 +139,14 @@ class Session:
         self.following = Following(
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
+        self._past = SitePast(cluster, self._start)
         self._background: list[asyncio.Task[None]] = []
         self._acceptance: Acceptance | None = None
         self._listens = False
         """Whether telemetry of the nodes is being received."""
-        self._judges = False
-        """Whether this session, not a screen, calls `Fleet.take_changes`."""
+        self._telemetry: Telemetry | None = None
+        self._on_screen: frozenset[str] | None = frozenset()
+        """Nodes of which a front end wants full samples; None: of all."""
 
     # ---- jobs
 
@@ -235,7 +243,7 @@ class Session:
         if self.cluster.backend == "kubernetes":
             return await self._list_kubernetes()
         if self._backend.chooses_nodes:
-            return {}
+            return await self.slurm.list()
         names = [node.name for node in self.cluster.nodes]
         found, silent = await ask_what_runs(self._agents, self.cluster.name, names, limit)
         for plan, created in found.values():
@@ -256,31 +264,27 @@ class Session:
         trouble = self.kubernetes.trouble or self.kubernetes.refused("see")
         return {host: trouble} if trouble else {}
 
-    def others(self) -> tuple[KubernetesJob, ...]:
-        """Jobs on Kubernetes that this console does not follow, newest first: of others, or of other consoles."""
+    def others(self) -> tuple[OtherJob, ...]:
+        """Jobs of the scheduler that this console does not follow: of others, or of other consoles."""
+        if self.slurm.asked:
+            return self.slurm.state.jobs({job.slurm.id for job in self.jobs.all() if job.slurm})
         known = {job.id for job in self.jobs.all()}
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
+
+    def partitions(self) -> tuple[SlurmPartition, ...]:
+        """Slurm's partitions with what is idle in them; none where there is no Slurm."""
+        return self.slurm.state.partitions()
 
     async def attach(self, text: str) -> str:
         """Follow the job of others that is called so (`pi` or `mpijob/pi`) from now on; returns our id of it.
 
         Nothing of it is changed. Raises UnknownJobError, and LaunchError where it cannot be followed.
         """
-        found = [
-            one for one in self.others() if text in (one.place, one.name, one.ours, attach_id(one))
-        ]
-        if len(found) != 1:
-            places = ", ".join(one.place for one in found[:5])
-            why = (
-                f"`{text[:60]}` is more than one job: {places}"
-                if found
-                else f"no job `{text[:60]}`"
-            )
-            raise UnknownJobError(why)
-        if why := self.why_not("follow", found[0].place):
+        found = find_listed(self.others(), text)
+        if why := self.why_not("follow", found.place):
             raise LaunchError("start", why)
-        plan = attach_plan(self.cluster, found[0])
-        self._keep(self.jobs.add(plan, found[0].created or time.time()))
+        plan = attach_plan(self.cluster, found)
+        self._keep(self.jobs.add(plan, found.created or time.time()))
         await self._start_on_nodes(plan)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
@@ -375,7 +379,7 @@ class Session:
         Raises RankdeckError where the nodes are not reached over SSH.
         """
         self._need_ssh()
-        return self._ssh.command(node, words)
+        return UserSsh(self.cluster).command(node, words)
 
     async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
         """What runs on these nodes now; a node that does not answer is named. Raises RankdeckError on Kubernetes."""
@@ -406,24 +410,16 @@ class Session:
 
         Of each log the last megabyte, or with `full` all of it.
         """
-        source = self._report_source(job_id)
+        source = await self._report_source(job_id)
         return await write_report(self._backend, source, path, None if full else TAIL)
 
     async def report_page(self, job_id: str, path: Path) -> Recording:
         """Write what matters of the job to one page of HTML at `path`, secrets masked; raises RankdeckError."""
-        return await write_page(self._backend, self._report_source(job_id), path)
+        return await write_page(self._backend, await self._report_source(job_id), path)
 
-    def _report_source(self, job_id: str) -> ReportSource:
-        job, now = self.jobs.job(job_id), time.time()
-        health = [*self._history.health(job_id)]
-        health.append({"at": now, "turn": "now", "nodes": node_health(self.fleet, job)})
-        return ReportSource(
-            job,
-            self._history.events(job_id),
-            health,
-            self.cluster.environment,
-            self._history.numbers(job_id),
-        )
+    async def _report_source(self, job_id: str) -> ReportSource:
+        known = NodesOfJob(self._history, self.fleet, self._past, self.cluster.environment)
+        return await report_source(self.jobs.job(job_id), known)
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""
@@ -441,6 +437,10 @@ class Session:
         """Why the history cannot be written now, one sentence; "" if it can."""
         return self._history.trouble
 
+    def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
+        """The hours before `until` as the site's Prometheus has them; see `SitePast.view`."""
+        return self._past.view(node, hours, until)
+
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no console of this user stops it."""
         self.following.hold(job_id)
@@ -452,6 +452,20 @@ class Session:
     def output(self, job_id: str, rank: int) -> Ranges:
         """The output of a rank, which is read and searched on its node, by byte offset."""
         return self._log_reader.of(self.jobs.job(job_id), rank)
+
+    def want(self, nodes: frozenset[str] | None) -> None:
+        """Ask for full samples of these nodes from now on, instead of those of the last call; None: of all."""
+        self._on_screen = nodes
+        self._ask_for_samples()
+
+    def _ask_for_samples(self) -> None:
+        """Want what a front end shows, and the nodes of running jobs: stalls are judged by them."""
+        wanted = self._on_screen
+        if wanted is not None and len(self.fleet.busy) <= MOST_BUSY:
+            wanted |= self.fleet.busy
+        self.fleet.want(wanted)
+        if self._telemetry is not None:
+            self._telemetry.want(wanted)
 
     async def settle(self, limit: float) -> None:
         """Wait until every node has sent telemetry or failed, at most `limit` seconds."""
@@ -492,7 +506,7 @@ class Session:
 
     # ---- opening and closing
 
-    def begin(self, link: Link | None) -> None:
+    def begin(self, link: Link | None, *, brief: bool = False) -> None:
         """Restore the jobs of earlier sessions and start receiving the telemetry of every node."""
         self.following.begin(self.cancel)
         self._history.prune(self.cluster.name)
@@ -500,13 +514,15 @@ class Session:
             self.following.take_up(job)
         self._nodes_log.recall(self.fleet, time.time())
         self._start(self._save())
+        self._start(self._keep_time())
         if link is not None:
             self._start(collect(self.cluster, self.switches))
             self._start(self._find_in_background())
             if self.cluster.backend == "kubernetes":
                 self.fleet.await_nodes(awaited=self.fleet.open)
                 self._start(self._cluster_client.watch(self.fleet, self.kubernetes))
-            self._attach(link, (node.name for node in self.cluster.nodes))
+            self._start(self.slurm.watch())
+            self._attach(link, [node.name for node in self.cluster.nodes], brief=brief)
 
     def hear(self, nodes: Iterable[str]) -> None:
         """Receive the telemetry of these nodes in the background, while the session is open.
@@ -514,7 +530,7 @@ class Session:
         For sessions that were opened without telemetry; others receive that of every node.
         """
         if not self._listens:
-            self._listens = self._judges = True
+            self._listens = True
             known = {node.name for node in self.cluster.nodes}
             # A login node, or this machine, is no node of the fleet.
             self._start(self._hear([node for node in nodes if node in known]))
@@ -529,16 +545,17 @@ class Session:
         except BrokerError as error:
             log.warning("the nodes of the job are not heard: %s", error)
 
-    def _attach(self, link: Link, nodes: Iterable[str]) -> None:
+    def _attach(self, link: Link, nodes: Sequence[str], *, brief: bool = False) -> None:
         self._listens = True
-        telemetry = Telemetry(self._connections, link, self.fleet)
+        self._telemetry = Telemetry(self._connections, link, self.fleet, brief=brief)
+        self._ask_for_samples()
+        self._telemetry.expect(nodes)
         for node in nodes:
-            self._background.append(self._agents.attach_telemetry(node, telemetry, self._tasks))
+            work = self._agents.attach_telemetry(node, self._telemetry, self._tasks)
+            self._background.append(work)
 
     def look_at_nodes(self) -> None:
         """Save what happened on the nodes, and note on each job what concerns it."""
-        if self._judges:
-            self.fleet.take_changes()
         now = time.time()
         self._nodes_log.exchange(self.fleet, now)
         for job in self._node_notes.notice(now):
@@ -560,6 +577,20 @@ class Session:
             self.following.save(time.time())
             self.look_at_nodes()
             self.fleet.set_busy(self.jobs.busy())
+            self._ask_for_samples()
+            if self._telemetry is not None:
+                self._telemetry.look()
+
+    async def _keep_time(self) -> None:
+        """Judge what changed and what fell silent: the one place where that is done."""
+        while True:
+            self.fleet.take_changes(WORK)
+            await asyncio.sleep(WORK if self.fleet.behind else LOOK)
+
+    @property
+    def connecting(self) -> tuple[int, int]:
+        """Of how many nodes the telemetry was reached, or failed, at least once, and of how many it is wanted."""
+        return self._telemetry.connecting if self._telemetry else (0, 0)
 
     @property
     def pending_host_key(self) -> HostKeyError | None:
@@ -585,34 +616,51 @@ async def open_session(
     cluster: Cluster,
     *,
     telemetry: bool = True,
+    brief: bool = False,
     confirm: Confirm | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Session]:
     """Open a cluster: jobs of earlier sessions are followed again, nodes are connected when needed.
 
-    `telemetry` receives the numbers of all nodes. `confirm` is awaited with each unknown host key;
-    without it the question appears as `Session.pending_host_key`. `progress` is called with lines
-    for the user. Raises BrokerError if the private broker cannot listen.
+    `telemetry` receives how all nodes are; with `brief` all their numbers, and what is wrong at two looks
+    counts as lasting: for commands that look for a moment. `confirm` is awaited with each unknown host key; without it
+    `Session.pending_host_key` has the question. `progress` gets lines for the user. Raises BrokerError if the private broker cannot listen.
     """
+
+    @asynccontextmanager
+    async def over_ssh(questions: Questions) -> AsyncGenerator[Shell]:
+        async with Connections(cluster, confirm or questions.confirm) as connections:
+            yield WithThisMachine(connections) if _is_control_host(cluster) else connections
+
+    reach = Reach(over_ssh, telemetry=telemetry, brief=brief)
+    async with open_session_on(cluster, reach, progress or _unheard) as session:
+        yield session
+
+
+@asynccontextmanager
+async def open_session_on(
+    cluster: Cluster, reach: Reach, tell: Callable[[str], None] = _unheard
+) -> AsyncGenerator[Session]:
+    """The same where something else may take the place of SSH, such as nodes that are made up."""
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(state_folder() / "history.db"))
         accepted = stack.enter_context(closing(AcceptanceRuns(state_folder() / "acceptance.db")))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()
-        connections = Connections(cluster, confirm or questions.confirm)
-        await stack.enter_async_context(connections)
-        shell: Shell = WithThisMachine(connections) if _is_control_host(cluster) else connections
+        shell = await stack.enter_async_context(reach.shell(questions))
         session = Session(cluster, Kept(history, accepted), questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)
         if history.trouble:
             log.warning("%s", history.trouble)
-            (progress or _unheard)(f"rankdeck: {history.trouble}")
+            tell(f"rankdeck: {history.trouble}")
         stack.callback(logger.removeHandler, session.messages)
         link = None
-        if telemetry:
+        if reach.telemetry:
             link = await stack.enter_async_context(open_link(cluster, session.fleet))
-        session.begin(link)
+        if reach.brief:
+            session.want(None)
+        session.begin(link, brief=reach.brief)
         stack.callback(session.end)
         yield session

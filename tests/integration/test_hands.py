@@ -119,7 +119,8 @@ def test_s_lends_the_terminal_to_a_shell_on_the_node_and_takes_it_back(
     need("ssh")
     argv = [sys.executable, "-m", "rankdeck", "-c", "demo"]
     with terminal(argv, console.env) as shown:
-        shown.wait_for("● ok")
+        # All nodes are heard; on a busy machine they are not ok.
+        shown.wait_for("all 3")
         shown.press("s")
         shown.wait_for("a shell on ")
         shown.press("\x03")

@@ -69,12 +69,10 @@ async def test_an_open_console_notes_it_for_a_job_of_the_command_line(
     file = console.file("sick.yaml", JOB.format(lasts=1))
     async with open_session(choose.cluster("demo")) as session:
         await session.settle(20)
-        await until(lambda: session.fleet.take_changes() is not None)
         result = await asyncio.to_thread(console.run, "run", file, "--json", "--no-preflight")
         job_id = json.loads(result.stdout.splitlines()[-1])["job"]
 
         def noted() -> dict:
-            session.fleet.take_changes()
             known = session.jobs.knows(job_id)
             return of_gpus(job_shape(session.jobs.job(job_id))["nodes_said"]) if known else {}
 

@@ -1,5 +1,6 @@
 """A real Prometheus scrapes a real `rankdeck export` of the demo cluster."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,7 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.config.clusters import read_cluster
 from rankdeck.demo import cluster
+from rankdeck.errors import MetricsError
+from rankdeck.model.cluster import Metrics
+from rankdeck.model.past import Times
+from rankdeck.prometheus.past import past_numbers
 
 pytestmark = [
     pytest.mark.slow,
@@ -121,3 +127,46 @@ def test_prometheus_takes_in_every_node_with_its_own_name(demo, tmp_path) -> Non
     assert len(gpus) == 12
     assert [series["value"][1] for series in wellbeing] == ["1"]
     assert code == 0
+
+
+async def past(port, nodes, times):
+    server = Metrics(host="127.0.0.1", port=port, interval=2)
+    try:
+        return (await past_numbers(server, nodes, times)).series
+    except MetricsError:
+        return {}
+
+
+async def test_what_prometheus_took_in_comes_back_as_the_past_of_each_node(demo, tmp_path) -> None:
+    nodes = read_cluster(demo).nodes
+    begin = time.time()
+    times = Times(begin - 60, 2.0, 60)
+    with exporting(demo) as (process, url):
+        target = url.removeprefix("http://").removesuffix("/metrics")
+        with prometheus(tmp_path, target) as port:
+            series = await wanted(lambda: past(port, nodes, times), lambda found: len(found) >= 24)
+            process.send_signal(signal.SIGTERM)
+            process.wait(LIMIT)
+            stopped = time.time()
+            times = Times(begin - 60, 2.0, int(stopped - begin + 90) // 2)
+            series = await past(port, nodes, times)
+
+    assert {node for node, _ in series} == NODES
+    for node in NODES:
+        load, gpus = series[node, "cpu.load1"], series[node, "gpu.used"]
+        assert load.source == "node_exporter, job rankdeck"
+        assert not load.simulated
+        assert gpus.simulated
+        assert 0 <= max(v for v in gpus.values if v is not None) <= 100
+        assert 0 < max(v for v in series[node, "mem.used"].values if v is not None) < 100
+        # Before the first scrape, and after the last, nothing is known: no zero.
+        assert load.values[:29] == (None,) * 29
+        assert load.values[-5:] == (None,) * 5
+
+
+async def wanted(ask, true):
+    end = time.monotonic() + LIMIT
+    while not true(result := await ask()):
+        assert time.monotonic() < end, list(result)
+        await asyncio.sleep(0.5)
+    return result

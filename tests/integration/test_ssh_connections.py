@@ -12,7 +12,9 @@ from tests.support.sshd import nodes
 
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
 from rankdeck.images.bring import WantedImage, look
+from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.agent import Agents, bundle
+from rankdeck.remote.login import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.ssh import Connections
 
 
@@ -238,6 +240,12 @@ async def test_telemetry_is_started_again_when_the_link_breaks(tmp_path, monkeyp
         async def superseded(self, _):
             await asyncio.Event().wait()
 
+        def started(self, node, write):
+            write(b'{"samples": true}\n')
+
+        def ended(self, node):
+            pass
+
         def report(self, *words):
             said.append(words)
 
@@ -310,3 +318,41 @@ async def test_a_node_that_is_busy_with_an_image_is_waited_for(tmp_path, monkeyp
         answer = await looked(found, slow_python(tmp_path, busy))
 
     assert answer.kind == "missing"
+
+
+@pytest.mark.parametrize("logins", [1, 3])
+async def test_no_more_logins_are_under_way_than_allowed(tmp_path, logins):
+    names = [f"n{n}" for n in range(8)]
+    async with nodes(tmp_path, names) as found:
+        cluster = with_access(found.cluster, logins=logins)
+        async with Connections(cluster) as c, asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(c.run(name, ("true",)))
+
+        assert 1 <= found.logins.most <= logins
+        assert sum(server.sessions for server in found.sshd.values()) == len(names)
+
+
+def test_through_a_jump_host_few_logins_are_under_way_unless_told_otherwise(tmp_path):
+    config = tmp_path / "config"
+    config.write_text("Host behind*\n  ProxyJump me@gate:2222\n")
+    behind, direct = Node(name="behind1"), Node(name="n1")
+    cluster = Cluster(name="c", nodes=(behind, direct), access=Access(config=str(config)))
+
+    usual = Logins(cluster, None)
+    told = Logins(with_access(cluster, logins=30), None)
+
+    assert usual.gate_of(behind) is usual.gate_of(Node(name="behind2"))
+    assert usual.gate_of(behind) is not usual.gate_of(direct)
+    assert places(usual.gate_of(behind)) == JUMP_FAN_OUT < 10
+    assert places(usual.gate_of(direct)) == FAN_OUT
+    assert places(told.gate_of(behind)) == places(told.gate_of(direct)) == 30
+
+
+def places(gate):
+    """How many may pass at once."""
+    found = 0
+    while not gate.locked():
+        asyncio.run(gate.acquire())
+        found += 1
+    return found

@@ -173,12 +173,12 @@ def test_both_are_busy_while_the_stencil_runs_and_its_mflops_are_read(
 
 def busy_rows(text: str) -> dict[str, int]:
     """node -> CPU % on the Fleet screen, of nodes above 50 %, once both are."""
-    found = {
-        name: [int(n) for n in re.findall(r"\b(\d+) ?%", line)]
-        for line in text.splitlines()
-        for name in SLOTS
-        if name in line
-    }
+    found: dict[str, list[int]] = {}
+    for line in text.splitlines():
+        for name in SLOTS:
+            if name in line:
+                # The first line is that of the table; trends and events stand below.
+                found.setdefault(name, [int(n) for n in re.findall(r"\b(\d+) ?%", line)])
     busy = {name: max(numbers) for name, numbers in found.items() if numbers}
     return busy if len(busy) == 2 and min(busy.values()) > 50 else {}
 

@@ -4,6 +4,8 @@ import json
 
 from hypothesis import strategies as st
 
+from rankdeck_agent.rules.summary import SUMMARY
+
 odd_text = st.text(st.characters(), max_size=300) | st.sampled_from(
     ["", "\x1b[2J", "\x9b31m", "\u202e", "\ud800", "a" * 5000, "[bold]", "n1", "0", "../x"]
 )  # fmt: skip
@@ -56,9 +58,34 @@ frames = st.builds(
     ),
 )  # fmt: skip
 """One head of `job follow`; a data frame's bytes are whatever follows."""
-samples = table_with("seq", "at", "values", "absent", "failed", "more")
+checks = (
+    st.sampled_from(["disk.full", "gpu.held", "node.silent", "node.more", "kernel.xid"]) | odd_text
+)
+reasons = st.tuples(
+    checks, st.integers(1, 3), st.sampled_from(["", "0", "/"]) | odd_text, st.none() | numbers,
+    odd_text | st.just("/ is 99% full \u00b7 jobs fail when they write \u00b7 free space"),
+).map(list)  # fmt: skip
+metrics = st.sampled_from(sorted(SUMMARY)) | odd_text
+tables = st.dictionaries(metrics, numbers, max_size=6)
+healths = table_with(
+    "more", "failed", "expect", "limits", "grown",
+    at=st.floats(-1e10, 1e10), level=st.integers(0, 3), heartbeat=st.floats(0.1, 100),
+    applies=st.integers(0, 1 << 53), judged=st.integers(0, 1 << 53),
+    reasons=st.lists(reasons, max_size=5), numbers=tables, failed=st.lists(metrics, max_size=4),
+    grown=st.dictionaries(odd_text, tables, max_size=3), expect=odd_text, limits=odd_text, more=small,
+)  # fmt: skip
+samples = table_with("seq", "at", "values", "absent", "failed", "more", report=healths)
 hellos = table_with(
-    "node", "up", "at", "boot", "agent", "period", "inventory", "simulated", "installed"
+    "node",
+    "up",
+    "at",
+    "boot",
+    "agent",
+    "period",
+    "inventory",
+    "simulated",
+    "installed",
+    "heartbeat",
 )
 events = table_with("at", "level", "check", "text", "device")
 """Bodies of telemetry messages."""

@@ -11,6 +11,14 @@ from rankdeck.demo.server import RemoteCommand
 from rankdeck.model.cluster import Access, Cluster, Node
 
 
+@dataclass
+class UnderWay:
+    """How many logins to all servers are under way, and were at most."""
+
+    now: int = 0
+    most: int = 0
+
+
 class _Command(RemoteCommand):
     def _hold(self, *, full):
         """Take in everything at once: what is sent to a command in a test is small."""
@@ -22,8 +30,13 @@ class _Server(asyncssh.SSHServer):
 
     def connection_made(self, conn):
         self.sshd.connections.append(conn)
+        self.sshd.logins.now += 1
+        self.sshd.logins.most = max(self.sshd.logins.most, self.sshd.logins.now)
         if self.sshd.refusing:
             conn.abort()
+
+    def auth_completed(self):
+        self.sshd.logins.now -= 1
 
     def session_requested(self):
         self.sshd.sessions += 1
@@ -47,6 +60,7 @@ class Sshd:
     refusing: bool = False
     port: int = 0
     acceptor: asyncssh.SSHAcceptor | None = None
+    logins: UnderWay = field(default_factory=UnderWay)
 
     async def start(self):
         self.acceptor = await asyncssh.create_server(
@@ -80,6 +94,7 @@ class Nodes:
     root: Path
     sshd: dict[str, Sshd]
     cluster: Cluster
+    logins: UnderWay
 
 
 @asynccontextmanager
@@ -89,7 +104,8 @@ async def nodes(root: Path, names=("n1", "n2"), **node_options):
     key.write_private_key(root / "id")
     (root / "id").chmod(0o600)
     key.write_public_key(root / "authorized")
-    servers = {name: _node(root, name) for name in names}
+    logins = UnderWay()
+    servers = {name: _node(root, name, logins) for name in names}
     for server in servers.values():
         await server.start()
     known = [
@@ -113,13 +129,13 @@ async def nodes(root: Path, names=("n1", "n2"), **node_options):
         for s in servers.values()
     )
     try:
-        yield Nodes(root, servers, Cluster(name="test", nodes=members, access=access))
+        yield Nodes(root, servers, Cluster(name="test", nodes=members, access=access), logins)
     finally:
         for server in servers.values():
             await server.stop()
 
 
-def _node(root, name):
+def _node(root, name, logins):
     home = root / name
     home.mkdir()
     environment = {
@@ -129,4 +145,4 @@ def _node(root, name):
         "USER": "tester",
     }
     key = asyncssh.generate_private_key("ssh-ed25519")
-    return Sshd(name, home, key, root / "authorized", environment)
+    return Sshd(name, home, key, root / "authorized", environment, logins=logins)

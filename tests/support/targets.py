@@ -26,19 +26,22 @@ from rankdeck.backends.ssh import _left
 from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
 from rankdeck.config.files import look_at
-from rankdeck.errors import AgentError, ConfigError, LaunchError
+from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
 from rankdeck.logs.order import choose
 from rankdeck.model.border import DEEPEST, table
-from rankdeck.model.cluster import Cluster, Node, Switch
+from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
+from rankdeck.model.past import Times
 from rankdeck.model.pattern import BadPatternError, compiled
 from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks
+from rankdeck.prometheus import client
 from rankdeck.prometheus.exporter import Families
 from rankdeck.prometheus.names import of_counter
+from rankdeck.prometheus.past import read_matrix
 from rankdeck.prometheus.server import HttpServer, _read
 from rankdeck.remote.agent import Answer
 from rankdeck.rules.find_jobs import found_jobs
@@ -46,9 +49,12 @@ from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
+from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
 from rankdeck.telemetry.broker import packets
 from rankdeck.telemetry.link import Intake
+from rankdeck.ui import fleet_views, node_page, snapshots
+from rankdeck.ui.glyphs import UNICODE
 from rankdeck.ui.query import QueryError, Subject, parse
 from rankdeck.ui.sgr import painted
 from rankdeck_agent import config as agent_config
@@ -129,8 +135,6 @@ def mqtt() -> Take:
     readers = {
         packets.Kind.CONNECT: packets.read_connect,
         packets.Kind.PUBLISH: packets.read_publish,
-        packets.Kind.SUBSCRIBE: lambda f, b: packets.read_filters(f, b, with_qos=True),
-        packets.Kind.UNSUBSCRIBE: lambda f, b: packets.read_filters(f, b, with_qos=False),
         packets.Kind.PUBACK: lambda _, b: packets.packet_id(b),
     }
 
@@ -138,8 +142,6 @@ def mqtt() -> Take:
         whole = list(packets.Framer(1 << 10).feed(raw))
         framer, half = packets.Framer(1 << 10), len(raw) // 2
         assert [*framer.feed(raw[:half]), *framer.feed(raw[half:])] == whole
-        for _ in packets.Framer(16, lambda message, size: None).feed(raw):
-            pass
         for first, body in whole:
             if reader := readers.get(first >> 4):
                 reader(first, body)
@@ -170,10 +172,26 @@ def message_of(kind: str, body: object) -> bytes:
 
 MESSAGES = st.one_of(
     st.builds(message_of, st.just("sample"), hostile.samples),
+    st.builds(message_of, st.just("health"), hostile.healths),
     st.builds(message_of, st.just("hello"), hostile.hellos),
     st.builds(message_of, st.just("event"), hostile.events),
 )
-TELEMETRY = JSON + b"sample hello event values absent failed gpu.temp up at period inventory level"
+TELEMETRY = JSON + (
+    b"sample hello event health values absent failed gpu.temp up at period inventory level "
+    b"reasons heartbeat numbers grown applies judged more limits report"
+)
+
+
+PAINTED = 20
+"""One in so many looks is painted: that takes as long as all the rest."""
+
+
+def pages_of(fleet: Fleet, node: NodeState):
+    """What the screens show of this node, now and as it was."""
+    yield [fleet_views.paint(column, node, 20, UNICODE) for column in fleet_views.NUMBERS]
+    yield node_page.reasons(node, 100, UNICODE)
+    yield node_page.findings(node, 100, UNICODE)
+    yield snapshots.page(fleet, node, fleet.wall(), 100, UNICODE)
 
 
 @target("telemetry", made=MESSAGES, words=TELEMETRY)
@@ -192,8 +210,11 @@ def telemetry() -> Take:
         intake.take(f"rankdeck/1/c/n/{text_of(kind)}", body)
         now += 1.3
         fleet.take_changes()
-        for reason in fleet.node("n").health.reasons:
-            assert not STEERING.search(reason.text + reason.device), reason
+        node = fleet.node("n")
+        for reason in node.health.reasons:
+            assert not STEERING.search(reason.text + reason.device + reason.check), reason
+        for lines in pages_of(fleet, node) if not int(now) % PAINTED else ():
+            assert not STEERING.search("".join(text for line in lines for text, _ in line)), lines
 
     return take
 
@@ -382,6 +403,31 @@ def progress() -> Take:
         at += 1
         reader.take(text_of(raw), 0, at)
         assert reader.now is None or len(reader.now.values) <= 12
+
+    return take
+
+
+@target(
+    "metrics",
+    MetricsError,
+    made=TEXTS,
+    words=JSON
+    + b"status success error data resultType matrix result metric values rankdeck_number instance n1 HTTP/1.1 200 \r\n Location:",
+)
+def prometheus_answers() -> Take:
+    site, times = Metrics(host="prom", port=9090), Times(0.0, 1.0, 4)
+
+    def take(raw: bytes) -> None:
+        # What stands before an empty line is the head.
+        head, _, body = raw.partition(b"\r\n\r\n")
+        with suppress(ValueError):
+            client.read_head(head)
+        data = client.data_of(client.Answer(200, {}, body or head))
+        found = read_matrix(data, site, CLUSTER.nodes, times)
+        for one in found.series.values():
+            assert len(one.values) == times.count
+            assert not STEERING.search(one.source)
+        assert not STEERING.search(found.warning)
 
     return take
 

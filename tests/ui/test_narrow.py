@@ -184,6 +184,18 @@ async def test_the_palette_is_ascii_where_all_is() -> None:
     assert page.isascii()
 
 
+@pytest.mark.parametrize(
+    ("width", "said"), [(160, "connecting 212 of 1,000"), (80, "connecting 212/1,000")]
+)
+async def test_the_start_says_how_many_nodes_are_reached(width: int, said: str) -> None:
+    stage = mixed()
+    stage.connecting = (212, 1000)
+    async with console(stage, (width, 24)) as (app, pilot):
+        await shows(app, pilot, said)
+        stage.connecting = (1000, 1000)
+        await lacks(app, pilot, said)
+
+
 @pytest.mark.parametrize("key", "123456")
 async def test_every_screen_says_that_the_history_is_not_written(key: str) -> None:
     stage = mixed()

@@ -2,14 +2,17 @@
 
 import errno
 import re
+from dataclasses import replace
 
-from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.cluster import Cluster, Metrics, Node
+from rankdeck.model.past import PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.past import shrunk
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.wire import Hello, Sample
 from tests.ui.support.stage import Stage
-from tests.ui.test_screens import console, shows, text_of
+from tests.ui.test_screens import console, shows, text_of, until
 
 
 def machine(*, gpu: str = "", rdma: str = "") -> Stage:
@@ -106,3 +109,94 @@ async def test_a_kernel_log_that_may_not_be_read_is_said_whole_and_is_no_reason(
 
     assert "cannot read" not in page
     assert "kernel.events" in page
+
+
+# ---- hours and days from the site's Prometheus
+
+
+def with_site(*, trouble: str = "", series=(), warning: str = "") -> Stage:
+    stage = machine()
+    stage.cluster = replace(stage.cluster, metrics=Metrics(host="prom", port=9090))
+    times = Times(1_000_000.0, 180.0, 120)
+    found = {("gpu01", metric): one for metric, one in series}
+    numbers = PastNumbers(times, found, warning) if series or warning else None
+    stage.site_past = PastView(6.0, "prom:9090", numbers, trouble)
+    return stage
+
+
+def line_of(app: RankdeckApp, word: str) -> str:
+    return next(line for line in text_of(app).splitlines() if word in line)
+
+
+async def test_hours_are_drawn_with_their_source_and_gaps_stay_gaps() -> None:
+    values = (*[10.0] * 50, *[None] * 20, *[100.0] * 49, 95.0)
+    ours = PastSeries(values, "rankdeck, job deck")
+    theirs = PastSeries((5.0,) * 120, "dcgm-exporter, job gpus", simulated=True)
+    stage = with_site(series=(("cpu.used", ours), ("gpu.used", theirs)))
+    async with console(stage, (200, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "The last 6 hours")
+        await shows(app, pilot, "from prom:9090")
+        cpu = line_of(app, "most 100%")
+        page = text_of(app)
+
+    assert re.search(r"CPU +95%  [^ ]{50} {20}[^ ]{50}  most 100%", cpu)
+    assert "CPU: series of rankdeck, job deck" in page
+    assert "GPU: series of dcgm-exporter, job gpus, SIMULATED" in page
+
+
+async def test_a_narrow_chart_has_the_highest_of_neighbours_and_the_whole_time() -> None:
+    values = (*[0.0] * 119, 80.0)
+    stage = with_site(series=(("cpu.used", PastSeries(values, "rankdeck")),))
+    async with console(stage, (80, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "The last 6 hours")
+        await shows(app, pilot, "most 80%")
+
+    assert shrunk(values, 40)[-1] == 80.0
+    assert len(shrunk(values, 40)) == 40
+    assert shrunk((None, None, 1.0, None), 2) == [None, 1.0]
+
+
+async def test_a_site_that_does_not_answer_is_one_sentence_on_the_page() -> None:
+    stage = with_site(trouble="prom:9090 does not answer within 10 s")
+    async with console(stage, (120, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "prom:9090 does not answer within 10 s")
+        page = text_of(app)
+
+    assert "awaited" not in page
+    assert "Network" in page or "Processor" in page
+
+
+async def test_a_site_that_does_not_know_the_node_says_where_to_look() -> None:
+    async with console(with_site(warning="a store is down"), (120, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "no numbers of this node then")
+        await shows(app, pilot, "a store is down")
+
+
+async def test_h_looks_further_back_and_a_moment_is_looked_back_from() -> None:
+    stage = with_site()
+    async with console(stage, (120, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "awaited")
+        await pilot.press("H")
+        await until(
+            pilot, lambda: ("gpu01", 24.0, None) in stage.looked_back, "a day was not asked for"
+        )
+        await pilot.press("P")
+        await until(pilot, lambda: stage.looked_back[-1][2] is not None, "no moment was asked for")
+
+    assert stage.looked_back[-1][:2] == ("gpu01", 24.0)
+
+
+async def test_without_a_site_h_says_how_to_have_one() -> None:
+    async with console(machine(), (120, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "Processor")
+        await pilot.press("H")
+        await shows(app, pilot, "metrics: {url: …}")
+        page = text_of(app)
+
+    assert "The last 6 hours" not in page

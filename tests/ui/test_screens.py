@@ -1,5 +1,6 @@
 """Keys in, screen out, on the real state objects."""
 
+import asyncio
 import contextlib
 import re
 import time
@@ -35,9 +36,27 @@ def text_of(app: RankdeckApp) -> str:
 @contextlib.asynccontextmanager
 async def console(stage, size=(120, 40), **settings) -> AsyncGenerator[tuple[RankdeckApp, Pilot]]:
     app = RankdeckApp(stage, UiSettings(theme_folders=(), **settings))
-    async with app.run_test(size=size) as pilot:
+    stage.fleet.take_changes()
+    async with app.run_test(size=size) as pilot, keeping_time(stage):
         await shows(app, pilot, stage.cluster.name)
         yield app, pilot
+
+
+@contextlib.asynccontextmanager
+async def keeping_time(stage) -> AsyncGenerator[None]:
+    """Judge what changes, as the task of a session does."""
+
+    async def judge() -> None:
+        while True:
+            stage.fleet.take_changes()
+            await asyncio.sleep(0.02)
+
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(judge())
+        try:
+            yield
+        finally:
+            work.cancel()
 
 
 async def until(pilot: Pilot, is_so: Callable[[], bool], what: str) -> None:
@@ -544,6 +563,7 @@ async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(app, pilot, "◌ unknown")
         app.session, _ = sample.fleet(3, cluster=cluster)
+        app.session.fleet.take_changes()
         app.opened = True
         assert app.top_screen
         app.top_screen.refresh_now()

@@ -11,8 +11,10 @@ from rankdeck.acceptance.recipe import Known, Reading, Status
 from rankdeck.acceptance.recipes.compute import expected_gosa
 from tests.support.targets import TARGETS
 
-RECORDED = TARGETS["accept"].seeds()
-"""File -> the name of its recipe, then the output as it was."""
+RECORDED = {
+    file: raw for file, raw in TARGETS["accept"].seeds().items() if not file.startswith("broke-")
+}
+"""File -> the name of its recipe, then the output as it was; without what a fuzzer made."""
 
 
 def read(recipe: str, output: str | bytes, **asked: object) -> Reading:

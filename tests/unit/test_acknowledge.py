@@ -6,7 +6,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, seconds_of
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
-from rankdeck.state.node import mute
+from rankdeck.state.judgement import mute
 from rankdeck_agent.wire import Event, Hello, Sample
 
 FULL = Reason("disk.full", Level.BAD, "/ is 99% full · a · b", "/")
@@ -165,8 +165,8 @@ def test_an_acknowledgement_reaches_the_node_and_ends_by_itself() -> None:
     nodes, clock = fleet()
     use(nodes, clock, 99)
     nodes.set_acks([Ack("n1", "disk.full", clock.now + 10, "ann")])
-    assert nodes.node("n1").health.level is Level.OK
     assert nodes.take_changes() == {"n1"}
+    assert nodes.node("n1").health.level is Level.OK
     for _ in range(11):
         use(nodes, clock, 99)
 

@@ -266,3 +266,71 @@ def test_what_cannot_be_passed_on_is_refused_at_its_place(
     (said,) = mistakes(tmp_path, text)
 
     assert said.startswith(why)
+
+
+# ---- metrics: the site's Prometheus
+
+SITE = "cluster: c\nnodes: [n1]\nmetrics: {%s}\n"
+
+
+def test_the_sites_prometheus_is_read(tmp_path: Path) -> None:
+    text = (
+        f"url: 'https://prom.example:8443/mimir/prometheus/', token_file: {tmp_path}/token, label: node,"
+        " labels: {cluster: pi, rack: 7}, interval: 15"
+    )
+    found = read_cluster(write(tmp_path, SITE % text)).metrics
+
+    assert found is not None
+    assert (found.place, found.tls, found.path) == ("prom.example:8443", True, "/mimir/prometheus")
+    assert (found.label, found.gpu_label) == ("node", "Hostname")
+    assert found.labels == {"cluster": "pi", "rack": "7"}
+    assert found.interval == 15
+
+
+def test_the_query_api_may_stand_in_the_address(tmp_path: Path) -> None:
+    found = read_cluster(write(tmp_path, SITE % "url: 'http://prom:9090/api/v1'")).metrics
+
+    assert found is not None
+    assert (found.path, found.port, found.tls) == ("", 9090, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("user: me", "`url` is missing"),
+        ("url: 'ftp://prom'", "expected http://host:port or https://host:port; found `ftp://prom`"),
+        ("url: 'http://u:geheim@prom'", "the address holds a password"),
+        ("url: 'http://prom/a b'", "its path may hold"),
+        ("url: 'http://prom', password: x", "would keep a secret in this file"),
+        ("url: 'http://prom', user: me", "a user needs a password"),
+        ("url: 'http://prom', password_env: RANKDECK_P", "a password needs `user`"),
+        ("url: 'http://prom', token_env: RANKDECK_T, token_file: t", "not both"),
+        ("url: 'http://prom', label: 'a-b'", "is not the name of a label"),
+        ("url: 'http://prom', labels: {'a b': c}", "is not the name of a label"),
+        ("url: 'http://prom', interval: 0", "from 1 to 600"),
+        ("url: 'http://prom', lable: x", "did you mean `label`?"),
+    ],
+)
+def test_a_mistake_about_the_sites_prometheus_is_said(tmp_path: Path, text: str, said: str) -> None:
+    found = mistakes(tmp_path, SITE % text)
+
+    assert any(said in one for one in found), found
+    assert not any("geheim" in one for one in found)
+
+
+def test_installed_agents_send_samples_as_often_as_the_broker_can_carry(tmp_path: Path) -> None:
+    text = "cluster: c\nnodes: [n1]\nbroker: {url: 'mqtt://b', sample_period: %s}\n"
+    found = read_cluster(write(tmp_path, text % "5")).broker
+
+    assert found is not None
+    assert found.sample_period == 5
+    for wrong in ("0", "16", "often"):
+        assert any("from 1 to 15" in one for one in mistakes(tmp_path, text % wrong))
+
+
+def test_logins_at_a_time_are_limited_by_the_cluster_file(tmp_path: Path) -> None:
+    text = "cluster: c\nnodes: [n1]\nssh: {logins: %s}\n"
+
+    assert read_cluster(write(tmp_path, text % "20")).access.logins == 20
+    for wrong in ("0", "1001", "many"):
+        assert any("from 1 to 1000" in one for one in mistakes(tmp_path, text % wrong))

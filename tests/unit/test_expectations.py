@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rankdeck.config.clusters import block, read_cluster, with_block, write_block
 from rankdeck.errors import ConfigError
-from rankdeck.rules.expectations import Peer, Seen, drift, learn
+from rankdeck.rules.expectations import Peers, Seen, learn
 
 
 def seen(
@@ -127,8 +127,18 @@ def test_whatever_was_learnt_is_read_back(tmp_path_factory, values) -> None:
 # ---- peers
 
 
-def peers(*drivers: str) -> tuple[Peer, ...]:
-    return tuple(Peer(f"n{n}", {"gpu.driver": d, "uuid": str(n)}) for n, d in enumerate(drivers))
+Told = tuple[tuple[str, dict[str, str]], ...]
+
+
+def peers(*drivers: str) -> Told:
+    return tuple((f"n{n}", {"gpu.driver": d, "uuid": str(n)}) for n, d in enumerate(drivers))
+
+
+def drift(told: Told):
+    known = Peers()
+    for name, inventory in told:
+        known.take(name, inventory)
+    return known.drift()
 
 
 def test_the_odd_node_is_told_in_what_it_differs() -> None:
@@ -136,15 +146,27 @@ def test_the_odd_node_is_told_in_what_it_differs() -> None:
 
     assert [reason.device for reason in found["n3"]] == ["gpu.driver"]
     assert found["n3"][0].text.startswith("gpu.driver is 535, 3 of 4 nodes have 550 · ")
-    assert found["n0"] == ()
+    assert list(found) == ["n3"]
 
 
 @pytest.mark.parametrize("drivers", [("550", "535"), ("550", "550", "535", "535"), ("1", "2", "3")])
 def test_without_a_majority_nobody_is_odd(drivers: tuple[str, ...]) -> None:
-    assert not any(drift(peers(*drivers)).values())
+    assert drift(peers(*drivers)) == {}
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.permutations(peers("550", "550", "550", "535", "550")))
 def test_the_order_of_nodes_makes_no_difference(order) -> None:
-    assert drift(tuple(order)) == drift(tuple(sorted(order)))
+    assert drift(tuple(order)) == drift(peers("550", "550", "550", "535", "550"))
+
+
+def test_a_node_that_reports_something_else_now_is_counted_once_and_alike_nodes_are_one() -> None:
+    known = Peers()
+    for name, inventory in peers("550", "550", "550", "535"):
+        assert known.take(name, inventory)
+    assert not known.take("n0", {"gpu.driver": "550", "uuid": "another"})
+    assert known.take("n3", {"gpu.driver": "550"})
+
+    assert (known.drift(), known.enough, "n3" in known) == ({}, True, True)
+    assert known.take("n3", {})
+    assert "n3" not in known

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
-from rankdeck.state.fleet import Fleet
+from rankdeck.state.fleet import LEAST, Fleet
 from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
 
 
@@ -24,6 +24,12 @@ def made(*names, expect=None, **node):
     return Fleet(Cluster(name="lab", nodes=nodes, expect=expect or {}), clock), clock
 
 
+def health(fleet, name="n1"):
+    """How the node is judged now."""
+    fleet.take_changes()
+    return fleet.node(name).health
+
+
 def sample(at=1.0, **values):
     named = {
         name.replace("__", "."): v if isinstance(v, dict) else {"": v} for name, v in values.items()
@@ -35,8 +41,8 @@ def test_a_node_that_was_never_heard_is_unknown_and_says_why() -> None:
     fleet, _ = made()
     fleet.troubled("n1", "port 22 refused")
 
-    assert fleet.node("n1").health.level is Level.UNKNOWN
-    assert "port 22 refused" in fleet.node("n1").health.reasons[0].text
+    assert health(fleet).level is Level.UNKNOWN
+    assert "port 22 refused" in health(fleet).reasons[0].text
     assert fleet.node("n1").heard_s() is None
     assert fleet.node("n1").failed_to_attach
 
@@ -55,13 +61,13 @@ def test_silence_is_noticed_after_three_periods_and_ends_with_a_sample() -> None
     fleet, clock = made()
     fleet.apply("n1", sample(mem__used=5, cpu__temp=40))
     fleet.take_changes()
-    assert fleet.node("n1").health.level is Level.OK
+    assert health(fleet).level is Level.OK
     clock.now += 3.1
 
     assert fleet.take_changes() == {"n1"}
-    assert fleet.node("n1").health.level is Level.UNKNOWN
+    assert health(fleet).level is Level.UNKNOWN
     fleet.apply("n1", sample(2.0, mem__used=5, cpu__temp=40))
-    assert fleet.node("n1").health.level is Level.OK
+    assert health(fleet).level is Level.OK
 
 
 def test_a_last_will_is_believed_at_once_and_keeps_the_inventory() -> None:
@@ -70,7 +76,7 @@ def test_a_last_will_is_believed_at_once_and_keeps_the_inventory() -> None:
     fleet.apply("n1", sample(mem__used=5))
     fleet.apply("n1", Hello("n1", False))
 
-    assert fleet.node("n1").health.level is Level.UNKNOWN
+    assert health(fleet).level is Level.UNKNOWN
     assert fleet.node("n1").hello.inventory == {"kernel": "6.1"}
 
 
@@ -78,7 +84,7 @@ def test_a_retained_hello_is_no_sign_of_life() -> None:
     fleet, _ = made()
     fleet.apply("n1", Hello("n1", True))
 
-    assert fleet.node("n1").health.level is Level.UNKNOWN
+    assert health(fleet).level is Level.UNKNOWN
 
 
 def test_counters_become_rates_by_the_clock_of_the_node() -> None:
@@ -112,8 +118,8 @@ def test_what_could_not_be_read_is_not_shown_as_an_old_number() -> None:
     node = fleet.node("n1")
 
     assert node.value("cpu.temp") is None
-    assert node.health.level is Level.UNKNOWN
-    assert "Input/output error" in node.health.reasons[0].text
+    assert health(fleet).level is Level.UNKNOWN
+    assert "Input/output error" in health(fleet).reasons[0].text
 
 
 def test_a_metric_that_stops_coming_is_dropped() -> None:
@@ -178,7 +184,7 @@ def test_control_characters_of_a_node_reach_no_one() -> None:
     fleet.apply("n1", Event(1.0, "bad", evil, evil, evil))
     fleet.apply("n1", Sample(0, 1.0, {"disk.used": {evil: 99}}, failed={evil: evil}))
     node = fleet.node("n1")
-    shown = repr((node.hello, list(node.events), node.values, node.failed, node.health))
+    shown = repr((node.hello, list(node.events), node.values, node.failed, health(fleet)))
 
     assert not any(escape in shown for escape in ("\\x1b", "\\x07", "\\x9b", "\\u202e"))
 
@@ -244,7 +250,7 @@ def test_a_fired_rule_needs_its_time_and_its_distance_to_end() -> None:
     for second, used in enumerate([96] * 12 + [94] * 3 + [91]):
         fleet.apply("n1", sample(float(second), mem__used=used))
         fleet.take_changes()
-        levels.append(fleet.node("n1").health.level)
+        levels.append(health(fleet).level)
         clock.now += 1
 
     assert levels == [Level.OK] * 10 + [Level.WARN] * 5 + [Level.OK]
@@ -258,63 +264,71 @@ def test_samples_survive_the_wire() -> None:
     assert fleet.node("n1").worst("cpu.used") == 1.5
 
 
-def test_silence_is_reported_even_where_somebody_asked_for_health_before() -> None:
+def test_silence_is_told_to_each_follower_once() -> None:
     fleet, clock = made()
+    first, second = fleet.follow(), fleet.follow()
     fleet.apply("n1", sample(mem__used=5))
     fleet.take_changes()
+    first.take()
     clock.now += 3.1
-    assert fleet.node("n1").health.level is Level.UNKNOWN
+    fleet.take_changes()
 
-    assert fleet.take_changes() == {"n1"}
+    assert (first.take(), first.take(), second.take()) == ({"n1"}, frozenset(), {"n1"})
     assert fleet.take_changes() == frozenset()
 
 
-def test_in_shares_every_node_has_its_turn_and_is_told_once() -> None:
-    names = [f"n{place}" for place in range(7)]
+def in_parts(fleet) -> list[int]:
+    """How many nodes each look judges that has no time at all, until none is left."""
+    told = [len(fleet.take_changes(0.0))]
+    while fleet.behind:
+        told.append(len(fleet.take_changes(0.0)))
+    return told
+
+
+def test_a_look_without_time_judges_a_few_and_the_next_one_goes_on() -> None:
+    names = [f"n{place}" for place in range(LEAST * 2 + 3)]
     fleet, clock = made(*names)
     for name in names:
         fleet.apply(name, sample(mem__used=5))
-    told = [fleet.take_changes(0.3) for _ in range(3)]
 
-    assert [len(part) for part in told] == [3, 3, 1]
-    assert frozenset().union(*told) == set(names)
+    assert in_parts(fleet) == [LEAST, LEAST, 3]
     clock.now += 3.1
-    assert [len(fleet.take_changes(0.3)) for _ in range(3)] == [3, 3, 1]
+    assert in_parts(fleet) == [LEAST, LEAST, 3]
     assert all(fleet.node(name).health.level is Level.UNKNOWN for name in names)
-    assert not any(fleet.take_changes(0.3) for _ in range(3))
+    assert fleet.take_changes(0.0) == frozenset()
 
 
-def test_a_picture_taken_in_shares_has_all_nodes_in_their_places() -> None:
-    names = [f"n{place}" for place in range(7)]
+def test_a_picture_taken_in_parts_has_all_nodes_in_their_places() -> None:
+    names = [f"n{place}" for place in range(LEAST * 2 + 3)]
     fleet, _ = made(*names)
     for place, name in enumerate(names):
         fleet.apply(name, sample(cpu__used=place))
-    fleet.take_changes(0.3)
+    fleet.take_changes(0.0)
     assert fleet.past.span() is None, "a picture of a part of the nodes is none"
-    fleet.take_changes(0.3)
-    fleet.take_changes(0.3)
+    fleet.take_changes(0.0)
+    fleet.take_changes(0.0)
 
     span = fleet.past.span()
     assert span is not None
     frame = fleet.past.frame(span[1])
     assert frame is not None
-    assert [frame.number(p, "cpu.used") for p in range(7)] == list(range(7))
+    assert [frame.number(p, "cpu.used") for p in range(len(names))] == list(range(len(names)))
 
 
-def test_a_metric_that_stops_is_dropped_in_shares_too() -> None:
-    fleet, clock = made("n1", "n2")
+def test_a_metric_that_stops_is_dropped_in_parts_too() -> None:
+    names = [f"n{place}" for place in range(LEAST + 2)]
+    fleet, clock = made(*names)
     for second in range(3):
-        for name in ("n1", "n2"):
+        for name in names:
             fleet.apply(name, sample(float(second), mem__used=5, cpu__temp=40))
-    for _ in range(2):
-        fleet.take_changes(0.5)
+    in_parts(fleet)
     clock.now += 60
-    for name in ("n1", "n2"):
+    for name in names:
         fleet.apply(name, sample(60.0, mem__used=5))
-    for _ in range(2):
-        fleet.take_changes(0.5)
+    for _ in range(3):
+        in_parts(fleet)
 
-    assert [fleet.node(n).value("cpu.temp") for n in ("n1", "n2")] == [None, None]
+    assert {fleet.node(name).value("cpu.temp") for name in names} == {None}
 
 
 def told(skews, base=2e9):

@@ -15,7 +15,9 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry.link import Intake
 from rankdeck_agent.rules.table import CHECKS
-from rankdeck_agent.wire import METRICS
+from rankdeck_agent.wire import METRICS, decode
+from tests.support import hostile
+from tests.support.targets import pages_of
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of
 
@@ -54,10 +56,15 @@ events = st.fixed_dictionaries(
 )  # fmt: skip
 messages = (
     st.tuples(st.just("sample"), samples)
+    | st.tuples(st.just("sample"), hostile.samples)
+    | st.tuples(st.just("health"), hostile.healths)
     | st.tuples(st.just("hello"), hellos)
     | st.tuples(st.just("event"), events)
     | st.tuples(st.sampled_from(["sample", "hello", "event", "x"]), anything)
 )
+
+
+REPORT = {"at": 1.7e9, "level": 3, "heartbeat": 10.0, "applies": 6, "judged": 6}
 
 
 class Console:
@@ -130,7 +137,7 @@ def test_no_message_raises_or_reaches_the_screen_as_it_is(many) -> None:
 
 
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(["sample", "hello", "event"]), st.binary(max_size=200))
+@given(st.sampled_from(["sample", "hello", "event", "health"]), st.binary(max_size=200))
 def test_no_bytes_raise(kind, raw) -> None:
     console = Console()
 
@@ -176,6 +183,64 @@ def test_an_event_of_a_clock_that_is_wrong_is_of_now(at) -> None:
 
     (kept,) = [one for one in console.fleet.event_log.newest if one.kind == "event"]
     assert abs(kept.at - (1.7e9 + console.now)) < 5
+
+
+def test_an_event_of_a_node_whose_clock_is_beyond_all_calendars_is_of_now() -> None:
+    console = Console()
+
+    console.hear("health", {**REPORT, "at": 9e17})
+    console.hear("event", {"at": 1.7e9, "level": "bad", "check": "kernel.mce", "text": "x"})
+
+    (kept,) = [one for one in console.fleet.event_log.newest if one.kind == "event"]
+    assert abs(kept.at - (1.7e9 + console.now)) < 5
+
+
+def test_numbers_beyond_all_range_are_left_out_and_every_page_is_painted() -> None:
+    console = Console()
+
+    console.hear("health", {**REPORT, "numbers": {"cpu.used": 1e308, "mem.used": 40}})
+    node = console.fleet.node("n")
+
+    assert (node.summary("cpu.used"), node.summary("mem.used")) == (None, 40)
+    assert all(pages_of(console.fleet, node))
+
+
+def test_a_reason_that_began_before_there_were_computers_is_said_to_be_old() -> None:
+    console = Console()
+
+    console.hear("health", {**REPORT, "reasons": [["disk.full", 3, "/", 9e17, "/ is full"]]})
+    node = console.fleet.node("n")
+
+    assert node.held_s(node.health.reasons[0]) < 1e9
+
+
+def test_what_counters_grew_by_fills_no_memory() -> None:
+    console = Console()
+
+    grown = {f"net.errors/{i}": {f"e{j}": j for j in range(1000)} for i in range(60)}
+    sample = {"seq": 1, "at": 1.7e9, "values": {}, "report": {**REPORT, "grown": grown}}
+    console.hear("sample", sample)
+
+    told = sanitize.report(decode("sample", sent(sample)).report)
+    assert 0 < sum(map(len, told.grown.values())) <= sanitize.NUMBERS
+
+
+def test_a_node_that_lies_about_its_health_changes_no_other_node() -> None:
+    nodes = (Node(name="n"), Node(name="m"))
+    fleet = Fleet(Cluster(name="c", nodes=nodes), clock=lambda: 1000.0, wall=lambda: 1.7e9)
+    hear = Intake("c", fleet).take
+    full = [["disk.full", 3, "/", 5.0, "/ is full"]]
+    hear("rankdeck/1/c/m/health", sent({**REPORT, "reasons": full}))
+    fleet.take_changes()
+    before = fleet.node("m").health
+
+    hear(TOPIC + "health", sent({**REPORT, "level": 0, "node": "m"}))
+    hear(TOPIC + "hello", sent({"node": "m", "up": False, "at": 1.7e9}))
+    hear(TOPIC + "health", sent({**REPORT, "reasons": [["gpu.held", 3, "m", 1.0, "m"]]}))
+    fleet.take_changes()
+
+    assert fleet.node("m").health == before
+    assert fleet.node("n").health != before
 
 
 async def test_nothing_of_it_steers_the_screens() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from rankdeck.backends.recording import Recording
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, FirstFailure, NodeNote, RankState, State
+from rankdeck.prometheus.site_past import JobNumbers
 from rankdeck.reports.archive import Logs, ReportSource, write_html
 from rankdeck.reports.html import LARGEST
 from rankdeck.state.fleet import Fleet
@@ -69,7 +70,7 @@ def failed(ranks: int, nodes: int) -> ReportSource:
         }
         for at in range(0, 60, 5)
     ]  # fmt: skip
-    return ReportSource(job, (), (), {}, numbers)
+    return ReportSource(job, (), (), {}, JobNumbers(numbers))
 
 
 def said(page: str) -> str:
@@ -97,6 +98,21 @@ def test_the_page_says_who_failed_first_when_and_with_what_around_it() -> None:
     assert "GPU, all of a node · SIMULATED" in text
     assert "CPU · SIMULATED" not in text
     assert "export RANKDECK_JOB=train-1 RANKDECK_NODE=node01" in text
+
+
+def test_the_page_says_where_its_numbers_come_from_and_what_is_missing() -> None:
+    told = failed(8, 2)
+    site = replace(told.numbers, source="prom:9090, series of rankdeck", gap=5.5)
+    source = replace(told, numbers=site)
+    trouble = "The site's metrics are not in it: it is down."
+    broken = replace(told, numbers=replace(told.numbers, trouble=trouble))
+
+    text = said(page_of(source, Recording((), {}), []))
+    other = said(page_of(broken, Recording((), {}), []))
+
+    assert "Source: prom:9090, series of rankdeck." in text
+    assert "Source: what consoles heard" in other
+    assert "are not in it: it is down." in other
 
 
 def test_numbers_that_nobody_heard_are_not_drawn_as_zero() -> None:

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from rankdeck.errors import RankdeckError
-from rankdeck.model.cluster import Broker, Cluster
+from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import Bundle, bundle
 from rankdeck.telemetry.daemonset import daemon_set
-from rankdeck.telemetry.link import agent_config
+from rankdeck.telemetry.link import installed_config
 from rankdeck_agent import config as agent
 
 CLUSTER = Cluster(name="k", nodes=(), backend="kubernetes", broker=Broker(host="head"))
@@ -19,7 +19,7 @@ CLUSTER = Cluster(name="k", nodes=(), backend="kubernetes", broker=Broker(host="
 
 def objects(*nodes: str) -> dict[str, dict[str, Any]]:
     assert CLUSTER.broker is not None
-    configs = {node: agent_config(CLUSTER, CLUSTER.broker, node) for node in nodes}
+    configs = {node: installed_config(CLUSTER, CLUSTER.broker, node) for node in nodes}
     text = daemon_set("python:3", "ops", bundle(), configs)
     return {one["kind"]: one for one in yaml.safe_load_all(text)}
 
@@ -76,3 +76,25 @@ def test_each_node_gets_the_account_of_its_own_where_it_has_one() -> None:
 def test_what_kubernetes_would_not_take_is_refused() -> None:
     with pytest.raises(RankdeckError, match=r"the agent has 1,048,577 bytes"):
         daemon_set("python:3", "", Bundle(b"x" * ((1 << 20) + 1), "d" * 64, "a.pyz"), {"": {}})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wished", "period"),
+    [(3, 0.0, 1.0), (3, 5.0, 5.0), (2001, 0.0, 15.0), (2001, 2.0, 2.0)],
+)
+def test_an_installed_agent_is_told_how_often_to_send_samples_and_what_to_expect(
+    nodes, wished, period
+) -> None:
+    some = tuple(Node(name=f"n{n}", gpus=8, interface="eth1") for n in range(nodes))
+    broker = Broker(host="b", sample_period=wished)
+    cluster = Cluster(name="c", nodes=some, broker=broker, expect={"gpu_model": "A100"})
+
+    config = installed_config(cluster, broker, "n1")
+
+    assert agent.from_mapping(config).sample_period == period
+    assert config["expect"] == {
+        "gpus": 8,
+        "rdma": 0,
+        "interface": "eth1",
+        "other": {"gpu_model": "A100"},
+    }

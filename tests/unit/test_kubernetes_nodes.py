@@ -44,6 +44,7 @@ def hear(fleet: Fleet, name: str) -> None:
 
 
 def told(fleet: Fleet, name: str = "w0") -> list[tuple[Level, str, str]]:
+    fleet.take_changes()
     health = fleet.node(name).health
     return [
         (one.level, one.check, one.text)
@@ -55,9 +56,9 @@ def told(fleet: Fleet, name: str = "w0") -> list[tuple[Level, str, str]]:
 def test_nodes_that_no_file_names_come_from_the_server() -> None:
     fleet = fleet_of(WELL, WELL)
 
+    assert fleet.take_changes() == {"w0", "w1"}
     assert [node.name for node in fleet.nodes()] == ["w0", "w1"]
     assert [node.health.level for node in fleet.nodes()] == [Level.OK, Level.OK]
-    assert fleet.take_changes() == {"w0", "w1"}
 
 
 def test_a_file_that_names_its_nodes_gets_no_others() -> None:
@@ -116,6 +117,7 @@ def test_both_are_shown_where_our_agent_is_silent_and_kubernetes_calls_it_ready(
     fleet.kubernetes_says("w0", WELL)
     hear(fleet, "w0")
     clock.now += 60
+    fleet.take_changes()
 
     health = fleet.node("w0").health
     assert health.level is Level.UNKNOWN

@@ -5,6 +5,7 @@ from dataclasses import replace
 from rankdeck.cli.check import live_lines
 from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob, Permission
 from rankdeck.state.kubernetes import KubernetesState
+from rankdeck.telemetry.agent_rows import AgentRows
 from rankdeck.telemetry.kubernetes import RowReader
 
 ABOUT = ClusterAbout(
@@ -56,7 +57,7 @@ def test_a_right_for_one_kind_of_jobs_says_nothing_of_the_others() -> None:
 
 def test_jobs_come_and_go_by_the_rows_of_the_agent_and_nonsense_is_left_out() -> None:
     state = KubernetesState()
-    reader = RowReader(None, state)
+    reader = AgentRows(RowReader(None, state).takes)
 
     reader.take(
         b'{"job": {"kind": "Job", "namespace": "t", "name": "a", "ranks": "x", "pods": 1e999}}\n'

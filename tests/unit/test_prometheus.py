@@ -62,6 +62,7 @@ class Lab:
         self.seq += 1
         self.at = getattr(self, "at", 1e9) + step
         self.fleet.apply("n1", Sample(self.seq, self.at, values, **more))
+        self.fleet.take_changes()
         self.exporter.look()
 
     def read(self):
@@ -178,6 +179,7 @@ def test_a_silent_node_is_unknown_and_its_numbers_end() -> None:
     lab = Lab()
     lab.hear({"cpu.load1": {"": 1}})
     lab.clock.now += 60
+    lab.fleet.take_changes()
 
     found = lab.read()
 
@@ -391,6 +393,7 @@ def test_sensors_drives_and_memory_controllers_have_the_names_of_node_exporter()
             "nvme.worn": {"nvme0": 3},
             "edac.mc_ce": {"mc1": 7},
             "edac.mc_ue": {"mc1": 0},
+            "edac.row_ce": {"mc1/csrow2": 6, "mc1/unknown": 1},
             "sensor.temp": {"platform_coretemp_0/temp1": 71.0},
             "sensor.fan": {"platform_coretemp_0/fan1": 2400},
             "net.prio_frames": {"eth0/3": 5},
@@ -404,6 +407,9 @@ def test_sensors_drives_and_memory_controllers_have_the_names_of_node_exporter()
     assert value_of(found, "rankdeck_nvme_worn_ratio", device="nvme0") == 0.03
     assert value_of(found, "node_edac_correctable_errors_total", controller="1") == 7
     assert value_of(found, "node_edac_uncorrectable_errors_total", controller="1") == 0
+    rows = "node_edac_csrow_correctable_errors_total"
+    assert value_of(found, rows, controller="1", csrow="2") == 6
+    assert value_of(found, rows, controller="1", csrow="unknown") == 1
     where = {"chip": "platform_coretemp_0"}
     assert value_of(found, "node_hwmon_temp_celsius", **where, sensor="temp1") == 71.0
     assert value_of(found, "node_hwmon_fan_rpm", **where, sensor="fan1") == 2400

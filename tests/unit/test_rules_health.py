@@ -464,6 +464,8 @@ def test_two_xids_of_one_gpu_stand_beside_each_other_and_repeats_are_counted() -
          "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 06"),
         ("kernel.xid", "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Fatal XC0 i0 Link 05",
          "Xid 149, NVLink NETIR error: NETIR_LINK_EVT Nonfatal XC0 i0 Link 05"),
+        ("kernel.xid", "Xid 74, NVLink error: NVLink: fatal error detected on link 3(0x0)",
+         "Xid 74, NVLink error: NVLink: error detected on link 7(0x0)"),
         ("kernel.sxid", "SXid 24007: Fatal, Link 44", "SXid 24007: Data {0x1}"),
         ("kernel.edac", "EDAC MC0: 1 UE on DIMM_A1", "EDAC MC0: 1 CE on DIMM_A1"),
         ("kernel.disk", "nvme nvme0: Disabling device after reset failure",
@@ -486,10 +488,14 @@ def test_the_links_of_a_gpu_are_told_apart() -> None:
         text = f"Xid 149, NVLink NETIR error: NETIR_LINK_EVT XC0 i0 Link {number:02} (0x1)"
         return Event(2e9 + number, level, "kernel.xid", text, "0008:01:00")
 
-    reasons = after(link(5, "bad"), link(6, "warn"), link(14, "bad")).reasons
+    older = Event(
+        2e9, "bad", "kernel.xid", "Xid 74, NVLink error: fatal on link 3(0x0)", "0008:01:00"
+    )
+    reasons = after(older, link(5, "bad"), link(6, "warn"), link(14, "bad")).reasons
 
     assert [(r.device, r.level) for r in reasons] == [
         ("0008:01:00 link 14", Level.BAD),
+        ("0008:01:00 link 3", Level.BAD),
         ("0008:01:00 link 5", Level.BAD),
         ("0008:01:00 link 6", Level.WARN),
     ]
@@ -559,6 +565,32 @@ def test_the_rules_run_on_the_oldest_python() -> None:
     )  # fmt: skip
 
     assert done.stdout.strip() == "[]"
+
+
+# ---- NVLinks
+
+
+@pytest.mark.parametrize(
+    ("model", "active", "words"),
+    [
+        ("NVIDIA H100 80GB HBM3", 18, ""),
+        ("NVIDIA H100 80GB HBM3", 17, "17 of 18"),
+        ("NVIDIA A100-SXM4-80GB", 0, "0 of 18"),
+        ("", 0, "0 of 18"),
+        ("NVIDIA A100 80GB PCIe", 0, ""),
+        ("NVIDIA A100-PCIE-40GB", 4, ""),
+        ("NVIDIA H100 NVL", 0, ""),
+        ("NVIDIA RTX A6000", 0, ""),
+        ("NVIDIA A40", 0, ""),
+    ],
+)
+def test_nvlinks_that_are_down_are_bad_but_not_those_for_which_a_card_has_no_bridge(
+    model, active, words
+) -> None:
+    values = {"gpu.nvlinks": {"0": 18}, "gpu.nvlinks_active": {"0": active}}
+    health = held(61, values=values, inventory={"gpu.0.model": model} if model else {})
+
+    assert [words in reason.text for reason in told(health, "gpu.nvlink")] == [True] * bool(words)
 
 
 # ---- what the agent is not permitted to read

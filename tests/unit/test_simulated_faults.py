@@ -101,6 +101,7 @@ def test_whoever_looks_only_twice_sees_the_fault_too(what, fault):
     watch.beat()
 
     watch.fleet.take_as_lasting()
+    watch.fleet.take_changes()
 
     assert watch.node.health.level >= WARN, watch.node.health.reasons
 
@@ -110,5 +111,6 @@ def test_what_was_wrong_at_one_look_only_is_not_called_lasting():
     watch.beat()
 
     watch.fleet.take_as_lasting()
+    watch.fleet.take_changes()
 
     assert watch.node.health.level is OK

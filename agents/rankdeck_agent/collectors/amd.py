@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from rankdeck_agent.collectors.base import Reading, whole
 from rankdeck_agent.files import Tree, clean
@@ -149,6 +150,9 @@ class Amd:
         def read() -> None:
             degrees = whole(self._tree.read(f"{sensor}_{file}")) / 1e3
             if metric == "gpu.margin":
+                if not degrees:
+                    # No limit is set, which is not one of 0 °C.
+                    return
                 degrees -= whole(self._tree.read(f"{sensor}_input")) / 1e3
             reading.put(metric, round(degrees, 3), card.key)
 
@@ -156,16 +160,16 @@ class Amd:
 
     def _care(self, reading: Reading, card: Card) -> None:
         for metric, name in _SPEEDS:
-            reading.attempt(
-                (metric,),
-                lambda m=metric, n=name: reading.put(
-                    m, generation(self._tree.text(f"{card.path}/{n}")), card.key
-                ),
-                card.key,
-            )
+            reading.attempt((metric,), partial(self._speed, reading, card, metric, name), card.key)
         if card.blocks:
             metrics = ("gpu.ecc_corrected", "gpu.ecc_uncorrected")
             reading.attempt(metrics, lambda: self._errors(reading, card), card.key)
+
+    def _speed(self, reading: Reading, card: Card, metric: str, name: str) -> None:
+        text = self._tree.text(f"{card.path}/{name}")
+        # What the kernel says in virtual machines, where no link is to be seen.
+        if not text.startswith("Unknown"):
+            reading.put(metric, generation(text), card.key)
 
     def _errors(self, reading: Reading, card: Card) -> None:
         total = {"ce": 0, "ue": 0}

@@ -18,6 +18,8 @@ _PSEUDO = frozenset(
     "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue hugetlbfs securityfs debugfs tracefs pstore "  # noqa: SIM905
     "bpf efivarfs configfs fusectl binfmt_misc rootfs ramfs squashfs iso9660 nsfs selinuxfs".split()
 )
+_READONLY = ("disk.readonly", "disk.forced_readonly")
+_RO = frozenset({"ro", "emergency_ro"})
 _WHOLE = re.compile(rb"(?:sd|vd|hd|xvd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+|pmem\d+")
 _DISKS = ("disk.read", "disk.write", "disk.io_stuck")
 _MOUNT_LIMIT = 64
@@ -39,6 +41,8 @@ class Mount:
     kind: str
     device: str
     readonly: bool
+    forced: bool
+    """Read-only by the file system, not by who mounted it: what the kernel does after errors."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class DiskCollector:
     period = 0.0
     metrics: tuple[str, ...] = (
         *SPACE,
-        "disk.readonly",
+        *_READONLY,
         "disk.mounted",
         "disk.stuck",
         *_DISKS,
@@ -97,11 +101,12 @@ class DiskCollector:
 
     def _read_space(self) -> Reading:
         reading = Reading()
-        reading.attempt((*SPACE, "disk.readonly", "disk.mounted"), self._look)
+        reading.attempt((*SPACE, *_READONLY, "disk.mounted"), self._look)
         for mount in self._mounts:
             self.doing = mount.path
             reading.attempt(SPACE, lambda m=mount: self._ask(reading, m), mount.path)
             reading.put("disk.readonly", int(mount.readonly), mount.path)
+            reading.put("disk.forced_readonly", int(mount.forced), mount.path)
         self.doing = ""
         return reading
 
@@ -195,8 +200,11 @@ def _mount(line: str) -> "Mount | None":
     except (ValueError, IndexError):
         return None
     path = _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), fields[4])
-    flags = {*fields[5].split(","), *options.split(",")}
-    return Mount(path, kind, fields[2], readonly=bool(flags & {"ro", "emergency_ro"}))
+    wanted, is_now = set(fields[5].split(",")), set(options.split(","))
+    readonly = bool((wanted | is_now) & _RO)
+    # `mount -o ro`, as of a system whose /usr or / is never written, says so in both.
+    forced = "emergency_ro" in is_now or ("ro" in is_now and "ro" not in wanted)
+    return Mount(path, kind, fields[2], readonly, forced)
 
 
 def _wanted(mount: Mount) -> bool:

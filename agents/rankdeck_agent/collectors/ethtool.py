@@ -108,11 +108,14 @@ _DROPS = (
         "dev_[rt]x_discards",  # nfp
     ),
 )  # fmt: skip
+_OVER_LIMIT = re.compile("(?:bw_in|bw_out|pps|conntrack|linklocal)_allowance_exceeded")
+"""ena: amazon/ena/ena_ethtool.c; packets that the cloud held back or dropped over what it grants this machine."""
 SUMS: tuple[Sum, ...] = (
     Sum("net.paused", 1e-6, (_DURATION,), _LINK_DURATION),
     Sum("net.pause_frames", 1, *_frames("rx")),
     Sum("net.pause_sent", 1, *_frames("tx")),
     Sum("net.card_drops", 1, _DROPS),
+    Sum("net.over_limit", 1, (_OVER_LIMIT,)),
 )
 """Names of counters: linux drivers/net/ethernet, the file beside each.
 

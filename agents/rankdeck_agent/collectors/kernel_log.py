@@ -10,16 +10,16 @@ from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.files import Tree
 from rankdeck_agent.kernel_log import Found, KernelLines
 from rankdeck_agent.names import LOG_CLOSED
+from rankdeck_agent.rules.active_events import kind_of
 from rankdeck_agent.wire import Event
 
 _RING = "dev/kmsg"
 _RECORD = 8192
-_AT_ONCE = 500
-"""Records read for one sample; the ring buffer keeps the rest."""
+_AT_ONCE = 2000
+"""Records read for one sample; the ring buffer keeps the rest, and the count of events is pending until then."""
 _TRY_AGAIN = 60.0
 _RECENT = 600.0
-"""Seconds before the start of the agent: what is older is told only of GPUs."""
-_GPU = ("xid", "sxid", "gpu")
+"""Seconds before the start of the agent in which news (`info`) is told; what is wrong, as long as it counts."""
 _SAME = 5.0
 """Seconds in which the same thing of the same device is one event."""
 _BURST = 30
@@ -62,6 +62,12 @@ class Folding:
         # What was kept back has gone out before there is room.
         self._room -= 1
         return [event]
+
+    def rest(self) -> list[Event]:
+        """All that was kept back, at once: for the past, which is read once."""
+        events = list(self._late.values())
+        self._late.clear()
+        return events
 
     def due(self, now: float) -> list[Event]:
         """What was kept back and may go out now; `now` is a monotonic clock."""
@@ -121,8 +127,11 @@ class KernelLogCollector:
     period = 0.0
     metrics: tuple[str, ...] = ("kernel.events",)
 
-    def __init__(self, root: str = "/", *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, root: str = "/", *, clock: Callable[[], float] = time.time, at_once: int = _AT_ONCE
+    ) -> None:
         self.doing = ""
+        self._at_once = at_once
         self._tree = Tree(root)
         self._clock = clock
         self._handle: Optional[int] = None
@@ -133,6 +142,9 @@ class KernelLogCollector:
         self._folding = Folding()
         self._total = 0
         self._began = 0.0
+        self._cut = b""
+        """The begin of a line whose end was not read yet: a recording has no records."""
+        self._caught_up = False
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
@@ -154,14 +166,19 @@ class KernelLogCollector:
     def _read(self, reading: Reading, now: float) -> None:
         records = self._records(reading, self._open(now))
         if records:
-            boot = self._boot()
-            for data in records:
-                self._take(reading, data, boot)
+            self._take(reading, b"".join(records), self._boot())
+        if len(records) >= self._at_once:
+            reading.pending.add("kernel.events")
+            return
+        if not self._caught_up:
+            self._caught_up = True
+            self._take(reading, b"\n", self._boot())
+            reading.events += self._folding.rest()
         reading.put("kernel.events", self._total)
 
     def _records(self, reading: Reading, handle: int) -> list[bytes]:
         records: list[bytes] = []
-        while len(records) < _AT_ONCE:
+        while len(records) < self._at_once:
             try:
                 data = os.read(handle, _RECORD)
             except BlockingIOError:
@@ -199,7 +216,10 @@ class KernelLogCollector:
         return float(found[1]) if found else self._clock() - time.monotonic()
 
     def _take(self, reading: Reading, data: bytes, boot: float) -> None:
-        for raw in data.split(b"\n"):
+        *lines, self._cut = (self._cut + data).split(b"\n")
+        if len(self._cut) > _RECORD or not self._cut.strip():
+            self._cut = b""
+        for raw in lines:
             # Lines that begin with a space are the fields of the record before.
             if not raw or raw.startswith(b" "):
                 continue
@@ -207,7 +227,7 @@ class KernelLogCollector:
             if line is None or found is None:
                 continue
             at = self._clock() if line.since is None else boot + line.since
-            if at < self._began - _RECENT and not _lasting(found):
+            if at <= self._began - _counts(found):
                 continue
             self._total += 1
             reading.events += self._folding.add(found, round(at, 3))
@@ -217,8 +237,9 @@ class KernelLogCollector:
             os.close(self._handle)
 
 
-def _lasting(found: Found) -> bool:
-    return found.kind in _GPU and found.level in ("warn", "bad")
+def _counts(found: Found) -> float:
+    """Seconds for which it says something of the node."""
+    return _RECENT if found.level == "info" else kind_of(f"kernel.{found.kind}").lasts
 
 
 def _lost(at: float) -> Event:

@@ -63,10 +63,14 @@ class MemoryCollector:
 _BASE = "sys/devices/system/edac/mc"
 _CONTROLLER = re.compile(r"mc\d{1,4}")
 _DIMM = re.compile(r"(?:dimm|rank)\d{1,4}")
+_ROW = re.compile(r"csrow\d{1,4}")
 _DIMMS = 256
 _LOOK_AGAIN = 300.0
+Counts = tuple[str, str]
+"""The files of corrected and of uncorrected errors."""
 _COUNTS = ("edac.ce", "edac.ue")
 _OF_CONTROLLERS = ("edac.mc_ce", "edac.mc_ue")
+_OF_ROWS = ("edac.row_ce", "edac.row_ue")
 
 
 class EdacCollector:
@@ -75,14 +79,15 @@ class EdacCollector:
     name = "edac"
     lane = "slow"
     period = 10.0
-    metrics: tuple[str, ...] = (*_COUNTS, *_OF_CONTROLLERS)
+    metrics: tuple[str, ...] = (*_COUNTS, *_OF_CONTROLLERS, *_OF_ROWS)
 
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
-        self._files: dict[str, tuple[str, str]] = {}
-        self._controllers: dict[str, tuple[str, str]] = {}
+        self._files: dict[str, Counts] = {}
+        self._controllers: dict[str, Counts] = {}
+        self._rows: dict[str, Counts] = {}
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
@@ -91,11 +96,10 @@ class EdacCollector:
             reading.attempt(_COUNTS, self._look)
         self._read(reading, _COUNTS, self._files)
         self._read(reading, _OF_CONTROLLERS, self._controllers)
+        self._read(reading, _OF_ROWS, self._rows)
         return reading
 
-    def _read(
-        self, reading: Reading, metrics: Sequence[str], rows: Mapping[str, tuple[str, str]]
-    ) -> None:
+    def _read(self, reading: Reading, metrics: Sequence[str], rows: Mapping[str, Counts]) -> None:
         for device, files in rows.items():
             for metric, file in zip(metrics, files):
                 reading.attempt(
@@ -105,17 +109,19 @@ class EdacCollector:
                 )
 
     def _look(self) -> None:
-        files: dict[str, tuple[str, str]] = {}
+        files: dict[str, Counts] = {}
+        rows: dict[str, Counts] = {}
         controllers = list(filter(_CONTROLLER.fullmatch, self._tree.names(_BASE)))
         self._controllers = {
             n: (f"{_BASE}/{n}/ce_count", f"{_BASE}/{n}/ue_count") for n in controllers
         }
         for name in controllers:
             files.update(_controller(self._tree, name, set(files)))
-        self._files = files
+            rows.update(_chip_select_rows(self._tree, name))
+        self._files, self._rows = files, rows
 
 
-def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, tuple[str, str]]:
+def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
     base = f"{_BASE}/{name}"
     dimms = [n for n in tree.names(base) if _DIMM.fullmatch(n)][:_DIMMS]
     # With DIMMs the controller stands for what it cannot lay at the door of one.
@@ -130,3 +136,13 @@ def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, tuple[str, 
             f"{base}/{dimm}/dimm_ue_count",
         )
     return files
+
+
+def _chip_select_rows(tree: Tree, name: str) -> dict[str, Counts]:
+    """What kernels with the older interface count (Documentation/ABI/testing/sysfs-devices-edac); `unknown`: of no row."""
+    base = f"{_BASE}/{name}"
+    rows = [n for n in tree.names(base) if _ROW.fullmatch(n)][:_DIMMS]
+    counts = {f"{name}/{row}": (f"{base}/{row}/ce_count", f"{base}/{row}/ue_count") for row in rows}
+    if tree.exists(f"{base}/ce_noinfo_count"):
+        counts[f"{name}/unknown"] = (f"{base}/ce_noinfo_count", f"{base}/ue_noinfo_count")
+    return counts

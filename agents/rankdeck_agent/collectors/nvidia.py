@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import rankdeck_agent
 from rankdeck_agent.collectors import nvidia_activity, nvidia_calls
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia_reader import BOARD
-from rankdeck_agent.files import CHUNK, clean, reason
+from rankdeck_agent.files import CHUNK, clean, readable, reason
 
 LIBRARY_VARIABLE = "RANKDECK_NVML"
 """The folder of libnvidia-ml.so.1, where the loader does not find it by itself."""
@@ -87,7 +86,7 @@ class Process:
 
     def wait(self, seconds: float) -> None:
         """Until there is something to read, at most so long."""
-        select.select([self._out], [], [], seconds)
+        readable([self._out], seconds)
 
     def lines(self) -> list[bytes]:
         """The whole lines that came since the last time."""

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import select
 import struct
 import sys
 import time
@@ -33,7 +32,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     process_use,
     processes,
 )
-from rankdeck_agent.files import clean
+from rankdeck_agent.files import clean, readable
 
 GPU_LIMIT = 64
 _INSTANCES = 64
@@ -71,7 +70,11 @@ class Device:
     number: str
     name: str
     handle: Handle = None
-    """None: the driver lists it no more."""
+    """None: the driver gives it out no more."""
+    gone: str = "the driver lists it no more"
+    """Why there is no handle."""
+    refused: int = LOST
+    """NVML's number of that error."""
     unsupported: set[int] = field(default_factory=set[int])
     due: dict[int, float] = field(default_factory=dict[int, float])
     failed: dict[str, str] = field(default_factory=dict[str, str])
@@ -107,10 +110,18 @@ class Reader:
         nvml.nvmlInit()
         self.inventory["gpu.driver"] = _text(nvml.nvmlSystemGetDriverVersion())
         seen: set[str] = set()
+        refused: list[tuple[int, Any]] = []
         for index in range(min(nvml.nvmlDeviceGetCount(), GPU_LIMIT)):
             self._board.asking(f"which GPU {index} is")
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+            except nvml.NVMLError as error:
+                # A GPU that fell off the bus: the others answer.
+                if code(error) in GONE:
+                    raise
+                refused.append((index, error))
+                continue
             number = known.get(uuid) or _free(str(index), known.values())
             known[uuid] = number
             seen.add(uuid)
@@ -121,7 +132,10 @@ class Reader:
         for uuid, number in known.items():
             if uuid not in seen:
                 self.inventory[f"gpu.{number}.uuid"] = uuid
-                self.devices.append(Device(number, ""))
+                self.devices.append(_missing(number, refused.pop(0)[1] if refused else None))
+        for index, error in refused:
+            number = _free(str(index), [device.number for device in self.devices])
+            self.devices.append(_missing(number, error))
         self._board.idle()
 
     def _identity(self, handle: Handle, number: str, uuid: str) -> dict[str, str]:
@@ -156,8 +170,10 @@ class Reader:
 
     def _device(self, reading: Reading, device: Device, now: float) -> None:
         if device.handle is None:
-            reading.put("gpu.lost", 1, device.number)
-            device.failed = {f"gpu.used/{device.number}": "the driver lists it no more"}
+            needs_reset = device.refused == RESET_REQUIRED
+            reading.put("gpu.lost", int(not needs_reset), device.number)
+            reading.put("gpu.reset_required", int(needs_reset), device.number)
+            device.failed = {f"gpu.used/{device.number}": device.gone}
             return
         lost = False
         for number, call in enumerate(CALLS):
@@ -293,6 +309,8 @@ class Reader:
         """Print what computes on every GPU, once; the exit status."""
         found: list[dict[str, Any]] = []
         for device in self.devices:
+            if device.handle is None:
+                continue
             self._board.asking(f"GPU {device.number}, processes")
             use = process_use(self._nvml, device.handle)
             found += [
@@ -308,6 +326,13 @@ class Reader:
         self._board.idle()
         print(json.dumps(found), flush=True)
         return 0
+
+
+def _missing(number: str, error: Any) -> Device:  # noqa: ANN401 - NVML has no types
+    """A GPU without a handle; `error`: what NVML said when it was asked for one."""
+    if error is None:
+        return Device(number, "")
+    return Device(number, "", gone=_why(error), refused=code(error))
 
 
 def _instances(nvml: Library, handle: Handle) -> Iterable[Handle]:
@@ -390,8 +415,7 @@ def _serve(reader: Reader) -> int:
 
 
 def _ended(until: float) -> bool:
-    ready, _, _ = select.select([0], [], [], max(0.0, until - time.monotonic()))
-    return bool(ready)
+    return bool(readable([0], max(0.0, until - time.monotonic())))
 
 
 def _give_up(why: str) -> int:

@@ -40,6 +40,9 @@ class RdmaCounter:
     asked: float = 0.0
     error: str = ""
     ever: bool = False
+    summed: bool = False
+    base: int = 0
+    """Where it stood when it joined sums that had been told without it: no error of now."""
 
 
 Sum = tuple[str, list[tuple[RdmaCounter, int]]]
@@ -410,6 +413,9 @@ def _number(text: str) -> int:
 
 def _arrange(port: Port) -> None:
     """Which counters make up each common metric. One that never answered is in no sum."""
+    for counter in port.counters:
+        if counter.ever and not counter.summed:
+            counter.summed, counter.base = True, counter.held if port.sums else 0
     by_name = {c.kernel_name: c for c in reversed(port.counters) if c.ever}
     by_name = {n: c for n, c in by_name.items() if TWINS.get(n) not in by_name}
     port.bytes = [(metric, parts) for metric, rows in BYTES if (parts := _first_row(by_name, rows))]
@@ -427,12 +433,17 @@ def _first_row(
     return []
 
 
+def _grown(counter: RdmaCounter) -> int:
+    # Below where it joined: it was cleared.
+    return counter.held - counter.base if counter.held >= counter.base else counter.held
+
+
 def _put_sum(
     reading: Reading, key: str, metric: str, parts: Sequence[tuple[RdmaCounter, int]]
 ) -> None:
     """A part that stopped counting stays in the sum as it was: what the others count is judged."""
     if any(counter.value is not None for counter, _ in parts):
-        reading.put(metric, sum(counter.held * factor for counter, factor in parts), key)
+        reading.put(metric, sum(_grown(counter) * factor for counter, factor in parts), key)
         return
     counter = next((counter for counter, _ in parts), None)
     if counter is not None:

@@ -46,45 +46,67 @@ _XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen
 _FLAP_EVERY, _FLAP_DOWN = 60.0, 5.0
 
 
-class SimulatedGpus:
+class _Simulation:
+    """What all share: work that goes on in waves, and faults that may come and go."""
+
+    lane = "simulated"
+    period = 0.0
+    pace = 1.0
+    """Seconds of work for each second that passes; 0: the load stands still."""
+
+    def __init__(self, seed: str, faults: Sequence[str], salt: int) -> None:
+        self.doing = ""
+        self.faults = faults
+        self.inventory: Mapping[str, str] = {}
+        self._random = random.Random(zlib.crc32(seed.encode("utf-8", "replace")) + salt)
+        self._at = self._random.uniform(0, 600)
+        """Where in its work the node is, in seconds."""
+        self._before: Optional[float] = None
+
+    def skip(self, seconds: float) -> None:
+        """Be so much further in the work at the next reading."""
+        self._at += seconds
+
+    def _step(self, now: float) -> float:
+        """Seconds since the reading before; a minute at most."""
+        step = 1.0 if self._before is None else min(60.0, max(0.0, now - self._before))
+        self._before = now
+        self._at += step * self.pace
+        return step
+
+
+class SimulatedGpus(_Simulation):
     """Four GPUs that work in waves: load, memory, heat and power that belong together."""
 
     name = "gpu"
-    lane = "simulated"
-    period = 0.0
     metrics: tuple[str, ...] = (*_MOVING, *_HEALTHY, "gpu.answer")
 
     def __init__(self, seed: str = "", faults: Sequence[str] = ()) -> None:
-        self.doing = ""
-        self._faults = faults
-        self._random = random.Random(zlib.crc32(seed.encode("utf-8", "replace")))
-        self._phase = self._random.uniform(0, 600)
+        super().__init__(seed, faults, 0)
         self._heat = [45.0] * _GPUS
         self._joules = [0.0] * _GPUS
         self._throttled = 0.0
-        self._before = 0.0
         self._since: Optional[float] = None
         rows = ((f"gpu.{n}.model", _MODEL) for n in range(_GPUS))
-        self._inventory: Mapping[str, str] = dict(rows)
+        self.inventory = dict(rows)
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
-        reading.inventory = self._inventory
-        step = min(5.0, max(0.0, now - self._before))
-        self._before = now
+        reading.inventory = self.inventory
+        step = self._step(now)
         if self._since is None:
             self._since = now
             reading.events = self._events()
-        if "hang" in self._faults:
+        if "hang" in self.faults:
             self._hang(reading, now - self._since)
             return reading
         reading.put("gpu.answer", 0.001)
         for number in range(_GPUS):
-            self._one(reading, number, now + self._phase, step)
+            self._one(reading, number, step)
         return reading
 
     def _events(self) -> list[Event]:
-        found = find(_XID_79) if "xid79" in self._faults else None
+        found = find(_XID_79) if "xid79" in self.faults else None
         if found is None:
             return []
         check = f"kernel.{found.kind}"
@@ -96,14 +118,14 @@ class SimulatedGpus:
         reading.put("gpu.answer", round(waited, 1))
         reading.trouble = why
 
-    def _one(self, reading: Reading, number: int, at: float, step: float) -> None:
+    def _one(self, reading: Reading, number: int, step: float) -> None:
         device = str(number)
-        faults = self._faults if device == _SICK_GPU else ()
+        faults = self.faults if device == _SICK_GPU else ()
         if "lost" in faults or "xid79" in faults:
             reading.put("gpu.lost", 1, device)
             reading.failed.update({f"{metric}/{device}": "NVML: GPU is lost" for metric in _MOVING})
             return
-        numbers = {**_HEALTHY, **self._work(number, at, step)}
+        numbers = {**_HEALTHY, **self._work(number, step)}
         if "hot" in faults:
             self._throttled += step
             numbers.update(self._hot(numbers))
@@ -115,8 +137,8 @@ class SimulatedGpus:
         for metric, value in numbers.items():
             reading.put(metric, value, device)
 
-    def _work(self, number: int, at: float, step: float) -> dict[str, float]:
-        wave = 0.5 + 0.5 * math.sin(at / 40 + number * 0.3)
+    def _work(self, number: int, step: float) -> dict[str, float]:
+        wave = 0.5 + 0.5 * math.sin(self._at / 40 + number * 0.3)
         used = min(100.0, max(0.0, 100 * wave + self._random.gauss(0, 3)))
         power = round(70 + 5.6 * used, 1)
         # Heat follows work slowly, as metal does.
@@ -146,12 +168,10 @@ class SimulatedGpus:
         }
 
 
-class SimulatedRdma:
+class SimulatedRdma(_Simulation):
     """Two ports of 400 Gbit/s whose counters grow in bursts."""
 
     name = "rdma"
-    lane = "simulated"
-    period = 0.0
     metrics: tuple[str, ...] = tuple(
         f"rdma.{n}"
         for n in (
@@ -161,24 +181,19 @@ class SimulatedRdma:
     )  # fmt: skip
 
     def __init__(self, seed: str = "", faults: Sequence[str] = ()) -> None:
-        self.doing = ""
-        self._faults = faults
-        self._random = random.Random(zlib.crc32(seed.encode("utf-8", "replace")) + 1)
-        self._phase = self._random.uniform(0, 600)
+        super().__init__(seed, faults, 1)
         self._counted: dict[tuple[str, str], int] = {}
         self._was_up = dict.fromkeys(_PORTS, True)
-        self._before = 0.0
         self._began: Optional[float] = None
-        self._inventory = {f"rdma.{p}.type": "simulated" for p in _PORTS}
+        self.inventory = {f"rdma.{p}.type": "simulated" for p in _PORTS}
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
-        reading.inventory = self._inventory
-        step = min(5.0, max(0.0, now - self._before))
-        self._before = now
+        reading.inventory = self.inventory
+        step = self._step(now)
         self._began = now if self._began is None else self._began
         for port in _PORTS:
-            faults = self._faults if port == _SICK_PORT else ()
+            faults = self.faults if port == _SICK_PORT else ()
             up = self._is_up(faults, now - self._began)
             self._one(reading, port, faults, step if up else 0.0)
             self._link(reading, port, up)
@@ -200,8 +215,7 @@ class SimulatedRdma:
         self._count(reading, port, names, int(fell))
 
     def _one(self, reading: Reading, port: str, faults: Sequence[str], step: float) -> None:
-        at = self._before + self._phase
-        rate = 30e9 * max(0.0, math.sin(at / 40)) * self._random.uniform(0.9, 1.0)
+        rate = 30e9 * max(0.0, math.sin(self._at / 40)) * self._random.uniform(0.9, 1.0)
         lost = int(self._random.random() < 0.05 and rate > 0)
         lost += int(40 * step) if "retx" in faults else 0
         late = int(3 * step) if "retx" in faults else 0
@@ -225,6 +239,49 @@ class SimulatedRdma:
         words = 4 if kernel_name.endswith("_data") else 1
         reading.put(f"rdma.{metric}", total * words, port)
         reading.put(f"rdma.{kernel_name}", total, port)
+
+
+class SimulatedHost(_Simulation):
+    """The rest of a machine, for nodes that are made up as a whole."""
+
+    name = "host"
+    metrics: tuple[str, ...] = (
+        "cpu.used", "cpu.load1", "cpu.cores", "cpu.temp", "mem.total", "mem.available", "mem.used",
+        "disk.used", "disk.size", "disk.free", "net.rx", "net.tx", "net.errors", "net.up", "net.speed",
+    )  # fmt: skip
+    prefixes: tuple[str, ...] = ("cpu", "disk", "mem", "net")
+
+    def __init__(self, seed: str = "", faults: Sequence[str] = ()) -> None:
+        super().__init__(seed, faults, 2)
+        self._received = 0
+        self.inventory = {"os": "made up", "kernel": "6.8.0-made-up", "cpu.model": "Simulated CPU"}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        reading.inventory = self.inventory
+        step = self._step(now)
+        wave = 0.5 + 0.5 * math.sin(self._at / 40)
+        self._received += int(2e8 * wave * step)
+        used, total = 20 + 40 * wave, 1024 * _GIB
+        for metric, value in (
+            ("cpu.used", round(5 + 70 * wave, 1)), ("cpu.load1", round(64 * wave, 2)), ("cpu.cores", 64),
+            ("cpu.temp", round(45 + 20 * wave)), ("mem.total", total), ("mem.used", round(used, 1)),
+            ("mem.available", int(total * (1 - used / 100))),
+        ):  # fmt: skip
+            reading.put(metric, value)
+        size = 3 << 40
+        full = 97.0 if "full" in self.faults else 41.0
+        for metric, value in (
+            ("used", full),
+            ("size", size),
+            ("free", int(size * (1 - full / 100))),
+        ):
+            reading.put(f"disk.{metric}", value, "/")
+        for metric, value in (
+            ("rx", self._received), ("tx", self._received // 2), ("errors", 0), ("up", 1), ("speed", 25e9),
+        ):  # fmt: skip
+            reading.put(f"net.{metric}", value, "eth0")
+        return reading
 
 
 SIMULATED: Mapping[str, Callable[..., Collector]] = {

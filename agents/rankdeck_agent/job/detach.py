@@ -4,12 +4,12 @@ import contextlib
 import ctypes
 import json
 import os
-import select
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from rankdeck_agent.files import readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, FolderThereError, RunFolder
 from rankdeck_agent.job.journal import post_mortem, table
@@ -102,7 +102,7 @@ def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
         os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)
-    ready, _, _ = select.select([reading], [], [], _READY_LIMIT)
+    ready = readable([reading], _READY_LIMIT)
     said = (
         os.read(reading, 4096).decode("utf-8", "replace")
         if ready

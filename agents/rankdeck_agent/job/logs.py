@@ -2,12 +2,12 @@
 
 import json
 import os
-import select
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Optional
 
+from rankdeck_agent.files import readable
 from rankdeck_agent.job.journal import plain
 
 CHUNK = 1 << 16
@@ -215,8 +215,7 @@ class Input:
 
     def lines(self, limit: float) -> list[bytes]:
         """What comes within `limit` seconds."""
-        ready, _, _ = select.select([self.fd], [], [], limit)
-        if not ready:
+        if not readable([self.fd], limit):
             return []
         data = os.read(self.fd, 1 << 16)
         self.ended = not data

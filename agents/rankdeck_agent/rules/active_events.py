@@ -13,7 +13,7 @@ EPOCH = 1e9
 MOST = 64
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 _XID = re.compile(r"S?Xid (\d{1,9})\b")
-_LINK = re.compile(r"\bLink (-?\d{1,3})\b")
+_LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,11 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.sxid": EventKind(4, 3 * DAY, "an NVSwitch reports an error", "drain, check NVSwitch and fabric manager"),
     "kernel.gpu": EventKind(2, 3 * DAY, "the GPU is lost to the node"),
     "kernel.nvlink": EventKind(10, HOUR, "NVLinks of a GPU do not start"),
-    "kernel.amdgpu": EventKind(5, DAY, "the GPU has hardware errors or was reset"),
+    "kernel.amdgpu": EventKind(5, DAY, "the GPU hung or was reset"),
+    "kernel.ras": EventKind(5, DAY, "the memory or the blocks of the GPU have errors"),
+    "kernel.nic": EventKind(7, HOUR, "the adapter is in trouble"),
+    "kernel.ceph": EventKind(9, HOUR, "a Ceph server does not answer"),
+    "kernel.cifs": EventKind(9, HOUR, "a file server does not answer"),
     "kernel.lustre": EventKind(9, HOUR, "the node lost a Lustre server"),
     "kernel.gpfs": EventKind(9, HOUR, "the node lost its GPFS cluster"),
     "kernel.bnxt": EventKind(7, HOUR, "the adapter is in trouble"),

@@ -1,5 +1,6 @@
 """Derives numbers from a sample and the expectations; the table judges them like any other."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
@@ -22,13 +23,16 @@ FABRIC_FAULTS = (
     (8, 15, {2, 3, 4, 5, 6, 7, 8}, 2, "its configuration is incorrect"),
 )
 """NVML's mask of the health of the fabric: shift, width, values that are faults, how bad, in words."""
+_BRIDGED = re.compile(r"PCI|\bNVL\b|RTX|Quadro|TITAN|GeForce|\bA[1-4]0\b", re.IGNORECASE)
+"""In the names of boards whose NVLinks end in connectors for bridges."""
 _BRAKE, _HEAT_OR_POWER = 0x80, 0x48
 _HELD = (
     (_BRAKE, "gpu.throttle_brake", "gpu.brake_now"),
     (_HEAT_OR_POWER, "gpu.throttle_thermal", "gpu.slowed_now"),
 )
 """Bits of NVML's clock event reasons, the counter that tells more, the derived number."""
-LINK_UP = 5
+DISABLED, LINK_UP = 3, 5
+"""Physical states of an RDMA port."""
 PEERS, SHARE = 3, 0.75
 """Devices of one machine that must agree, and their share, before another counts as odd."""
 GPUS = ("gpu.mem_total", "gpu.used")
@@ -62,6 +66,7 @@ def derive(facts: Facts) -> Derived:
     found = Derived()
     _recovery(facts, found)
     _fabric(facts, found)
+    _nvlinks(facts, found)
     _held_down(facts, found)
     _counts(facts, found)
     _links(facts, found)
@@ -94,6 +99,16 @@ def _fabric(facts: Facts, found: Derived) -> None:
         if faults:
             note = ", ".join(fault[4] for fault in faults)
             found.put("gpu.fabric_fault", device, max(fault[3] for fault in faults), note)
+
+
+def _nvlinks(facts: Facts, found: Derived) -> None:
+    """NVLinks that do not work: a card in a PCIe slot has them only over bridges, which nobody need have."""
+    every = facts.values.get("gpu.nvlinks", {})
+    for device, active in facts.values.get("gpu.nvlinks_active", {}).items():
+        bridged = _BRIDGED.search(facts.inventory.get(f"gpu.{device}.model", ""))
+        if device in every and not bridged:
+            note = f"{active:g} of {every[device]:g}"
+            found.put("gpu.nvlinks_down", device, max(0, every[device] - active), note)
 
 
 def _held_down(facts: Facts, found: Derived) -> None:
@@ -132,19 +147,37 @@ def _links(facts: Facts, found: Derived) -> None:
         for device, up in links.items():
             named = metric == "net.up" and device == facts.expected.interface
             if not up and (every or named or (metric, device) in facts.seen_up):
-                found.put(derived, device, 1)
+                waits = metric == "rdma.up" and _physical(facts, device) == LINK_UP
+                found.put(derived, device, 1, f"not ACTIVE{_NO_MANAGER}" if waits else "down")
+
+
+_NO_MANAGER = "; its link is up, but no subnet manager has set it up"
 
 
 def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
-    """Ports that are not ACTIVE while most others are, where nobody has told how many should be."""
+    """Ports that are not ACTIVE while their link is up or most others are, where nobody has told how many should be."""
     up = sum(map(bool, links.values()))
-    if wanted(facts, "rdma_count") or not _most(up, len(links)):
+    if wanted(facts, "rdma_count"):
         return
+    kinds = [_kind(facts, device) for device in links]
+    usual = max(set(kinds), key=kinds.count)
     for device, active in links.items():
-        if not active:
-            trained = facts.values.get("rdma.phys_state", {}).get(device) == LINK_UP
-            why = "; its link is up, but no subnet manager has set it up" if trained else ""
+        state = _physical(facts, device)
+        # Nobody plugs a cable in for nothing; the port of another card, switched off, is a spare one.
+        spare = state == DISABLED and _kind(facts, device) != usual
+        if not active and (state == LINK_UP or (_most(up, len(links)) and not spare)):
+            why = _NO_MANAGER if state == LINK_UP else ""
             found.put("rdma.odd", device, 1, f"{up} of {len(links)} are ACTIVE{why}")
+
+
+def _physical(facts: Facts, device: str) -> Number:
+    return facts.values.get("rdma.phys_state", {}).get(device, 0)
+
+
+def _kind(facts: Facts, device: str) -> tuple[str, str]:
+    """What the card is, and whether it speaks InfiniBand or Ethernet."""
+    inventory = facts.inventory
+    return inventory.get(f"rdma.{device}.type", ""), inventory.get(f"rdma.{device}.link", "")
 
 
 def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
@@ -154,8 +187,7 @@ def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
     kinds: dict[tuple[str, str], dict[str, Number]] = {}
     for device, rate in facts.values.get("rdma.rate", {}).items():
         if links.get(device) and rate > 0:
-            kind = tuple(facts.inventory.get(f"rdma.{device}.{w}", "") for w in ("type", "link"))
-            kinds.setdefault((kind[0], kind[1]), {})[device] = rate
+            kinds.setdefault(_kind(facts, device), {})[device] = rate
     for rates in kinds.values():
         usual = max(set(rates.values()), key=list(rates.values()).count)
         alike = sum(rate == usual for rate in rates.values())

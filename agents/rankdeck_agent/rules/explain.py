@@ -112,6 +112,11 @@ def part_of(check: str) -> int:
     return _PART_OF.get(check) or kind_of(check).part_of
 
 
+def is_event(check: str) -> bool:
+    """Whether reasons of this name tell of something that happened, not of a state."""
+    return check not in _PART_OF and kind_of(check) is not OTHER
+
+
 def check_names() -> tuple[str, ...]:
     """What reasons can be called by; an event may add to its name."""
     return tuple(dict.fromkeys((*_PART_OF, *KINDS)))

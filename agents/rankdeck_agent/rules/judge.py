@@ -7,10 +7,10 @@ from typing import Optional
 from rankdeck_agent.rules.active_events import remember
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.engine import step
-from rankdeck_agent.rules.explain import cover
+from rankdeck_agent.rules.explain import cover, is_event
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.rules.table import CHECKS
+from rankdeck_agent.rules.table import CHECKS, IDLE_CHECKS
 from rankdeck_agent.rules.units import duration
 from rankdeck_agent.rules.unread import limits, split
 from rankdeck_agent.wire import Hello, Sample
@@ -67,6 +67,33 @@ def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     return Health(level, reasons, *counted, limits(unread.beside)), kept
 
 
+def combine(told: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
+    """The health that an agent tells, with what only its reader can judge; and what to remember.
+
+    Of `facts` counts what the reader knows: silence, clock, peers, SSH, and events that it saw itself.
+    """
+    happened = remember(facts, memory)
+    events = tuple(one.reason for one in happened.values())
+    if silence := _silence(facts):
+        kept = sorted((*events, *filter(_is_event, told.reasons)), key=_worst_first)
+        reasons = (silence, *kept[: REASONS - 1])
+        health = Health(Level.UNKNOWN, reasons, 0, told.checks)
+        return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
+    clock = Facts(now=facts.now, skew=facts.skew)
+    new = step(clock, derive(clock), memory)
+    ssh = [Reason("node.ssh", Level.WARN, facts.attach)] if facts.attach else []
+    theirs = [r for r in told.reasons if not (facts.busy and r.check in IDLE_CHECKS)]
+    reasons = _worst_each([*theirs, *new.reasons, *events, *(facts.drift or ()), *ssh])
+    kept = Memory(facts.boot or memory.boot, marks=new.marks, happened=happened, settled=True)
+    level = reasons[0].level if reasons else Level.OK
+    return replace(told, level=level, reasons=reasons), kept
+
+
+def _is_event(reason: Reason) -> bool:
+    """Whether it tells of something that happened, and so holds of a node that is silent now."""
+    return is_event(reason.check)
+
+
 def as_lasting(memory: Memory) -> Memory:
     """Memory in which what held at two looks has held for LASTING seconds."""
     marks = {
@@ -85,7 +112,8 @@ def _silence(facts: Facts) -> Optional[Reason]:
     elif facts.heard_s is None:
         text = facts.attach or "not heard yet · waiting for the agent"
     elif facts.heard_s > facts.patience:
-        text = f"silent for {duration(facts.heard_s)} · {why}"
+        # No running time: the sentence must stay true without being made again.
+        text = f"silent for more than {duration(facts.patience)} · {why}"
     else:
         return None
     since = None if facts.heard_s is None else facts.now - facts.heard_s

@@ -163,7 +163,7 @@ RULES: tuple[Rule, ...] = (
            text="GPU {device}: a page waits to be retired · bad memory stays in use until then · reset the GPU when it is idle"),
     # 7, 8 ports
     *_rows("rdma.link", 7, "rdma.down", (BAD, 1, 1), hold=15, linger=120,
-           text="RDMA port {device} is down · jobs that use it stop or hang · check cable and switch port"),
+           text="RDMA port {device} is {note} · jobs that use it stop or hang · check cable, switch port, subnet manager"),
     *_rows("rdma.link", 7, "rdma.odd", (WARN, 1, 1), hold=15,
            text="RDMA port {device} is not ACTIVE, {note} · a job that uses all ports hangs or is slow · check cable, switch port, subnet manager; or say `rdma_count` under `expect`"),
     *_rows("rdma.count", 7, "rdma.missing", (BAD, 1, 1),
@@ -191,10 +191,10 @@ RULES: tuple[Rule, ...] = (
            text="{device} has not answered for {value} · whoever touches it hangs · do not touch the path; check the server"),
     *_rows("disk.mounted", 9, "disk.unmounted", (BAD, 1, 1),
            text="{device} is not mounted · jobs write to the wrong place or fail · mount it, check the server"),
-    *_rows("disk.readonly", 9, "disk.readonly", (BAD, 1, 1),
-           text="{device} is read-only · writes fail · look at the kernel log for I/O errors, check the disk"),
+    *_rows("disk.readonly", 9, "disk.forced_readonly", (BAD, 1, 1),
+           text="{device} became read-only · writes fail · look at the kernel log for I/O errors, check the disk"),
     # 10 NVLink
-    *_rows("gpu.nvlink", 10, "gpu.nvlinks_active", (BAD, 0.999, 0.999), over="gpu.nvlinks", below=True, hold=60,
+    *_rows("gpu.nvlink", 10, "gpu.nvlinks_down", (BAD, 1, 1), hold=60,
            text="GPU {device}: only {note} NVLinks work · collectives are slow or hang · drain, reset, check NVSwitch and fabric manager"),
     *_rows("gpu.nvlink_errors", 10, "gpu.nvlink_errors", (WARN, 6000, 600), window=MINUTE,
            text="GPU {device}: {value} NVLink errors {span} · the link is about to fail · drain at the next chance, reset"),
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
     *_rows("rdma.phys_errors", 11, "rdma.phys_errors", (BAD, 120, 60), window=HOUR,
            text="{device}: {value} symbol or receive errors {span} · the link drops packets · replace cable or transceiver"),
     *_rows("rdma.errors", 11, "rdma.errors", (WARN, 1, 1), window=5 * MINUTE,
-           text="{device}: {value} link errors {span} · a bad cable or transceiver · clean or replace it"),
+           text="{device}: {value} errors of the port or of requests {span} · packets came damaged, or peers did not answer or refused · see which counter grows: cable, peer or program"),
     *_rows("net.errors", 11, "net.errors", (WARN, 10, 1), window=MINUTE,
            text="{device}: {value} errors {span} · a bad cable, port or driver · swap the cable"),
     *_rows("rdma.retries", 12, "rdma.retries_exhausted", (WARN, 1, 1), window=5 * MINUTE,
@@ -314,6 +314,8 @@ RULES: tuple[Rule, ...] = (
            text="{device} was told to wait for {value} {span} · switch or receivers are full, not this port · look for the slow receiver, PFC and ECN"),
     *_rows("net.card_drops", 23, "net.card_drops", (WARN, 6000, 600), window=MINUTE,
            text="{device}: {value} packets dropped in the card {span} · it gets more than it can hold · look at PFC and ECN, buffers, load"),
+    *_rows("net.over_limit", 23, "net.over_limit", (WARN, 6000, 600), window=MINUTE,
+           text="{device}: {value} packets held back or dropped {span} by the cloud's limit for this machine · nothing is broken, it sends or gets more than it was given · a larger instance, fewer connections, or EFA"),
     *_rows("net.drops", 23, "net.drops", (WARN, 6000, 600), window=MINUTE,
            text="{device}: {value} packets dropped {span} · receivers are too slow or buffers small · look at ring sizes and load"),
     # 24 leftovers and sharing
@@ -333,8 +335,10 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 """Rows of one check may differ in level; the worst that fires is shown."""
 
+IDLE_CHECKS = frozenset(rule.check for rule in RULES if rule.only and not rule.only[1])
+"""Checks of what is held while nothing runs: where a job of ours runs, they say nothing."""
 DERIVED = frozenset({
-    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
+    "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
 """Numbers that are worked out from a sample, see derive.py; not on the wire."""

@@ -53,6 +53,11 @@ class Rhythm:
         self._failures = 0 if well else self._failures + 1
 
     @property
+    def last(self) -> float:
+        """When it was asked last."""
+        return self._asked
+
+    @property
     def failures(self) -> int:
         """How often in a row Slurm did not answer."""
         return self._failures
@@ -61,6 +66,14 @@ class Rhythm:
 def period(most: int) -> float:
     """Seconds between two looks where so many calls a minute are allowed: two thirds of them are used."""
     return max(_SHORTEST, min(PERIOD, WINDOW * QUEUE_CALLS * 1.5 / max(most, 1)))
+
+
+_CLUSTER_SHORTEST = 2.0
+
+
+def cluster_period(most: int) -> float:
+    """Seconds between two looks at all nodes, and between two at everybody's jobs: both take two thirds of the calls."""
+    return max(_CLUSTER_SHORTEST, WINDOW * 2 * QUEUE_CALLS * 1.5 / max(most, 1))
 
 
 def calls_a_minute(settings: Mapping[str, object]) -> int:

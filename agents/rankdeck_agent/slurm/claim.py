@@ -137,15 +137,16 @@ def _is_gone(file: Path) -> bool:
         return True
     if _is_here(known):
         return not _lives_here(known)
-    before, deadline = _touched(file), time.monotonic() + SILENT
+    before, deadline = touched(file), time.monotonic() + SILENT
     while time.monotonic() < deadline:
         time.sleep(_POLL)
-        if _touched(file) != before:
+        if touched(file) != before:
             return False
     return True
 
 
-def _touched(file: Path) -> Optional[float]:
+def touched(file: Path) -> Optional[float]:
+    """When the file was touched last, by the file server's clock; None where there is none."""
     try:
         # Opened first: NFS asks the server anew only then.
         with file.open("rb") as handle:
@@ -165,9 +166,9 @@ class Watch:
         """Start a keeper on this host where none lives anywhere."""
         file, now = place() / "keeper", time.monotonic()
         known = _read(file)
-        touched = _touched(file)
-        if touched != self._touched or not self._since:
-            self._touched, self._since = touched, now
+        last = touched(file)
+        if last != self._touched or not self._since:
+            self._touched, self._since = last, now
         alive = (
             _lives_here(known) if _is_here(known) else bool(known) and now - self._since < SILENT
         )

@@ -4,12 +4,12 @@ Not by `subprocess`: the keeper stays for days on a login node, and that module 
 """
 
 import os
-import select
 import signal
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rankdeck_agent.files import readable
 from rankdeck_agent.job.journal import plain
 
 LIMIT = 30.0
@@ -93,7 +93,7 @@ def _read(said: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
     """What comes until both streams end or the time is over; what is too much is thrown away."""
     waiting = set(said)
     while waiting and (left := deadline - time.monotonic()) > 0:
-        for fd in select.select(list(waiting), [], [], left)[0]:
+        for fd in readable(waiting, left):
             data = os.read(fd, 1 << 16)
             if not data:
                 waiting.discard(fd)

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from typing import Optional
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import is_closed
@@ -17,6 +18,8 @@ from rankdeck_agent.slurm.budget import (
     calls_a_minute,
     period,
 )
+from rankdeck_agent.slurm.cluster_poll import ClusterPoll
+from rankdeck_agent.slurm.cluster_rows import Row, job_rows
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.place import PLACES, places
 from rankdeck_agent.slurm.rows import (
@@ -41,6 +44,9 @@ _UNSUBMITTED = 300.0
 """Seconds in which a job that `sbatch` may have submitted must appear in the queue."""
 _PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
 """Seconds between two looks at the whole queue: usually, and while a job waits of which no place is known."""
+_WATCHED = 3.0
+"""Times as long between two looks at the own jobs, while everybody's are looked at: these tell what changed."""
+_CUT = 90
 _SILENCE = 3
 """Failed looks in a row after which the jobs say so."""
 
@@ -53,6 +59,8 @@ class Keeper:
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
         """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
         self._budget, self._rhythm = Budget(), Rhythm()
+        self._cluster = ClusterPoll()
+        self._most = calls_a_minute({})
         self._placed = float("-inf")
         self._empty = time.monotonic()
         self._told_silence = False
@@ -62,10 +70,15 @@ class Keeper:
         self._keep_list(now)
         for run in list(self._runs.values()):
             self._look(run, now)
-        if (self._runs or self._unsubmitted) and self._rhythm.due(now):
+        watched = self._cluster.wanted(now)
+        busy = bool(self._runs or self._unsubmitted)
+        self._allow(watched=watched, busy=busy)
+        if busy and self._rhythm.due(now):
             self._ask(now)
+        if watched:
+            self._ask_for_cluster(now, busy=busy)
         self._let_go()
-        if self._runs or self._unsubmitted:
+        if self._runs or self._unsubmitted or watched:
             self._empty = now
         return now - self._empty < _LINGER
 
@@ -88,8 +101,7 @@ class Keeper:
             print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
             return
         self._runs[str(folder.path)] = run
-        self._budget.most = calls_a_minute(settings(folder))
-        self._rhythm.period = period(self._budget.most)
+        self._most = calls_a_minute(settings(folder))
         self._rhythm.want(now + _FIRST)
 
     def _wait_for_id(self, folder: RunFolder, now: float) -> None:
@@ -119,6 +131,25 @@ class Keeper:
 
     # ---- Slurm
 
+    def _allow(self, *, watched: bool, busy: bool) -> None:
+        """Set how often Slurm may be asked: as the jobs say, else as who looks at the cluster says."""
+        self._budget.most = self._most if busy or not watched else self._cluster.most
+        self._rhythm.period = period(self._budget.most) * (_WATCHED if watched else 1.0)
+
+    def _ask_for_cluster(self, now: float, *, busy: bool) -> None:
+        """All nodes and everybody's jobs; where one of ours has changed it is asked for itself."""
+        reserve = QUEUE_CALLS if busy else 0
+        text = self._cluster.ask(self._slurm(), self._budget, now, reserve=reserve)
+        if not text or not busy:
+            return
+        lasts = {run.id: run.track.last for run in self._runs.values()}
+        lines = (line for line in text.splitlines() if line.partition("|")[0] in lasts)
+        rows = {row["id"]: row for row in job_rows("\n".join(lines))}
+        if all(last and is_same(rows.get(name), last) for name, last in lasts.items()):
+            self._rhythm.asked(now, well=True)
+        else:
+            self._rhythm.want(now)
+
     def _ask(self, now: float) -> None:
         runs = list(self._runs.values())
         lone = runs[0] if len(runs) == 1 and not self._unsubmitted else None
@@ -131,7 +162,8 @@ class Keeper:
         self._ask_for_places(now)
 
     def _slurm(self) -> Slurm:
-        return Slurm(next((run.path for run in self._runs.values() if run.path), ""))
+        paths = (run.path for run in self._runs.values() if run.path)
+        return Slurm(next(paths, self._cluster.path))
 
     def _ask_for_one(self, run: Run, now: float) -> None:
         self._budget.spend(JOB_CALLS, now)
@@ -258,6 +290,12 @@ def ask_for_job(slurm: Slurm, number: str) -> Reply:
 def is_unknown(reply: Reply) -> bool:
     """Whether the controller says that it does not know this job (any more)."""
     return "Invalid job id" in reply.error
+
+
+def is_same(row: Optional[Row], seen: Seen) -> bool:
+    """Whether the row of a job in everybody's queue says what is known of it; both may be cut short."""
+    known = (seen.state, seen.reason[:_CUT])
+    return row is not None and (row["state"], row["reason"][:_CUT]) == known
 
 
 def named(by: str) -> str:

@@ -1,10 +1,10 @@
-"""The commands `slurm submit` and `slurm keep` of the agent."""
+"""The commands `slurm submit`, `keep`, `watch` and `list` of the agent."""
 
 import sys
 
 from rankdeck_agent.files import keep_private
 
-_USAGE = "rankdeck-agent: slurm takes one of: submit, keep"
+_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list"
 
 
 def main(argv: list[str]) -> int:
@@ -18,5 +18,9 @@ def main(argv: list[str]) -> int:
         from rankdeck_agent.slurm.keeper import keep
 
         return keep()
+    if argv in (["watch"], ["list"]):
+        from rankdeck_agent.slurm.cluster_watch import list_all, watch
+
+        return watch() if argv == ["watch"] else list_all()
     print(_USAGE, file=sys.stderr)
     return 2

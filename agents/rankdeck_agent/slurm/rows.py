@@ -76,12 +76,13 @@ class Seen(NamedTuple):
 def queue_rows(text: str) -> Iterator[Seen]:
     """The jobs in an answer to `SQUEUE`; other lines are left out."""
     for line in text.splitlines():
-        cells = dict(_cut(line, COLUMNS))
+        cells = dict(cut(line, COLUMNS))
         if cells["JobID"].isdigit() and cells["State"]:
             yield _queued(cells)
 
 
-def _cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Name and text of each column of a line whose columns have these widths."""
     at = 0
     for name, width in columns.items():
         yield name, plain(line[at : at + width].strip(), _LONGEST)

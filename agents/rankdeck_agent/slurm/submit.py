@@ -2,11 +2,10 @@
 
 import json
 import os
-import select
 import sys
 from typing import Any
 
-from rankdeck_agent.files import private_folder
+from rankdeck_agent.files import private_folder, readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, RunFolder
 from rankdeck_agent.job.journal import Journal, plain, post_mortem, table
@@ -75,7 +74,7 @@ def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         finally:
             os._exit(status)
     os.close(writing)
-    ready, _, _ = select.select([reading], [], [], _LIMIT + _SLACK)
+    ready = readable([reading], _LIMIT + _SLACK)
     said = os.read(reading, 65536) if ready else b""
     os.close(reading)
     return table(said.decode("utf-8", "replace")) or {

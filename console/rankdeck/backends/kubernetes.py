@@ -7,17 +7,19 @@ creates the objects, follows every rank's output to the run folder there, and de
 import json
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import ClassVar
 
 from rankdeck.backends.batch import document_plan, options, ranks_per_node
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
-from rankdeck.errors import LaunchError, NodeError
+from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.border import integer, number
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import KubernetesJob
+from rankdeck.model.slurm_cluster import SlurmJob
 from rankdeck.model.text import clean
 from rankdeck.remote.local import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
@@ -100,6 +102,34 @@ def attach_id(found: KubernetesJob) -> str:
     made = time.strftime("%m%d-%H%M%S", time.gmtime(found.created))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name)[:60]
     return f"{name}-{made}-{found.uid.replace('-', '')[:4].ljust(4, '0')}"
+
+
+OtherJob = KubernetesJob | SlurmJob
+"""A job of a scheduler that is only listed."""
+
+
+def find_listed(others: Sequence[OtherJob], text: str) -> KubernetesJob:
+    """The listed job that is called so; raises UnknownJobError, and LaunchError where it cannot be followed."""
+    found = [one for one in others if text in _names(one)]
+    if not found:
+        raise UnknownJobError(f"no job `{text[:60]}`")
+    if len(found) > 1:
+        places = ", ".join(one.place for one in found[:5])
+        raise UnknownJobError(f"`{text[:60]}` is more than one job: {places}")
+    if isinstance(found[0], SlurmJob):
+        why = (
+            f"{found[0].place} is a {found[0].whose} that Rankdeck did not submit: `scontrol show job {found[0].id}` "
+            f"says where its output is (StdOut), `scancel {found[0].id}` ends it"
+        )
+        raise LaunchError("start", why)
+    return found[0]
+
+
+def _names(one: OtherJob) -> tuple[str, ...]:
+    """What an operator may call it."""
+    if isinstance(one, SlurmJob):
+        return (one.place, one.id, one.name)
+    return (one.place, one.name, one.ours, attach_id(one))
 
 
 def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:

@@ -19,7 +19,7 @@ from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.remote.agent import NodeOutcome, bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.daemonset import daemon_set
-from rankdeck.telemetry.link import agent_config, open_link
+from rankdeck.telemetry.link import installed_config, open_link
 
 LISTEN = 8.0
 """Seconds to hear from the installed agents before `status` says what was heard."""
@@ -34,7 +34,7 @@ def install(options: argparse.Namespace, _open_console: object) -> int:
     broker = _broker(cluster)
     for note in _accounts(broker, nodes, dry=options.dry_run):
         output.progress(note)
-    configs = {node: agent_config(cluster, broker, node) for node in nodes}
+    configs = {node: installed_config(cluster, broker, node) for node in nodes}
     return until_done(_do(cluster, "install", nodes, configs, options))
 
 
@@ -51,7 +51,7 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
         )
     for note in _accounts(broker, nodes, dry=not options.apply):
         output.progress(note)
-    configs = {node: agent_config(cluster, broker, node) for node in nodes or ("",)}
+    configs = {node: installed_config(cluster, broker, node) for node in nodes or ("",)}
     text = daemon_set(options.image, cluster.options.get("namespace", ""), bundle(), configs)
     if not options.apply:
         output.progress(

@@ -2,16 +2,19 @@
 
 import argparse
 import os
+import resource
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rankdeck.cli import output
+from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import SIMULATED, read_cluster
 from rankdeck.config.document import suggest
 from rankdeck.demo import cluster as embedded
+from rankdeck.demo.fleet import fleet_cluster
 from rankdeck.demo.layout import NODES
-from rankdeck.model.cluster import Cluster
+from rankdeck.telemetry.broker.broker import most_connections
 
 BARE = frozenset({"dumb", "unknown"})
 """Terminals that only print line after line."""
@@ -35,8 +38,10 @@ def _is_terminal(stream: object) -> bool:
     return isatty is not None and isatty()
 
 
-def demo(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
+def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
     """Start, stop or describe it; with no word: start it and open the console on it."""
+    if options.nodes:
+        return _fleet(options, open_console)
     if options.action == "down":
         output.progress("demo: ended" if embedded.down() else "demo: nothing was running")
         if not options.json:
@@ -50,6 +55,21 @@ def demo(options: argparse.Namespace, open_console: Callable[[Cluster, str], int
         if options.action is None and not options.json:
             return open_console(read_cluster(file), "")
     return _describe(embedded.status(), as_json=options.json)
+
+
+def _fleet(options: argparse.Namespace, open_console: OpenConsole) -> int:
+    """The console on a simulated fleet, which ends with it."""
+    if options.action or options.fault or options.json:
+        raise UsageError(
+            "--nodes opens the console on a simulated fleet and goes with nothing else"
+        )
+    most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if not 1 <= options.nodes <= most:
+        raise UsageError(
+            f"--nodes {options.nodes}: from 1 to {most:,} here; more need more open files (`ulimit -Hn`)"
+        )
+    require(os.environ)
+    return open_console(fleet_cluster(options.nodes), "", simulated=True)
 
 
 def _check(faults: Sequence[str]) -> None:

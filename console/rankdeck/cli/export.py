@@ -23,6 +23,7 @@ def export(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) -> int:
     async with opened(cluster, telemetry=True) as session:
+        session.want(None)
         exporter = Exporter(cluster, session.fleet, switches=session.switches, simulated=simulated)
         async with serve(host, port, exporter.families) as bound:
             shown = f"[{host}]" if ":" in host else host

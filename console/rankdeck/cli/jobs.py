@@ -8,13 +8,14 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, job_of, opened, until_done
-from rankdeck.cli.shapes import job_shape, other_shape, report_shape
+from rankdeck.cli.shapes import job_shape, other_shape, report_shape, slurm_job_shape
 from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.slurm import queue_words
+from rankdeck.model.slurm_cluster import SlurmJob
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import told, when
 
@@ -93,7 +94,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         for job in known:
             output.say_object(job_shape(job))
         for other in others:
-            output.say_object(other_shape(other))
+            is_slurm = isinstance(other, SlurmJob)
+            output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
     elif known or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
@@ -116,9 +118,13 @@ def _row(job: Job) -> tuple[str, ...]:
     )
 
 
-def _other_row(job: KubernetesJob) -> tuple[str, ...]:
+def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
     """A job that nobody follows here; `logs` and `cancel` take what is in its first column."""
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
+    if isinstance(job, SlurmJob):
+        queued = queue_words(job.status, time.time())
+        text = "; ".join(filter(None, (job.whose, job.name, queued)))
+        return job.place, job.state, "-", job.status.nodes or "-", started, text
     said = "; ".join(filter(None, (job.whose, job.why)))
     return job.ours or job.place, job.state, str(job.ranks), "-", started, said
 

@@ -121,9 +121,14 @@ _BAD_INPUT = (UsageError, ConfigError, UnknownJobError, UnknownPluginError)
 
 
 class OpenConsole(Protocol):
-    """Show the console of a cluster until it is closed, first on a job if one is named."""
+    """Show the console of a cluster until it is closed, first on a job if one is named.
 
-    def __call__(self, cluster: "Cluster", job: str = "", *, replay: float = 0.0) -> int: ...
+    With `simulated` its nodes are made up, and nothing can run there.
+    """
+
+    def __call__(
+        self, cluster: "Cluster", job: str = "", *, replay: float = 0.0, simulated: bool = False
+    ) -> int: ...
 
 
 VerbFunction = Callable[[argparse.Namespace, OpenConsole], int]

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     pass
 
 
-def opened(cluster: Cluster, *, telemetry: bool = False) -> AbstractAsyncContextManager[Session]:
+def opened(
+    cluster: Cluster, *, telemetry: bool = False, brief: bool = False
+) -> AbstractAsyncContextManager[Session]:
     """The session of a verb: progress on stderr, host keys asked about on the terminal."""
-    return open_session(cluster, telemetry=telemetry, confirm=_confirm, progress=output.progress)
+    return open_session(
+        cluster, telemetry=telemetry, brief=brief, confirm=_confirm, progress=output.progress
+    )
 
 
 async def job_of(session: Session, text: str) -> Job:

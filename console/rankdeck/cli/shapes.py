@@ -25,6 +25,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.kubernetes import KubernetesJob, KubernetesNode
 from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import phases
 
@@ -60,6 +61,13 @@ def slurm_shape(status: SlurmStatus | None) -> Shape | None:
     if status is None:
         return None
     return {**asdict(status), "waits": status.waits, "left": status.left(time.time())}
+
+
+def slurm_job_shape(job: SlurmJob) -> Shape:
+    """A job in Slurm's queue that this console does not follow."""
+    shape = asdict(job)
+    del shape["place"], shape["status"]
+    return {**shape, "job": job.place, "state": job.state, "slurm": slurm_shape(job.status)}
 
 
 def other_shape(job: KubernetesJob) -> Shape:
@@ -276,6 +284,14 @@ def kubernetes_shape(view: KubernetesNode | None) -> Shape | None:
     if view is None:
         return None
     return {**asdict(view), "taints": list(view.taints), "jobs": list(view.jobs)}
+
+
+def slurm_node_shape(view: SlurmNode | None) -> Shape | None:
+    """What Slurm says of a node; None where it says nothing."""
+    if view is None:
+        return None
+    lists = {key: list(getattr(view, key)) for key in ("also", "partitions", "jobs")}
+    return {**asdict(view), **lists}
 
 
 def _use_shape(use: Use) -> Shape:

@@ -10,7 +10,13 @@ from contextlib import asynccontextmanager
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE
-from rankdeck.cli.shapes import Shape, health_shape, kubernetes_shape, node_shape
+from rankdeck.cli.shapes import (
+    Shape,
+    health_shape,
+    kubernetes_shape,
+    node_shape,
+    slurm_node_shape,
+)
 from rankdeck.errors import RankdeckError, leaves
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level, Reason
@@ -66,6 +72,7 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
             fleet.trouble,
             *session.switches.troubles.values(),
             server.trouble,
+            session.slurm.state.trouble,
             *filter(None, (server.refused("fleet"), server.refused("devices"))),
         )
         switches = switch_shapes(session.switches)
@@ -83,7 +90,7 @@ async def heard(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     """The session once each node has spoken, or cannot, or the time is over."""
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else "Kubernetes for its nodes"
     output.progress(f"{cluster.name}: asking {known} …")
-    async with opened(cluster, telemetry=True) as session:
+    async with opened(cluster, telemetry=True, brief=True) as session:
         await session.settle(wait)
         yield session
 
@@ -93,7 +100,6 @@ async def judged(fleet: Fleet, watch: float) -> None:
 
     What was wrong both times counts as lasting: whoever asks once cannot sit out a minute.
     """
-    fleet.take_changes()
     before = {state.name: state.samples for state in fleet.nodes()}
     began = time.monotonic()
     while (passed := time.monotonic() - began) < max(SECOND_SAMPLE, watch):
@@ -101,9 +107,11 @@ async def judged(fleet: Fleet, watch: float) -> None:
         if passed >= watch and all(s.samples > before[s.name] for s in waiting):
             break
         await asyncio.sleep(LOOK)
-        fleet.take_changes()
     fleet.compare_peers()
     fleet.take_as_lasting()
+    # The session judges them; that takes a moment.
+    while fleet.behind:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK / 10)
 
 
 def state_shape(state: NodeState) -> Shape:
@@ -120,6 +128,7 @@ def state_shape(state: NodeState) -> Shape:
         "simulated": list(state.simulated),
         "agent": state.attach,
         "kubernetes": kubernetes_shape(state.kubernetes),
+        "slurm": slurm_node_shape(state.slurm),
     }
 
 
@@ -179,7 +188,11 @@ def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
     state = states.get(node.name)
     hello = state.hello if state else None
     shape = node_shape(node, hello.inventory if hello else {})
-    return {**shape, "kubernetes": kubernetes_shape(state.kubernetes if state else None)}
+    return {
+        **shape,
+        "kubernetes": kubernetes_shape(state.kubernetes if state else None),
+        "slurm": slurm_node_shape(state.slurm if state else None),
+    }
 
 
 def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace) -> int:

@@ -428,7 +428,7 @@ VERBS = (
     ),
     Verb(
         "demo",
-        "an embedded cluster of three virtual nodes; alone: start it and open the console",
+        "an embedded cluster of three virtual nodes; alone: start it and open the console; or with --nodes a simulated fleet",
         "rankdeck.cli.demo:demo",
         {
             "action": _option(
@@ -441,6 +441,12 @@ VERBS = (
                 metavar="WHAT:FAULT[@NODE]",
                 action="append",
                 default=[],
+            ),
+            "--nodes": _option(
+                "open the console on so many simulated nodes instead: nothing runs there, faults come and go",
+                metavar="N",
+                type=int,
+                default=0,
             ),
         },
     ),

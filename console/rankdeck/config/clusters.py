@@ -3,32 +3,31 @@
 import ipaddress
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import kubernetes, names, slurm, trust
-from rankdeck.config.document import Entry, finish, load, suggest, take
+from rankdeck.config import kubernetes, metrics, names, slurm, trust
+from rankdeck.config.document import Entry, finish, load, take
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Access, Broker, Cluster, Node, Switch
 
 KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
-    "rdma_exclude", "simulate", "slurm", "kubernetes", "switches",
+    "rdma_exclude", "simulate", "slurm", "kubernetes", "switches", "metrics",
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf")
-SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit")
+SSH_KEYS = ("user", "identity", "known_hosts", "config", "python", "connect_limit", "logins")
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
+    "sample_period",
 )  # fmt: skip
 SWITCH_KEYS = (
     "name", "address", "port", "tls", "ca_file", "user", "password_env", "ports",
 )  # fmt: skip
-SECRETS = ("password", "passphrase", "secret", "token")
 SCHEMES = {"mqtt": (False, 1883), "mqtts": (True, 8883)}
 SIMULATED = (
     "gpu", "gpu:hot", "gpu:ecc", "gpu:lost", "gpu:xid79", "gpu:nvlink", "gpu:pcie", "gpu:hang",
@@ -58,6 +57,7 @@ def cluster_from(root: Entry) -> Cluster:
         nodes=_nodes(table["nodes"]) if "nodes" in table else (),
         access=_access(table["ssh"]) if "ssh" in table else Access(),
         broker=_broker(table["broker"]) if "broker" in table else None,
+        metrics=metrics.read_metrics(table["metrics"]) if "metrics" in table else None,
         switches=_switches(table["switches"], table) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",
@@ -151,18 +151,13 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
 # ---- the rest ---------------------------------------------------------------------------
 
 
-def _secrets(instead: str) -> dict[str, str]:
-    """Why each key that holds a secret is refused, with the way to do without."""
-    return {key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS}
-
-
 def _access(entry: Entry) -> Access:
     instead = "use a key (`identity: FILE`) or an SSH agent"
-    table = entry.section(SSH_KEYS, refused=_secrets(instead))
+    table = entry.section(SSH_KEYS, refused=trust.no_secrets(instead))
     limit = table["connect_limit"].number(10, least=1, most=600) if "connect_limit" in table else 10
     config = take(table, "config")
     text = None if config in ("", "none") else trust.runs(table["config"], config)
-    _asks_for_files(table, ("identity", "known_hosts"))
+    trust.asks_for(table, ("identity", "known_hosts"))
     return Access(
         user=names.user(table["user"]) if "user" in table else "",
         identity=take(table, "identity"),
@@ -171,49 +166,21 @@ def _access(entry: Entry) -> Access:
         config_text=text,
         python=take(table, "python", "python3") or "python3",
         connect_limit=limit,
+        logins=table["logins"].integer(1, least=1, most=1000) if "logins" in table else 0,
     )
-
-
-_MORE = {
-    "password_file": " and sends it to {host} as a password",
-    "agents_file": ", sends its passwords to the nodes and may add to it",
-    "password_env": "sends the variable {value} to {host} as a password",
-}
-"""What happens with a file or variable that a cluster file names."""
-_OURS = "RANKDECK_"
-"""How variables begin that hold nothing but what is meant for us."""
-_SSHS_OWN = ("identity", "known_hosts")
-
-
-def _asks_for_files(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") -> None:
-    """Note every file outside the folder, and every variable that is sent away."""
-    for key in keys:
-        named = take(table, key)
-        if named and not (key in _SSHS_OWN and _is_usual(named)):
-            more = _MORE.get(key, "").format(host=host)
-            trust.reads(table[key], named, Path(), more)
-    secret = take(table, "password_env")
-    if secret and not secret.startswith(_OURS):
-        said = _MORE["password_env"].format(value=secret[:80], host=host)
-        trust.may(table["password_env"], said)
-
-
-def _is_usual(named: str) -> bool:
-    """Whether ssh would use the file by itself."""
-    ours = Path("~/.ssh").expanduser().resolve()
-    return Path(named).expanduser().resolve().is_relative_to(ours)
 
 
 def _broker(entry: Entry) -> Broker | None:
     instead = "use `password_env: VARIABLE` or `password_file: FILE`"
-    table = entry.section(BROKER_KEYS, refused=_secrets(instead))
+    table = entry.section(BROKER_KEYS, refused=trust.no_secrets(instead))
     if "url" not in table:
         entry.report("`url` is missing")
         return None
-    host, port, tls = _url(table["url"], instead)
+    host, port, tls, _ = names.url(table["url"], SCHEMES, instead)
     if "password_env" in table and "password_file" in table:
         entry.report("give `password_env` or `password_file`, not both")
     reach = table["reach"].choice(("direct", "ssh"), "direct") if "reach" in table else "direct"
+    period = table["sample_period"].number(1, least=1, most=15) if "sample_period" in table else 0.0
     texts = {
         key: take(table, key)
         for key in (
@@ -222,26 +189,8 @@ def _broker(entry: Entry) -> Broker | None:
     }  # fmt: skip
     if tls and reach == "ssh":
         entry.report("`reach: ssh` is for mqtt:// only; SSH encrypts it already")
-    _asks_for_files(table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}")
-    return Broker(host=host, port=port, tls=tls, reach=reach, **texts)
-
-
-def _url(entry: Entry, instead: str) -> tuple[str, int, bool]:
-    text = entry.text()
-    try:
-        parts = urlsplit(text)
-        host, port, secret = parts.hostname or "", parts.port, parts.password
-    except ValueError:
-        parts, host, port, secret = urlsplit(""), "", None, None
-    if secret is not None:
-        entry.report(f"the address holds a password; {instead}")
-    if parts.scheme not in SCHEMES or not host:
-        hint = suggest(parts.scheme, tuple(SCHEMES)) if parts.scheme else ""
-        shown = "" if secret is not None else f"; found `{text[:60]}`"
-        entry.report(f"expected mqtt://host:port or mqtts://host:port{shown}{hint}")
-        return host, 1883, False
-    tls, usual = SCHEMES[parts.scheme]
-    return host, port or usual, tls
+    trust.asks_for(table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}")
+    return Broker(host=host, port=port, tls=tls, reach=reach, sample_period=period, **texts)
 
 
 def _switches(entry: Entry, table: Mapping[str, Entry]) -> tuple[Switch, ...]:
@@ -252,9 +201,9 @@ def _switches(entry: Entry, table: Mapping[str, Entry]) -> tuple[Switch, ...]:
 
 def _switch(entry: Entry, known: set[str]) -> Switch:
     instead = "use `password_env: VARIABLE`"
-    table = entry.section(SWITCH_KEYS, ("name", "ports"), _secrets(instead))
+    table = entry.section(SWITCH_KEYS, ("name", "ports"), trust.no_secrets(instead))
     host = take(table, "address") or take(table, "name")
-    _asks_for_files(table, ("ca_file",), host)
+    trust.asks_for(table, ("ca_file",), host)
     return Switch(
         name=names.name(table["name"]) if "name" in table else "",
         address=names.address(table["address"]) if "address" in table else "",

@@ -1,8 +1,10 @@
 """Checks names, addresses and paths in files: all of them end up on command lines."""
 
 import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
 
-from rankdeck.config.document import Entry
+from rankdeck.config.document import Entry, suggest
 from rankdeck.model.nodeset import expand
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -89,3 +91,28 @@ def _fits(entry: Entry, text: str, shape: re.Pattern[str], what: str) -> bool:
         return True
     entry.report(f"`{text[:60]}` is not {what}")
     return False
+
+
+def url(
+    entry: Entry, schemes: Mapping[str, tuple[bool, int]], instead: str
+) -> tuple[str, int, bool, str]:
+    """Host, port, whether TLS, and path of an address; `schemes` says of each: TLS, usual port.
+
+    `instead` is where a password belongs that the address must not hold.
+    """
+    text = entry.text()
+    try:
+        parts = urlsplit(text)
+        host, port, secret = parts.hostname or "", parts.port, parts.password
+    except ValueError:
+        parts, host, port, secret = urlsplit(""), "", None, None
+    if secret is not None:
+        entry.report(f"the address holds a password; {instead}")
+    if parts.scheme not in schemes or not host:
+        hint = suggest(parts.scheme, tuple(schemes)) if parts.scheme else ""
+        shown = "" if secret is not None else f"; found `{text[:60]}`"
+        shapes = " or ".join(f"{scheme}://host:port" for scheme in schemes)
+        entry.report(f"expected {shapes}{shown}{hint}")
+        return host, next(iter(schemes.values()))[1], False, ""
+    tls, usual = schemes[parts.scheme]
+    return host, port or usual, tls, parts.path

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankdeck.config.document import MOST_PROBLEMS, Entry, printable
+from rankdeck.config.document import MOST_PROBLEMS, Entry, printable, take
 from rankdeck.config.paths import config_folder, shipped, state_folder
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
@@ -21,6 +21,17 @@ _DIRECTIVES = (
     "pkcs11provider",
 )
 """Words of an ssh_config that run a program or read further files."""
+SECRETS = ("password", "passphrase", "secret", "token")
+_MORE = {
+    "password_file": " and sends it to {host} as a password",
+    "token_file": " and sends it to {host} as a token",
+    "agents_file": ", sends its passwords to the nodes and may add to it",
+}
+"""What happens with a file that a cluster file names."""
+_VARIABLES = {"password_env": "a password", "token_env": "a token"}
+_OURS = "RANKDECK_"
+"""How variables begin that hold nothing but what is meant for us."""
+_SSHS_OWN = ("identity", "known_hosts")
 _MOST_TOLD = 20
 _STORE_LIMIT = 4 << 20
 
@@ -71,6 +82,29 @@ def runs(entry: Entry, named: str) -> str:
     more = ("; it has " + "; ".join(told)) if told else ""
     may(entry, f"follows {path}, which may run commands here{more}", content)
     return content.decode("utf-8", "replace")
+
+
+def asks_for(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") -> None:
+    """Note every file outside the folder, and every variable that is sent to `host`."""
+    for key in keys:
+        named = take(table, key)
+        if named and not (key in _SSHS_OWN and _is_usual(named)):
+            reads(table[key], named, Path(), _MORE.get(key, "").format(host=host))
+    for key, meant in _VARIABLES.items():
+        variable = take(table, key)
+        if variable and not variable.startswith(_OURS):
+            may(table[key], f"sends the variable {variable[:80]} to {host} as {meant}")
+
+
+def _is_usual(named: str) -> bool:
+    """Whether ssh would use the file by itself."""
+    ours = Path("~/.ssh").expanduser().resolve()
+    return Path(named).expanduser().resolve().is_relative_to(ours)
+
+
+def no_secrets(instead: str) -> dict[str, str]:
+    """Why each key that holds a secret is refused, with the way to do without."""
+    return {key: f"`{key}` would keep a secret in this file; {instead}" for key in SECRETS}
 
 
 def is_own(file: Path) -> bool:

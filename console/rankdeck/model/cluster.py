@@ -39,6 +39,8 @@ class Access:
     python: str = "python3"
     """The interpreter on the nodes, 3.9 or newer."""
     connect_limit: float = 10.0
+    logins: int = 0
+    """Logins that may be under way at a time; 0: 64, through a jump host 8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Broker:
     """`node:password` lines: an account of its own for the agent of each node."""
     reach: str = "direct"
     """How agents get there: "direct", or "ssh" through the console's connection."""
+    sample_period: float = 0.0
+    """Seconds between two full samples of an installed agent; 0: 1 s, of many nodes 15 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,36 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """The site's Prometheus, or what speaks its API: where hours and days come from."""
+
+    host: str
+    port: int
+    tls: bool = False
+    path: str = ""
+    """What stands before `/api/v1`, without a slash at its end."""
+    ca_file: str = ""
+    user: str = ""
+    password_env: str = ""
+    password_file: str = ""
+    token_env: str = ""
+    token_file: str = ""
+    label: str = "instance"
+    """The label whose value is a node: its name or address, with or without domain and port."""
+    gpu_label: str = "Hostname"
+    """The same, of the series of dcgm-exporter."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Label -> value that a series must have too: tells clusters apart."""
+    interval: float = 30.0
+    """Seconds between two scrapes, at most."""
+
+    @property
+    def place(self) -> str:
+        """`HOST:PORT`, for people."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """One cluster file."""
 
@@ -81,6 +115,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     access: Access = field(default_factory=Access)
     broker: Broker | None = None
+    metrics: Metrics | None = None
     switches: tuple[Switch, ...] = ()
     backend: str = "ssh"
     network: str = ""

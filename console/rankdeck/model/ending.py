@@ -4,6 +4,7 @@ import signal
 
 SHELL_SIGNAL = 128
 """A shell adds this to the number of the signal that ended a program."""
+_SIGNALS = frozenset(signal.Signals)
 
 
 def exit_status(code: int | None, number: int | None) -> int:
@@ -18,12 +19,12 @@ def signal_of(code: int | None, number: int | None) -> int | None:
     if number is not None or code is None:
         return number
     found = code - SHELL_SIGNAL
-    return found if found in signal.Signals.__members__.values() else None
+    return found if found in _SIGNALS else None
 
 
 def signal_name(number: int) -> str:
     """`SIGKILL`, or `signal 64` where it has no name."""
-    known = number in signal.Signals.__members__.values()
+    known = number in _SIGNALS
     return signal.Signals(number).name if known else f"signal {number}"
 
 

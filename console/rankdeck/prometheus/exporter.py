@@ -179,10 +179,11 @@ class Exporter:
         self._seconds: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
         """(node, metric) -> device -> seconds counted, seconds left over."""
         self._at: dict[str, float] = {}
+        self._changes = fleet.follow()
 
     def look(self) -> None:
         """Sum up what changed since the last look; several times a second."""
-        for name in self._fleet.take_changes():
+        for name in self._changes.take():
             self._add(self._fleet.node(name))
 
     def _add(self, node: NodeState) -> None:
@@ -382,18 +383,24 @@ def _labels(node: NodeState, metric: str, device: str) -> Labels:
         return {"device": name, "port": port}
     if kind == "gpu":
         return _gpu_labels(node, device)
+    if metric.startswith(("edac.mc_", "edac.row_")):
+        return _edac_labels(device)
     if metric == "cpu.core_used":
         return {"cpu": device}
     if metric in _PAIRS:
         first, second = _PAIRS[metric]
         one, _, other = device.partition("/")
         return {first: one, second: other}
-    if metric.startswith("edac.mc_"):
-        return {"controller": device.removeprefix("mc")}
     # Disks are devices to the others, mounts are not.
     if metric.startswith("disk.") and device.startswith("/"):
         return {"mountpoint": device}
     return {"device": device}
+
+
+def _edac_labels(device: str) -> Labels:
+    """`mc1/csrow2` as node_exporter says it."""
+    controller, _, row = device.removeprefix("mc").partition("/")
+    return {"controller": controller, **({"csrow": row.removeprefix("csrow")} if row else {})}
 
 
 def _gpu_labels(node: NodeState, device: str) -> Labels:

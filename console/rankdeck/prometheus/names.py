@@ -44,6 +44,8 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "mem.oom_kills": "node_vmstat_oom_kill",
     "edac.mc_ce": "node_edac_correctable_errors_total",
     "edac.mc_ue": "node_edac_uncorrectable_errors_total",
+    "edac.row_ce": "node_edac_csrow_correctable_errors_total",
+    "edac.row_ue": "node_edac_csrow_uncorrectable_errors_total",
     "sensor.temp": "node_hwmon_temp_celsius",
     "sensor.fan": "node_hwmon_fan_rpm",
     "sensor.voltage": "node_hwmon_in_volts",

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -225,6 +225,12 @@ class WantedAgent(Protocol):
         """Return when another agent has taken over on this node."""
         ...
 
+    def started(self, node: str, write: Callable[[bytes], None]) -> None:
+        """The agent runs, and reads what is written so; until `ended`."""
+        ...
+
+    def ended(self, node: str) -> None: ...
+
     def report(self, node: str, sentence: str, well: bool) -> None: ...
 
 
@@ -375,10 +381,12 @@ class Agents:
         yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
         try:
             channel.write(config + b"\n")
+            wanted.started(node, channel.write)
             wanted.report(node, "telemetry started", True)
             code = await channel.wait()
             superseded = yielding.done()
         finally:
+            wanted.ended(node)
             yielding.cancel()
             await channel.close()
         if superseded:

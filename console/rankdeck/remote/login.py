@@ -106,6 +106,10 @@ def _stamp(file: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
+FAN_OUT = 64
+"""Logins under way at a time, unless the cluster file says how many."""
+JUMP_FAN_OUT = 8
+"""The same through one jump host: its sshd drops some as soon as 10 are under way (MaxStartups 10:30:100)."""
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 KEEPALIVE = 5.0
 KEEPALIVE_MISSES = 3
@@ -137,6 +141,8 @@ class Logins:
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
         self._identity: list[asyncssh.SSHKey] | None = None
         self._refused: set[str] = set()
+        self._gates: dict[str, asyncio.Semaphore] = {}
+        """Jump host, "" for none -> how many more may log in that way now."""
 
     @property
     def _config(self) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
@@ -174,7 +180,8 @@ class Logins:
         try:
             hostkeys = self._trusted(node)
             options = self._options(node)
-            async with asyncio.timeout(self._access.connect_limit):
+            limit = self._access.connect_limit
+            async with self.gate_of(node), asyncio.timeout(limit):
                 return await asyncssh.connect(
                     node.host,
                     client_factory=lambda: client,
@@ -209,6 +216,21 @@ class Logins:
             self._identity = [asyncssh.read_private_key(path)]
         return self._identity
 
+    def gate_of(self, node: Node) -> asyncio.Semaphore:
+        """What a login to this node passes: one for all direct ones, and one for each jump host."""
+        named: object = "" if self._access.config == "none" else self._probe(node).tunnel
+        jump = named if isinstance(named, str) else ""
+        if jump not in self._gates:
+            most = self._access.logins or (JUMP_FAN_OUT if jump else FAN_OUT)
+            self._gates[jump] = asyncio.Semaphore(most)
+        return self._gates[jump]
+
+    def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
+        """What ssh_config says of this node."""
+        return asyncssh.SSHClientConnectionOptions(
+            host=node.host, config=self._config, client_keys=None, agent_path=None
+        )
+
     def _trusted(self, node: Node) -> HostKeys:
         files = tuple(self._known_hosts_files(node))
         if files not in self._hostkeys:
@@ -218,13 +240,7 @@ class Logins:
     def _known_hosts_files(self, node: Node) -> list[str]:
         if self._access.known_hosts:
             return [self._access.known_hosts]
-        probe = asyncssh.SSHClientConnectionOptions(
-            host=node.host,
-            config=self._config,
-            client_keys=None,
-            agent_path=None,
-        )
-        named: object = probe.known_hosts
+        named: object = self._probe(node).known_hosts
         chosen = (
             [str(file) for file in cast("list[object]", named)] if isinstance(named, list) else []
         )

@@ -15,7 +15,6 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.login import FAILURES, Confirm, Logins, explain
 from rankdeck.remote.shell import Clock, OnData, Result, login_line
 
-FAN_OUT = 64
 SESSIONS = 8
 """Per connection; OpenSSH allows 10."""
 OPEN_LIMIT = 15.0
@@ -149,7 +148,6 @@ class Connections:
     def __init__(self, cluster: Cluster, confirm: Confirm | None = None) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
         self._logins = Logins(cluster, confirm)
-        self._fan_out = asyncio.Semaphore(FAN_OUT)
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
         self._clocks: dict[str, tuple[_Link, Clock]] = {}
@@ -269,8 +267,7 @@ class Connections:
             for link in links:
                 if link.sessions < SESSIONS:
                     return link
-            async with self._fan_out:
-                link = _Link(await self._logins.connect(self._nodes[node]))
+            link = _Link(await self._logins.connect(self._nodes[node]))
             links.append(link)
             return link
 

@@ -7,8 +7,8 @@ import platform
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from rankdeck.config.safe_files import write_private
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.collapse import Collapse, Folded, folded
 from rankdeck.model.job import Chunk, Followed, Job, NodeEvent
-from rankdeck.reports.job_page import JobPage, job_page
+from rankdeck.reports.job_page import HEARD, JobPage, job_page
+from rankdeck.reports.source import ReportSource
 from rankdeck.rules.progress import phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck.state.history import read
@@ -46,20 +47,6 @@ versions.json
 report.html  what matters of it on one page; opens in any browser, needs no network
 logs/        the end of what each rank and launcher wrote{missing}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSource:
-    """What is known of the job besides its logs."""
-
-    job: Job
-    events: Sequence[NodeEvent]
-    """From the history: used for nodes that do not answer."""
-    health: Sequence[Mapping[str, Any]]
-    environment: Mapping[str, str]
-    """Of the cluster file."""
-    numbers: Sequence[Mapping[str, Any]] = ()
-    """Of its nodes while it ran, from the history."""
 
 
 async def write_report(
@@ -187,7 +174,10 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
     return JobPage(
         job=job,
         now=time.time(),
-        numbers=source.numbers,
+        numbers=source.numbers.rows,
+        source=source.numbers.source or HEARD,
+        gap=source.numbers.gap,
+        trouble=source.numbers.trouble,
         output=_collapsed(job, logs),
         last=_last_words(job, logs),
         missing=secrets.in_tree(dict(recording.missing)),

@@ -23,6 +23,7 @@ MOST_ROWS = 64
 """Ranks that have a row each in the timeline; of more, every node has one, and of more nodes those with failures."""
 MOST_GROUPS = 300
 MOST_EVENTS = 200
+HEARD = "what consoles heard while they followed the job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,12 @@ class JobPage:
     """When it was made, epoch seconds."""
     numbers: Sequence[Mapping[str, Any]] = ()
     """Of its nodes while it ran: `{at, metrics, of, nodes}`, see `History.numbers`."""
-    source: str = "what consoles heard while they followed the job"
+    source: str = HEARD
     """Where the numbers come from."""
+    gap: float = 0.0
+    """Seconds between two numbers that no line is drawn over; 0: a twentieth of the job."""
+    trouble: str = ""
+    """Why numbers of the site's metrics are missing."""
     output: Sequence[Folded] = ()
     """What the ranks wrote, equal lines once."""
     last: Mapping[str, Sequence[str]]
@@ -254,6 +259,8 @@ _METRICS = (
 def _plots(one: JobPage) -> Iterator[Html]:
     frames = [(float(row["at"]), row) for row in one.numbers if _sound(row)]
     drawn = [_plot(one, metric, frames) for metric in _METRICS]
+    if one.trouble:
+        yield tag("p", one.trouble, class_="dim")
     if not any(drawn):
         yield tag("p", "No console heard these nodes while the job ran: there are no numbers.")
         return
@@ -275,7 +282,7 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
         for node, value in _column(row, metric.name):
             points.setdefault(node, []).append((at, value))
     first = one.job.first_failure
-    longest = max((one.end - one.job.created) / 20, 15.0)
+    longest = one.gap or max((one.end - one.job.created) / 20, 15.0)
     plot = plots.Plot(
         title=metric.title + _made_up(metric.name, frames),
         series=[plots.Series(node, points[node]) for node in sorted(points)],

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
 
 from rankdeck.model.health import Level, Reason
 from rankdeck.model.nodeset import fold
@@ -123,37 +123,64 @@ COMPARED = re.compile(
 _DEVICE = re.compile(r"\.(\d+|[^.]*\d[^.]*)\.")
 
 
-class Peer(NamedTuple):
-    """What one node reports about itself."""
-
-    name: str
-    inventory: Mapping[str, str]
+Settings = tuple[tuple[str, str], ...]
+"""Key -> value of what is compared, the devices of a kind taken together: `gpu.*.model`."""
 
 
-def drift(peers: tuple[Peer, ...]) -> dict[str, tuple[Reason, ...]]:
-    """Node -> in what it differs; nodes that report nothing are left out."""
-    told = {peer.name: _settings(peer.inventory) for peer in peers if peer.inventory}
-    if len(told) < PEERS:
-        return {}
-    usual = _usual(told)
-    return {name: _odd(settings, usual) for name, settings in told.items()}
+class Peers:
+    """What each node reports about itself. Nodes that are alike are kept, counted and compared as one."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Settings] = {}
+        self._alike: dict[Settings, set[str]] = {}
+
+    def take(self, name: str, inventory: Mapping[str, str]) -> bool:
+        """This is what the node reports now; whether that is news. One that reports nothing is left out."""
+        now, before = _settings(inventory) if inventory else None, self._of.pop(name, None)
+        if before is not None:
+            self._alike[before].discard(name)
+            if not self._alike[before]:
+                del self._alike[before]
+        if now is not None:
+            self._of[name] = now
+            self._alike.setdefault(now, set()).add(name)
+        return now != before
+
+    def drift(self) -> dict[str, tuple[Reason, ...]]:
+        """Node -> in what it differs from most; those that differ in nothing are left out."""
+        usual = _usual(self._alike)
+        odd = ((_odd(dict(settings), usual), names) for settings, names in self._alike.items())
+        return {name: reasons for reasons, names in odd if reasons for name in names}
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many nodes have reported that they can be compared."""
+        return len(self._of) >= PEERS
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._of
 
 
-def _settings(inventory: Mapping[str, str]) -> dict[str, str]:
-    """Key -> value, the devices of a kind taken together: `gpu.*.model`."""
+def _settings(inventory: Mapping[str, str]) -> Settings:
     together: dict[str, set[str]] = {}
     for key, value in inventory.items():
-        if COMPARED.fullmatch(key):
-            together.setdefault(_DEVICE.sub(".*.", key), set()).add(value)
-    return {key: " and ".join(sorted(values)) for key, values in together.items()}
+        if place := _compared(key):
+            together.setdefault(place, set()).add(value)
+    return tuple(sorted((key, " and ".join(sorted(values))) for key, values in together.items()))
 
 
-def _usual(told: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[str, int, int]]:
+@lru_cache(maxsize=4096)
+def _compared(key: str) -> str:
+    """The key for all devices of a kind; "" where it is not compared."""
+    return _DEVICE.sub(".*.", key) if COMPARED.fullmatch(key) else ""
+
+
+def _usual(alike: Mapping[Settings, set[str]]) -> dict[str, tuple[str, int, int]]:
     """Key -> (what most nodes say, how many of them, how many say anything)."""
     votes: dict[str, Counter[str]] = {}
-    for settings in told.values():
-        for key, value in settings.items():
-            votes.setdefault(key, Counter())[value] += 1
+    for settings, names in alike.items():
+        for key, value in settings:
+            votes.setdefault(key, Counter())[value] += len(names)
     usual: dict[str, tuple[str, int, int]] = {}
     for key, counted in votes.items():
         (value, number), all_of_them = counted.most_common(1)[0], counted.total()

@@ -1,29 +1,56 @@
 """All nodes of the open cluster, and its switch ports; telemetry is written here and nowhere else."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from math import ceil
+from math import inf
+from weakref import WeakSet
 
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Reason
 from rankdeck.model.kubernetes import KubernetesNode
+from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
-from rankdeck.rules.expectations import Peer, drift
+from rankdeck.rules.expectations import Peers
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck.state.series import rates
 from rankdeck_agent.rules.facts import Expected
-from rankdeck_agent.wire import Event, Hello, Message, Sample
+from rankdeck_agent.rules.summary import rates
+from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 SWEEP = 5.0
+"""Seconds between two looks for metrics that are no longer sent."""
+SILENCE = 0.5
+"""Seconds between two looks for nodes that fell silent."""
+MOVES = 1.0
+"""Seconds between two judgements of a node that time alone may change."""
+LEAST = 16
+"""Nodes that each call looks at, however little time it has."""
 MOST_FOUND = 20_000
 """Nodes that a fleet takes which no file names."""
 SENTENCE = 300
 
 
+class Changes:
+    """The nodes that changed since somebody looked last; each reader has one of its own."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: set[str] = set(names)
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+
+    def take(self) -> frozenset[str]:
+        """The names since the last call."""
+        names = frozenset(self._names)
+        self._names.clear()
+        return names
+
+
 class Fleet:
-    """The state of every node; front ends read it and ask which nodes changed."""
+    """The state of every node. One owner of time calls `take_changes`; others read, or `follow`."""
 
     def __init__(
         self,
@@ -33,11 +60,11 @@ class Fleet:
     ) -> None:
         self.trouble = ""
         """What is wrong with the broker, one sentence; "" if nothing."""
+        self.busy: frozenset[str] = frozenset()
+        """The nodes on which jobs of ours run."""
         self.open = not cluster.nodes
         """No file names its nodes: they are found."""
         self._cluster = cluster
-        self._awaited = False
-        """Whether nodes are still looked for."""
         self._clock = clock
         self._wall = wall
         self._nodes = {
@@ -48,15 +75,22 @@ class Fleet:
         self.event_log = EventLog()
         self.past = Past(len(self._nodes))
         self._reasons: dict[str, tuple[Reason, ...]] = {}
-        self._peers_changed = False
-        self._silent: set[str] = set()
-        self._changed = set(self._nodes)
-        self._swept = clock()
-        self._order = tuple(self._nodes.values())
-        self._turn = 0
-        """Index of the node at which the next call of `take_changes` continues."""
-        self._sweeping = False
+        self._judged_here, self._moved_in = set(self._nodes), set[str]()
+        self._peers = Peers()
+        self._introduced, self._odd = set[str](), frozenset[str]()
+        self._sweeping = self._awaited = False
+        self._silence = Deadlines(dict.fromkeys(self._nodes, clock()))
+        """From when on each node that is heard is silent; one without a time is."""
+        self._changed = dict.fromkeys(self._nodes)
+        """To be judged, oldest first."""
+        self._moving = set[str]()
+        """Judged again and again: time alone may change their health."""
+        self._followers: WeakSet[Changes] = WeakSet()
+        self._swept = self._looked = self._moved = clock()
+        self._round: Iterator[NodeState] = iter(())
+        """What is left of a round over all nodes."""
         self._picture: Picture | None = None
+        self._wanted: frozenset[str] | None = frozenset()
 
     def node(self, name: str) -> NodeState:
         """The node of that name; raises KeyError."""
@@ -83,7 +117,9 @@ class Fleet:
         return not self._awaited and all(map(self._is_told, self._nodes.values()))
 
     def _is_told(self, node: NodeState) -> bool:
-        if node.was_heard or node.failed_to_attach:
+        # Where full samples are wanted, the short word on its health is not yet all.
+        heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
+        if heard or node.failed_to_attach:
             return True
         # No agent of ours can be heard there unless one publishes to the site's broker.
         return self.open and self._cluster.broker is None and node.kubernetes is not None
@@ -101,33 +137,112 @@ class Fleet:
         expected = _expected(self._cluster, Node(name=name))
         self._nodes[name] = NodeState(name, expected, self._clock, self._wall)
         self._places[name] = len(self._places)
-        self._changed.add(name)
+        self._silence.set(name, self._clock())
+        self._judged_here.add(name)
+        self._nodes[name].want(wanted=self.is_wanted(name))
+        self._changed[name] = None
         return True
 
     def kubernetes_says(self, name: str, view: KubernetesNode) -> None:
         """Take what the API server says of a node; a node that is not of this fleet is ignored."""
         if self.find(name):
             self._nodes[name].set_kubernetes(view)
-            self._changed.add(name)
+            self._changed[name] = None
+
+    def slurm_says(self, name: str, view: SlurmNode) -> None:
+        """Take what Slurm says of a node; a node that is not of this fleet is ignored."""
+        if name in self._nodes:
+            self._nodes[name].set_slurm(view)
+            self._changed[name] = None
 
     def knows(self, name: str) -> bool:
         return name in self._nodes
 
-    def apply(self, node: str, message: Message) -> None:
-        """Apply a message of a node; an unknown node is ignored."""
+    def follow(self) -> Changes:
+        """What changes from now on, as long as the caller keeps it; at first that is every node."""
+        changes = Changes(self._nodes)
+        self._followers.add(changes)
+        return changes
+
+    def want(self, names: frozenset[str] | None) -> None:
+        """Note of which nodes full samples are asked for; None: of all."""
+        if names == self._wanted:
+            return
+        before, self._wanted = self._wanted, names
+        known = self._nodes.keys()
+        changed = known if before is None or names is None else known & (names ^ before)
+        for name in changed:
+            state = self._nodes[name]
+            state.want(wanted=self.is_wanted(name))
+            self._expect(state)
+
+    @property
+    def wanted(self) -> frozenset[str] | None:
+        """The nodes of which full samples are asked for; None: all."""
+        return self._wanted
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether full samples of this node are asked for."""
+        return self._wanted is None or name in self._wanted
+
+    @property
+    def not_judged_there(self) -> AbstractSet[str]:
+        """Nodes that we judge ourselves, as far as is known: of these every sample counts."""
+        return self._judged_here
+
+    def take_installations(self) -> frozenset[str]:
+        """Nodes where an installed agent may have come or gone since the last call; for who starts agents."""
+        taken = frozenset(self._moved_in)
+        self._moved_in.clear()
+        return taken
+
+    def apply(self, node: str, message: Message, *, retained: bool = False) -> None:
+        """Apply a message of a node; an unknown node is ignored.
+
+        `retained`: the broker had kept it, so it is no sign of life.
+        """
         state = self._nodes.get(node)
         if state is None:
             return
         if isinstance(message, Sample):
             state.take_sample(message)
+        elif isinstance(message, HealthReport):
+            state.take_report(message, retained=retained)
         else:
             self._note(state, message)
-        self._changed.add(node)
+        self._changed[node] = None
+        self._expect(state)
+        (self._judged_here.discard if state.judged_there else self._judged_here.add)(node)
+
+    def heartbeat(self, node: str, stamp: float) -> bool:
+        """Note that a node says of its health the same as before, at `stamp` (epoch seconds of its clock).
+
+        Nothing is judged then, unless its clock has moved. False where the message has to be applied instead.
+        """
+        state = self._nodes.get(node)
+        if state is None or not state.take_heartbeat(stamp):
+            return False
+        if state.skew_moved:
+            self._changed[node] = None
+        for changes in self._followers:
+            # When it was heard is shown.
+            changes.add(node)
+        self._expect(state)
+        return True
+
+    def _expect(self, state: NodeState) -> None:
+        """Look at the node when it may have fallen silent; one that is spoke just now."""
+        due = self._silence.at(state.name)
+        # Later is soon enough: whoever finds it still heard asks again.
+        if state.silent_from < due if due is not None else not state.silent:
+            self._silence.set(state.name, state.silent_from)
 
     def _note(self, state: NodeState, message: Hello | Event) -> None:
         if isinstance(message, Hello):
             event = state.take_hello(message)
-            self._peers_changed = True
+            if state.hello and self._peers.take(state.name, state.hello.inventory):
+                self._introduced.add(state.name)
+            self._moved_in.add(state.name)
         else:
             event = state.take_event(message)
         if event is not None:
@@ -140,12 +255,13 @@ class Fleet:
         """
         now = self._wall()
         at = event.at - (ahead or 0.0)
-        return at if event.at > EPOCH and at <= now else now
+        return at if event.at > EPOCH and EPOCH < at <= now else now
 
     def uninstalled(self, node: str) -> None:
         """Note that the installed agent of a node was removed."""
         if node in self._nodes:
             self._nodes[node].installed = False
+            self._moved_in.add(node)
 
     def attached(self, node: str, text: str = "attached") -> None:
         """Note that the agent of a node runs."""
@@ -158,7 +274,7 @@ class Fleet:
     def _attach(self, node: str, text: str, *, failed: bool) -> None:
         if node in self._nodes:
             self._nodes[node].set_attach(clean(text, SENTENCE), failed=failed)
-            self._changed.add(node)
+            self._changed[node] = None
 
     def reasons_of(self, name: str) -> tuple[Reason, ...]:
         """Why this node is not OK, as judged last; does not judge again."""
@@ -171,90 +287,121 @@ class Fleet:
             by_node.setdefault(ack.node, []).append(ack)
         for name, state in self._nodes.items():
             if state.set_notes(acks=tuple(by_node.get(name, ()))):
-                self._changed.add(name)
+                self._changed[name] = None
 
     def set_busy(self, names: frozenset[str]) -> None:
-        """The nodes on which jobs of ours run."""
-        for name, state in self._nodes.items():
-            if state.set_notes(busy=name in names):
-                self._changed.add(name)
+        """Note the nodes on which jobs of ours run."""
+        for name in filter(self.knows, names ^ self.busy):
+            self._nodes[name].set_notes(busy=name in names)
+            self._changed[name] = None
+        self.busy = names
 
     def compare_peers(self) -> None:
         """Find nodes that differ from most others, in driver or firmware for example."""
-        self._peers_changed = False
-        told = tuple(
-            Peer(name, state.hello.inventory) for name, state in self._nodes.items() if state.hello
-        )
-        for name, reasons in drift(told).items():
-            if self._nodes[name].set_notes(drift=reasons):
-                self._changed.add(name)
+        if not self._peers.enough:
+            return
+        odd, before = self._peers.drift(), self._odd
+        for name in self._introduced.union(odd, before):
+            known = name in self._peers
+            if known and self._nodes[name].set_notes(drift=odd.get(name, ())):
+                self._changed[name] = None
+        self._introduced, self._odd = set[str](), frozenset(odd)
 
     def take_as_lasting(self) -> None:
         """Judge what was wrong at two looks as lasting; for commands that look only twice."""
         for name, state in self._nodes.items():
             state.take_as_lasting()
-            self._changed.add(name)
+            self._changed[name] = None
 
-    def take_changes(self, share: float = 1.0) -> frozenset[str]:
-        """Judge what changed and return the names of those nodes, including nodes that fell silent.
+    def take_changes(self, seconds: float = inf) -> frozenset[str]:
+        """Judge what changed and tell all followers; returns the names. For the one owner of time.
 
-        Below 1, `share` is the part of all nodes that this call looks at; the next call takes the next part.
+        After so many `seconds` of work it stops, and the next call goes on: a key must not wait.
         """
+        until = time.perf_counter() + seconds
+        self._note_time()
+        judged: set[str] = set()
         wall = self._wall()
-        if self._turn == 0:
-            self._begin_round(wall)
-        end = self._turn + max(ceil(len(self._order) * share), 1)
-        part = self._order[self._turn : end]
-        # Every change is judged, because some rules must hold for a while.
-        changed = [state for state in part if self._has_changed(state)]
-        for state in changed:
-            self._write_down(state, wall)
-        if self._picture:
-            for state in part:
-                self._picture.add(state)
-        self._turn = end if end < len(self._order) else 0
-        if self._turn == 0:
-            self._end_round()
-        return frozenset(state.name for state in changed)
+        while self._changed and (len(judged) < LEAST or time.perf_counter() < until):
+            name = next(iter(self._changed))
+            del self._changed[name]
+            self._judge(self._nodes[name], wall)
+            judged.add(name)
+        self._go_round(until)
+        for changes in self._followers:
+            for name in judged:
+                changes.add(name)
+        return frozenset(judged)
 
-    def _begin_round(self, wall: float) -> None:
-        """Begin a round over all nodes: decide whether to sweep, compare peers and take a picture."""
+    @property
+    def behind(self) -> bool:
+        """Whether something waits to be judged."""
+        return bool(self._changed)
+
+    def _note_time(self) -> None:
+        """Find nodes that fell silent or are heard again, and those that time alone changes."""
         now = self._clock()
-        if len(self._order) != len(self._nodes):
-            self._order = tuple(self._nodes.values())
-            self.past.fit(len(self._order))
-        self._sweeping = now - self._swept >= SWEEP
-        self._picture = Picture(wall) if self.past.due(wall) else None
-        if self._sweeping:
-            self._swept = now
-            if self._peers_changed:
+        if now - self._looked >= SILENCE or now < self._looked:
+            self._looked = now
+            self._note_silence(now)
+        if now - self._moved >= MOVES:
+            self._moved = now
+            self._changed.update(dict.fromkeys(self._moving))
+            if self._introduced and now - self._swept >= SWEEP:
                 self.compare_peers()
 
-    def _end_round(self) -> None:
-        if self._picture:
+    def _note_silence(self, now: float) -> None:
+        for name in self._silence.due(now):
+            state = self._nodes[name]
+            if state.silent:
+                self._changed[name] = None
+            else:
+                self._silence.set(name, state.silent_from)
+
+    def _go_round(self, until: float) -> None:
+        """Go on with the round over all nodes: drop what is no longer sent, take a picture."""
+        state = next(self._round, None)
+        if state is None:
+            state = self._begin_round()
+        done = 0
+        while state is not None:
+            if self._sweeping and state.drop_stale():
+                self._changed[state.name] = None
+            if self._picture:
+                self._picture.add(state)
+            done += 1
+            if done >= LEAST and time.perf_counter() > until:
+                return
+            state = next(self._round, None)
+        if self._picture and done:
             self.past.keep(self._picture)
-        self._picture = None
+            self._picture = None
 
-    def _has_changed(self, state: NodeState) -> bool:
-        """Whether a node has changed since it was last reported; marks it as reported."""
-        name = state.name
-        stale = self._sweeping and state.drop_stale()
-        # `silent` changes with time: compare with what was reported.
-        turned = state.silent != (name in self._silent)
-        if turned:
-            self._silent ^= {name}
-        told = name in self._changed
-        self._changed.discard(name)
-        return stale or turned or told
+    def _begin_round(self) -> NodeState | None:
+        """Begin a round, where it is time for one; gives its first node."""
+        now, wall = self._clock(), self._wall()
+        self._sweeping = now - self._swept >= SWEEP
+        due = self.past.due(wall)
+        if not (self._sweeping or due):
+            return None
+        if self._sweeping:
+            self._swept = now
+        self.past.fit(len(self._nodes))
+        self._picture = Picture(wall) if due else None
+        self._round = iter(tuple(self._nodes.values()))
+        return next(self._round, None)
 
-    def _write_down(self, state: NodeState, wall: float) -> None:
+    def _judge(self, state: NodeState, wall: float) -> None:
         """Judge, and log which reasons came and went."""
-        reasons, before = state.health.reasons, self._reasons.get(state.name, ())
-        known = state.was_heard or state.kubernetes is not None
+        state.judge()
+        name = state.name
+        (self._moving.add if state.moves else self._moving.discard)(name)
+        reasons, before = state.health.reasons, self._reasons.get(name, ())
+        known = state.was_heard or state.kubernetes is not None or state.slurm is not None
         if reasons is before or (not reasons and not before) or not known:
             return
-        self._reasons[state.name] = reasons
-        self.event_log.judged(state.name, before, reasons, wall)
+        self._reasons[name] = reasons
+        self.event_log.judged(name, before, reasons, wall)
 
 
 def _expected(cluster: Cluster, node: Node) -> Expected:

@@ -3,8 +3,9 @@
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
@@ -122,36 +123,14 @@ LIMIT = 24 << 20
 LEAST_FRAMES = 60
 
 
-def _both(node: NodeState, first: str, second: str) -> float | None:
-    known = [n for n in (node.total(first), node.total(second)) if n is not None]
-    return sum(known) if known else None
+PICTURED = (
+    "cpu.used", "mem.used", "gpu.used", "gpu.mem_used", "gpu.temp", "gpu.power", "rdma.rx", "rdma.tx", "net.rx",
+    "cpu.load1",
+)  # fmt: skip
+"""Of the numbers that stand for metrics those that are remembered: what the fleet screen shows."""
 
 
-def _share(node: NodeState) -> float | None:
-    used, there = node.total("gpu.mem_used"), node.total("gpu.mem_total")
-    return used / there * 100 if used is not None and there else None
-
-
-def _hottest(node: NodeState) -> float | None:
-    gpu = node.worst("gpu.temp")
-    return node.worst("cpu.temp") if gpu is None else gpu
-
-
-SUMMARY: Mapping[str, Callable[[NodeState], float | None]] = {
-    "cpu.used": lambda node: node.worst("cpu.used"),
-    "mem.used": lambda node: node.worst("mem.used"),
-    "gpu.used": lambda node: node.mean("gpu.used"),
-    "gpu.mem_used": _share,
-    "gpu.temp": _hottest,
-    "rdma.rx": lambda node: node.total("rdma.rx"),
-    "rdma.tx": lambda node: node.total("rdma.tx"),
-    "net.rx": lambda node: _both(node, "net.rx", "net.tx"),
-    "cpu.load1": lambda node: node.worst("cpu.load1"),
-}
-"""One number for a node and metric: what lists show, and what is remembered."""
-
-
-_PLACES = {metric: place for place, metric in enumerate(SUMMARY)}
+_PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +146,7 @@ class FleetPicture:
         return Level(self.levels[place]) if place < len(self.levels) else Level.UNKNOWN
 
     def number(self, place: int, metric: str) -> float | None:
-        at = place * len(SUMMARY) + _PLACES[metric]
+        at = place * len(PICTURED) + _PLACES[metric]
         found = self.numbers[at] if at < len(self.numbers) else nan
         return None if isnan(found) else found
 
@@ -182,8 +161,8 @@ class Picture:
 
     def add(self, node: NodeState) -> None:
         self._levels.append(node.health.level)
-        for number in SUMMARY.values():
-            value = number(node)
+        for metric in PICTURED:
+            value = node.summary(metric)
             self._numbers.append(nan if value is None else value)
 
     def frame(self) -> FleetPicture:
@@ -199,7 +178,7 @@ class Past:
 
     def fit(self, nodes: int) -> None:
         """Keep as many pictures as there is room for with so many nodes."""
-        size = max(nodes, 1) * (4 * len(SUMMARY) + 1)
+        size = max(nodes, 1) * (4 * len(PICTURED) + 1)
         frames = max(min(int(SPAN / SHORTEST), LIMIT // size), LEAST_FRAMES)
         self.period = SPAN / frames
         self._frames = deque(self._frames, maxlen=frames)
@@ -223,6 +202,9 @@ class Past:
         place = bisect_right(self._frames, at, key=lambda frame: frame.at)
         return self._frames[max(place - 1, 0)]
 
-    def series(self, place: int, metric: str, until: float) -> list[float | None]:
-        """The numbers of one node in the pictures up to a time, oldest first."""
-        return [f.number(place, metric) for f in self._frames if f.at <= until]
+    def series(
+        self, place: int, metric: str, until: float, most: int | None = None
+    ) -> list[float | None]:
+        """The numbers of one node in the pictures up to a time, oldest first; of the last `most` alone."""
+        frames = islice((f for f in reversed(self._frames) if f.at <= until), most)
+        return [frame.number(place, metric) for frame in frames][::-1]

@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -189,16 +189,26 @@ class Turn:
 def put(database: sqlite3.Connection, job: Job) -> None:
     """Write the row of a job, whole."""
     # Activity is not saved: it is of no use later.
-    table = asdict(replace(job, ranks=tuple(replace(r, activity=None) for r in job.ranks)))
-    plan = json.dumps(table["plan"])
-    record = json.dumps({k: v for k, v in table.items() if k not in _APART})
+    ranks = tuple(r if r.activity is None else replace(r, activity=None) for r in job.ranks)
+    table = _fields_of(replace(job, ranks=ranks))
+    plan = _written(table["plan"])
+    record = _written({k: v for k, v in table.items() if k not in _APART})
     row = (job.id, job.cluster, job.created, job.state.value, plan, record)
     database.execute(_PUT, row)
 
 
+def _written(value: object) -> str:
+    """As JSON. `asdict` copies everything first: of 512 ranks that takes longer than a key may."""
+    return json.dumps(value, default=_fields_of)
+
+
+def _fields_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any of our dataclasses
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
 def put_plan(database: sqlite3.Connection, plan: Plan) -> None:
     """Write the plan alone, once the launch has filled in its port."""
-    database.execute(_PLAN, (json.dumps(asdict(plan)), plan.job))
+    database.execute(_PLAN, (_written(plan), plan.job))
 
 
 def turn_of(database: sqlite3.Connection, job: str) -> int | None:

@@ -1,13 +1,16 @@
 """Writes running jobs to the history: their state, their events, health and numbers of their nodes."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rankdeck.model.health import Level
 from rankdeck.model.job import Followed, Job, NodeEvent
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.fleet_history import SUMMARY
+from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.history import History, Turn
+from rankdeck.state.node import NodeState
+from rankdeck_agent.rules.summary import SUMMARY
 
 _VALUES = (
     "cpu.used",
@@ -91,35 +94,51 @@ def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
             "level": node.health.level.word,
             "heard_s": node.heard_s(),
             "reasons": [{**asdict(r), "level": r.level.word} for r in node.health.reasons],
-            "values": {m: dict(node.current(m)) for m in _VALUES if node.current(m)},
+            "values": _numbers(node),
             "simulated": list(node.simulated),
         }
     return found
 
 
+def _numbers(node: NodeState) -> dict[str, dict[str, float]]:
+    """Per device where a full sample is there, else the numbers of the health message."""
+    if node.detailed:
+        return {m: dict(node.current(m)) for m in _VALUES if node.current(m)}
+    told = {m: node.summary(m) for m in _VALUES if m in SUMMARY}
+    return {metric: {"": number} for metric, number in told.items() if number is not None}
+
+
 def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """`{metrics, of, nodes, simulated}`: of each node that is heard one number a metric (see `fleet_history.SUMMARY`).
+    """`{metrics, of, nodes, simulated}`: of each node that is heard one number a metric (see `fleet_history.PICTURED`).
 
     Of more than 64 nodes those that are not OK, and others evenly; `of` says how many there are, `simulated`
     which prefixes of metrics are made up on any of them. Empty where no node is heard.
     """
     names = [name for name in job.nodes if fleet.knows(name) and not fleet.node(name).silent]
-    chosen = _chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])
+    kept = chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])
     nodes = {
-        name: [_short(number(fleet.node(name))) for number in SUMMARY.values()] for name in chosen
+        name: [_short(fleet.node(name).summary(metric)) for metric in PICTURED] for name in kept
     }
-    simulated = sorted({prefix for name in chosen for prefix in fleet.node(name).simulated})
-    about = {"metrics": list(SUMMARY), "of": len(job.nodes), "simulated": simulated}
+    simulated = sorted({prefix for name in kept for prefix in fleet.node(name).simulated})
+    about = {"metrics": list(PICTURED), "of": len(job.nodes), "simulated": simulated}
     return {**about, "nodes": nodes} if nodes else {}
 
 
-def _chosen(names: list[str], odd: list[str]) -> list[str]:
+def chosen(names: Sequence[str], odd: Sequence[str]) -> list[str]:
     """At most `MOST_NODES`, the odd ones first, in the order of the job."""
     first = odd[: MOST_NODES // 2] if len(names) > MOST_NODES else odd
     others = [name for name in names if name not in {*first}]
     step = max(-(-len(others) // max(MOST_NODES - len(first), 1)), 1)
     kept = {*first, *others[::step]}
     return [name for name in names if name in kept]
+
+
+def troubled_nodes(job: Job) -> list[str]:
+    """The nodes of which something was said, the first to fail among them, in the order of the job."""
+    told = {note.node for note in job.node_notes}
+    if job.first_failure is not None:
+        told.add(job.first_failure.node)
+    return [name for name in job.nodes if name in told]
 
 
 def _short(value: float | None) -> float | None:

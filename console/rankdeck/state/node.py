@@ -2,39 +2,20 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from math import inf
 
-from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
+from rankdeck.model.health import Ack, Health, Reason
 from rankdeck.model.kubernetes import KubernetesNode
+from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
-from rankdeck.rules.kubernetes import merged
 from rankdeck.state import sanitize
+from rankdeck.state.judgement import Judgement, Told, Views
 from rankdeck.state.series import GAP, Chart, MetricValues, growth
-from rankdeck_agent.rules.derive import derive
-from rankdeck_agent.rules.explain import CheckResult, cover, explain
-from rankdeck_agent.rules.facts import Expected, Facts, Memory
-from rankdeck_agent.rules.judge import as_lasting, assess
-from rankdeck_agent.wire import METRICS, Event, Hello, Sample
-
-
-def mute(health: Health, acks: Sequence[Ack], now: float) -> Health:
-    """The same reasons, the acknowledged ones marked and last; `now` is epoch seconds."""
-    if not acks or not health.reasons:
-        return health
-    marked = tuple(_marked(reason, acks, now) for reason in health.reasons)
-    ordered = tuple(sorted(marked, key=lambda r: r.acknowledged_until is not None))
-    return replace(health, level=worst_of(ordered), reasons=ordered)
-
-
-def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
-    covering = [ack for ack in acks if ack.covers(reason.check, reason.device, reason.level, now)]
-    if not covering:
-        return reason
-    last = max(covering, key=lambda ack: ack.until)
-    return replace(reason, acknowledged_until=last.until, acknowledged_by=last.words)
-
+from rankdeck_agent.rules.explain import CheckResult
+from rankdeck_agent.rules.facts import Expected, Facts
+from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 Number = int | float
 EVENTS = 100
@@ -44,11 +25,21 @@ STAMPS = 5
 """Samples in a row that must say alike by how much a clock is behind."""
 ALIKE = 0.5
 """Seconds between the earliest and the latest of them; on a slow link they differ more."""
+DRIFT = 0.05
+"""Seconds by which the clock of a node may move before it is judged again for that alone."""
 
 CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 _LINKS = ("rdma.up", "net.up")
+REBOOT = "node.reboot"
+"""The event that we find ourselves: an agent does not know the boot before its own."""
+HEARTBEATS, LATE = 2.0, 5.0
+"""Heartbeats of an agent that may be missed, and seconds by which one may be late."""
+ASKED = 2.0
+"""Seconds until the first full sample after it was asked for."""
+GONE = 5.0
+"""Seconds without a full sample after which its numbers are no longer shown."""
 
 
 class _Skew:
@@ -80,8 +71,15 @@ class NodeState:
     """Whether an installed agent has said hello and was not removed since."""
     first_heard: float | None = None
     """When the first sample came in, epoch seconds on our clock."""
+    _wanted_since: float | None = None
+    """Since when full samples are asked for; None: they are not."""
+    _sampled: float | None = None
+    """When the newest sample came in, on our clock."""
+    _judged_skew: float | None = None
     kubernetes: KubernetesNode | None = None
     """What the API server says of it; None where there is none, or it has not said anything yet."""
+    slurm: SlurmNode | None = None
+    """What Slurm says of it; None where it does not know it, or has not said anything yet."""
 
     def __init__(
         self,
@@ -110,29 +108,63 @@ class NodeState:
         self._clock = clock
         self._wall = wall
         self._heard: float | None = None
-        self._silent_from = -inf
+        self.silent_from = -inf
+        """On our clock; after this moment the node is silent, if nothing more comes."""
         self._numbers = 0
         """Numbers kept, of all metrics together."""
         self._readings: dict[str, MetricValues] = {}
         self._charts: dict[str, Chart] = {}
         self._holes: tuple[object, object] = (None, None)
         self._overdue: dict[str, str] = {}
-        self._stale = True
-        self._judged_silent = True
 
     # ---- to read
 
     @property
     def health(self) -> Health:
-        """Health now."""
-        if self._stale or self.silent != self._judged_silent or self.silent:
-            self._judge()
+        """Health as judged last."""
         return self._judgement.health
 
     def findings(self) -> tuple[CheckResult, ...]:
         """The 25 checks, each with its evidence."""
-        _ = self.health
-        return self._judgement.findings(self, self._clock())
+        return self._judgement.findings(self._facts(), silent=self.silent)
+
+    @property
+    def judged_there(self) -> bool:
+        """Whether its agent judges it; else we do, from its samples."""
+        return self._judgement.told is not None
+
+    @property
+    def older_expectations(self) -> bool:
+        """Whether its agent judges by another `expect:` than the cluster file has."""
+        return self._judgement.older_expectations()
+
+    @property
+    def moves(self) -> bool:
+        """Whether time alone may change the health."""
+        return self._judgement.moves
+
+    @property
+    def detailed(self) -> bool:
+        """Whether there is a full sample, not only the few numbers of the health message."""
+        return bool(self.values)
+
+    def summary(self, metric: str) -> float | None:
+        """The one number that stands for a metric in lists; see `rules.summary`."""
+        told = self._judgement.told
+        if self.values or told is None:
+            return SUMMARY[metric](self.current)
+        return None if told.remembered else told.report.numbers.get(metric)
+
+    def lacks(self, metric: str) -> bool:
+        """Whether a metric, or a device of it, could not be read."""
+        if any(name.partition("/")[0] == metric for name in self.failed):
+            return True
+        told = self._judgement.told
+        return not self.values and told is not None and metric in told.report.failed
+
+    def has(self, metric: str) -> bool:
+        """Whether the number that stands for a metric is there, or could not be read."""
+        return self.summary(metric) is not None or self.lacks(metric)
 
     def held_s(self, reason: Reason) -> float | None:
         """Seconds since a reason began; None if that is not known."""
@@ -160,19 +192,27 @@ class NodeState:
     @property
     def patience(self) -> float:
         """Seconds of silence after which the node is unknown."""
-        return max(3.0, 3.0 * (self.hello.period if self.hello else 1.0))
+        told = self._judgement.told
+        if told is None or self._wanted_since is not None:
+            return max(3.0, 3.0 * (self.hello.period if self.hello else 1.0))
+        return HEARTBEATS * told.report.heartbeat + LATE
 
     @property
     def silent(self) -> bool:
-        return self._clock() > self._silent_from
+        return self._clock() > self.silent_from
 
     @property
     def was_heard(self) -> bool:
-        """Whether a sample ever came in."""
+        """Whether a sample or a word on its health ever came in."""
         return self._heard is not None
 
+    @property
+    def heard_at(self) -> float:
+        """When it was heard last, on our clock; -inf: never."""
+        return -inf if self._heard is None else self._heard
+
     def heard_s(self) -> float | None:
-        """Seconds since the last sample came in; None: never."""
+        """Seconds since the last sample or word on its health came in; None: never."""
         return None if self._heard is None else max(0.0, self._clock() - self._heard)
 
     def value(self, metric: str, device: str = "") -> Number | None:
@@ -226,22 +266,26 @@ class NodeState:
         fresh, before = sanitize.hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
-                          self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed)  # fmt: skip
-        self.hello, self.up, self._stale = fresh, fresh.up, True
+                          self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed, fresh.heartbeat)  # fmt: skip
+        self.hello, self.up = fresh, fresh.up
+        if fresh.up and not fresh.heartbeat:
+            # An agent of an older version: we judge its samples.
+            self._judgement.told = None
         self._await_next()
         # Two agents of one name take turns: the other's hello does not make this one forgotten.
         self.installed = self.installed or fresh.installed
         if before and before.boot and fresh.boot and before.boot != fresh.boot:
             text = "the node was booted again"
-            return self.take_event(Event(fresh.at, "warn", "node.reboot", text))
+            return self.take_event(Event(fresh.at, "warn", REBOOT, text))
         return None
 
     def take_event(self, raw: Event) -> Event:
         """Take an event; returns it cleaned, as it is kept."""
         event = sanitize.event(raw)
         self.events.append(event)
-        self._judgement.hear(event)
-        self._stale = True
+        if not self.judged_there or event.check == REBOOT:
+            # What its agent saw itself is in what it says of its health.
+            self._judgement.hear(event)
         return event
 
     def set_notes(
@@ -257,29 +301,53 @@ class NodeState:
         known.acks = known.acks if acks is None else acks
         known.drift = known.drift if drift is None else drift
         known.busy = known.busy if busy is None else busy
-        changed = (known.acks, known.drift, known.busy) != before
-        self._stale = self._stale or changed
-        return changed
+        return (known.acks, known.drift, known.busy) != before
 
     def set_kubernetes(self, view: KubernetesNode) -> None:
         """Take what the API server says of the node now."""
-        self.kubernetes, self._stale = view, True
+        self.kubernetes = view
+
+    def set_slurm(self, view: SlurmNode) -> None:
+        """Take what Slurm says of the node now."""
+        self.slurm = view
 
     def take_as_lasting(self) -> None:
         """Judge what was wrong at two looks as if it had been watched for a minute."""
         self._judgement.take_as_lasting()
-        self._stale = True
+
+    def take_report(self, raw: HealthReport, *, retained: bool = False) -> None:
+        """Take what the agent says of the health; a retained one says only how it was."""
+        report = sanitize.report(raw)
+        if not retained:
+            self._judgement.told = Told(report, self._clock())
+            self._note_heard(report.at)
+        elif self._heard is None:
+            self._judgement.told = Told(report, self._clock(), remembered=True)
+
+    def take_heartbeat(self, stamp: float) -> bool:
+        """Note that the agent said the same as before; False where that has to be read all the same."""
+        told = self._judgement.told
+        if told is None or told.remembered or told.report.reasons or self.silent:
+            return False
+        self._note_heard(stamp)
+        return True
+
+    @property
+    def skew_moved(self) -> bool:
+        """Whether the clock of the node is not what it was when the node was judged last."""
+        judged, now = self._judged_skew, self.skew
+        return judged != now and (judged is None or now is None or abs(now - judged) > DRIFT)
 
     def take_sample(self, sample: Sample) -> None:
-        now, wall = self._clock(), self._wall()
         at = sanitize.number(sample.at)
-        if self.first_heard is None:
-            self.first_heard = wall
-        self._heard, self.up, self._stale = now, True, True
-        self._await_next()
-        self.at = at
+        told = self._judgement.told
+        if sample.report is not None:
+            self._judgement.told = Told(sanitize.report(sample.report), self._clock())
+        elif told and told.remembered:
+            self._judgement.told = None
+        self._sampled = self._clock()
+        self._note_heard(at)
         self.samples += 1
-        self._skew.take(at - wall if at > EPOCH else None)
         self._take_holes(sample)
         sane = sanitize.sane(sample.values)
         for metric, raw in islice(sample.values.items(), sanitize.METRICS):
@@ -295,25 +363,65 @@ class NodeState:
             else:
                 self._take_others(reading, metric, raw, at)
 
+    def _note_heard(self, stamp: float) -> None:
+        """Note a sign of life that the node stamped so."""
+        wall = self._wall()
+        if self.first_heard is None:
+            self.first_heard = wall
+        self._heard, self.up, self.at = self._clock(), True, stamp
+        self._await_next()
+        self._skew.take(stamp - wall if stamp > EPOCH else None)
+
+    def want(self, *, wanted: bool) -> None:
+        """Note whether full samples of this node are asked for from now on."""
+        if wanted != (self._wanted_since is not None):
+            self._wanted_since = self._clock() if wanted else None
+            self._await_next()
+
     def set_attach(self, text: str, *, failed: bool) -> None:
-        self.attach, self.failed_to_attach, self._stale = text, failed, True
+        self.attach, self.failed_to_attach = text, failed
 
     def drop_stale(self) -> bool:
-        """Drop metrics that are no longer sent while the node still sends others; returns whether any was."""
+        """Drop numbers that are no longer sent while the node is still heard; returns whether any was."""
+        if self._is_summarized():
+            self._forget_all()
+            return True
         late = [m for m, r in self._readings.items() if self.at - r.at > r.patience]
         for metric in late:
             self._forget(metric)
             if metric not in self.absent:
                 self._overdue[metric] = self.failed[metric] = "no new reading"
-            self._stale = True
         return bool(late)
+
+    def judge(self) -> None:
+        """Judge anew what is known now."""
+        tried = self.was_heard or self.failed_to_attach
+        views = Views(self.kubernetes, self.slurm)
+        self._judged_skew = self.skew
+        self._judgement.judge(self._facts(), views, self._wall(), tried=tried)
 
     # ---- inside
 
     def _await_next(self) -> None:
         """Note from when on the node is silent."""
         heard = self._heard if self.up else None
-        self._silent_from = -inf if heard is None else heard + self.patience
+        if heard is not None and self._wanted_since is not None and self.judged_there:
+            # What was just asked for takes a moment to come.
+            heard = max(heard, self._wanted_since + ASKED)
+        self.silent_from = -inf if heard is None else heard + self.patience
+
+    def _is_summarized(self) -> bool:
+        """Whether full samples have stopped and the agent only says how the node is."""
+        if not self.judged_there or not self.values or self._sampled is None or self.silent:
+            return False
+        period = self.hello.period if self.hello else 1.0
+        return self._clock() - self._sampled > max(GONE, 3.0 * period)
+
+    def _forget_all(self) -> None:
+        """Forget the numbers of full samples; charts keep their past."""
+        self.values, self.failed, self.absent = {}, {}, frozenset()
+        self._readings, self._overdue, self._numbers = {}, {}, 0
+        self._holes = (None, None)
 
     def _take_holes(self, sample: Sample) -> None:
         holes = (sample.absent, sample.failed)
@@ -372,73 +480,27 @@ class NodeState:
         if new and len(self.seen_up) < sanitize.DEVICES:
             self.seen_up |= new
 
-    def _judge(self) -> None:
-        self._judgement.judge(self, self._clock(), self._wall())
-        self._stale, self._judged_silent = False, self.silent
-
-
-WAITING = 100
-"""Most events that wait to be judged; older ones are only listed."""
-
-
-class Judgement:
-    """Written by Fleet through the node that it belongs to."""
-
-    def __init__(self, expected: Expected) -> None:
-        self.health = Health(Level.UNKNOWN)
-        self.acks: tuple[Ack, ...] = ()
-        self.drift: tuple[Reason, ...] | None = None
-        self.busy = False
-        self._expected = expected
-        self._memory = Memory()
-        self._events: tuple[Event, ...] = ()
-
-    def hear(self, event: Event) -> None:
-        """Include this event in the next judgement."""
-        self._events = (*self._events[-WAITING + 1 :], event)
-
-    def judge(self, node: "NodeState", now: float, wall: float) -> Health:
-        """Health now: `now` is the clock of silence, `wall` that of acknowledgements."""
-        health, self._memory = assess(self._facts(node, now), self._memory)
-        self._events = ()
-        heard = node.was_heard and not node.silent
-        tried = node.was_heard or node.failed_to_attach
-        health = merged(health, node.kubernetes, heard=heard, tried=tried)
-        self.health = mute(health, self.acks, wall)
-        return self.health
-
-    def take_as_lasting(self) -> None:
-        """What held at two looks is judged as if it had been watched for a minute."""
-        self._memory = as_lasting(self._memory)
-
-    def findings(self, node: "NodeState", now: float) -> tuple[CheckResult, ...]:
-        """The 25 checks with their evidence."""
-        facts = self._facts(node, now)
-        covered = cover(facts, self._memory.settled)
-        if node.silent:
-            covered = cover(Facts(now=now, absent=facts.absent), settled=False)
-        return explain(facts, derive(facts), self._memory, covered, self.health.reasons)
-
-    def _facts(self, node: "NodeState", now: float) -> Facts:
-        hello = node.hello
-        heard = node.heard_s()
+    def _facts(self) -> Facts:
+        hello, heard, known = self.hello, self.heard_s(), self._judgement
+        given = self.silent_from - (self._heard or 0.0)
         return Facts(
-            now=now,
-            at=node.at,
-            up=node.up,
+            now=self._clock(),
+            at=self.at,
+            up=self.up,
             heard_s=heard,
-            patience=node.patience,
-            attach=node.attach if node.failed_to_attach or heard is None else "",
-            values=node.values,
-            absent=node.absent,
-            failed=node.failed,
+            # One moment of silence for all: what was just asked for has longer.
+            patience=self.patience if given == -inf else given,
+            attach=self.attach if self.failed_to_attach or heard is None else "",
+            values=self.values,
+            absent=self.absent,
+            failed=self.failed,
             inventory=hello.inventory if hello else {},
             boot=hello.boot if hello else "",
-            uptime=node.uptime,
-            events=self._events,
-            seen_up=node.seen_up,
-            skew=node.skew,
-            expected=self._expected,
-            busy=self.busy,
-            drift=self.drift,
+            uptime=self.uptime,
+            events=known.events,
+            seen_up=self.seen_up,
+            skew=self.skew,
+            expected=known.expected,
+            busy=known.busy,
+            drift=known.drift,
         )

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, islice
 from math import hypot
 from typing import Any, cast
 
 from rankdeck.model.text import clean
-from rankdeck_agent.wire import Event, Hello
+from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
 Number = int | float
 METRICS = 512
@@ -19,6 +21,11 @@ NAME = 64
 TEXT = 200
 LARGEST = 1 << 64
 PERIOD = (0.1, 60.0)
+HEARTBEAT = (1.0, 60.0)
+LONGEST_TEXT = 600
+REASONS = 64
+OLDEST = 10 * 365 * 86400.0
+"""Seconds for which a reason may hold; a longer time is no time of any calendar."""
 LEVELS = ("ok", "info", "warn", "bad")
 
 
@@ -35,12 +42,12 @@ def number_in(text: str) -> float:
 
 
 def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
-    """The finite numbers of at most DEVICES devices, under clean names."""
+    """The numbers of sane size of at most DEVICES devices, under clean names."""
     kept: dict[str, Number] = {}
     for device, value in raw.items():
         if len(kept) >= DEVICES:
             break
-        if math.isfinite(value) if type(value) is float else abs(value) <= LARGEST:
+        if abs(value) <= LARGEST:  # NaN is not
             kept[clean(device, NAME)] = value
     return kept
 
@@ -86,7 +93,40 @@ def hello(raw: Hello, name: str) -> Hello:
         inventory=texts(raw.inventory),
         simulated=tuple(sorted(names(raw.simulated))),
         installed=raw.installed is True,
+        heartbeat=min(max(number(raw.heartbeat), 0.0), HEARTBEAT[1]),
     )
+
+
+def report(raw: HealthReport) -> HealthReport:
+    """A HealthReport with clean words, finite numbers and a heartbeat that hides no silence for long."""
+    named = {metric: value for metric, value in raw.numbers.items() if metric in SUMMARY}
+    return replace(
+        raw,
+        at=number(raw.at),
+        heartbeat=min(max(raw.heartbeat, HEARTBEAT[0]), HEARTBEAT[1]),
+        reasons=tuple(map(_row, raw.reasons[:REASONS])),
+        numbers=numbers(named),
+        failed=tuple(name for name in raw.failed if name in SUMMARY),
+        expect=clean(raw.expect, NAME),
+        limits=clean(raw.limits, LONGEST_TEXT),
+        grown=_grown(raw.grown),
+    )
+
+
+def _grown(raw: Mapping[str, Mapping[str, Number]]) -> dict[str, Mapping[str, Number]]:
+    """At most NUMBERS of them all together."""
+    kept: dict[str, Mapping[str, Number]] = {}
+    room = NUMBERS
+    for window, by_device in islice(raw.items(), METRICS):
+        kept[clean(window, NAME)] = found = dict(islice(numbers(by_device).items(), room))
+        room -= len(found)
+    return kept
+
+
+def _row(row: ReasonRow) -> ReasonRow:
+    check, level, device, held, text = row
+    since = None if held is None else min(held, OLDEST)
+    return clean(check, NAME), level, clean(device, NAME), since, clean(text, LONGEST_TEXT)
 
 
 def event(raw: Event) -> Event:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isnan, nan
 
+from rankdeck_agent.rules.summary import rates
+
 Number = int | float
 Points = list[tuple[float, float]]
 SIZE = 64
@@ -108,20 +110,6 @@ class MetricValues:
         if now is None or old is None or now < old or self._seconds <= 0:
             return None
         return (now - old) / self._seconds
-
-
-def rates(
-    before: Mapping[str, Number], now: Mapping[str, Number], seconds: float
-) -> dict[str, float]:
-    """Counters per second, per device; none for a device that is new or began again."""
-    found: dict[str, float] = {}
-    if seconds <= 0:
-        return found
-    for device, value in now.items():
-        old = before.get(device)
-        if old is not None and value >= old:
-            found[device] = (value - old) / seconds
-    return found
 
 
 def growth(points: Points, longest: float) -> Points:

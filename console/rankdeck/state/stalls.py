@@ -60,7 +60,11 @@ def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
     """How busy each GPU is, in percent; simulated ones say nothing."""
     if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
         return ()
-    return [float(value) for value in fleet.node(name).current("gpu.used").values()]
+    node = fleet.node(name)
+    if node.detailed:
+        return [float(value) for value in node.current("gpu.used").values()]
+    mean = node.summary("gpu.used")
+    return [] if mean is None else [mean]
 
 
 def _clock(fleet: Fleet, name: str) -> float | None:
@@ -72,5 +76,5 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
         return None
     node = fleet.node(name)
     here = sum(1 for rank in job.ranks if rank.node == name)
-    used, cores = node.value("cpu.used"), node.value("cpu.cores")
+    used, cores = node.summary("cpu.used"), node.summary("cpu.cores")
     return is_idle(here, used, cores, _gpus(fleet, name))

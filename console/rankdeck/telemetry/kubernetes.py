@@ -1,13 +1,12 @@
 """Brings what the API server of Kubernetes says of nodes, jobs and rights into the console, by the agent where kubectl is."""
 
-import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from rankdeck.errors import AgentError, NodeError
-from rankdeck.model.border import fitting, flag, integer, or_null, stamp, table, text
+from rankdeck.errors import AgentError
+from rankdeck.model.border import fitting, flag, integer, or_null, stamp, text
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.kubernetes import (
     ClusterAbout,
@@ -18,14 +17,15 @@ from rankdeck.model.kubernetes import (
     Permission,
 )
 from rankdeck.model.text import clean
-from rankdeck.remote.agent import BACKOFF, STEADY, Agents, Answer
+from rankdeck.remote.agent import Agents, Answer
 from rankdeck.remote.local import control_host
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.kubernetes import KubernetesState
+from rankdeck.telemetry import agent_rows
+from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
 
 log = logging.getLogger(__name__)
 ASK_LIMIT = 60.0
-_LONGEST = 4 << 20
 _MOST = 256
 """Conditions, devices, jobs and rights of one row that are taken."""
 _WORD, _SENTENCE = 300, 600
@@ -46,8 +46,7 @@ class ClusterClient:
 
     async def list(self, state: KubernetesState) -> None:
         """The jobs there are, into `state`; raises NodeError."""
-        reader = RowReader(None, state)
-        reader.take((await self._ask("list")).out)
+        AgentRows(RowReader(None, state).takes).take((await self._ask("list")).out)
 
     async def apply(self, text: str) -> str:
         """What `kubectl apply` says to these documents; raises NodeError with its complaint."""
@@ -71,38 +70,22 @@ class ClusterClient:
 
     async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
         """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again."""
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            began = loop.time()
-            try:
-                why = await self._watch_once(RowReader(fleet, state))
-            except NodeError as error:
-                why = error.why
-            failures = 0 if loop.time() - began > STEADY else failures + 1
-            state.trouble = clean(why, _SENTENCE)
-            fleet.await_nodes(awaited=False)
-            log.warning("%s", state.trouble, extra={"source": "kubernetes"})
-            await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
 
-    async def _watch_once(self, reader: "RowReader") -> str:
-        """Run the agent once; why it ended."""
-        channel = await self._agents.open(self._host, ("cluster", "watch"), reader.take)
-        try:
-            channel.write(self._config)
-            code = await channel.wait()
-        finally:
-            await channel.close()
-        return channel.complaint or f"the agent ended with exit code {code}"
+        def trouble(why: str) -> None:
+            state.trouble = why
+            fleet.await_nodes(awaited=False)
+            log.warning("%s", why, extra={"source": "kubernetes"})
+
+        source = Source(self._agents, self._host, ("cluster", "watch"), self._config)
+        await agent_rows.watch(source, lambda: RowReader(fleet, state).takes, trouble)
 
 
 class RowReader:
-    """Makes lines of bytes, rows of lines, and applies them; what is no row of ours is left out."""
+    """Applies the rows of the agent, key by key."""
 
     def __init__(self, fleet: Fleet | None, state: KubernetesState) -> None:
         self._fleet, self._state = fleet, state
-        self._rest = b""
-        self._takes: Mapping[str, Callable[[object], None]] = {
+        self.takes: Takes = {
             "about": self._take_about,
             "job": self._take_job,
             "job_gone": self._take_job_gone,
@@ -112,30 +95,17 @@ class RowReader:
             "trouble": self._take_trouble,
         }
 
-    def take(self, data: bytes) -> None:
-        """Take bytes as they come."""
-        *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest if len(rest) <= _LONGEST else b""
-        for line in lines:
-            if found := table(line, _LONGEST):
-                self._apply(found)
-
-    def _apply(self, row: Mapping[str, Any]) -> None:
-        for key, take in self._takes.items():
-            if key in row:
-                take(row[key])
-
     def _take_about(self, found: object) -> None:
-        self._state.about = about_of(_table(found))
+        self._state.about = about_of(as_table(found))
 
     def _take_job(self, found: object) -> None:
-        self._state.put(job_of(_table(found)))
+        self._state.put(job_of(as_table(found)))
 
     def _take_job_gone(self, found: object) -> None:
         self._state.drop(*_words(found)[:2])
 
     def _take_node(self, found: object) -> None:
-        name, view = node_of(_table(found))
+        name, view = node_of(as_table(found))
         if name and self._fleet is not None:
             self._fleet.kubernetes_says(name, view)
 
@@ -159,10 +129,6 @@ class RowReader:
 def _tables(found: object) -> list[Mapping[str, Any]]:
     given = cast("list[object]", found) if isinstance(found, list) else []
     return [cast("Mapping[str, Any]", row) for row in given[:_MOST] if isinstance(row, dict)]
-
-
-def _table(found: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _words(found: object) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,12 +15,13 @@ from typing import Any, Protocol
 from rankdeck.config.accounts import read_accounts
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import AgentError, BrokerError, RankdeckError
-from rankdeck.model.cluster import Broker, Cluster
+from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.broker import PrivateBroker
-from rankdeck.telemetry.subscriber import Address, subscribe
-from rankdeck_agent.wire import TOPIC_PREFIX, WireError, decode, split_topic
+from rankdeck.telemetry.site_client import Address, SiteClient, Topics
+from rankdeck_agent.wire import WireError, decode, split_time, split_topic
+from rankdeck_agent.wire import topic as make_topic
 
 log = logging.getLogger(__name__)
 PERIOD = 1.0
@@ -29,6 +31,15 @@ STEADY = 30.0
 """Seconds: a connection that stood so long is tried again soon; one that breaks at once is not hammered."""
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
 """Names of nodes that Kubernetes takes."""
+KEPT = frozenset({"hello", "health"})
+"""Kinds of messages that a broker keeps and that still say something."""
+HEARD_ALWAYS = {"hello": 1, "health": 1, "event": 1}
+"""Kinds of messages of every node that a console always hears, and at which quality of service."""
+MANY = 64
+"""Nodes whose samples are asked for by name; of more than half of a larger fleet those of all are."""
+MANY_NODES_PERIOD = 15.0
+"""Seconds between two samples of an installed agent, unless the cluster file says how many."""
+FEW_NODES, HEARTBEAT, SLOW_HEARTBEAT = 2000, 10.0, 30.0
 RETAINED = 0.5
 """Seconds in which a broker sends what it keeps, once it has taken a subscription."""
 
@@ -62,6 +73,10 @@ class Link(Protocol):
         """Wait until retained messages of the agents have arrived, at most `limit` seconds."""
         ...
 
+    def want(self, names: frozenset[str] | None) -> None:
+        """Ask for full samples of these nodes from now on; None: of all."""
+        ...
+
 
 class Intake:
     """Decodes messages into the fleet; what is wrong is counted and said once per node."""
@@ -69,6 +84,8 @@ class Intake:
     def __init__(self, cluster: str, fleet: Fleet) -> None:
         self.refused: dict[str, int] = {}
         """Node -> messages that could not be used."""
+        self._health: dict[str, int] = {}
+        """Node -> hash of its last health message, without its time."""
         self._cluster = cluster
         self._fleet = fleet
 
@@ -82,7 +99,7 @@ class Intake:
             )
             return
         _, node, kind = parts
-        if not payload or (retained and kind != "hello"):
+        if not payload or (retained and kind not in KEPT):
             # An erased or old message: not a sign of life.
             if kind == "hello":
                 self._fleet.uninstalled(node)
@@ -90,10 +107,21 @@ class Intake:
         if not (self._fleet.knows(node) or self._found(node)):
             self._refuse("unknown nodes", f"node {node[:80]!r} is not in the cluster file")
             return
+        if kind == "health" and self._is_heartbeat(node, payload, retained=retained):
+            return
         try:
-            self._fleet.apply(node, decode(kind, payload))
+            self._fleet.apply(node, decode(kind, payload), retained=retained)
         except WireError as error:
+            self._health.pop(node, None)
             self._refuse(node, f"unusable message: {str(error)[:200]!r}")
+
+    def _is_heartbeat(self, node: str, payload: bytes, *, retained: bool) -> bool:
+        """Whether all was told that a health message says: that the node lives, and says the same as before."""
+        stamp, said = split_time(payload)
+        if retained or stamp is None:
+            return False
+        before, self._health[node] = self._health.get(node), hash(said)
+        return before == self._health[node] and self._fleet.heartbeat(node, stamp)
 
     def _found(self, node: str) -> bool:
         """Whether a fleet without names takes this one: an agent may be heard before the API server is."""
@@ -140,6 +168,9 @@ class PrivateLink:
     async def settled(self, limit: float) -> None:
         """Return at once: no agent publishes here before this console starts it."""
 
+    def want(self, names: frozenset[str] | None) -> None:
+        """Do nothing: agents learn it by their lease, and send only what is wanted."""
+
     def agent_config(self, node_name: str) -> dict[str, object]:
         username, password = self.broker.credential(node_name)
         host, port = self.address
@@ -169,6 +200,8 @@ class SiteLink:
         self._broker = broker
         self._wait = FIRST_WAIT
         self._told = asyncio.Event()
+        always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
+        self._topics = Topics(always)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -193,19 +226,24 @@ class SiteLink:
                 await self._told.wait()
                 await asyncio.sleep(RETAINED)
 
+    def want(self, names: frozenset[str] | None) -> None:
+        """Subscribe to the samples of these nodes, and of those that are not judged by their agent."""
+        if names is not None:
+            names |= self._fleet.not_judged_there
+        most = max(MANY, self._fleet.size // 2)
+        if names is None or len(names) > most:
+            names = frozenset({"+"})
+        self._topics.want(make_topic(self._cluster.name, name, "sample") for name in names)
+
     async def run(self) -> None:
         """Read until cancelled; what goes wrong is stored as the fleet's trouble."""
         loop = asyncio.get_running_loop()
+        client: SiteClient | None = None
         while True:
             began = loop.time()
             try:
-                await subscribe(
-                    _address(self._broker),
-                    f"{TOPIC_PREFIX}/{self._cluster.name}/+/+",
-                    self.intake.take,
-                    self._ready,
-                    self.intake.too_long,
-                )
+                client = client or SiteClient(_address(self._broker), self._topics)
+                await client.listen(self.intake.take, self._ready, self.intake.too_long)
             except BrokerError as error:
                 self._note(str(error))
             if loop.time() - began > STEADY:
@@ -214,6 +252,7 @@ class SiteLink:
             self._wait = min(self._wait * 2, LONGEST_WAIT)
 
     def _ready(self) -> None:
+        self.want(self._fleet.wanted)
         self._fleet.trouble = ""
         self._told.set()
 
@@ -291,6 +330,15 @@ def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, objec
     }
 
 
+def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
+    """The same for an agent that stays: nobody tells it when samples are wanted. Raises BrokerError."""
+    usual = PERIOD if len(cluster.nodes) <= FEW_NODES else MANY_NODES_PERIOD
+    return {
+        **agent_config(cluster, broker, node),
+        "sample_period": broker.sample_period or usual,
+    }
+
+
 def _text(file: str) -> str:
     return read_regular(Path(file).expanduser()).decode()
 
@@ -329,33 +377,92 @@ def _common(cluster: Cluster, node: str) -> dict[str, object]:
         "node": node,
         "keepalive": KEEPALIVE,
         "period": PERIOD,
+        "heartbeat": HEARTBEAT if len(cluster.nodes) <= FEW_NODES else SLOW_HEARTBEAT,
+        "expect": _expect(cluster, node),
         "rdma_exclude": list(cluster.rdma_exclude),
         "simulate": list(cluster.simulate),
         "root": "/",
     }
 
 
+def _expect(cluster: Cluster, name: str) -> dict[str, object]:
+    """What the cluster file says that this node has, for its agent."""
+    node = cluster.node(name) if any(n.name == name for n in cluster.nodes) else Node(name=name)
+    return {
+        "gpus": node.gpus,
+        "rdma": node.rdma,
+        "interface": node.interface,
+        "other": dict(cluster.expect),
+    }
+
+
 SETTLE_LIMIT = 12.0
-INSTALLED_LOOK = 2.0
 INSTALLED = "installed there; see `rankdeck agent status`"
 
 
 class Telemetry:
     """Configures the telemetry agents of nodes, and records what became of them."""
 
-    def __init__(self, connections: Shell, link: Link, fleet: Fleet) -> None:
+    def __init__(
+        self, connections: Shell, link: Link, fleet: Fleet, *, brief: bool = False
+    ) -> None:
+        """`brief`: somebody looks for a moment only; see `Config.brief` of the agent."""
         self._connections, self._link, self._fleet = connections, link, fleet
+        self._brief = brief
+        self._leases: dict[str, Callable[[bytes], None]] = {}
+        """Node -> writes to the standard input of its agent."""
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        """Node -> waits for an installed agent there to come or go."""
+        self._wanted: set[str] = set()
+        """Nodes whose agent runs and was told that full samples are wanted."""
+        self._to_reach: set[str] = set()
+        """Nodes that were neither reached nor failed yet."""
+        self._expected = 0
+
+    def expect(self, nodes: Iterable[str]) -> None:
+        """These nodes are about to be reached."""
+        self._to_reach = {*nodes}
+        self._expected = len(self._to_reach)
+
+    @property
+    def connecting(self) -> tuple[int, int]:
+        """How many nodes were reached, or failed, at least once, and how many there are."""
+        return self._expected - len(self._to_reach), self._expected
+
+    def want(self, names: frozenset[str] | None) -> None:
+        """Tell the agents that we started whether full samples are wanted; None: of all nodes."""
+        self._link.want(names)
+        known = self._leases.keys()
+        now = known if names is None else known & names
+        for node in now ^ self._wanted:
+            self._tell(node, wanted=node in now)
+
+    def _tell(self, node: str, *, wanted: bool) -> None:
+        (self._wanted.add if wanted else self._wanted.discard)(node)
+        self._leases[node](json.dumps({"samples": wanted}).encode() + b"\n")
+
+    def started(self, node: str, write: Callable[[bytes], None]) -> None:
+        """Note how to speak to the agent that now runs there."""
+        self._leases[node] = write
+        self._wanted.discard(node)
+        if self._fleet.is_wanted(node):
+            self._tell(node, wanted=True)
+
+    def ended(self, node: str) -> None:
+        """Note that it runs no longer."""
+        self._leases.pop(node, None)
+        self._wanted.discard(node)
 
     async def configure(self, node: str) -> Mapping[str, Any]:
         """The agent's configuration, once one is needed; a tunnel is made anew."""
         await self._link.settled(SETTLE_LIMIT)
         if self._link.trouble:
             raise AgentError(node, "not started: nobody could hear it")
-        while self._is_installed(node):
+        if self._is_installed(node):
             self.report(node, INSTALLED, well=True)
-            await asyncio.sleep(INSTALLED_LOOK)
+            await self._until(node, installed=False)
         try:
-            config = self._link.agent_config(node)
+            config = self._link.agent_config(node) | {"samples": False, "brief": self._brief}
         except BrokerError as error:
             raise AgentError(node, str(error)) from error
         if self._link.tunnel:
@@ -368,14 +475,28 @@ class Telemetry:
         if self._link.private:
             # Installed agents publish to a site's broker only.
             await asyncio.Event().wait()
-        # State is plain data without listeners: nobody could set an Event.
-        while not self._is_installed(node):  # noqa: ASYNC110
-            await asyncio.sleep(INSTALLED_LOOK)
+        await self._until(node, installed=True)
+
+    async def _until(self, node: str, *, installed: bool) -> None:
+        while self._is_installed(node) is not installed:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting[node] = waiting
+            await waiting
+
+    def look(self) -> None:
+        """Wake those who wait for an installed agent to come or go; to be called now and then.
+
+        One look for all nodes: a timer for each would cost more than all that their agents say.
+        """
+        for node in self._fleet.take_installations():
+            if (waiting := self._waiting.pop(node, None)) and not waiting.done():
+                waiting.set_result(None)
 
     def _is_installed(self, node: str) -> bool:
         return self._fleet.node(node).installed
 
     def report(self, node: str, sentence: str, well: bool) -> None:
+        self._to_reach.discard(node)
         if well:
             self._fleet.attached(node, sentence)
             return

@@ -147,6 +147,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("step(1)", "full_stop", "later", ("fleet", "node"), "One step forward in time"),
     Action("step(-10)", "less_than_sign", "earlier", ("fleet", "node"), "Ten steps back in time"),
     Action("step(10)", "greater_than_sign", "later", ("fleet", "node"), "Ten steps forward in time"),
+    Action("hours", "H", "hours", ("node",), "How far back the site's metrics are drawn: 1, 6, 24 hours, 7 days"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
     Action("goto_fleet", "1", "fleet", EVERYWHERE, "All nodes"),

@@ -30,8 +30,8 @@ LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
 HURRY_LIMIT = 2.0
 """The same where the terminal is gone, or somebody asked twice."""
-JUDGE = 0.05
-"""Seconds between two looks at a part of the nodes; the turn of each comes once per paint."""
+LOOK = 0.1
+"""Seconds between two looks at what the session has judged."""
 
 
 class RankdeckApp(FrameDiff):
@@ -43,6 +43,8 @@ class RankdeckApp(FrameDiff):
     COMMAND_PALETTE_BINDING = "ctrl+p"
     TITLE = "rankdeck"
     BINDINGS: ClassVar = []
+    _counted: object = None
+    """The fleet whose changes are taken over."""
 
     def __init__(self, session: SessionPort, settings: UiSettings) -> None:
         self.palettes, self._theme_faults = themes.load(
@@ -67,7 +69,7 @@ class RankdeckApp(FrameDiff):
         """Epoch seconds that Fleet and Node show; None: now."""
         self.judged = 0
         """Changes whenever a level has changed."""
-        self._counted: object = None
+        self._changes = session.fleet.follow()
         self._fresh: set[str] = set()
         self.frame_diff = settings.diff
         self.views_file = settings.views_file
@@ -104,7 +106,7 @@ class RankdeckApp(FrameDiff):
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self.set_interval(PAINT, self._look, name="look")
-        self.set_interval(JUDGE, self._count, name="judge")
+        self.set_interval(LOOK, self._count, name="judged")
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         for fault in self._faults():
@@ -190,26 +192,26 @@ class RankdeckApp(FrameDiff):
         self.push_screen(HostKeyQuestion(question), self._answer_host_key)
 
     def _count(self) -> None:
-        """Judge again what changed of a part of the nodes: a key must not wait for all of them."""
+        """Take over what the session has judged since the last time, and say what is on screen."""
         fleet = self.session.fleet
         if self._counted is not fleet:
-            self._counted = fleet
+            self._counted, self._changes = fleet, fleet.follow()
             # The same dictionary for ever: a screen may have looked before this one did.
             self.levels.clear()
-            self.levels.update(
-                (node.name, node.health.level if node.was_heard else Level.UNKNOWN)
-                for node in fleet.nodes()
-            )
-            self._fresh |= self.levels.keys()
-            self.judged += 1
-            self.summary = Counter(self.levels.values())
-        changed = fleet.take_changes(JUDGE / PAINT)
+            self.summary = Counter()
+        changed = self._changes.take()
         self._fresh |= changed
         levels = {name: fleet.node(name).health.level for name in changed}
         if any(self.levels.get(name) is not level for name, level in levels.items()):
+            # A new one: whoever draws it compares it with the one before.
+            summary = self.summary.copy()
+            summary.subtract(self.levels[name] for name in levels if name in self.levels)
+            summary.update(levels.values())
+            self.summary = summary
             self.levels.update(levels)
             self.judged += 1
-            self.summary = Counter(self.levels.values())
+        screen = self.top_screen
+        self.session.want(screen.wanted_nodes() if screen else frozenset())
 
     def take_fresh(self) -> frozenset[str]:
         """Nodes that changed since the last call; for the fleet screen."""

@@ -9,11 +9,13 @@ from typing import Any
 
 from rankdeck.config.safe_files import private_folder, write_private
 from rankdeck.model.health import Level
+from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar
+from rankdeck_agent.rules.summary import SUMMARY
 from rankdeck_agent.wire import METRICS
 
 Number = Callable[[NodeState], float | None]
@@ -39,32 +41,59 @@ def _n(metric: str) -> Number:
 
 
 def _r(metric: str) -> Number:
-    return lambda node: formatting.total_rate(node, metric)
+    return lambda node: node.total(metric)
+
+
+def _s(metric: str) -> Number:
+    """The number that stands for a metric in lists."""
+    return lambda node: node.summary(metric)
 
 
 NUMBERS: tuple[NodeColumn, ...] = (
-    NodeColumn("CPU", 4, 9, "cpu.used", _n("cpu.used"), formatting.percent, gauge=True),
-    NodeColumn("MEM", 4, 8, "mem.used", _n("mem.used"), formatting.percent, 90, True),
+    NodeColumn("CPU", 4, 9, "cpu.used", _s("cpu.used"), formatting.percent, gauge=True),
+    NodeColumn("MEM", 4, 8, "mem.used", _s("mem.used"), formatting.percent, 90, True),
     NodeColumn(
         "GPU",
         4,
         9,
         "gpu.used",
-        lambda node: formatting.node_mean(node, "gpu.used"),
+        _s("gpu.used"),
         formatting.percent,
         gauge=True,
     ),
-    NodeColumn("GMEM", 4, 6, "gpu.mem_used", formatting.gpu_memory, formatting.percent, 98),
-    NodeColumn("TEMP", 4, 6, "gpu.temp", formatting.temperature, formatting.celsius, 85),
-    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _r("rdma.rx"), formatting.rate),
-    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _r("rdma.tx"), formatting.rate),
-    NodeColumn("NET", 7, 4, "net.rx", formatting.network, formatting.rate),
+    NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.percent, 98),
+    NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.celsius, 85),
+    NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.watts),
+    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.rate),
+    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.rate),
+    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.rate),
     NodeColumn(
-        "LOAD", 5, 3, "cpu.load1", _n("cpu.load1"), lambda value: formatting.plain(value, 1)
+        "LOAD", 5, 3, "cpu.load1", _s("cpu.load1"), lambda value: formatting.plain(value, 1)
     ),
 )
 ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
 """Shown even where no node has them; a node without GPUs has the CPU's temperature."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmColumn:
+    """A column of Slurm's words about a node."""
+
+    title: str
+    width: int
+    keep: int
+    say: Callable[[SlurmNode], str]
+    right: bool = False
+
+
+SLURM: tuple[SlurmColumn, ...] = (
+    SlurmColumn("SLURM", 12, 9, lambda view: view.words or "gone"),
+    SlurmColumn("JOBS", 4, 6, lambda view: str(len(view.jobs) or ""), right=True),
+    SlurmColumn("GRES", 14, 6, lambda view: view.gres_words),
+    SlurmColumn("PARTITION", 12, 3, lambda view: ",".join(view.partitions)),
+    SlurmColumn("FEATURES", 12, 1, lambda view: view.features),
+)
+"""Shown where Slurm says anything of a node, as far as there is room."""
 BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}
@@ -114,7 +143,7 @@ def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Ru
     """The cell of this column: a number, with a bar where there is room; `ERR` where reading failed."""
     value = column.number(node)
     if value is None:
-        failed = any(name.split("/")[0] == column.metric for name in node.failed)
+        failed = node.lacks(column.metric)
         return [("ERR" if failed else formatting.NOTHING, "warn" if failed else "dim")]
     hot = value >= column.warn
     stale = node.health.level.word == "unknown"
@@ -123,6 +152,13 @@ def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Ru
     if column.gauge and width > column.width:
         return [*bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
     return [(text, role)]
+
+
+def needs_samples(view: "FleetView") -> bool:
+    """Whether the view shows, sorts or filters by a number that only full samples have."""
+    columns = map(find, (*view.columns, *view.sort))
+    shown = {column.metric for column in columns if column}
+    return not (shown <= SUMMARY.keys() and query.metrics(view.filter) <= formatting.LISTED)
 
 
 def heat(value: float | None) -> str:

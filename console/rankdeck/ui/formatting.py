@@ -1,7 +1,6 @@
 """Numbers, ages, signals and what nodes and jobs say, as every screen spells them."""
 
 import time
-from collections.abc import Sequence
 from datetime import datetime
 
 from rankdeck.model.activity import Activity
@@ -30,6 +29,13 @@ def plain(value: float | None, digits: int = 0) -> str:
 def celsius(value: float | None) -> str:
     """`61°`."""
     return "" if value is None else f"{value:.0f}°"
+
+
+def watts(value: float | None) -> str:
+    """`340W`, `1.2kW`."""
+    if value is None:
+        return ""
+    return f"{value:.0f}W" if value < 999.5 else f"{value / 1000:.1f}kW"
 
 
 def size(value: float | None, step: int = 1024) -> str:
@@ -111,54 +117,15 @@ def ending(code: int | None, number: int | None) -> str:
     return f"exit {code} ({signal_name(code - 128)})" if 128 < code < 160 else f"exit {code}"
 
 
-def mean(values: Sequence[float | None]) -> float | None:
-    """The mean of what is known; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def total(values: Sequence[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def highest(values: Sequence[float | None]) -> float | None:
-    """The largest of what is known; None where nothing is."""
-    return max((value for value in values if value is not None), default=None)
+LISTED = frozenset({"cpu.used", "mem.used", "gpu.temp", "cpu.load1", "disk.used", "cpu.cores"})
+"""Metrics of which the highest number is known of every node, without a full sample."""
 
 
 def number(node: NodeState, metric: str) -> float | None:
     """One number for a metric: the largest over its devices; None where nothing is known."""
-    return highest([node.value(metric, device) for device in node.devices(metric)])
-
-
-def node_mean(node: NodeState, metric: str) -> float | None:
-    """The mean over the devices."""
-    return mean([node.value(metric, device) for device in node.devices(metric)])
-
-
-def total_rate(node: NodeState, metric: str) -> float | None:
-    """The sum of a counter's rates over its devices."""
-    return total([node.rate(metric, device) for device in node.devices(metric)])
-
-
-def network(node: NodeState) -> float | None:
-    """Bytes per second both ways, over all interfaces."""
-    return total([total_rate(node, "net.rx"), total_rate(node, "net.tx")])
-
-
-def gpu_memory(node: NodeState) -> float | None:
-    """Percent of the memory of all GPUs in use."""
-    used = total([node.value("gpu.mem_used", d) for d in node.devices("gpu.mem_used")])
-    there = total([node.value("gpu.mem_total", d) for d in node.devices("gpu.mem_total")])
-    return used / there * 100 if used is not None and there else None
-
-
-def temperature(node: NodeState) -> float | None:
-    """The hottest GPU, else the CPU."""
-    gpu = number(node, "gpu.temp")
-    return number(node, "cpu.temp") if gpu is None else gpu
+    if metric in LISTED and not node.detailed:
+        return node.summary(metric)
+    return max(node.values.get(metric, {}).values(), default=None)
 
 
 def why(node: NodeState) -> str:
@@ -186,7 +153,7 @@ def seen(node: NodeState) -> str:
 
 def subject(node: NodeState) -> Subject:
     """What the filter looks at."""
-    text = f"{node.name} {node.health.level.word} {why(node)}"
+    text = f"{node.name} {node.health.level.word} {why(node)} {_slurm_words(node)}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
         text,
@@ -195,6 +162,15 @@ def subject(node: NodeState) -> Subject:
         node.name,
         checks,
     )
+
+
+def _slurm_words(node: NodeState) -> str:
+    """What the filter finds of Slurm's words."""
+    view = node.slurm
+    if view is None:
+        return ""
+    words = (view.words, *view.partitions, view.features, view.reason, *view.gres, *view.jobs)
+    return printable(" ".join(words), 4000)
 
 
 def is_simulated(node: NodeState, metric: str) -> bool:

@@ -42,14 +42,39 @@ def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     after = ", ".join(
         filter(None, ("cordoned" if view.unschedulable else "", printable(view.kubelet)))
     )
-    lines: list[Runs] = [
+    return [*title(node, "Kubernetes", "-", after), *_said(rows, width, glyphs)]
+
+
+def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """What Slurm says of the node: its state and why, partitions, what is in use, jobs."""
+    view = node.slurm
+    if view is None or view.gone:
+        return []
+    since = formatting.day(view.since) if view.since else ""
+    who = ", ".join(filter(None, (f"by {view.by}" if view.by else "", since)))
+    rows = [
+        ("state", view.words),
+        ("reason", f"{view.reason} ({who})" if view.reason and who else view.reason),
+        ("partitions", ", ".join(view.partitions)),
+        ("features", view.features),
+        ("GRES in use", view.gres_words),
+        ("CPUs in use", f"{view.cpus_used}/{view.cpus}"),
+        ("memory given out", f"{view.memory_used:,} of {view.memory:,} MB"),
+        *(("job", job) for job in view.jobs),
+    ]
+    told = [(name, text) for name, text in rows if text]
+    return [*title(node, "Slurm", "-"), *_said(told, width, glyphs)]
+
+
+def _said(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[Runs]:
+    """Names on the left, the words of a scheduler beside them."""
+    return [
         [
             (f"   {fit(printable(name), 24)} ", "dim"),
             (cut(printable(text, 600), width - 28, glyphs.more), "text"),
         ]
         for name, text in rows
     ]
-    return [*title(node, "Kubernetes", "-", after), *lines]
 
 
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -190,8 +215,7 @@ def _clock(node: NodeState, device: str) -> str:
 
 
 def _power(node: NodeState, device: str) -> str:
-    watts = node.value("gpu.power", device)
-    return "" if watts is None else f"{watts:.0f}W"
+    return formatting.watts(node.value("gpu.power", device))
 
 
 def _of(metric: str, most: str) -> Callable[[NodeState, str], str]:

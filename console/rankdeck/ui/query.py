@@ -54,6 +54,13 @@ class Subject:
 Query = Callable[[Subject], bool]
 
 
+def metrics(text: str) -> frozenset[str]:
+    """The metrics that the conditions of a filter name."""
+    found = map(CONDITION.fullmatch, re.split(r"[&|()!]", text))
+    names = {each[1] for each in found if each} - set(WORDS)
+    return frozenset(SHORT.get(name, name) for name in names)
+
+
 def parse(text: str) -> Query:
     """The filter that `text` means, everything where it is empty; raises QueryError."""
     if not text.strip():
@@ -87,6 +94,8 @@ class _Reader:
 
     def _one(self, depth: int) -> Query:
         if self._take("!"):
+            if depth > DEEPEST:
+                raise QueryError("too many `!`", self.at)
             inner = self._one(depth + 1)
             return lambda subject: not inner(subject)
         begin = self.at

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         Plan,
     )
     from rankdeck.model.kubernetes import KubernetesJob
+    from rankdeck.model.past import PastView
     from rankdeck.model.process import NodeProcess
+    from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
     from rankdeck.preflight.findings import Finding
     from rankdeck.remote.command import CommandRun
     from rankdeck.remote.processes import FoundProcesses
@@ -85,6 +87,11 @@ class SessionPort(Protocol):
         ...
 
     @property
+    def connecting(self) -> tuple[int, int]:
+        """Of how many nodes the telemetry was reached, or failed, at least once, and of how many it is wanted."""
+        ...
+
+    @property
     def acceptance(self) -> AcceptancePort | None:
         """Acceptance runs of this cluster; None while it is being opened."""
         ...
@@ -112,8 +119,12 @@ class SessionPort(Protocol):
         """Why this user may not `launch` a job, or `follow` or `cancel` one; "" where nothing is known against it."""
         ...
 
-    def others(self) -> Sequence[KubernetesJob]:
-        """Jobs on Kubernetes that this console does not follow, newest first."""
+    def others(self) -> Sequence[KubernetesJob | SlurmJob]:
+        """Jobs of the scheduler that this console does not follow."""
+        ...
+
+    def partitions(self) -> Sequence[SlurmPartition]:
+        """Slurm's partitions with what is idle in them; none where there is no Slurm."""
         ...
 
     async def attach(self, text: str) -> str:
@@ -166,6 +177,14 @@ class SessionPort(Protocol):
 
     def acknowledge(self, ack: Ack) -> None:
         """Raises HistoryError."""
+        ...
+
+    def want(self, nodes: frozenset[str] | None) -> None:
+        """Ask for full samples of these nodes from now on; None: of all."""
+        ...
+
+    def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
+        """What the site's Prometheus had of a node by then; it is asked in the background. None without one."""
         ...
 
     def hold(self, job_id: str) -> None:
@@ -222,6 +241,10 @@ class Opening:
     def history_trouble(self) -> str:
         return ""
 
+    @property
+    def connecting(self) -> tuple[int, int]:
+        return 0, 0
+
     def job_files(self) -> tuple[Path, ...]:
         return ()
 
@@ -246,7 +269,10 @@ class Opening:
         del grace
         raise self._not_yet(job_id)
 
-    def others(self) -> Sequence[KubernetesJob]:
+    def others(self) -> Sequence[KubernetesJob | SlurmJob]:
+        return ()
+
+    def partitions(self) -> Sequence[SlurmPartition]:
         return ()
 
     async def attach(self, text: str) -> str:
@@ -294,6 +320,13 @@ class Opening:
     def acknowledge(self, ack: Ack) -> None:
         self.fleet.set_acks([ack])
 
+    def want(self, nodes: frozenset[str] | None) -> None:
+        del nodes
+
+    def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
+        del node, hours, until
+        return None
+
     def hold(self, job_id: str) -> None:
         del job_id
 
@@ -315,4 +348,12 @@ async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
     """Open the cluster; `rankdeck.session` is imported only now, after the first picture."""
     real = await asyncio.to_thread(import_module, "rankdeck.session")
     async with real.open_session(cluster) as session:
+        yield session
+
+
+@asynccontextmanager
+async def open_simulated(cluster: Cluster) -> AsyncGenerator[SessionPort]:
+    """The same on made-up nodes that cannot be logged in to; see `demo/fleet.py`."""
+    demo = await asyncio.to_thread(import_module, "rankdeck.demo.fleet")
+    async with demo.open_fleet(cluster) as session:
         yield session

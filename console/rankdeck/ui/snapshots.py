@@ -6,7 +6,7 @@ from typing import Protocol
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
-from rankdeck.state.fleet_history import SUMMARY, FleetPicture
+from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
 from rankdeck.ui.glyphs import Glyphs
@@ -58,7 +58,7 @@ class Then:
         return self.frame.level(self._places[name])
 
     def number(self, column: NodeColumn, name: str) -> float | None:
-        if column.metric not in SUMMARY:
+        if column.metric not in PICTURED:
             return None
         return self.frame.number(self._places[name], column.metric)
 
@@ -115,7 +115,7 @@ def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key
     if title == "NODE":
         return lambda name: (name,)
     if title == "SEEN":
-        return lambda name: (-(nodes[name].heard_s() or 1e18),)
+        return lambda name: (nodes[name].heard_at,)
     column = find(title)
 
     def key(name: str) -> tuple[object, ...]:
@@ -123,6 +123,31 @@ def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key
         return value is None, -(value or 0.0)
 
     return key
+
+
+class Arrangement:
+    """Names in the order of their keys, without those that are not kept; only what changed is looked at again."""
+
+    def __init__(self, names: Iterable[str], keeps: Callable[[str], bool], key: Key) -> None:
+        self._keeps, self._key = keeps, key
+        self._keys = {name: key(name) for name in names if keeps(name)}
+        self.names = sorted(self._keys, key=self._keys.__getitem__)
+
+    def again(self, changed: Iterable[str]) -> None:
+        """Put these, and no others, where they belong now."""
+        fresh = {name: self._key(name) if self._keeps(name) else None for name in changed}
+        moved = {name: key for name, key in fresh.items() if key != self._keys.get(name)}
+        if not moved:
+            return
+        for name, key in moved.items():
+            if key is None:
+                del self._keys[name]
+            else:
+                self._keys[name] = key
+        # What is sorted already costs next to nothing to be sorted again.
+        self.names = [name for name in self.names if name not in moved]
+        self.names += [name for name, key in moved.items() if key is not None]
+        self.names.sort(key=self._keys.__getitem__)
 
 
 EVENTS = 30
@@ -178,7 +203,7 @@ def _numbers(
 ) -> list[Runs]:
     wide = max(min(width - 26, 120), 10)
     lines: list[Runs] = []
-    for metric in SUMMARY:
+    for metric in PICTURED:
         value = frame.number(place, metric)
         series = fleet.past.series(place, metric, frame.at)
         if all(number is None for number in series):

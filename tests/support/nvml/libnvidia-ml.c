@@ -119,6 +119,8 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
     double gpu = index;
     if (index >= GPUS) return INVALID_ARGUMENT;
+    int r = numbers("Handle", (int)index, &gpu, 1);
+    if (r && r != NOT_SUPPORTED) return r;
     numbers("place", (int)index, &gpu, 1); /* which GPU has this index now */
     devices[(int)gpu].gpu = (int)gpu;
     devices[(int)gpu].instance = -1;

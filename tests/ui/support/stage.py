@@ -25,7 +25,9 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.kubernetes import KubernetesJob
+from rankdeck.model.past import PastView
 from rankdeck.model.process import NodeProcess
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
 from rankdeck.preflight.findings import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun
@@ -79,6 +81,7 @@ class Stage:
         self.jobs = Jobs()
         self.messages = Messages()
         self.history_trouble = ""
+        self.connecting = (0, 0)
         self.pending_host_key: HostKeyError | None = None
         self.host_key_answers: list[bool] = []
         self.launched: list[str] = []
@@ -87,6 +90,8 @@ class Stage:
         self.copied = asyncio.Event()
         self.cancelled: list[str] = []
         self.held: list[str] = []
+        self.site_past: PastView | None = None
+        self.looked_back: list[tuple[str, float, float | None]] = []
         self.commands: list[CommandRun] = []
         self.running: list[NodeProcess] = []
         self.not_asked: dict[str, str] = {}
@@ -99,8 +104,9 @@ class Stage:
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
         self.acceptance: AcceptancePort | None = None
-        self.listed: list[KubernetesJob] = []
-        """Jobs of others on Kubernetes."""
+        self.listed: list[KubernetesJob | SlurmJob] = []
+        """Jobs of others that the scheduler lists."""
+        self.parts: list[SlurmPartition] = []
         self.refused: dict[str, str] = {}
         """What may not be done, and why."""
         self.files: tuple[Path, ...] = ()
@@ -111,6 +117,9 @@ class Stage:
         self._offsets: dict[tuple[str, int, str], int] = {}
 
     # ---- what the console asks
+
+    def want(self, nodes) -> None:
+        self.wanted = nodes
 
     def answer_host_key(self, accept: bool) -> None:
         self.host_key_answers.append(accept)
@@ -175,8 +184,11 @@ class Stage:
         del what
         return self.refused.get(need, "")
 
-    def others(self) -> list[KubernetesJob]:
+    def others(self) -> list[KubernetesJob | SlurmJob]:
         return self.listed
+
+    def partitions(self) -> list[SlurmPartition]:
+        return self.parts
 
     async def attach(self, text: str) -> str:
         (found,) = [one for one in self.listed if one.place == text]
@@ -220,6 +232,10 @@ class Stage:
     def acknowledge(self, ack: Ack) -> None:
         self.acks = [*self.acks, ack]
         self.fleet.set_acks(self.acks)
+
+    def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
+        self.looked_back.append((node, hours, until))
+        return self.site_past
 
     def hold(self, job_id: str) -> None:
         self.held.append(job_id)

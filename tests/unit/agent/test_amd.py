@@ -97,6 +97,20 @@ def test_what_fails_is_told_until_it_is_read_again(tmp_path):
     assert later.failed == {}
 
 
+def test_what_a_virtual_machine_does_not_show_is_absent_and_no_fault(tmp_path):
+    add(tmp_path, 0)
+    for name in ("current_link_speed", "max_link_speed"):
+        write(tmp_path, f"{CARD.format(0)}/{name}", "Unknown\n")
+    write(tmp_path, f"{CARD.format(0)}/hwmon/hwmon3/temp2_crit", "0\n")
+    gpu = GpuCollector(str(tmp_path))
+
+    reading = gpu.collect(0)
+
+    assert {"gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.margin"} <= reading.absent(gpu.metrics)
+    assert reading.values["gpu.temp"] == {"0": 61}
+    assert reading.failed == {}
+
+
 def test_a_speed_that_is_none_is_refused():
     assert generation("2.5 GT/s PCIe") == 1
     for text in ("", "Unknown", "9 GT/s"):

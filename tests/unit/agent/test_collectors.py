@@ -54,6 +54,7 @@ def test_only_local_mounts_are_asked_and_each_file_system_once(tmp_path):
 
     assert set(reading.values["disk.used"]) == {"/", "/scratch disk"}
     assert reading.values["disk.readonly"] == {"/": 0, "/scratch disk": 1}
+    assert reading.values["disk.forced_readonly"] == {"/": 0, "/scratch disk": 0}
     assert reading.values["disk.read"] == {"sda": 10 * 512}
     assert reading.values["disk.write"] == {"sda": 20 * 512}
 

@@ -60,6 +60,11 @@ DRIVERS = {
         {"net.pause_frames": {"": 3}, "net.card_drops": {"": 7}},
     ),
     "mana": ({"hc_rx_discards_no_wqe": 3, "rx_0_xdp_drop": 4}, {"net.card_drops": {"": 3}}),
+    "ena": (
+        {"bw_in_allowance_exceeded": 3, "pps_allowance_exceeded": 4, "conntrack_allowance_available": 900,
+         "linklocal_allowance_exceeded": 1, "queue_0_rx_drops": 5},
+        {"net.over_limit": {"": 8}},
+    ),
     "a virtual one": ({"rx_queue_0_packets": 3}, {}),
 }  # fmt: skip
 """Names from the sources of the drivers; nobody recorded such output."""

@@ -101,6 +101,27 @@ def test_the_odd_one_of_nine_ports_is_found_without_being_told(tmp_path, file, t
     assert "mlx5_3/1" in done.stdout
 
 
+def test_links_that_are_up_and_that_no_subnet_manager_has_set_up_are_told_though_none_is_odd(
+    tmp_path,
+):
+    root = nine_ports(tmp_path)
+    for n in range(8):
+        write(root, f"{HCA}/mlx5_{n}/ports/1/state", "2: INIT\n")
+
+    done = run(root)
+
+    assert done.returncode == 1
+    assert done.stdout.count("1 of 9 are ACTIVE; its link is up, but no subnet manager") == 8
+
+
+def test_a_port_of_another_card_that_is_switched_off_is_a_spare_one(tmp_path):
+    root = nine_ports(tmp_path)
+    write(root, f"{HCA}/mlx5_8/ports/1/state", "1: DOWN\n")
+    write(root, f"{HCA}/mlx5_8/ports/1/phys_state", "3: Disabled\n")
+
+    assert run(root).returncode == 0
+
+
 @pytest.mark.parametrize(("wanted", "code"), [(9, 2), (8, 0)])
 def test_what_the_file_expects_decides_instead(tmp_path, wanted, code):
     root = nine_ports(tmp_path / "root")

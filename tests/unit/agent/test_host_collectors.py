@@ -10,7 +10,7 @@ import pytest
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
-from rankdeck_agent.collectors.disk import DiskCollector, network_mounts
+from rankdeck_agent.collectors.disk import DiskCollector, local_mounts, network_mounts
 from rankdeck_agent.collectors.heat import HeatCollector
 from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
@@ -132,6 +132,18 @@ def test_a_controller_without_dimms_stands_for_all_of_them(tmp_path):
 
     assert reading.values == {"edac.ce": {"mc0": 9}, "edac.mc_ce": {"mc0": 9}}
     assert "bad" in reading.failed["edac.ue/mc0"]
+
+
+def test_a_kernel_with_the_older_interface_counts_by_chip_select_row(tmp_path):
+    for name, number in (("ce_count", 9), ("ce_noinfo_count", 2), ("csrow1/ce_count", 7)):
+        write(tmp_path, f"{EDAC}/{name}", f"{number}\n")
+        write(tmp_path, f"{EDAC}/{name.replace('ce_', 'ue_')}", "0\n")
+
+    values = EdacCollector(str(tmp_path)).collect(0).values
+
+    assert values["edac.row_ce"] == {"mc0/csrow1": 7, "mc0/unknown": 2}
+    assert values["edac.row_ue"] == {"mc0/csrow1": 0, "mc0/unknown": 0}
+    assert values["edac.ce"] == {"mc0": 9}
 
 
 def test_the_tightest_limit_around_the_agent_counts(tmp_path):
@@ -371,6 +383,27 @@ def test_a_disk_with_work_and_without_progress_is_stuck(tmp_path):
         waits.append(disk.collect(at).values["disk.io_stuck"]["sda"])
 
     assert waits == [0, 10, 20, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("mount", "file_system", "readonly", "forced"),
+    [
+        ("rw,relatime", "rw,errors=remount-ro", False, False),
+        ("rw,relatime", "ro,errors=remount-ro", True, True),
+        ("rw,relatime", "rw,emergency_ro", True, True),
+        # /usr of an immutable system, a bind mount.
+        ("ro,relatime", "ro,norecovery", True, False),
+        ("ro,relatime", "rw", True, False),
+    ],
+)
+def test_what_the_kernel_made_read_only_is_told_from_what_was_mounted_so(
+    mount, file_system, readonly, forced
+):
+    raw = f"6 0 8:1 / /data {mount} shared:1 - ext4 /dev/sda {file_system}\n".encode()
+
+    (found,) = local_mounts(raw)
+
+    assert (found.readonly, found.forced) == (readonly, forced)
 
 
 def test_network_mounts_are_known_and_autofs_is_never_touched(tmp_path):

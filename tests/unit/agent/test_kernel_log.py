@@ -67,6 +67,41 @@ def test_of_the_past_only_what_lasts_is_told(kernel, ring):
     assert events[0].at == BOOT + 20
 
 
+def test_what_still_counts_is_told_however_long_before_the_agent_it_was(kernel, ring):
+    ring(record(9_000, "nvme nvme0: Removing after probe failure status: -19"))
+    ring(record(9_100, "EDAC MC0: 1 UE memory read error on DIMM_A1"))
+    ring(record(9_200, "LustreError: 167-0: This client was evicted by lfs-MDT0000"))
+    ring(record(9_200, "nfs: server fs1 not responding, still trying"))
+
+    events = kernel.collect(0.0).events
+
+    assert [e.check for e in events] == ["kernel.disk", "kernel.edac", "kernel.lustre"]
+
+
+def test_in_a_noisy_past_the_newest_and_worst_is_told_with_the_first_reading(kernel, ring):
+    for number in range(100):
+        ring(record(9_900 + number / 10, f"eth{number}: Link is Down"))
+    ring(record(9_999, XID79))
+
+    events = kernel.collect(0.0).events
+
+    assert (events[-1].check, events[-1].level) == ("kernel.xid", "bad")
+
+
+def test_a_log_longer_than_one_reading_is_pending_until_its_end(tmp_path):
+    noise = "".join(record(9_000, f"usb 1-1: device number {n}") for n in range(2_000))
+    write(tmp_path, "proc/stat", f"btime {BOOT}\n")
+    write(tmp_path, "dev/kmsg", noise + record(9_990, XID79).strip())
+    kernel = KernelLogCollector(str(tmp_path), clock=lambda: BOOT + 10_000.0, at_once=4)
+
+    first = kernel.collect(0.0)
+    readings = [kernel.collect(float(n)) for n in range(1, 6)]
+
+    assert (first.pending, first.values) == ({"kernel.events"}, {})
+    assert [e.check for r in readings for e in r.events] == ["kernel.xid"]
+    assert readings[-1].values == {"kernel.events": {"": 1}}
+
+
 def test_the_same_xid_of_the_same_gpu_within_five_seconds_is_one_event(kernel, ring):
     for number in range(50):
         ring(record(10_000 + number / 100, XID13))

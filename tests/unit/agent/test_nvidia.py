@@ -126,6 +126,27 @@ def test_a_lost_gpu_is_said_to_be_lost_and_the_others_go_on(gpus, machine):
     assert sum(reading.values["gpu.lost"].values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "words", "metric"),
+    [
+        (15, "NVML: GPU is lost", "gpu.lost"),
+        (999, "NVML: Unknown Error", "gpu.lost"),
+        (16, "NVML: GPU requires restart", "gpu.reset_required"),
+    ],
+)
+def test_a_gpu_that_the_driver_does_not_give_out_blinds_none_of_the_others(
+    gpus, machine, code, words, metric
+):
+    machine.say(f"Handle 3 !{code}")
+
+    reading = until(gpus, answered)
+
+    assert {d for d, bad in reading.values[metric].items() if bad} == {"3"}
+    assert reading.failed == {"gpu.used/3": words}
+    assert set(reading.values["gpu.temp"]) == set("0124567")
+    assert {row["gpu"] for row in nvidia.running()} == set("0124567")
+
+
 @pytest.mark.slow
 def test_a_gpu_that_requires_a_reset_says_so_until_it_is_done(gpus, machine):
     machine.say("PowerUsage 3 !16", "RemappedRows 3 !16")

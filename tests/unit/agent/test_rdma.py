@@ -104,6 +104,36 @@ def test_a_counter_that_never_answered_does_not_spoil_the_sum(tmp_path):
     assert not reading.failed
 
 
+def test_a_counter_that_answers_late_joins_the_sums_with_what_it_counts_from_then_on(tmp_path):
+    rdma = RdmaCollector(str(make_machine(tmp_path)))
+    write(tmp_path, f"{PORT}/counters/symbol_error", "not yet\n")
+    sums = [rdma.collect(0).values["rdma.errors"]]
+
+    for at, text in ((10, "5000"), (20, "5007"), (30, "4")):
+        write(tmp_path, f"{PORT}/counters/symbol_error", f"{text}\n")
+        sums.append(rdma.collect(at).values["rdma.errors"])
+
+    # Before: only link_downed. In the end it was cleared, and has counted 4 since.
+    assert [by_port[KEY] for by_port in sums] == [1, 1, 8, 5]
+
+
+def test_paths_that_efa_changed_after_a_time_out_are_no_errors(tmp_path):
+    hw(tmp_path, "efa_0/1", {"retrans_timeout_events": 7, "unresponsive_remote_events": 1})
+
+    values = RdmaCollector(str(tmp_path)).collect(0).values
+
+    assert (values["rdma.timeouts"], values["rdma.errors"]) == ({"efa_0/1": 7}, {"efa_0/1": 1})
+
+
+def test_what_a_full_fabric_makes_a_port_drop_is_no_error_of_the_port(tmp_path):
+    root = make_machine(tmp_path)
+    write(root, f"{PORT}/counters/port_xmit_discards", "70\n")
+
+    values = RdmaCollector(str(root)).collect(0).values
+
+    assert (values["rdma.discards"], values["rdma.errors"]) == ({KEY: 70}, {KEY: 3})
+
+
 def test_a_counter_that_keeps_failing_is_asked_seldom_and_comes_back(tmp_path):
     rdma = RdmaCollector(str(make_machine(tmp_path)))
     write(tmp_path, f"{PORT}/counters/symbol_error", "bad\n")

@@ -1,6 +1,7 @@
 """A container's log on disk: no line lost and none doubled, whenever the keeper is killed."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,9 @@ def read_until(folder: RunFolder, last: int, saves: set[int]) -> None:
             log.line(stamp(number) + line)
         if number in saves:
             log.save()
+    # The kernel closes them with the process.
+    for fd in log._files.values():
+        os.close(fd)
 
 
 @given(
@@ -110,6 +114,7 @@ def test_a_keeper_that_is_killed_anywhere_loses_and_doubles_nothing(
     reference = log_of(whole)
     for number, line in enumerate(LINES):
         reference.line(stamp(number) + line)
+    reference.close()
 
     folder = made(tmp_path_factory.mktemp("killed"))
     for last in [*sorted(killed), len(LINES)]:

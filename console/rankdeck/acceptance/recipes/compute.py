@@ -246,9 +246,7 @@ class Sysbench(_Compute):
 
 _OURS = 0.90
 """Least CPU time a second of wall time and worker: less, and the node was not ours alone."""
-_STRESSED = re.compile(
-    r"metrc: \[\d+\] (\w[\w-]*)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)"
-)
+_STRESSED = re.compile(r"metrc: \[\d+\] (\w[\w-]*)\s+(\d+)" + r"\s+(\d{1,15}(?:\.\d{1,15})?)" * 5)
 _HOGS = re.compile(r"dispatching hogs: (.*)")
 
 

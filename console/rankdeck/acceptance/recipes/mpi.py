@@ -62,7 +62,7 @@ _PINGPONG = (
 """Its own 10,000 loops take minutes on a slow network; `-a none` needs no numpy."""
 _HELLO = re.compile(r"Hello, World! I am process +(\d{1,7}) of (\d{1,7}) on (\S{1,255})\.")
 _RING = re.compile(
-    r"time for (\d{1,9}) loops = ([\d.]{1,20}) seconds \((\d{1,7}) processes, (\d{1,15}) bytes\)"
+    r"time for (\d{1,9}) loops = (\d{1,9}(?:\.\d{1,12})?) seconds \((\d{1,7}) processes, (\d{1,15}) bytes\)"
 )
 _BOTH = """import sys
 from mpi4py import MPI, bench

@@ -61,7 +61,7 @@ class Iperf3:
 
 
 _RECEIVED = re.compile(
-    r"^\[(?: {0,3}\d{1,4}|SUM)\].{1,80}? ([\d.]{1,12}) ([KMGT]?)bits/sec.{0,60}receiver",
+    r"^\[(?: {0,3}\d{1,4}|SUM)\].{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)bits/sec.{0,60}receiver",
     re.MULTILINE,
 )
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}

@@ -1,13 +1,14 @@
-"""The private broker: who is connected, what is retained, who gets what."""
+"""The private broker: who is connected, and who may publish what."""
 
 import asyncio
 import errno
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rankdeck.errors import BrokerError
+from rankdeck.model.deadlines import Deadlines
 from rankdeck.telemetry.broker.packets import Connect, Publish, Refusal
-from rankdeck.telemetry.broker.session import Account, Connection, Drain, matches, new_account
+from rankdeck.telemetry.broker.session import Account, Connection, Drain, new_account
 from rankdeck_agent.wire import topic as make_topic
 
 SWEEP = 0.5
@@ -18,8 +19,6 @@ FEWEST = 64
 """Clients that are always taken."""
 RESERVE = 64
 """Descriptors left for files, SSH and all else, whatever comes."""
-RETAINED_EACH = 16
-"""Retained topics of one account."""
 
 Deliver = Callable[[str, bytes], None]
 
@@ -27,8 +26,8 @@ Deliver = Callable[[str, bytes], None]
 class PrivateBroker:
     """An MQTT 3.1.1 broker on loopback that hands every message to `deliver`.
 
-    Sessions are always clean, QoS is 0 or 1, and a client id belongs to its account: no
-    agent can take over another's connection. Never meant for a site: that is mosquitto's.
+    Clients only publish, with QoS 0 or 1: nobody subscribes, so nothing is kept for later. A client id belongs
+    to its account: no agent can take over another's connection. Never meant for a site: that is mosquitto's.
     """
 
     def __init__(self, deliver: Deliver, cluster: str) -> None:
@@ -38,11 +37,14 @@ class PrivateBroker:
         self._accounts: dict[str, Account] = {}
         self._sessions: set[Connection] = set()
         self._clients: dict[tuple[str, str], Connection] = {}
-        self._retained: dict[str, Publish] = {}
-        self._retained_by: dict[str, set[str]] = {}
-        self._readers: set[Connection] = set()
         self._strangers: dict[Connection, None] = {}
         """Not logged in yet, the oldest first."""
+        self._patience: Deadlines[Connection] = Deadlines()
+        """When each connection is looked at next: it may have been silent for too long by then."""
+        self._held: list[Connection] = []
+        """Not read until the next sweep: they said too much."""
+        self.turn = 0
+        """Number of the sweeps so far."""
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._drain: Drain | None = None
         self._server: asyncio.Server | None = None
@@ -78,16 +80,9 @@ class PrivateBroker:
 
     def credential(self, node: str) -> tuple[str, str]:
         """Username and password with which the agent of `node` may publish as that node."""
-        prefix = make_topic(self._cluster, node, "")
-        return self._account(f"node-{node}", lambda name: new_account(name, publishes=prefix))
-
-    def reader(self) -> tuple[str, str]:
-        """Username and password of someone who may subscribe and nothing else."""
-        return self._account("reader", lambda name: new_account(name, subscribes=True))
-
-    def _account(self, name: str, make: Callable[[str], Account]) -> tuple[str, str]:
+        name = f"node-{node}"
         if name not in self._accounts:
-            self._accounts[name] = make(name)
+            self._accounts[name] = new_account(name, make_topic(self._cluster, node, ""))
         return name, self._accounts[name].password
 
     # ---- what sessions ask for
@@ -108,26 +103,11 @@ class PrivateBroker:
             older.abort()
         self._clients[account.username, session.client_id] = session
         self._strangers.pop(session, None)
-        if account.subscribes:
-            self._readers.add(session)
         return Refusal.ACCEPTED, account
 
-    def accept(self, account: Account, message: Publish) -> None:
-        """Deliver the message, keep it if it is to be retained, and pass it on."""
-        if message.retain:
-            self._retain(account.username, message)
+    def accept(self, message: Publish) -> None:
+        """Deliver the message."""
         self._deliver(message.topic, message.payload)
-        for reader in self._readers:
-            qos = _wanted(reader.filters, message.topic)
-            if qos is not None:
-                reader.send(Publish(message.topic, message.payload, min(qos, message.qos)))
-
-    def subscribed(self, session: Connection, topic_filter: str) -> None:
-        """Send what is retained for a new subscription."""
-        qos = session.filters[topic_filter]
-        for name, message in tuple(self._retained.items()):
-            if matches(topic_filter, name):
-                session.send(Publish(name, message.payload, min(qos, message.qos), retain=True))
 
     def listen(self, session: Connection, *, on: bool) -> None:
         """Read the session when it speaks, or no longer."""
@@ -136,6 +116,15 @@ class PrivateBroker:
         self._drain.remove(session.fd)
         if on:
             self._drain.add(session.fd, session.read)
+
+    def hold(self, session: Connection) -> None:
+        """Read no more of the session until the next sweep."""
+        self.listen(session, on=False)
+        self._held.append(session)
+
+    def look_at(self, session: Connection, at: float) -> None:
+        """Ask the session then, by the loop's clock, whether it was silent for too long."""
+        self._patience.set(session, at)
 
     def joined(self, session: Connection) -> None:
         """Read and sweep a connection that stands."""
@@ -151,8 +140,8 @@ class PrivateBroker:
     def lost(self, session: Connection) -> None:
         """Forget a connection that ended."""
         self._sessions.discard(session)
+        self._patience.forget(session)
         self._strangers.pop(session, None)
-        self._readers.discard(session)
         key = (session.account.username if session.account else "", session.client_id)
         if self._clients.get(key) is session:
             del self._clients[key]
@@ -166,19 +155,13 @@ class PrivateBroker:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        for session in tuple(self._sessions):
+        self.turn += 1
+        held, self._held = self._held, []
+        for session in held:
+            session.go_on()
+        for session in self._patience.due(loop.time()):
             session.sweep(loop.time())
         self._timer = loop.call_later(SWEEP, self._sweep)
-
-    def _retain(self, owner: str, message: Publish) -> None:
-        """Keep or forget the message, unless the account keeps too many already."""
-        kept = self._retained_by.setdefault(owner, set())
-        if not message.payload:
-            kept.discard(message.topic)
-            self._retained.pop(message.topic, None)
-        elif message.topic in kept or len(kept) < RETAINED_EACH:
-            kept.add(message.topic)
-            self._retained[message.topic] = message
 
 
 def most_connections(descriptors: int) -> int:
@@ -197,9 +180,3 @@ class _Full(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
-
-
-def _wanted(filters: dict[str, int], topic: str) -> int | None:
-    """The best QoS of the filters that take the topic."""
-    granted: Iterable[int] = [qos for text, qos in filters.items() if matches(text, topic)]
-    return max(granted, default=None)

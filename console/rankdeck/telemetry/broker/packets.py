@@ -1,7 +1,7 @@
 """MQTT 3.1.1 packets: bytes to values and back."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -13,10 +13,6 @@ class Kind(IntEnum):
     CONNACK = 2
     PUBLISH = 3
     PUBACK = 4
-    SUBSCRIBE = 8
-    SUBACK = 9
-    UNSUBSCRIBE = 10
-    UNSUBACK = 11
     PINGREQ = 12
     PINGRESP = 13
     DISCONNECT = 14
@@ -62,53 +58,27 @@ class Connect(NamedTuple):
     will: Publish | None
 
 
-LeftOut = Callable[[Publish, int], None]
-"""Told of a message that was too long, without its payload, and of how many bytes it was."""
-
-
 class Framer:
-    """Cuts a stream of bytes into packets no longer than `limit`.
+    """Cuts a stream of bytes into packets no longer than `limit`."""
 
-    A longer one is malformed; with `left_out`, a longer message is passed over instead, and never held.
-    """
-
-    def __init__(self, limit: int, left_out: LeftOut | None = None) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = b""
-        self._left_out = left_out
-        self._missing = 0
-        """Bytes to come that are passed over."""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """First byte and body of every packet that is complete now; raises MalformedError."""
         buffer = self._rest + data if self._rest else data
         self._rest = b""
-        start, end = min(self._missing, len(buffer)), len(buffer)
-        self._missing -= start
+        start, end = 0, len(buffer)
         while end - start >= 2:
             length, body = _length(buffer, start + 1, end)
             if length > self.limit:
-                if not self._passes(buffer, start, body, length):
-                    break
-                start, self._missing = end, max(0, body + length - end)
-                start -= max(0, end - (body + length))
-                continue
+                raise MalformedError(f"a packet of {length} bytes, at most {self.limit} are taken")
             if length < 0 or body + length > end:
                 break
             yield buffer[start], buffer[body : body + length]
             start = body + length
         self._rest = buffer[start:]
-
-    def _passes(self, buffer: bytes, start: int, body: int, length: int) -> bool:
-        """Tell of a message that is too long; false while its topic has not come. Raises MalformedError."""
-        if self._left_out is None or buffer[start] >> 4 != Kind.PUBLISH:
-            raise MalformedError(f"a packet of {length} bytes, at most {self.limit} are taken")
-        topic = buffer[body] << 8 | buffer[body + 1] if body + 2 <= len(buffer) else 0
-        if len(buffer) < body + 2 + topic + 2:
-            return False
-        head = buffer[body : body + 2 + topic + 2]
-        self._left_out(read_publish(buffer[start], head)._replace(payload=b""), length)
-        return True
 
 
 def _length(buffer: bytes, at: int, end: int) -> tuple[int, int]:
@@ -196,23 +166,6 @@ def read_publish(first: int, body: bytes) -> Publish:
     return Publish(topic, body[at + 2 :], 1, bool(first & 1), packet_id(body, at))
 
 
-def read_filters(first: int, body: bytes, *, with_qos: bool) -> list[tuple[str, int]]:
-    """Filters and QoS of a SUBSCRIBE, filters and 0 of an UNSUBSCRIBE."""
-    filters: list[tuple[str, int]] = []
-    at = 2
-    while at < len(body):
-        text, at = _text(body, at)
-        qos = 0
-        if with_qos:
-            qos, at = (body[at] if at < len(body) else 255), at + 1
-        if qos > 2:
-            raise MalformedError("a subscription with an impossible QoS")
-        filters.append((text, qos))
-    if first & 0x0F != 2 or not filters:
-        raise MalformedError("a malformed list of topic filters")
-    return filters
-
-
 def packet(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
     """A whole packet."""
     head = bytearray((kind << 4 | flags,))
@@ -224,43 +177,11 @@ def packet(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
     return bytes(head) + body
 
 
-def string(text: str | bytes) -> bytes:
-    """Text with its length before it."""
-    raw = text.encode() if isinstance(text, str) else text
-    return struct.pack("!H", len(raw)) + raw
-
-
-def publish(message: Publish) -> bytes:
-    """A PUBLISH packet."""
-    number = struct.pack("!H", message.packet_id) if message.qos else b""
-    flags = message.qos << 1 | message.retain
-    return packet(Kind.PUBLISH, string(message.topic) + number + message.payload, flags)
-
-
-def acknowledge(kind: Kind, number: int, body: bytes = b"") -> bytes:
-    """An acknowledgement of the packet of that number."""
-    return packet(kind, struct.pack("!H", number) + body)
+def acknowledge(number: int) -> bytes:
+    """A PUBACK of the message of that number."""
+    return packet(Kind.PUBACK, struct.pack("!H", number))
 
 
 def connack(code: Refusal) -> bytes:
     """The answer to CONNECT."""
     return packet(Kind.CONNACK, bytes((0, code)))
-
-
-def connect(client_id: str, keepalive: int, username: str, password: bytes) -> bytes:
-    """A CONNECT with a clean session and no will."""
-    flags = 0x02 | (0x80 if username else 0) | (0x40 if username and password else 0)
-    body = string("MQTT") + struct.pack("!BBH", 4, flags, keepalive) + string(client_id)
-    if username:
-        body += string(username)
-        body += string(password) if password else b""
-    return packet(Kind.CONNECT, body)
-
-
-def subscribe(number: int, topic_filter: str, qos: int) -> bytes:
-    """A SUBSCRIBE for one filter."""
-    return packet(
-        Kind.SUBSCRIBE,
-        struct.pack("!H", number) + string(topic_filter) + bytes((qos,)),
-        2,
-    )

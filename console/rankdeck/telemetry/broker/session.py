@@ -8,7 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from selectors import EVENT_READ, DefaultSelector
+from selectors import EVENT_READ, DefaultSelector, SelectorKey
 from typing import Protocol
 
 from rankdeck.telemetry.broker import packets
@@ -28,47 +28,25 @@ def valid_topic(topic: str) -> bool:
     return 0 < len(topic) <= LONGEST and "+" not in topic and "#" not in topic
 
 
-def valid_filter(topic_filter: str) -> bool:
-    """Whether + and # each fill a level of their own, and # the last one."""
-    levels = topic_filter.split("/")
-    if not 0 < len(topic_filter) <= LONGEST or "#" in "/".join(levels[:-1]):
-        return False
-    return all(level in ("+", "#") or not ("+" in level or "#" in level) for level in levels)
-
-
-def matches(topic_filter: str, topic: str) -> bool:
-    """Whether the filter takes the topic; topics with $ are hidden from wildcards."""
-    if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
-        return False
-    wanted, levels = topic_filter.split("/"), topic.split("/")
-    for position, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if position >= len(levels) or level not in ("+", levels[position]):
-            return False
-    return len(wanted) == len(levels)
-
-
 @dataclass(frozen=True, slots=True)
 class Account:
     """What the holder of a password may do."""
 
     username: str
     password: str
-    publishes: str = ""
-    """Topics must begin with this; "" may not publish."""
-    subscribes: bool = False
+    publishes: str
+    """Topics must begin with this."""
 
     def may_publish(self, topic: str) -> bool:
-        return bool(self.publishes) and topic.startswith(self.publishes) and valid_topic(topic)
+        return topic.startswith(self.publishes) and valid_topic(topic)
 
     def admits(self, password: bytes) -> bool:
         return hmac.compare_digest(self.password.encode(), password)
 
 
-def new_account(username: str, *, publishes: str = "", subscribes: bool = False) -> Account:
+def new_account(username: str, publishes: str) -> Account:
     """An account with a password that lives as long as the broker."""
-    return Account(username, secrets.token_urlsafe(24), publishes, subscribes)
+    return Account(username, secrets.token_urlsafe(24), publishes)
 
 
 log = logging.getLogger(__name__)
@@ -78,12 +56,12 @@ LOGIN_LIMIT = 5.0
 """Seconds: the first words of a client go out with its connection."""
 BURST = 500
 """Packets of one client between two sweeps; then it waits for the next."""
+NO_HURRY = 15.0
+"""Seconds between two looks at a client that may be silent for ever: it might not read."""
 CHUNK = 1 << 16
 """Bytes of one client that are read at once."""
-SEND_BUFFER = 4 << 20
-IN_FLIGHT = 100
-QUEUE = 1000
-FILTERS = 100
+SEND_BUFFER = 1 << 16
+"""Bytes of acknowledgements that a client may leave unread."""
 
 
 class Hub(Protocol):
@@ -91,15 +69,26 @@ class Hub(Protocol):
 
     def login(self, session: "Connection", hello: Connect) -> tuple[Refusal, Account | None]: ...
 
-    def accept(self, account: Account, message: Publish) -> None:
-        """Deliver, store and pass on a message that the account may publish."""
+    def accept(self, message: Publish) -> None:
+        """Deliver a message that its account may publish."""
         ...
-
-    def subscribed(self, session: "Connection", topic_filter: str) -> None: ...
 
     def joined(self, session: "Connection") -> None: ...
 
     def lost(self, session: "Connection") -> None: ...
+
+    @property
+    def turn(self) -> int:
+        """Number of the sweeps so far."""
+        ...
+
+    def hold(self, session: "Connection") -> None:
+        """Read no more of the session until the next sweep, which calls its `go_on`."""
+        ...
+
+    def look_at(self, session: "Connection", at: float) -> None:
+        """Call `sweep` of the session once that time of the loop has passed."""
+        ...
 
     def listen(self, session: "Connection", *, on: bool) -> None:
         """Call `read` of the session when there is something to read, or no longer."""
@@ -107,15 +96,12 @@ class Hub(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Speaks MQTT 3.1.1 with one client; anything malformed ends it."""
+    """Speaks MQTT 3.1.1 with one client that publishes; anything else ends it."""
 
     def __init__(self, hub: Hub) -> None:
         self.client_id = ""
         self.account: Account | None = None
-        self.filters: dict[str, int] = {}
         self.fd = -1
-        self.dropped = 0
-        """Messages this client was too slow for."""
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -123,13 +109,10 @@ class Connection(asyncio.Protocol):
         self._heard = self._loop.time()
         self._patience = LOGIN_LIMIT
         self._will: Publish | None = None
-        self._burst = 0
-        self._writable = True
+        self._burst = self._turn = 0
+        """Packets in this turn of the hub."""
         self._begun = False
         self._denied = False
-        self._in_flight: set[int] = set()
-        self._waiting: deque[Publish] = deque()
-        self._last_id = 0
 
     # ---- the connection
 
@@ -141,23 +124,25 @@ class Connection(asyncio.Protocol):
         transport.pause_reading()
         self.fd = transport.get_extra_info("socket").fileno()
         self._hub.joined(self)
+        self._hub.look_at(self, self._heard + self._patience)
 
-    def read(self) -> None:
-        """Take what has come in."""
+    def read(self) -> bool:
+        """Take what has come in; whether it was anything."""
         if self._transport.is_closing():
             self._hub.listen(self, on=False)
-            return
+            return False
         try:
             data = os.read(self.fd, CHUNK)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             self._transport.abort()
-            return
+            return False
         if data:
             self._take(data)
         else:
             self._transport.close()
+        return bool(data)
 
     def _take(self, data: bytes) -> None:
         self._heard = self._loop.time()
@@ -180,22 +165,22 @@ class Connection(asyncio.Protocol):
         self._hub.lost(self)
         self._publish_will()
 
-    def pause_writing(self) -> None:
-        self._writable = False
-
-    def resume_writing(self) -> None:
-        self._writable = True
-        self._send_waiting()
+    def go_on(self) -> None:
+        """Let a busy client go on."""
+        if not self._transport.is_closing():
+            self._heard = self._loop.time()
+            self._hub.listen(self, on=True)
 
     def sweep(self, now: float) -> None:
-        """Close the client if it was silent for too long; let a busy one go on."""
-        if self._burst >= BURST and not self._transport.is_closing():
-            self._heard = now
-            self._hub.listen(self, on=True)
-        self._burst = 0
+        """Close the client if it was silent for too long, or does not read what it is sent."""
         silent = self._patience and now - self._heard > self._patience
+        # What has come in and we were too busy to read is no silence: cut off, all would come back at once.
+        silent = silent and not self.read()
         if silent or self._transport.get_write_buffer_size() > 2 * SEND_BUFFER:
             self.abort()
+            return
+        patience = self._patience or NO_HURRY
+        self._hub.look_at(self, max(self._heard, now - patience) + patience)
 
     def abort(self) -> None:
         """Cut the connection without waiting for what is still to be sent."""
@@ -212,45 +197,35 @@ class Connection(asyncio.Protocol):
 
     def _publish_will(self) -> None:
         will, self._will = self._will, None
-        if will and self.account:
-            self._hub.accept(self.account, will)
+        if will:
+            self._hub.accept(will)
 
     # ---- packets
 
     def _handle(self, first: int, body: bytes) -> None:
         kind = first >> 4
+        if self._turn != self._hub.turn:
+            self._turn, self._burst = self._hub.turn, 0
         self._burst += 1
         if self._burst == BURST:
-            self._hub.listen(self, on=False)
+            self._hub.hold(self)
         if kind == Kind.PUBLISH and self.account:
             self._on_publish(packets.read_publish(first, body))
         elif kind == Kind.CONNECT and not self.account:
             self._on_connect(packets.read_connect(first, body))
         elif self.account:
-            self._on_other(kind, first, body)
+            self._on_other(kind)
         else:
             raise MalformedError(f"packet {kind} out of turn")
 
-    def _on_other(self, kind: int, first: int, body: bytes) -> None:
+    def _on_other(self, kind: int) -> None:
         if kind == Kind.PINGREQ:
             self._transport.write(packets.packet(Kind.PINGRESP))
-        elif kind == Kind.PUBACK:
-            self._in_flight.discard(packets.packet_id(body))
-            self._send_waiting()
-        elif kind == Kind.SUBSCRIBE:
-            self._on_subscribe(
-                packets.packet_id(body),
-                packets.read_filters(first, body, with_qos=True),
-            )
-        elif kind == Kind.UNSUBSCRIBE:
-            for topic_filter, _ in packets.read_filters(first, body, with_qos=False):
-                self.filters.pop(topic_filter, None)
-            self._transport.write(packets.acknowledge(Kind.UNSUBACK, packets.packet_id(body)))
         elif kind == Kind.DISCONNECT:
             self._will = None
             self._transport.close()
         else:
-            raise MalformedError(f"packet {kind} out of turn")
+            raise MalformedError(f"packet {kind}: clients of this broker only publish")
 
     def _on_connect(self, hello: Connect) -> None:
         self.client_id = hello.client_id
@@ -261,6 +236,7 @@ class Connection(asyncio.Protocol):
         self.account, self._will = account, hello.will
         self._framer.limit = PACKET_LIMIT
         self._patience = 1.5 * hello.keepalive
+        self._hub.look_at(self, self._heard + (self._patience or NO_HURRY))
         self._transport.write(packets.connack(Refusal.ACCEPTED))
 
     def _refuse(self, code: Refusal, why: str) -> None:
@@ -271,7 +247,7 @@ class Connection(asyncio.Protocol):
     def _on_publish(self, message: Publish) -> None:
         assert self.account is not None
         if self.account.may_publish(message.topic):
-            self._hub.accept(self.account, message)
+            self._hub.accept(message)
         elif not self._denied:
             self._denied = True
             log.warning(
@@ -281,51 +257,7 @@ class Connection(asyncio.Protocol):
                 extra={"source": self._name},
             )
         if message.qos:
-            self._transport.write(packets.acknowledge(Kind.PUBACK, message.packet_id))
-
-    def _on_subscribe(self, number: int, wanted: list[tuple[str, int]]) -> None:
-        assert self.account is not None
-        granted = bytearray()
-        fresh: list[str] = []
-        for topic_filter, qos in wanted:
-            allowed = (
-                self.account.subscribes
-                and valid_filter(topic_filter)
-                and len(self.filters) < FILTERS
-            )
-            granted.append(min(qos, 1) if allowed else 0x80)
-            if allowed:
-                self.filters[topic_filter] = min(qos, 1)
-                fresh.append(topic_filter)
-        self._transport.write(packets.acknowledge(Kind.SUBACK, number, bytes(granted)))
-        for topic_filter in fresh:
-            self._hub.subscribed(self, topic_filter)
-
-    # ---- to a subscriber
-
-    def send(self, message: Publish) -> None:
-        """Pass a message on; a reader who is too slow loses it."""
-        if message.qos == 0 and self._writable:
-            self._transport.write(packets.publish(message))
-        elif message.qos and len(self._waiting) < QUEUE:
-            self._waiting.append(message)
-            self._send_waiting()
-        else:
-            self.dropped += 1
-
-    def _send_waiting(self) -> None:
-        while self._waiting and self._writable and len(self._in_flight) < IN_FLIGHT:
-            number = self._next_id()
-            self._in_flight.add(number)
-            self._transport.write(
-                packets.publish(self._waiting.popleft()._replace(packet_id=number))
-            )
-
-    def _next_id(self) -> int:
-        while True:
-            self._last_id = self._last_id % 0xFFFF + 1
-            if self._last_id not in self._in_flight:
-                return self._last_id
+            self._transport.write(packets.acknowledge(message.packet_id))
 
 
 TICK = 0.05
@@ -340,10 +272,12 @@ class Drain:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._selector = DefaultSelector()
+        self._left: deque[SelectorKey] = deque()
+        """What had something to read at the last look and was not read yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._wait()
 
-    def add(self, fd: int, read: Callable[[], None]) -> None:
+    def add(self, fd: int, read: Callable[[], object]) -> None:
         """Call `read` whenever there is something; it must read or remove."""
         self._selector.register(fd, EVENT_READ, read)
 
@@ -365,8 +299,14 @@ class Drain:
     def _ready(self) -> None:
         self._loop.remove_reader(self._selector.fileno())
         until, pause = self._loop.time() + TURN, TICK
-        for key, _ in self._selector.select(0):
-            key.data()
+        if not self._left:
+            self._left.extend(key for key, _ in self._selector.select(0))
+        known = self._selector.get_map()
+        while self._left:
+            key = self._left.popleft()
+            # Its number may be another's by now.
+            if known.get(key.fd) is key:
+                key.data()
             if self._loop.time() > until:
                 pause = 0.0
                 break

@@ -116,6 +116,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Look at the model, tell the widgets what to show."""
         raise NotImplementedError
 
+    def wanted_nodes(self) -> frozenset[str] | None:
+        """The nodes whose full samples this screen shows; None: of all."""
+        return frozenset()
+
     def turned_off(self) -> Iterable[str]:
         """Actions that cannot be done now, such as for want of a right; their keys say why."""
         return ()

@@ -1,5 +1,6 @@
 """All nodes: a map of states, and a table, worst first."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -15,15 +16,19 @@ from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.glyphs import UNICODE, Mark
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
-from rankdeck.ui.snapshots import Now, Snapshot, Then, order
+from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
 from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck.ui.widgets.text import fitted
+from rankdeck.ui.widgets.text import TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150
 """From this width on numbers have bars."""
+LEAST_OVERVIEW = 7
+"""Lines from which on there is an overview."""
+SHARED = 5
+"""Lines of bars, heading and gaps beside nodes and overview."""
 SORT_EVERY = 4
 """Ticks between two sortings."""
 
@@ -70,10 +75,18 @@ class FleetScreen(BaseScreen):
         self._ticks = 0
         self._fleet: object = None
         self._instant: Snapshot = Now({}, {})
-        self._simulated: tuple[str, ...] = ()
+        self._arrangement = Arrangement((), lambda _: True, lambda name: (name,))
+        self._moved: set[str] = set()
+        """Nodes that changed since the rows were put in order."""
+        self._made_up: dict[str, tuple[str, ...]] = {}
+        """Node -> prefixes of its metrics that are simulated, where there are any."""
+        self._simulated: Counter[str] = Counter()
+        """The same prefixes -> nodes."""
         self._marks: frozenset[str] = frozenset()
-        self._told: frozenset[str] = frozenset()
-        """Metrics of the usual columns that some node has, or should have."""
+        self._has_slurm = False
+        """Whether Slurm says anything of some node."""
+        self._told: dict[str, str] = {}
+        """Metric of the usual columns that some node has, or should have -> such a node."""
         self._map_seen: tuple[object, ...] = ()
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
@@ -81,8 +94,10 @@ class FleetScreen(BaseScreen):
             self._columns(wide=False), empty="no node matches the filter; esc shows all"
         )
 
+        self.overview = TextPage(id="overview", can_focus=False)
+
     def body(self) -> Iterable[Widget]:
-        return self.map, self.info, self.table
+        return self.map, self.info, self.table, self.overview
 
     @property
     def main(self) -> Widget:
@@ -107,6 +122,7 @@ class FleetScreen(BaseScreen):
                 keep=11,
             ),
             Column("STATE", 9, lambda row, _: self._state(row), keep=10),
+            *self._slurm_columns(),
             *numbers,
             Column(
                 "SEEN",
@@ -125,6 +141,27 @@ class FleetScreen(BaseScreen):
             ),
         )
 
+    def _slurm_columns(self) -> tuple[Column, ...]:
+        """Slurm's words, where it says anything."""
+        if not self._has_slurm or self.view.columns:
+            return ()
+        return tuple(
+            Column(
+                one.title,
+                one.width,
+                lambda row, _, one=one: self._slurm_cell(one, row),
+                right=one.right,
+                keep=one.keep,
+            )
+            for one in fleet_views.SLURM
+        )
+
+    def _slurm_cell(self, column: fleet_views.SlurmColumn, row: str) -> Runs:
+        view = self._states[row].slurm
+        if view is None or isinstance(self._instant, Then):
+            return [(formatting.NOTHING, "dim")]
+        return [(printable(column.say(view)), "warn" if view.out else "text")]
+
     def _name_width(self, *, wide: bool) -> int:
         longest = max(map(len, self._states), default=0)
         return min(max(longest, 6), 28 if wide else 16)
@@ -132,7 +169,8 @@ class FleetScreen(BaseScreen):
     def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
         """The columns of the view; where it names none, the usual ones that some node has."""
         chosen = [fleet_views.find(name) for name in self.view.columns]
-        told = [c for c in fleet_views.NUMBERS if c.metric in self._told]
+        known = self._told.keys() | fleet_views.ALWAYS if self._told else frozenset[str]()
+        told = [c for c in fleet_views.NUMBERS if c.metric in known]
         return [c for c in chosen if c] or told or fleet_views.NUMBERS
 
     def _cell(self, column: fleet_views.NodeColumn, row: str, width: int) -> Runs:
@@ -158,10 +196,23 @@ class FleetScreen(BaseScreen):
     def on_resize(self) -> None:
         width, height = self.size
         self.table.columns = self._columns(wide=width >= WIDE)
-        most = min(max((height - 6) // 4, 1), 8)
-        self.map.styles.height = self.map.lines_for(len(self._states), width, most)
+        lines = self.map.lines_for(len(self._states), width, min(max((height - 6) // 4, 1), 8))
+        self.map.styles.height = lines
         self.info.display = height >= 12
+        self._share(height - lines)
         self.table.refresh()
+
+    def _share(self, height: int) -> None:
+        """Leave to the overview what the table of all nodes does not need."""
+        free = height - len(self._states) - SHARED
+        self.overview.display = bool(self._states) and free >= LEAST_OVERVIEW
+        self.table.styles.height = len(self._states) + 2 if self.overview.display else "1fr"
+
+    def wanted_nodes(self) -> frozenset[str] | None:
+        """The nodes in view; all where the view needs more than the health message has."""
+        if fleet_views.needs_samples(self.view):
+            return None
+        return frozenset(self.table.rows_in_view)
 
     def tick(self) -> None:
         fleet = self.console.session.fleet
@@ -173,19 +224,36 @@ class FleetScreen(BaseScreen):
             self._states = {node.name: node for node in fleet.nodes()}
             self._places = {name: place for place, name in enumerate(self._states)}
             self._map_seen = ()
-            self._simulated = ()
+            self._made_up, self._simulated, self._told = {}, Counter(), {}
             self._instant = Now(self._states, self.console.levels)
+            changed = frozenset(self._states)
             self._arrange()
         if len(self._states) != known:
             self.on_resize()
-        if self._look_back() or self._ticks % SORT_EVERY == 0:
+        self._moved |= changed
+        if self._look_back():
             self._arrange()
-            self._note_simulated()
-            self._note_told()
+        elif self._ticks % SORT_EVERY == 0:
+            self._follow()
         self._ticks += 1
         self.table.touch(changed)
-        self._show_map()
+        self._show_map(changed)
         self._show_info()
+        if self.overview.display and self._ticks % (2 * SORT_EVERY) == 1:
+            self._show_overview()
+
+    def _show_overview(self) -> None:
+        session, size = self.console.session, self.overview.size
+        if size.height < LEAST_OVERVIEW:
+            return  # not laid out yet
+        # What is known of jobs is not loaded before the first picture.
+        from rankdeck.ui.fleet_overview import Scene, overview
+
+        nodes = tuple(self._states[name] for name in self.table.rows)
+        scene = Scene(
+            session.fleet, nodes, session.jobs.all(), len(session.others()), self.console.moment
+        )
+        self.overview.show(overview(scene, size, self.console.glyphs))
 
     def _look_back(self) -> bool:
         """Take up the picture of the moment that is shown; gives whether it is another one."""
@@ -203,51 +271,75 @@ class FleetScreen(BaseScreen):
         self.table.refresh()
         return True
 
-    def _note_simulated(self) -> None:
-        found = {prefix for node in self._states.values() for prefix in node.simulated}
-        self._simulated = tuple(sorted(found))
+    def _follow(self) -> None:
+        """Take up what changed since the rows were put in order; the others stay where they are."""
+        moved, self._moved = self._moved, set()
+        if isinstance(self._instant, Now):
+            self._arrangement.again(moved)
+            self._show_rows()
+        self._note_simulated(moved)
+        self._note_told(moved)
+        self._note_slurm(moved)
 
-    def _note_told(self) -> None:
-        nodes = self._states.values()
-        if not any(node.was_heard for node in nodes):
-            return
-        told = frozenset(
-            column.metric
-            for column in fleet_views.NUMBERS
-            if column.metric in fleet_views.ALWAYS
-            or any(column.metric in n.values or column.metric in n.failed for n in nodes)
-        )
-        if told != self._told:
-            self._told = told
+    def _note_simulated(self, moved: Iterable[str]) -> None:
+        for name in moved:
+            before, now = self._made_up.get(name, ()), self._states[name].simulated
+            if now != before:
+                self._made_up[name] = now
+                self._simulated.update(now)
+                self._simulated.subtract(before)
+
+    def _note_slurm(self, moved: Iterable[str]) -> None:
+        if not self._has_slurm and any(self._states[name].slurm is not None for name in moved):
+            self._has_slurm = True
             self.on_resize()
 
-    def _arrange(self) -> None:
-        shown = [
-            name
-            for name in self._states
-            if not self.view.filter or self.list_filter.matches(self._instant.subject(name))
-        ]
-        key = order(self.view.sort, self._instant, self._states)
-        shown.sort(key=key, reverse=self.view.reversed)
-        self.table.sorted_by = self.view.sort[0]
-        self.table.show(shown)
+    def _note_told(self, moved: Iterable[str]) -> None:
+        told: dict[str, str] = {}
+        for metric in (column.metric for column in fleet_views.NUMBERS):
+            witness = self._told.get(metric)
+            if witness is None or not self._states[witness].has(metric):
+                among = moved if witness is None else self._states
+                witness = next((name for name in among if self._states[name].has(metric)), None)
+            if witness is not None:
+                told[metric] = witness
+        if told.keys() != self._told.keys():
+            self._told = told
+            self.on_resize()
+        self._told = told
 
-    def _show_map(self) -> None:
-        metric = self.view.map
-        column = fleet_views.BY_TITLE.get(metric)
-        judged = self.console.judged if column is None else self._ticks // SORT_EVERY
-        seen = (judged, metric, self.console.glyphs is UNICODE)
+    def _arrange(self) -> None:
+        """Put all rows in order anew."""
+        keeps = self.list_filter.matches if self.view.filter else None
+        self._arrangement = Arrangement(
+            self._states,
+            lambda name: keeps is None or keeps(self._instant.subject(name)),
+            order(self.view.sort, self._instant, self._states),
+        )
+        self._show_rows()
+
+    def _show_rows(self) -> None:
+        names = self._arrangement.names
+        self.table.sorted_by = self.view.sort[0]
+        self.table.show(names[::-1] if self.view.reversed else names)
+
+    def _show_map(self, changed: Iterable[str] = ()) -> None:
+        seen = (self.view.map, self.console.glyphs is UNICODE)
         chosen = self._places.get(self.table.cursor, -1)
         if seen == self._map_seen:
+            if isinstance(self._instant, Now):
+                self.map.change({self._places[name]: self._mark(name) for name in changed})
             self.map.choose(chosen)
             return
         self._map_seen = seen
-        levels = {level: self.console.glyphs.level(level) for level in Level}
-        marks = [levels[self._instant.level(name)] for name in self._states]
-        if column is not None:
-            heats = (fleet_views.heat(self._instant.number(column, name)) for name in self._states)
-            marks = [Mark(m.glyph, heat) for m, heat in zip(marks, heats, strict=True)]
-        self.map.show(marks, chosen)
+        self.map.show([self._mark(name) for name in self._states], chosen)
+
+    def _mark(self, name: str) -> Mark:
+        mark = self.console.glyphs.level(self._instant.level(name))
+        column = fleet_views.BY_TITLE.get(self.view.map)
+        if column is None:
+            return mark
+        return Mark(mark.glyph, fleet_views.heat(self._instant.number(column, name)))
 
     def _show_info(self) -> None:
         if self.console.moment is not None:
@@ -279,8 +371,9 @@ class FleetScreen(BaseScreen):
             runs += [("   marked ", "dim"), (node_actions.named(self.marked), "key")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
-        made_up = f"  SIMULATED: {', '.join(self._simulated)} "
-        self.info.show(runs, ((made_up, "simulated"),) if self._simulated else ())
+        prefixes = sorted(+self._simulated)
+        made_up = f"  SIMULATED: {', '.join(prefixes)} "
+        self.info.show(runs, ((made_up, "simulated"),) if prefixes else ())
 
     # ---- actions
 

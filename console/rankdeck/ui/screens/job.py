@@ -79,6 +79,9 @@ class JobScreen(BaseScreen):
 
     # ---- painting
 
+    def wanted_nodes(self) -> frozenset[str] | None:
+        return frozenset(self.job.nodes) if self.job else frozenset()
+
     def tick(self) -> None:
         try:
             job = self.console.session.jobs.job(self.job_id)

@@ -11,14 +11,18 @@ from rankdeck.model.job import FirstFailure, Job, Plan, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold
 from rankdeck.model.slurm import queue_words
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
-from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.widgets.canvas import Run, Runs, length
+from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
+PARTITION_LINES, TALL, LOW = 3, 36, 16
+"""Lines for partitions on a screen that is so high, and the height from which on they have one."""
 NO_JOBS = "no jobs yet; press 3 to start one"
 NO_MATCH = "no job matches the filter; esc shows all"
 ORDER = {
@@ -72,13 +76,16 @@ class JobsScreen(BaseScreen):
         super().__init__()
         self._jobs: dict[str, Job] = {}
         self._others: dict[str, Job] = {}
-        """Jobs on Kubernetes that nobody here follows, by how an operator names them."""
+        """Jobs of the scheduler that nobody here follows, by how an operator names them."""
+        self._strangers: frozenset[str] = frozenset()
+        """Those of other users, after our own."""
+        self.partitions = TextPage(id="partitions", can_focus=False)
         self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
         self._sort, self._reversed = "AGE", False
         self.table = VTable(self._columns(), empty=NO_JOBS)
 
     def body(self) -> Iterable[Widget]:
-        return (self.table,)
+        return self.partitions, self.table
 
     @property
     def main(self) -> Widget:
@@ -96,7 +103,7 @@ class JobsScreen(BaseScreen):
             Column(
                 "RANKS",
                 6,
-                lambda row, _: [(str(len(self._jobs[row].ranks)), "text")],
+                lambda row, _: [(_count(self._jobs[row]), "text")],
                 right=True,
                 keep=8,
             ),
@@ -117,7 +124,7 @@ class JobsScreen(BaseScreen):
             Column(
                 "NODES",
                 18,
-                lambda row, _: [(printable(fold(self._jobs[row].nodes)), "text")],
+                lambda row, _: [(_where(self._jobs[row]), "text")],
                 keep=6,
             ),
             Column(
@@ -141,7 +148,7 @@ class JobsScreen(BaseScreen):
         if job.plan.owner:
             runs.append((f"{printable(job.plan.owner)} ", "accent"))
         if row in self._others:
-            return [*runs, ("not followed: enter reads it", "dim")]
+            return [*runs, *_told(job)]
         if job.countdown:
             runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
         if failure := failure_text(job):
@@ -162,12 +169,25 @@ class JobsScreen(BaseScreen):
         known = self._jobs
         others = {one.place: one for one in self.console.session.others()}
         self._others = {name: _listed(one) for name, one in others.items()}
+        self._strangers = frozenset(
+            name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
+        )
+        self._show_partitions()
         self._jobs = {**self._others, **{job.id: job for job in jobs.all()}}
         if self._jobs.keys() != known.keys():
             self.table.columns = self._columns()
             self.table.refresh()
         self._arrange()
         self.table.touch(frozenset(self._jobs))
+
+    def _show_partitions(self) -> None:
+        """Over the table: what is free in each partition of Slurm."""
+        width, height = self.size
+        lines = packed([partition_runs(one) for one in self.console.session.partitions()], width)
+        shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
+        self.partitions.display = bool(shown)
+        self.partitions.styles.height = len(shown)
+        self.partitions.show(shown)
 
     def _arrange(self) -> None:
         shown = [job for job in self._jobs.values() if self.list_filter.matches(_subject(job))]
@@ -177,7 +197,7 @@ class JobsScreen(BaseScreen):
 
     def _key(self, job: Job) -> tuple[float | str, ...]:
         return {
-            "AGE": (-job.created,),
+            "AGE": (float(job.id in self._strangers), -job.created),
             "JOB": (job.id,),
             "STATE": (float(ORDER[job.state]), -job.created),
             "RANKS": (float(-len(job.ranks)), -job.created),
@@ -228,10 +248,55 @@ class JobsScreen(BaseScreen):
         self._arrange()
 
 
-def _listed(one: KubernetesJob) -> Job:
+def _where(job: Job) -> str:
+    """The nodes of the job; of one that waits those that it may get."""
+    return printable(job.slurm.nodes if job.slurm and not job.nodes else fold(job.nodes))
+
+
+def _count(job: Job) -> str:
+    """How many ranks it has; a dash where nobody told."""
+    return str(len(job.ranks)) if job.ranks else formatting.NOTHING
+
+
+def _told(job: Job) -> Runs:
+    """What is known of a job that is only listed."""
+    if job.slurm is None:
+        return [("not followed: enter reads it", "dim")]
+    said = printable(queue_words(job.slurm, time.time()))
+    return [(f"{printable(job.name)} ", "dim"), (said, "warn" if job.slurm.stuck else "text")]
+
+
+def packed(pieces: Iterable[Runs], width: int) -> list[Runs]:
+    """The pieces one after the other, on as few lines as they need."""
+    lines: list[Runs] = []
+    for piece in pieces:
+        if lines and length(lines[-1]) + length(piece) + 3 <= width:
+            lines[-1] = [*lines[-1], ("   ", "dim"), *piece]
+        else:
+            lines.append([(" ", "dim"), *piece])
+    return lines
+
+
+def partition_runs(one: SlurmPartition) -> Runs:
+    """`debug 2 idle of 4, at most 4:00:00`: the partition, its free nodes and its time limit."""
+    free = one.idle and one.up
+    out = one.nodes - one.usable
+    said = [f"{one.idle} idle of {one.nodes}", f"{out} out of service" if out else ""]
+    said += [
+        "" if one.limit is None else f"at most {formatting.lasted(one.limit)}",
+        "" if one.up else "down",
+    ]
+    return [
+        (printable(one.name), "title" if one.usual else "text"),
+        (f" {', '.join(filter(None, said))}", "ok" if free else "dim" if one.up else "warn"),
+    ]
+
+
+def _listed(one: KubernetesJob | SlurmJob) -> Job:
     """A row for a job that is only listed."""
+    backend = "slurm" if isinstance(one, SlurmJob) else "kubernetes"
     plan = Plan(
-        job=one.place, name=one.name, cluster="", backend="kubernetes", nodes=(), owner=one.whose
+        job=one.place, name=one.name, cluster="", backend=backend, nodes=(), owner=one.whose
     )
     state = State(one.state)
     return Job(
@@ -242,6 +307,7 @@ def _listed(one: KubernetesJob) -> Job:
         state=state,
         ranks=(),
         created=one.created,
+        slurm=one.status if isinstance(one, SlurmJob) else None,
     )
 
 

@@ -10,7 +10,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
-from rankdeck.ui import formatting, node_actions, node_page, snapshots
+from rankdeck.ui import formatting, node_actions, node_page, past, snapshots
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.node_page import names, number, switch_lines, title
 from rankdeck.ui.screens import modals
@@ -36,6 +36,8 @@ class NodeScreen(BaseScreen):
         self.at = at
         """The moment that a log line led here from, epoch seconds."""
         self.page = TextPage()
+        self.hours = 6.0
+        """How far back the site's metrics are drawn."""
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -48,30 +50,39 @@ class NodeScreen(BaseScreen):
     def main(self) -> Widget:
         return self.page
 
+    def wanted_nodes(self) -> frozenset[str] | None:
+        return frozenset({self.node_name})
+
     def tick(self) -> None:
-        node = next(
-            (n for n in self.console.session.fleet.nodes() if n.name == self.node_name),
-            None,
-        )
+        fleet = self.console.session.fleet
+        node = fleet.node(self.node_name) if fleet.knows(self.node_name) else None
         if node is None:
             self.page.show([[(f" no node {printable(self.node_name)} in this cluster", "warn")]])
         elif self.console.moment is not None:
-            width = self.size.width - 2
-            self.page.show(
-                snapshots.page(
-                    self.console.session.fleet,
-                    node,
-                    self.console.moment,
-                    width,
-                    self.console.glyphs,
-                )
-            )
+            moment, width, glyphs = self.console.moment, self.size.width - 2, self.console.glyphs
+            lines = snapshots.page(fleet, node, moment, width, glyphs)
+            self.page.show([*lines, *self._site_past(moment)])
         else:
             glyphs = self.console.glyphs
             ports = self.console.session.switches.of_node(node.name)
-            lines = page(node, self.size.width - 2, glyphs, ports)
+            lines = page(node, self.size.width - 2, glyphs, ports, self._site_past(None))
             led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
+
+    def _site_past(self, until: float | None) -> list[Runs]:
+        view = self.console.session.past(self.node_name, self.hours, until)
+        return past.lines(view, self.node_name, self.size.width - 2, self.console.glyphs)
+
+    def action_hours(self) -> None:
+        """Draw the site's metrics from further back."""
+        if self.console.session.cluster.metrics is None:
+            self.say(
+                "no site metrics: name your Prometheus with `metrics: {url: …}` in the cluster file",
+                "dim",
+            )
+            return
+        self.hours = past.next_hours(self.hours)
+        self.refresh_now()
 
     def _moment(self, at: float) -> list[Runs]:
         """What happened here around the time of a log line, live or long ago."""
@@ -117,16 +128,23 @@ class NodeScreen(BaseScreen):
 
 
 def page(
-    node: NodeState, width: int, glyphs: Glyphs, ports: Sequence[SwitchPort] = ()
+    node: NodeState,
+    width: int,
+    glyphs: Glyphs,
+    ports: Sequence[SwitchPort] = (),
+    site_past: Sequence[Runs] = (),
 ) -> list[Runs]:
-    """The lines of the node's page."""
+    """The lines of the node's page; `site_past` are those of the site's metrics."""
     head = [
         *_head(node, glyphs),
         *node_page.reasons(node, width, glyphs),
         *node_page.kubernetes(node, width, glyphs),
+        *node_page.slurm(node, width, glyphs),
     ]
     if not node.was_heard:
-        return [*head, *_unheard(node), *switch_lines(ports, glyphs)]
+        return [*head, *_unheard(node), *switch_lines(ports, glyphs), *site_past]
+    if not node.detailed:
+        return [*head, *_coming(node), *site_past, *_events(node, glyphs), *_inventory(node)]
     return [
         *head,
         *_cpu(node, width, glyphs),
@@ -135,6 +153,7 @@ def page(
         *switch_lines(ports, glyphs),
         *node_page.traffic(node, "net", "Network", width, glyphs),
         *node_page.mounts(node, width, glyphs),
+        *site_past,
         *_failed(node, width, glyphs),
         *_events(node, glyphs),
         *node_page.findings(node, width, glyphs),
@@ -155,6 +174,8 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
     lines: list[Runs] = [first]
+    if judge := _judge(node):
+        lines.append([(f" {judge}", "dim")])
     if node.failed_to_attach:
         lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
     if node.simulated:
@@ -167,6 +188,18 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
             ]
         )
     return lines
+
+
+def _judge(node: NodeState) -> str:
+    """Who judges this node, where that is not its agent by our own cluster file."""
+    if node.hello is None or not node.was_heard:
+        return ""
+    if not node.judged_there:
+        version = printable(node.hello.agent) or "unknown"
+        return f"judged here: its agent (version {version}) is older than this console and sends only numbers"
+    if node.older_expectations:
+        return "its agent judges by another `expect:` than the cluster file; `rankdeck agent install` again"
+    return ""
 
 
 def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -225,6 +258,13 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
             [("     ", "text"), (said, "dim")],
         ]
     return [*title(node, "Could not be read", "-"), *rows] if rows else []
+
+
+def _coming(node: NodeState) -> list[Runs]:
+    """Only the health message is there: its full sample was asked for."""
+    period = node.hello.period if node.hello else 1.0
+    text = f"its agent judges it; the numbers were asked for, it sends them every {period:g} s"
+    return [[], [(f" {text}", "dim")]]
 
 
 def _unheard(node: NodeState) -> list[Runs]:

@@ -66,8 +66,9 @@ class TopBar(Canvas):
     def tick(self) -> None:
         """Look at the cluster; repaint if a number changed."""
         broken = self.console.session.fleet.trouble
-        kept = self.console.session.history_trouble
-        seen = (self.console.summary, self.console.opened, self.console.trouble, broken, kept)
+        session = self.console.session
+        reached = (session.history_trouble, session.connecting)
+        seen = (self.console.summary, self.console.opened, self.console.trouble, broken, reached)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -113,6 +114,10 @@ class TopBar(Canvas):
         if self.console.session.history_trouble:
             bad = self.glyphs.level(Level.BAD).glyph
             runs.insert(0, (f"{bad} history not written  ", "bad@bar"))
+        done, of = self.console.session.connecting
+        if done < of:
+            text = f"connecting {done:,} of {of:,}  " if said else f"connecting {done:,}/{of:,}  "
+            runs.insert(0, (text, "dim@bar"))
         for level in sorted(Level, reverse=True):
             if number := self.console.summary.get(level, 0):
                 mark = self.glyphs.level(level)

@@ -134,12 +134,23 @@ def bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT)
 
 def sparkline(values: Sequence[float | None], width: int, glyphs: Glyphs, top: float = 0.0) -> str:
     """The newest `width` values, one cell each; a gap where nothing was read."""
+    return chart(values, width, 1, glyphs, top)[0]
+
+
+def chart(
+    values: Sequence[float | None], width: int, rows: int, glyphs: Glyphs, top: float = 0.0
+) -> list[str]:
+    """The newest `width` values as columns, `rows` lines high, the highest line first.
+
+    `top` is the end of the scale, unless a value is higher. A gap where nothing was read.
+    """
     shown = list(values[-width:])
-    highest = max((v for v in shown if v is not None), default=0.0)
-    scale = max(top, highest)
-    steps = len(glyphs.spark) - 1
-    cells = [
-        " " if value is None else glyphs.spark[round(value / scale * steps) if scale > 0 else 0]
-        for value in (max(v, 0.0) if v is not None else None for v in shown)
+    scale = max(top, max((v for v in shown if v is not None), default=0.0)) or 1.0
+    steps = len(glyphs.spark)
+    most = rows * steps - 1
+    filled = [0 if v is None else 1 + round(max(v, 0.0) / scale * most) for v in shown]
+    signs = f" {glyphs.spark}"
+    return [
+        "".join(signs[min(max(cells - below, 0), steps)] for cells in filled).rjust(width)
+        for below in range((rows - 1) * steps, -1, -steps)
     ]
-    return "".join(cells).rjust(width)

@@ -1,6 +1,6 @@
 """The map: every node as one cell, its state as shape and colour."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from textual import events
 from textual.geometry import Region
@@ -37,18 +37,30 @@ class CellMap(Canvas):
         super().__init__(id=id)
         self._worst = worst
         self._indent = indent
-        self._marks: tuple[Mark, ...] = ()
+        self._marks: list[Mark] = []
+        self._summed: dict[int, Mark] = {}
+        """First place of a cell that stands for several -> the mark that stands for them."""
+        self._summed_by = 1
         self._chosen = -1
 
     def show(self, marks: Sequence[Mark], chosen: int = -1) -> None:
         """These marks, the chosen one reversed."""
-        before, self._marks = self._marks, tuple(marks)
+        before, self._marks = self._marks, list(marks)
+        self._summed.clear()
         self.choose(chosen)
         if len(before) != len(self._marks):
             self.refresh()
         else:
             pairs = enumerate(zip(before, self._marks, strict=True))
             self._repaint(place for place, (old, new) in pairs if old != new)
+
+    def change(self, marks: Mapping[int, Mark]) -> None:
+        """These places have another mark; all others stay as they are."""
+        new = {place: mark for place, mark in marks.items() if self._marks[place] != mark}
+        for place, mark in new.items():
+            self._marks[place] = mark
+            self._summed.pop(place - place % self._summed_by, None)
+        self._repaint(new)
 
     def choose(self, place: int) -> None:
         """Reverse this mark and no other."""
@@ -80,18 +92,27 @@ class CellMap(Canvas):
 
     def line(self, y: int, width: int) -> Runs:
         per_line, per_cell = self._per_line(width), self._per_cell()
+        if per_cell != self._summed_by:
+            self._summed_by = per_cell
+            self._summed.clear()
         runs: list[Run] = [(" " * self._indent, "text")]
         for column in range(per_line):
             start = (y * per_line + column) * per_cell
             group = self._marks[start : start + per_cell]
             if not group:
                 break
-            mark = group[0] if per_cell == 1 else self._worst(group)
+            mark = group[0] if per_cell == 1 else self._sum(start, group)
             here = start <= self._chosen < start + per_cell
             runs.append((mark.glyph, f"{mark.role}@selection" if here else mark.role))
             if column % BLOCK == BLOCK - 1:
                 runs.append((" ", "text"))
         return merge(runs)
+
+    def _sum(self, start: int, group: Sequence[Mark]) -> Mark:
+        """The mark of a cell that stands for several, worked out once until one of them changes."""
+        if start not in self._summed:
+            self._summed[start] = self._worst(group)
+        return self._summed[start]
 
     def on_click(self, event: events.Click) -> None:
         x = event.x - self._indent

@@ -88,6 +88,11 @@ class VTable(Canvas, can_focus=True):
         self.refresh(Region(0, y, self.size.width, 1))
 
     @property
+    def rows_in_view(self) -> tuple[str, ...]:
+        """The rows in view."""
+        return self.rows[self.top : self.top + self.body]
+
+    @property
     def index(self) -> int:
         return self._places.get(self.cursor, 0)
 

@@ -1,0 +1,208 @@
+"""The health of a node as it travels: from the judgement of its agent to a message, and back."""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Optional
+
+from rankdeck_agent.rules.active_events import KINDS, kind_of
+from rankdeck_agent.rules.engine import RULE_OF
+from rankdeck_agent.rules.explain import Covered
+from rankdeck_agent.rules.facts import Expected, Facts, Growth, Key, Memory
+from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence
+from rankdeck_agent.rules.summary import SUMMARY, differs
+from rankdeck_agent.rules.table import CHECKS, RULES, Rule
+from rankdeck_agent.wire import REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
+
+MORE = "node.more"
+"""The check that stands for reasons for which a message had no room."""
+_CLOCK, _DRIFT = (
+    next(check.number for check in CHECKS if check.needs == needs)
+    for needs in (("node.skew",), ("node.like",))
+)
+_ACTIONS = {(rule.check, rule.level): Sentence.of(rule.text)[1:] for rule in reversed(RULES)}
+
+
+def fingerprint(expected: Expected) -> str:
+    """Eight letters that differ where the expectations do; "" where nothing is expected."""
+    told = [expected.gpus, expected.rdma, expected.interface, sorted(expected.other.items())]
+    if not any(told):
+        return ""
+    return f"{zlib.crc32(json.dumps(told).encode()):08x}"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """All that an agent knows after it judged a sample."""
+
+    facts: Facts
+    memory: Memory
+    health: Health
+    covered: Covered
+    numbers: Mapping[str, float]
+
+
+def report(one: Judged, heartbeat: float) -> HealthReport:
+    """The whole judgement, as it is sent within a sample."""
+    failed = {key.partition("/")[0] for key in one.facts.failed}
+    return HealthReport(
+        at=one.facts.at,
+        level=int(one.health.level),
+        heartbeat=heartbeat,
+        applies=_bits(one.covered.applicable),
+        judged=_bits(one.covered.judged),
+        reasons=tuple(_row(reason, one.facts.now) for reason in one.health.reasons),
+        numbers=one.numbers,
+        failed=tuple(m for m in SUMMARY if m in failed and m not in one.numbers),
+        expect=fingerprint(one.facts.expected),
+        limits=one.health.limits,
+        grown=_totals(one.memory),
+    )
+
+
+def _bits(numbers: frozenset[int]) -> int:
+    return sum(1 << number for number in numbers)
+
+
+def _row(reason: Reason, now: float) -> ReasonRow:
+    held = None if reason.since is None else round(max(0.0, now - reason.since), 1)
+    return reason.check, int(reason.level), reason.device, held, reason.text
+
+
+def short(whole: HealthReport) -> HealthReport:
+    """The same in at most REPORT_LIMIT bytes: texts are left out first, then the mildest reasons.
+
+    Of equally bad ones those of another check come first: twelve full disks hide no lost GPU.
+    """
+    whole = replace(whole, reasons=_varied(whole.reasons))
+    bare = replace(whole, reasons=(), limits="", grown={}, more=len(whole.reasons))
+    room = REPORT_LIMIT - len(encode(bare))
+    rows: list[ReasonRow] = []
+    for reason in whole.reasons:
+        room -= _size(row := (*reason[:4], ""))
+        if room < 0:
+            break
+        rows.append(row)
+    room = max(room, 0)
+    for cut in (_seen, _all):
+        for place, row in enumerate(rows):
+            longer = (*row[:4], cut(whole.reasons[place][4]))
+            more = _size(longer) - _size(row)
+            if more <= room:
+                rows[place], room = longer, room - more
+    return replace(bare, reasons=tuple(rows), more=len(whole.reasons) - len(rows))
+
+
+def _varied(reasons: Sequence[ReasonRow]) -> tuple[ReasonRow, ...]:
+    """Worst first as before; of one level the first of each check, then the second of each."""
+    nth: Counter[tuple[str, int]] = Counter()
+    ranked: list[tuple[int, int, ReasonRow]] = []
+    for row in reasons:
+        nth[row[:2]] += 1
+        ranked.append((-row[1], nth[row[:2]], row))
+    return tuple(row for *_, row in sorted(ranked, key=lambda one: one[:2]))
+
+
+def _seen(text: str) -> str:
+    return Sentence.of(text).seen
+
+
+def _all(text: str) -> str:
+    return text
+
+
+def _size(row: ReasonRow) -> int:
+    """Bytes of a reason and the comma behind it."""
+    return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) + 1  # fmt: skip
+
+
+def is_news(before: Optional[HealthReport], now: HealthReport) -> bool:
+    """Whether what is shown of a node has changed since the last message.
+
+    Words of a reason are not compared: the number in them would change with every reading.
+    """
+    if before is None:
+        return True
+    same = ("level", "applies", "judged", "failed", "expect")
+    if any(getattr(before, name) != getattr(now, name) for name in same):
+        return True
+    if [row[:3] for row in before.reasons] != [row[:3] for row in now.reasons]:
+        return True
+    metrics = {*before.numbers, *now.numbers}
+    return any(differs(m, before.numbers.get(m), now.numbers.get(m)) for m in metrics)
+
+
+# ---- and back
+
+
+_NO_ROOM = "the message of its agent has no room for them · open the node to see them"
+
+
+def health_of(told: HealthReport, arrived: float) -> Health:
+    """What a report says; `arrived` is when it came in, on the clock of the reader."""
+    level = Level(told.level)
+    reasons = [_reason(row, arrived) for row in told.reasons]
+    worst = max((reason.level for reason in reasons), default=Level.OK)
+    if told.more or worst is not level:
+        of = level if worst is not level else reasons[-1].level
+        reasons.append(Reason(MORE, of, f"{told.more} more reasons · {_NO_ROOM}"))
+    reasons.sort(key=lambda reason: -reason.level)
+    counted = len(numbers_in(told.judged)), len(numbers_in(told.applies))
+    return Health(level, tuple(reasons), *counted, told.limits)
+
+
+@lru_cache(maxsize=512)
+def numbers_in(bits: int) -> frozenset[int]:
+    """The numbers of the checks whose bits are set."""
+    return frozenset(check.number for check in CHECKS if bits >> check.number & 1)
+
+
+def covered_by(told: HealthReport, facts: Facts) -> Covered:
+    """Which checks apply and were judged: by the agent, and here what only a fleet can tell."""
+    ours = {_CLOCK} if facts.skew is not None else set[int]()
+    ours |= {_DRIFT} if facts.drift is not None else set()
+    applies = numbers_in(told.applies)
+    return Covered(applies, (numbers_in(told.judged) | ours) & applies)
+
+
+def memory_of(told: HealthReport, now: float) -> Memory:
+    """As much of the agent's memory as evidence is taken from: what counters grew by."""
+    grown: dict[Key, Growth] = {}
+    for row, rule in RULE_OF.items():
+        for device, total in told.grown.get(_window(rule), {}).items():
+            grown[row, device] = ((now, total),)
+    return Memory(grown=grown)
+
+
+def _totals(memory: Memory) -> dict[str, dict[str, Number]]:
+    found: dict[str, dict[str, Number]] = {}
+    for (row, device), growth in memory.grown.items():
+        total = sum(number for _, number in growth)
+        found.setdefault(_window(RULE_OF[row]), {})[device] = total
+    return found
+
+
+def _window(rule: Rule) -> str:
+    """What is counted, over how many seconds: rows of another version may have other numbers."""
+    return f"{rule.metric}/{rule.window:g}{'/falls' if rule.falls else ''}"
+
+
+def _reason(row: ReasonRow, arrived: float) -> Reason:
+    check, number, device, held, text = row
+    level = Level(number)
+    since = None if held is None else arrived - held
+    return Reason(check, level, _completed(check, level, device, text), device, since)
+
+
+def _completed(check: str, level: Level, device: str, text: str) -> str:
+    """The whole sentence, with what our own table says where the message had no room for it."""
+    said = Sentence.of(text)
+    if said.means or said.action:
+        return text
+    seen = said.seen or (f"{check} of {device}" if device else check)
+    kind = kind_of(check)
+    known = (kind.means, kind.do) if check in KINDS else ("", "")
+    return str(Sentence(seen, *_ACTIONS.get((check, level), known)))

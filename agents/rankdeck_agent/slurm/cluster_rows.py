@@ -1,0 +1,235 @@
+"""What Slurm says of its nodes, partitions and everybody's jobs: answers of sinfo and squeue, 22.05 to 25.11. No I/O."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rankdeck_agent.job.journal import plain
+from rankdeck_agent.slurm.rows import Seen, cut, known, moment, span
+from rankdeck_agent.slurm.waiting import waits_for
+
+Row = dict[str, Any]
+MOST_NODES, MOST_JOBS, MOST_PARTITIONS = 20_000, 5_000, 1_000
+_JOBS_OF_NODE = 64
+NODE_COLUMNS = {
+    "NodeHost": 64,
+    "PartitionName": 64,
+    "StateLong": 24,
+    "Gres": 120,
+    "GresUsed": 160,
+    "features_act": 120,
+    "CPUsState": 24,
+    "AllocMem": 14,
+    "Memory": 14,
+    "User": 32,
+    "Timestamp": 24,
+    "Available": 10,
+    "Time": 16,
+    "Size": 24,
+    "Partition": 66,
+    "Reason": 240,
+}
+"""Field of `sinfo -O` -> columns that it gets."""
+SINFO = (
+    "sinfo", "--local", "--noheader", "--all", "--Node",
+    "--Format=" + ",".join(f"{name}:{width}" for name, width in NODE_COLUMNS.items()),
+)  # fmt: skip
+"""A line for each node of each partition: one question tells both."""
+_FIELDS = "AFKTuPDCSeVlrNj"
+"""`squeue -o`: job, job and tasks of its array, state, user, partition, nodes, CPUs, start, end, submission, limit, reason, nodes by name, name."""
+QUEUE = (
+    "squeue", "--local", "--noheader", "--all", "--sort=-p,i",
+    "--format=" + "|".join(f"%{letter}" for letter in _FIELDS),
+)  # fmt: skip
+"""Everybody's jobs that are not over, those with the highest priority first. The name is last: it may hold anything."""
+_SYMBOLS = {
+    "*": "not responding",
+    "~": "powered down",
+    "#": "powering up",
+    "!": "to be powered down",
+    "%": "powering down",
+    "$": "reserved for maintenance",
+    "@": "to be rebooted",
+    "^": "rebooting",
+    "-": "planned for a job",
+    "+": "",
+}
+"""What the sign at the end of a state says."""
+
+
+def node_rows(text: str) -> tuple[list[Row], list[Row]]:
+    """Nodes and partitions in an answer to `SINFO`; other lines are left out."""
+    nodes: dict[str, Row] = {}
+    partitions: dict[str, Row] = {}
+    for line in text.splitlines():
+        cells = dict(cut(line, NODE_COLUMNS))
+        name, where = cells["NodeHost"], cells["PartitionName"]
+        if not name or not cells["StateLong"] or "/" not in cells["CPUsState"]:
+            continue
+        if name not in nodes and len(nodes) < MOST_NODES:
+            nodes[name] = _node(cells)
+        if name in nodes and where:
+            nodes[name]["partitions"].append(where)
+        if where and (where in partitions or len(partitions) < MOST_PARTITIONS):
+            _count(partitions.setdefault(where, _partition(cells)), cells)
+    return list(nodes.values()), list(partitions.values())
+
+
+def _node(cells: Mapping[str, str]) -> Row:
+    word = cells["StateLong"]
+    state = word.rstrip("".join(_SYMBOLS))
+    busy, _, _, total = _numbers(cells["CPUsState"])
+    return {
+        "name": cells["NodeHost"],
+        "state": state,
+        "also": [text for sign in word[len(state) :] if (text := _SYMBOLS[sign])],
+        "reason": _reason(cells["Reason"]),
+        "by": known(cells["User"]),
+        "since": moment(cells["Timestamp"]),
+        "partitions": [],
+        "features": known(cells["features_act"]),
+        "gres": _gres(cells["Gres"]),
+        "gres_used": _gres(cells["GresUsed"]),
+        "cpus": total,
+        "cpus_used": busy,
+        "memory": _number(cells["Memory"]),
+        "memory_used": _number(cells["AllocMem"]),
+        "jobs": [],
+    }
+
+
+def _reason(text: str) -> str:
+    return "" if text == "none" else known(text)
+
+
+_CPUS = 4
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Allocated, idle, other, all."""
+    words = text.split("/")
+    return tuple(map(_number, words)) if len(words) == _CPUS else (0,) * _CPUS
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() and len(text) < 12 else 0
+
+
+_GRES = re.compile(r"([A-Za-z0-9_.+-]+(?::[A-Za-z0-9_.+-]+)?):(\d{1,9})(?:[KMGT])?(?:\(|,|$)")
+
+
+def _gres(text: str) -> dict[str, int]:
+    """`gpu:a100:4(S:0-1),nic:2` as numbers by name."""
+    found: dict[str, int] = {}
+    for name, count in _GRES.findall(re.sub(r"\([^)]*\)", "", text)):
+        found[name] = found.get(name, 0) + int(count)
+    return found
+
+
+def _partition(cells: Mapping[str, str]) -> Row:
+    return {
+        "name": cells["PartitionName"],
+        "usual": cells["Partition"].endswith("*"),
+        "up": cells["Available"] == "up",
+        "limit": span(cells["Time"]),
+        "size": cells["Size"],
+        "nodes": 0,
+        "idle": 0,
+        "usable": 0,
+    }
+
+
+_UNUSABLE = ("down", "drain", "fail", "maint", "unknown", "error", "inval", "reboot", "future")
+
+
+def _count(partition: Row, cells: Mapping[str, str]) -> None:
+    word = cells["StateLong"]
+    usable = not word.startswith(_UNUSABLE) and word != "drng" and not set(word) & set("*$@^")
+    partition["nodes"] += 1
+    partition["usable"] += usable
+    partition["idle"] += usable and word.startswith("idle")
+
+
+def job_rows(text: str) -> Iterator[Row]:
+    """Everybody's jobs in an answer to `QUEUE`, with their places in the queue; other lines are left out."""
+    places: dict[str, int] = {}
+    waiting: list[Row] = []
+    found: list[Row] = []
+    for line in text.splitlines():
+        words = line.split("|", len(_FIELDS) - 1)
+        if len(words) < len(_FIELDS) or not words[0].isdigit():
+            continue
+        cells = {key: plain(word, 300) for key, word in zip(_FIELDS, words)}
+        row = _job(cells)
+        if row["state"] == "PENDING":
+            places[row["partition"]] = row["position"] = places.get(row["partition"], 0) + 1
+            waiting.append(row)
+        found.append(row)
+    for row in waiting:
+        row["waiting"] = places[row["partition"]]
+    yield from found[:MOST_JOBS]
+
+
+def _job(cells: Mapping[str, str]) -> Row:
+    task = known(cells["K"])
+    seen = Seen(cells["A"], cells["T"], known(cells["r"]))
+    why = waits_for(seen)
+    return {
+        "id": cells["A"],
+        "shown": f"{cells['F']}_{_tasks(task)}" if task else cells["A"],
+        "state": cells["T"],
+        "user": cells["u"],
+        "name": cells["j"],
+        "partition": cells["P"],
+        "count": _number(cells["D"]),
+        "cpus": _number(cells["C"]),
+        "start": moment(cells["S"]),
+        "end": moment(cells["e"]),
+        "submitted": moment(cells["V"]),
+        "limit": span(cells["l"]),
+        "reason": seen.reason,
+        "text": why.text,
+        "stuck": why.stuck,
+        "nodes": known(cells["N"]),
+    }
+
+
+def _tasks(task: str) -> str:
+    """`3`, or `[4-9]` where tasks wait together."""
+    return task if task.isdigit() else f"[{task}]"
+
+
+def place_jobs(nodes: Iterable[Row], jobs: Iterable[Row]) -> None:
+    """Note on each node the jobs that run there."""
+    known_nodes = {row["name"]: row for row in nodes}
+    for job in jobs:
+        for name in unfolded(job["nodes"]) if job["state"] != "PENDING" else ():
+            node = known_nodes.get(name)
+            if node is not None and len(node["jobs"]) < _JOBS_OF_NODE:
+                node["jobs"].append(f"{job['shown']} {job['user']}")
+
+
+_PART = re.compile(r"([^,\[]*)\[([^\]]*)\]([^,\[]*)|([^,\[\]]+)")
+_MOST_NAMES = 20_000
+
+
+def unfolded(text: str) -> list[str]:
+    """The names in `n[1-2,07],gpu3`; at most 20,000. Sets in several dimensions are left out."""
+    names: list[str] = []
+    for match in _PART.finditer(text):
+        if match[4]:
+            names.append(match[4])
+            continue
+        for word in match[2].split(","):
+            names += (f"{match[1]}{number}{match[3]}" for number in _range(word))
+        if len(names) > _MOST_NAMES:
+            break
+    return names[:_MOST_NAMES]
+
+
+def _range(word: str) -> Iterable[str]:
+    low, dash, high = word.partition("-")
+    if not low.isdigit() or (dash and not high.isdigit()) or len(low + high) > 20:
+        return ()
+    last = min(int(high or low), int(low) + _MOST_NAMES)
+    return (str(number).zfill(len(low)) for number in range(int(low), last + 1))

@@ -1,0 +1,139 @@
+"""Coming up over SSH: a command on 1,000 nodes that are real sshd sessions on loopback, beside clush and pdsh."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.programs import search_path
+
+from benchmarks.measure import environment, free_port, run_once, running, wait_for_port
+from benchmarks.result import MissingError, Result
+
+NODES = 1000
+FEW = 200
+"""Nodes on a machine of fewer than 4 cores or 8 GB; RANKDECK_BENCH_NODES says another number."""
+AT_ONCE = 64
+"""Logins under way at a time, for each of the three."""
+LIMIT = 600.0
+CPU_BUDGET = 1.0
+_SSHD = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/hostkey
+PidFile none
+UsePAM no
+UseDNS no
+StrictModes no
+PasswordAuthentication no
+PermitRootLogin yes
+AuthorizedKeysFile {folder}/id.pub
+MaxStartups 1000
+"""
+_SSH = """\
+Host n*
+  HostName 127.0.0.1
+  Port {port}
+  User {user}
+  IdentityFile {folder}/id
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  StrictHostKeyChecking yes
+  HostKeyAlias rankdeck-bench
+  BatchMode yes
+  LogLevel ERROR
+"""
+
+
+def run() -> list[Result]:
+    """Wall and CPU seconds of `true` on every node, from nothing; the servers' own CPU is not counted."""
+    count = _count()
+    with tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name, _server(Path(name)) as port:
+        folder = Path(name)
+        _describe(folder, port, count)
+        env = environment(
+            PATH=search_path(),
+            XDG_STATE_HOME=name,
+            XDG_CONFIG_HOME=name,
+            HOME=name,
+            CLUSTERSHELL_CFGDIR=name,
+        )
+        commands = _commands(folder, count)
+        spent = {who: run_once(argv, env, LIMIT) for who, argv in commands.items()}
+    return list(_results(spent, count))
+
+
+def _count() -> int:
+    if wished := os.environ.get("RANKDECK_BENCH_NODES"):
+        return max(int(wished), 1)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return NODES if (os.cpu_count() or 1) >= 4 and memory >= 8 << 30 else FEW
+
+
+def _results(spent: Mapping[str, tuple[float, float]], count: int) -> Generator[Result]:
+    wall, cpu = spent["rankdeck"]
+    note = f"{count} nodes, {AT_ONCE} logins at a time"
+    for who, (their_wall, their_cpu) in spent.items():
+        if who == "rankdeck":
+            continue
+        yield Result(
+            name="ssh_start_wall", value=wall, unit="s", peer=who, peer_value=their_wall, note=note
+        )
+        yield Result(
+            name="ssh_start_cpu", value=cpu, unit="s", peer=who, peer_value=their_cpu,
+            budget=CPU_BUDGET, note=note,
+        )  # fmt: skip
+
+
+@contextmanager
+def _server(folder: Path) -> Generator[int]:
+    """One sshd; each connection to it is a session, and a process, of its own."""
+    sshd = shutil.which("sshd", path=search_path())
+    if sshd is None:
+        raise MissingError("needs sshd (openssh-server)")
+    for key in ("hostkey", "id"):
+        subprocess.run(
+            ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key), check=True
+        )
+    port = free_port()
+    (folder / "sshd_config").write_text(_SSHD.format(port=port, folder=folder))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with running((sshd, "-D", "-e", "-f", str(folder / "sshd_config"))):
+        wait_for_port(port)
+        yield port
+
+
+def _describe(folder: Path, port: int, count: int) -> None:
+    """The same nodes for all three: an ssh_config, and a cluster file that follows it."""
+    user = os.environ.get("USER") or "root"
+    key = " ".join((folder / "hostkey.pub").read_text().split()[:2])
+    (folder / "known_hosts").write_text(f"rankdeck-bench {key}\n[127.0.0.1]:{port} {key}\n")
+    (folder / ".ssh").mkdir(mode=0o700)
+    (folder / "ssh_config").write_text(_SSH.format(port=port, user=user, folder=folder))
+    access = f"user: {user}, identity: {folder}/id, known_hosts: {folder}/known_hosts, config: none"
+    lines = [
+        "cluster: bench",
+        f"ssh: {{{access}, logins: {AT_ONCE}, connect_limit: 60}}",
+        "nodes:",
+        *(f"- {{name: n{n}, address: 127.0.0.1, port: {port}}}" for n in range(1, count + 1)),
+    ]
+    (folder / "cluster.yaml").write_text("\n".join(lines))
+
+
+def _commands(folder: Path, count: int) -> dict[str, Sequence[str]]:
+    nodes, config = f"n[1-{count}]", str(folder / "ssh_config")
+    found: dict[str, Sequence[str]] = {
+        "rankdeck": (sys.executable, "-m", "benchmarks.ssh_app", str(folder / "cluster.yaml")),
+    }
+    clush = Path(sys.executable).parent / "clush"
+    if clush.exists():
+        found["clush"] = (str(clush), "-f", str(AT_ONCE), "-O", f"ssh_options=-F {config}", "-w", nodes, "true")  # fmt: skip
+    if shutil.which("pdsh", path=search_path()):
+        found["pdsh"] = ("env", f"PDSH_SSH_ARGS_APPEND=-F {config}", "pdsh", "-R", "ssh", "-f", str(AT_ONCE), "-w", nodes, "true")  # fmt: skip
+    if len(found) == 1:
+        raise MissingError("needs clush (pip install ClusterShell) or pdsh")
+    return found

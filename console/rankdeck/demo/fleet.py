@@ -1,0 +1,198 @@
+"""A simulated fleet of any size: made-up nodes whose agents run together in one process, on the real broker.
+
+To the session it is a `Shell` on which nothing can be run but the telemetry of each node.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Self
+
+from rankdeck.errors import AgentError
+from rankdeck.model.cluster import Broker, Cluster, Node
+from rankdeck.remote.agent import bundle
+from rankdeck.remote.shell import Channel, Clock, OnData, Result, Shell
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rankdeck.session import Session
+
+NAME = "simulated"
+GPUS, PORTS = 4, 2
+_TELEMETRY = "telemetry"
+_ANSWER = f"rankdeck|{sys.version_info[0]}.{sys.version_info[1]}|%s|/simulated"
+"""What a node answers when it is asked for its Python and its agent."""
+_END_LIMIT = 5.0
+
+
+def fleet_cluster(count: int, broker: Broker | None = None) -> Cluster:
+    """A cluster of so many nodes that nobody can log in to; their agents publish to a private broker, or to this one."""
+    digits = max(len(str(count)), 3)
+    nodes = tuple(
+        Node(name=f"sim{number:0{digits}}", gpus=GPUS, rdma=PORTS) for number in range(1, count + 1)
+    )
+    return Cluster(
+        name=NAME,
+        nodes=nodes,
+        expect={"gpu_model": "Simulated"},
+        simulate=("gpu", "rdma"),
+        broker=broker,
+    )
+
+
+class SimulatedFleet:
+    """The process that plays all agents, while entered; see `shell.Shell`."""
+
+    def __init__(self, **plan: float) -> None:
+        """`plan` as in the agent's `simulated_fleet.Plan`."""
+        self._plan = plan
+        self._process: asyncio.subprocess.Process
+        self._asking = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        imports = os.pathsep.join(entry for entry in sys.path if entry)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "rankdeck_agent",
+            "simulated-fleet",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": imports},
+            start_new_session=True,
+        )
+        self.command(self._plan)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: "TracebackType | None",
+    ) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_END_LIMIT):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, node: str, line: bytes) -> None:
+        """A line for the agent of that node; an empty one ends it."""
+        self._write(node.encode() + b" " + line.strip() + b"\n")
+
+    def command(self, told: object) -> None:
+        """A line for the fleet; see the agent's `simulated_fleet`."""
+        self._write(b" " + json.dumps(told).encode() + b"\n")
+
+    async def ask(self) -> dict[str, object]:
+        """How the fleet is now; raises AgentError where it has ended."""
+        async with self._asking:
+            self.command({"ask": True})
+            assert self._process.stdout is not None
+            line = await self._process.stdout.readline()
+        if not line:
+            raise AgentError(NAME, "the process of the simulated fleet has ended")
+        answer: dict[str, object] = json.loads(line)
+        return answer
+
+    async def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        return await self._process.wait()
+
+    def _write(self, line: bytes) -> None:
+        stdin = self._process.stdin
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(line)
+
+    # ---- a Shell
+
+    def reach(self, questions: object) -> AbstractAsyncContextManager[Shell]:
+        """Itself, once entered; nothing is asked."""
+        del questions
+        return nullcontext(self)
+
+    async def run(
+        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
+    ) -> Result:
+        """The agent lies there, as it would say; nothing else can be run. Raises AgentError."""
+        del stdin, limit
+        agent = bundle()
+        if agent.name in argv:
+            return Result(0, (_ANSWER % agent.digest).encode(), b"")
+        raise _unreal(node)
+
+    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
+        del on_data
+        if argv[-1] != _TELEMETRY:
+            raise _unreal(node)
+        return _Lane(self, node)
+
+    async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
+        del node, host
+        return port
+
+    async def clock(self, node: str) -> Clock:
+        del node
+        return Clock(0.0, 0.0)
+
+
+def _unreal(node: str) -> AgentError:
+    return AgentError(
+        node,
+        "it is simulated: nothing can be run there; `rankdeck demo` has three nodes that run jobs",
+    )
+
+
+class _Lane:
+    """The agent of one node within the process; see `shell.Channel`."""
+
+    complaint = "the process of the simulated fleet has ended"
+
+    def __init__(self, fleet: SimulatedFleet, node: str) -> None:
+        self._fleet, self._node = fleet, node
+
+    def write(self, data: bytes) -> None:
+        for line in data.splitlines():
+            self._fleet.tell(self._node, line)
+
+    async def drain(self) -> None:
+        """Return at once: the lines are short and few."""
+
+    def end(self) -> None:
+        self._fleet.tell(self._node, b"")
+
+    def pause(self) -> None:
+        """Do nothing: there is no output."""
+
+    def resume(self) -> None:
+        """Do nothing: there is no output."""
+
+    def wait(self) -> Awaitable[int]:
+        return self._fleet.wait()
+
+    async def close(self) -> None:
+        """Do nothing: the process ends as a whole."""
+
+
+@asynccontextmanager
+async def open_fleet(cluster: Cluster, **plan: float) -> "AsyncGenerator[Session]":
+    """A session on a simulated fleet, whose nodes are those of the cluster; as `open_session_on`."""
+    from rankdeck.session import Reach, open_session_on
+
+    async with (
+        SimulatedFleet(**plan) as fleet,
+        open_session_on(cluster, Reach(fleet.reach)) as session,
+    ):
+        yield session

@@ -1,0 +1,103 @@
+"""What Slurm says of a node, of a partition and of everybody's jobs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rankdeck.model.slurm import SlurmStatus
+
+_OUT = ("down", "drain", "drng", "fail", "error", "inval")
+"""How the states begin in which a node gets no jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmNode:
+    """A node as Slurm has it."""
+
+    state: str
+    """Slurm's word in small letters: idle, mixed, drained, …; "" where it has no such node any more."""
+    also: tuple[str, ...] = ()
+    """What the signs at the state say: `not responding`, `powered down`, …"""
+    reason: str = ""
+    """Why it was taken out of service, in the words of whoever did it."""
+    by: str = ""
+    since: float | None = None
+    """When that was, epoch seconds by Slurm's clock."""
+    partitions: tuple[str, ...] = ()
+    features: str = ""
+    gres: Mapping[str, int] = field(default_factory=dict[str, int])
+    """`gpu:a100` -> how many there are."""
+    gres_used: Mapping[str, int] = field(default_factory=dict[str, int])
+    cpus: int = 0
+    cpus_used: int = 0
+    memory: int = 0
+    """MB."""
+    memory_used: int = 0
+    jobs: tuple[str, ...] = ()
+    """`4711 alice`, at most 64."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether Slurm had it and has it no more."""
+        return not self.state
+
+    @property
+    def out(self) -> bool:
+        """Whether it gets no new jobs until somebody does something."""
+        return self.state.startswith(_OUT)
+
+    @property
+    def words(self) -> str:
+        """`idle, not responding`."""
+        return ", ".join((self.state, *self.also))
+
+    @property
+    def gres_words(self) -> str:
+        """`gpu:a100 3/4`: in use, and how many there are."""
+        return ", ".join(
+            f"{name} {self.gres_used.get(name, 0)}/{count}" for name, count in self.gres.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmPartition:
+    """A partition and what it allows."""
+
+    name: str
+    usual: bool = False
+    """Jobs that name none go there."""
+    up: bool = True
+    limit: float | None = None
+    """Seconds that a job may run at most; None: as long as it likes."""
+    size: str = ""
+    """Nodes that a job may have, as Slurm writes it: `1-infinite`."""
+    nodes: int = 0
+    idle: int = 0
+    usable: int = 0
+    """Nodes that are neither down nor drained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """A job in Slurm's queue, of anybody. Times are epoch seconds by Slurm's clock."""
+
+    id: str
+    place: str
+    """How an operator names it: `4711`, `4711_3`, or `4711_[4-9]` where tasks wait together."""
+    name: str = ""
+    user: str = ""
+    mine: bool = False
+    cpus: int = 0
+    count: int = 0
+    """Nodes."""
+    created: float = 0.0
+    status: SlurmStatus = field(default_factory=SlurmStatus)
+
+    @property
+    def whose(self) -> str:
+        """`Slurm job of alice`."""
+        return f"Slurm job of {self.user or 'unknown'}"
+
+    @property
+    def state(self) -> str:
+        """pending or running."""
+        return "pending" if self.status.waits else "running"

@@ -1,0 +1,167 @@
+"""The health of one node as this console sees it: what its agent says, or our own judgement of its samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
+from rankdeck.model.kubernetes import KubernetesNode
+from rankdeck.model.slurm_cluster import SlurmNode
+from rankdeck.rules.kubernetes import merged
+from rankdeck.rules.slurm_nodes import with_slurm
+from rankdeck_agent.rules.derive import derive
+from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain
+from rankdeck_agent.rules.facts import Expected, Facts, Memory
+from rankdeck_agent.rules.judge import as_lasting, assess, combine
+from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
+from rankdeck_agent.rules.table import CHECKS
+from rankdeck_agent.wire import Event, HealthReport
+
+UNHEARD = Health(
+    Level.UNKNOWN,
+    (Reason("node.silent", Level.UNKNOWN, "not heard yet · waiting for the agent"),),
+    0,
+    len(CHECKS),
+)
+"""Of a node that nobody has judged yet."""
+REMEMBERED = Reason(
+    "node.remembered",
+    Level.UNKNOWN,
+    "remembered: its agent said this before we listened · nothing is known of now · wait for its next message",
+)
+
+
+def mute(health: Health, acks: Sequence[Ack], now: float) -> Health:
+    """The same reasons, the acknowledged ones marked and last; `now` is epoch seconds."""
+    if not acks or not health.reasons:
+        return health
+    marked = tuple(_marked(reason, acks, now) for reason in health.reasons)
+    ordered = tuple(sorted(marked, key=lambda r: r.acknowledged_until is not None))
+    return replace(health, level=worst_of(ordered), reasons=ordered)
+
+
+def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
+    covering = [ack for ack in acks if ack.covers(reason.check, reason.device, reason.level, now)]
+    if not covering:
+        return reason
+    last = max(covering, key=lambda ack: ack.until)
+    return replace(reason, acknowledged_until=last.until, acknowledged_by=last.words)
+
+
+WAITING = 100
+"""Most events that wait to be judged; older ones are only listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The newest report of an agent, and when it came in on our clock."""
+
+    report: HealthReport
+    at: float
+    remembered: bool = False
+    """The broker had kept it: it says what was, and is no sign of life."""
+    health: Health = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "health", health_of(self.report, self.at))
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What schedulers say of the node; None where they say nothing."""
+
+    kubernetes: KubernetesNode | None = None
+    slurm: SlurmNode | None = None
+
+
+class Judgement:
+    """Written by Fleet through the node that it belongs to."""
+
+    def __init__(self, expected: Expected) -> None:
+        self.health = UNHEARD
+        self.acks: tuple[Ack, ...] = ()
+        self.drift: tuple[Reason, ...] | None = None
+        self.busy = False
+        self.told: Told | None = None
+        """What the agent says; None where it is one that does not judge."""
+        self.expected = expected
+        self._expects = fingerprint(expected)
+        self._memory = Memory()
+        self._events: tuple[Event, ...] = ()
+
+    def hear(self, event: Event) -> None:
+        """Include this event in the next judgement."""
+        self._events = (*self._events[-WAITING + 1 :], event)
+
+    @property
+    def moves(self) -> bool:
+        """Whether time alone may change the health: something holds, ends or is acknowledged."""
+        known = self._memory
+        by_time = self.told is not None and (known.marks or known.happened)
+        return bool(by_time or (self.acks and self.health.reasons))
+
+    def judge(self, facts: Facts, views: Views, wall: float, *, tried: bool) -> None:
+        """Judge anew; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
+        if self.told is None:
+            health, self._memory = assess(facts, self._memory)
+        else:
+            said = self._health_told(self.told, facts)
+            health, self._memory = combine(said, facts, self._memory)
+            if self.told.remembered and facts.up:
+                health = _as_remembered(said, health)
+        self._events = ()
+        heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
+        health = merged(health, views.kubernetes, heard=heard, tried=tried)
+        # Before Slurm is asked: what somebody knows of is no reason to say that it is still used.
+        health = with_slurm(mute(health, self.acks, wall), views.slurm, heard=heard)
+        self.health = mute(health, self.acks, wall)
+
+    def _health_told(self, told: Told, facts: Facts) -> Health:
+        """What the agent says, with how much of it is judged by other expectations than ours."""
+        counted = covered_by(told.report, facts)
+        health = replace(told.health, evaluated=len(counted.judged), checks=len(counted.applicable))
+        if self.older_expectations() and self._expects:
+            health = replace(health, reasons=(*health.reasons, _other_expectations()))
+        return health
+
+    def older_expectations(self) -> bool:
+        """Whether the agent judges by another `expect:` than the cluster file has."""
+        return self.told is not None and self.told.report.expect != self._expects
+
+    def take_as_lasting(self) -> None:
+        """What held at two looks is judged as if it had been watched for a minute."""
+        self._memory = as_lasting(self._memory)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What happened since the last judgement."""
+        return self._events
+
+    def findings(self, facts: Facts, *, silent: bool) -> tuple[CheckResult, ...]:
+        """The 25 checks with their evidence."""
+        memory = self._memory
+        if self.told is not None:
+            covered = covered_by(self.told.report, facts)
+            covered = Covered(covered.applicable, frozenset()) if silent else covered
+            memory = memory_of(self.told.report, facts.now)
+        elif silent:
+            covered = cover(Facts(now=facts.now, absent=facts.absent), settled=False)
+        else:
+            covered = cover(facts, memory.settled)
+        return explain(facts, derive(facts), memory, covered, self.health.reasons)
+
+
+def _as_remembered(said: Health, now: Health) -> Health:
+    """What was wrong stands until the agent says otherwise; that all was well is not believed."""
+    theirs = {(reason.check, reason.device) for reason in said.reasons}
+    ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
+    reasons = (*said.reasons, REMEMBERED, *ours)
+    ordered = tuple(sorted(reasons, key=lambda reason: -reason.level))
+    return replace(now, level=ordered[0].level, reasons=ordered)
+
+
+def _other_expectations() -> Reason:
+    text = (
+        "its agent judges by another `expect:` than the cluster file · what the file expects is "
+        "not checked there · `rankdeck agent install` again"
+    )
+    return Reason("agent.expect", Level.UNKNOWN, text)

@@ -1,0 +1,49 @@
+"""Everybody's jobs in Slurm's queue, and its partitions."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
+
+MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
+
+
+class SlurmCluster:
+    """Written by the client of the cluster alone; empty where Slurm runs nothing here."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        """Why nothing new comes from Slurm, one sentence; "" if it does."""
+        self.user = ""
+        """Who we are there."""
+        self._jobs: dict[str, SlurmJob] = {}
+        self._partitions: dict[str, SlurmPartition] = {}
+
+    def put(self, job: SlurmJob) -> None:
+        """A job as it is now."""
+        if job.id and (job.id in self._jobs or len(self._jobs) < MOST_JOBS):
+            self._jobs[job.id] = replace(job, mine=bool(job.user) and job.user == self.user)
+
+    def drop(self, number: str) -> None:
+        """The job is in the queue no more."""
+        self._jobs.pop(number, None)
+
+    def put_partition(self, partition: SlurmPartition) -> None:
+        """A partition as it is now."""
+        name = partition.name
+        if name and (name in self._partitions or len(self._partitions) < MOST_PARTITIONS):
+            self._partitions[name] = partition
+
+    def drop_partition(self, name: str) -> None:
+        self._partitions.pop(name, None)
+
+    def partitions(self) -> tuple[SlurmPartition, ...]:
+        """The one that jobs go to without a word first, then by name."""
+        return tuple(sorted(self._partitions.values(), key=lambda one: (not one.usual, one.name)))
+
+    def jobs(self, known: Collection[str] = ()) -> tuple[SlurmJob, ...]:
+        """Our own first, then the newest, without those whose Slurm id the caller knows."""
+        found = (
+            job for job in self._jobs.values() if job.id not in known and job.place not in known
+        )
+        return tuple(sorted(found, key=lambda job: (not job.mine, -job.created)))

@@ -1,0 +1,232 @@
+"""The MQTT client for a site's broker: connects, subscribes to what is wanted, delivers messages."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from secrets import token_hex
+from typing import Any
+
+import aiomqtt
+from aiomqtt import MqttCodeError, MqttError, ProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from rankdeck.errors import BrokerError
+
+KEEPALIVE = 15
+CONNECT_LIMIT = 10.0
+PACKET_LIMIT = 4 << 20
+"""A longer message is left out, and that is said of its node."""
+LARGEST = 16 << 20
+"""What a broker of MQTT 5 must not even send."""
+AT_ONCE = 100
+"""Topics in one SUBSCRIBE: brokers limit the size of a packet."""
+
+Deliver = Callable[[str, bytes, bool], None]
+TooLong = Callable[[str, int], None]
+"""Told the topic and the bytes of a message that is left out for its length."""
+_VERSION = 132
+_REFUSED = {
+    _VERSION: "speaks neither MQTT 5 nor MQTT 3.1.1",
+    133: "refuses the name of this client",
+    136: "is not available now",
+    134: "refuses the user name or password",
+    135: "does not allow this user to connect",
+}
+"""Reason codes of MQTT 5, to which those of MQTT 3.1.1 are translated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a broker is and how to log in."""
+
+    host: str
+    port: int
+    username: str = ""
+    password: str = ""
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Topics:
+    """The topics that are wanted now: topic -> quality of service. Whoever listens follows it."""
+
+    def __init__(self, always: dict[str, int]) -> None:
+        self._always = always
+        self._wanted = dict(always)
+        self._news = asyncio.Event()
+
+    def want(self, more: Iterable[str]) -> None:
+        """Want these too, at QoS 0, instead of those of the last call."""
+        wanted = self._always | dict.fromkeys(more, 0)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._news.set()
+
+    async def follow(self, client: aiomqtt.Client) -> None:
+        """Subscribe to what is wanted and leave what is not, until cancelled; raises BrokerError."""
+        have = self._always
+        while True:
+            self._news.clear()
+            wanted = self._wanted
+            for part in _parts(name for name in have if name not in wanted):
+                await client.unsubscribe(part)
+            for part in _parts(name for name in wanted if name not in have):
+                await _subscribe(client, {name: wanted[name] for name in part})
+            have = wanted
+            await self._news.wait()
+
+    async def first(self, client: aiomqtt.Client) -> None:
+        """Subscribe to what is always wanted; raises BrokerError."""
+        await _subscribe(client, self._always)
+
+
+async def _subscribe(client: aiomqtt.Client, topics: dict[str, int]) -> None:
+    codes = await client.subscribe(list(topics.items()))
+    if any(_value(code) >= 0x80 for code in codes):
+        why = "does not allow this user to read telemetry, or cannot take a subscription now"
+        raise BrokerError(why)
+
+
+def _parts(names: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(names)
+    while part := list(islice(left, AT_ONCE)):
+        yield part
+
+
+class _Straight(asyncio.Queue[aiomqtt.Message]):
+    """Hands each message over when it is read: a task that is woken for each costs more than the rest."""
+
+    def __init__(self, deliver: Deliver, too_long: TooLong, maxsize: int = 0) -> None:
+        super().__init__(maxsize)
+        self._deliver, self._too_long = deliver, too_long
+
+    def put_nowait(self, item: aiomqtt.Message) -> None:
+        if len(item.payload) > PACKET_LIMIT:
+            self._too_long(str(item.topic), len(item.payload))
+        else:
+            self._deliver(str(item.topic), item.payload, item.retain)
+
+
+class SiteClient:
+    """Connects again and again by `listen`; remembers which version of MQTT the broker speaks."""
+
+    def __init__(self, address: Address, topics: Topics) -> None:
+        self._address, self._topics = address, topics
+        self._version = ProtocolVersion.V5
+
+    async def listen(
+        self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
+    ) -> None:
+        """Deliver every message until the connection ends; raises BrokerError, which says why."""
+        try:
+            await self._listen(deliver, on_ready, too_long)
+        except BrokerError as error:
+            raise BrokerError(f"the broker at {self._address} {error}") from error
+        except MqttError as error:
+            raise BrokerError(f"the broker at {self._address} {_why(error)}") from error
+
+    async def _listen(
+        self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
+    ) -> None:
+        try:
+            await self._session(self._version, deliver, on_ready, too_long)
+        except MqttError as error:
+            if not _speaks_no_5(error) or self._version is not ProtocolVersion.V5:
+                raise
+            self._version = ProtocolVersion.V311
+            await self._session(self._version, deliver, on_ready, too_long)
+
+    async def _session(
+        self,
+        version: ProtocolVersion,
+        deliver: Deliver,
+        on_ready: Callable[[], None],
+        too_long: TooLong,
+    ) -> None:
+        async with self._client(version, partial(_Straight, deliver, too_long)) as client:
+            await self._topics.first(client)
+            on_ready()
+            await _either(self._topics.follow(client), _until_lost(client))
+
+    def _client(
+        self, version: ProtocolVersion, queue: Callable[..., asyncio.Queue[aiomqtt.Message]]
+    ) -> aiomqtt.Client:
+        at = self._address
+        new = version is ProtocolVersion.V5
+        return aiomqtt.Client(
+            at.host,
+            at.port,
+            username=at.username or None,
+            password=at.password or None,
+            identifier=f"rankdeck-{token_hex(6)}",
+            queue_type=queue,  # pyright: ignore[reportArgumentType] - it is only called
+            protocol=version,
+            clean_session=None if new else True,
+            properties=_limits() if new else None,
+            timeout=CONNECT_LIMIT,
+            keepalive=KEEPALIVE,
+            tls_context=at.tls,
+        )
+
+
+def _limits() -> Properties:
+    """What a broker of MQTT 5 must not send us."""
+    found = Properties(PacketTypes.CONNECT)
+    found.MaximumPacketSize = LARGEST
+    return found
+
+
+async def _until_lost(client: aiomqtt.Client) -> None:
+    """Until the connection ends, which raises MqttError: messages go past the queue."""
+    async for _ in client.messages:
+        pass
+
+
+async def _either(*works: Coroutine[Any, Any, None]) -> None:
+    """Run both until one raises; the error comes alone."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for work in works:
+                tasks.create_task(work)
+    except* (MqttError, BrokerError) as group:
+        raise group.exceptions[0] from None
+
+
+def _speaks_no_5(error: MqttError) -> bool:
+    """Whether it is to be tried with MQTT 3.1.1: the broker says so, or hangs up without a word."""
+    code = _value(error.rc) if isinstance(error, MqttCodeError) else None
+    silent = code is None and _cause(error) is None
+    return code == _VERSION or silent
+
+
+def _cause(error: MqttError) -> OSError | None:
+    """The error of the system behind it."""
+    # aiomqtt hides it as the context.
+    found = error.__cause__ or error.__context__
+    return found if isinstance(found, OSError) else None
+
+
+def _value(code: object) -> int:
+    return code.value if isinstance(code, ReasonCode) else code if isinstance(code, int) else 0
+
+
+def _why(error: MqttError) -> str:
+    """Why there is no connection, in words that say whose fault it is."""
+    cause = _cause(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"shows a certificate that we do not accept: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return f"does not speak TLS with us: {cause.reason or cause}"
+    if isinstance(cause, OSError):
+        return f"cannot be reached: {cause.strerror or cause}"
+    if isinstance(error, MqttCodeError):
+        known = _REFUSED.get(_value(error.rc))
+        return known or f"ended the connection: {error}"
+    return "does not answer" if "timed out" in str(error) else f"ended the connection: {error}"

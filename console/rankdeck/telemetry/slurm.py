@@ -1,0 +1,167 @@
+"""Brings what Slurm says of nodes, partitions and everybody's jobs into the console, by the agent on the login node."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from rankdeck.errors import NodeError
+from rankdeck.model.border import fitting, flag, integer, or_null, rows, stamp, text
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode, SlurmPartition
+from rankdeck.model.text import clean
+from rankdeck.remote.agent import Agents
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.slurm_cluster import SlurmCluster
+from rankdeck.telemetry import agent_rows
+from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
+
+log = logging.getLogger(__name__)
+ASK_LIMIT = 60.0
+_WORD, _SENTENCE = 300, 600
+_MOST = 1000
+_MOST_GRES = 64
+
+
+class SlurmClient:
+    """Asks the agent on the login node; made by the session."""
+
+    def __init__(self, agents: Agents, cluster: Cluster, fleet: Fleet) -> None:
+        self._agents, self._fleet = agents, fleet
+        self._host = cluster.options.get("login", "")
+        self.state = SlurmCluster()
+        self.asked = cluster.backend == "slurm" and bool(self._host)
+        """Whether Slurm can be asked: the cluster file names a login node."""
+        asked = cluster.options.get("rpcs_per_minute", "")
+        settings: dict[str, Any] = {"path": cluster.environment.get("PATH", "")}
+        settings |= {"rpcs_per_minute": int(asked)} if asked else {}
+        self._config = json.dumps(settings).encode() + b"\n"
+
+    async def list(self) -> dict[str, str]:
+        """Learn what there is, as it was a minute ago at most; login node -> why it did not tell."""
+        if not self.asked:
+            return {}
+        try:
+            answer = await self._agents.call(
+                self._host, ("slurm", "list"), self._config, limit=ASK_LIMIT
+            )
+        except NodeError as error:
+            return {self._host: error.why}
+        if answer.code != 0:
+            return {self._host: answer.complaint}
+        AgentRows(takes(self._fleet, self.state)).take(answer.out)
+        return {self._host: self.state.trouble} if self.state.trouble else {}
+
+    async def watch(self) -> None:
+        """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again.
+
+        Returns at once where there is no Slurm to ask.
+        """
+        if not self.asked:
+            return
+
+        def trouble(why: str) -> None:
+            self.state.trouble = why
+            log.warning("%s", why, extra={"source": "slurm"})
+
+        source = Source(self._agents, self._host, ("slurm", "watch"), self._config)
+        await agent_rows.watch(source, lambda: takes(self._fleet, self.state), trouble)
+
+
+def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
+    """Who takes which key of a row."""
+
+    def trouble(found: object) -> None:
+        state.trouble = why = clean(found, _SENTENCE)
+        if why:
+            log.warning("%s", why, extra={"source": "slurm"})
+
+    def about(found: object) -> None:
+        state.user = clean(as_table(found).get("user"), 64)
+
+    def node(found: object) -> None:
+        name, view = node_of(as_table(found))
+        fleet.slurm_says(name, view)
+
+    return {
+        "about": about,
+        "job": lambda found: state.put(job_of(as_table(found))),
+        "job_gone": lambda found: state.drop(clean(found, 40)),
+        "node": node,
+        "node_gone": lambda found: node({"name": found}),
+        "partition": lambda found: state.put_partition(partition_of(as_table(found))),
+        "partition_gone": lambda found: state.drop_partition(clean(found, _WORD)),
+        "trouble": trouble,
+    }
+
+
+# ---- rows -------------------------------------------------------------------------------
+
+
+def _cleaned(row: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are as the shape says, texts made printable and lists made tuples."""
+    return {key: _printable(value) for key, value in fitting(row, shape).items()}
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value, _SENTENCE)
+    if isinstance(value, list):
+        return tuple(clean(word, _WORD) for word in cast("list[object]", value))
+    return value
+
+
+_WORDS = rows(text(_WORD), _MOST)
+_NODE = {
+    "state": text(40), "also": _WORDS, "reason": text(_SENTENCE), "by": text(_WORD), "since": or_null(stamp),
+    "partitions": _WORDS, "features": text(_WORD), "cpus": integer, "cpus_used": integer,
+    "memory": integer, "memory_used": integer, "jobs": _WORDS,
+}  # fmt: skip
+
+
+def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
+    """Name and state of a node; the name is "" where the row is none, the state where Slurm has it no more."""
+    known: dict[str, Any] = {"state": "", **_cleaned(row, _NODE)}
+    used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
+    return clean(row.get("name"), 253), SlurmNode(**known, **used)
+
+
+def _counts(found: object) -> dict[str, int]:
+    items = list(as_table(found).items())[:_MOST_GRES]
+    return {clean(name, 100): count for name, count in items if integer(count) and count >= 0}
+
+
+_PARTITION = {
+    "name": text(_WORD), "usual": flag, "up": flag, "limit": or_null(stamp), "size": text(40),
+    "nodes": integer, "idle": integer, "usable": integer,
+}  # fmt: skip
+
+
+def partition_of(row: Mapping[str, Any]) -> SlurmPartition:
+    """A partition; its name is "" where the row is none."""
+    known: dict[str, Any] = {"name": "", **_cleaned(row, _PARTITION)}
+    return SlurmPartition(**known)
+
+
+_STATUS = {
+    "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "stuck": flag, "partition": text(_WORD),
+    "nodes": text(_WORD), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
+}  # fmt: skip
+_JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer}
+
+
+def job_of(row: Mapping[str, Any]) -> SlurmJob:
+    """A job of the queue; its id is "" where the row is none."""
+    known: dict[str, Any] = {"id": "", **_cleaned(row, _JOB)}
+    submitted, end = row.get("submitted"), row.get("end")
+    status = SlurmStatus(id=clean(row.get("shown"), 100), **_cleaned(row, _STATUS))
+    if not status.waits and stamp(end):
+        status = replace(status, ends=float(end))
+    return SlurmJob(
+        **known,
+        place=status.id or known["id"],
+        created=float(submitted) if stamp(submitted) else 0.0,
+        status=status,
+    )

@@ -1,0 +1,105 @@
+"""The cluster that a real Slurm runs, as Rankdeck shows it: nodes beside our agents, everybody's jobs, few questions."""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.lab import RootLab
+from tests.support.lab.root import slurm
+from tests.support.lab.root.people import Operator, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+REASON = "bad: cable | x"
+
+
+@pytest.fixture(scope="module")
+def root(slurm_lab: RootLab) -> Operator:
+    root = Operator(slurm_lab, "root")
+    slurm.start(root)
+    return slurm.through(root)
+
+
+@pytest.fixture
+def user(root: Operator) -> Iterator[Operator]:
+    """An ordinary user; every test leaves the workers idle."""
+    user = slurm.through(Operator(root.lab, "lab"))
+    yield user
+    root.on(
+        "n3",
+        "scancel --user=lab; scancel --user=root; scontrol update nodename=n[1-2] state=resume",
+    )
+    assert eventually(lambda: slurm.idle(root)), root.on("n3", "sinfo -R; squeue")
+
+
+def node(user: Operator, name: str) -> dict[str, Any]:
+    """What `status` says of this node now."""
+    (found,) = user.objects("status")
+    return next(one for one in found["nodes"] if one["name"] == name)
+
+
+def test_a_node_that_was_drained_says_so_beside_our_agent(user: Operator, root: Operator) -> None:
+    root.on("n3", f"scontrol update nodename=n2 state=drain reason='{REASON}'")
+
+    drained = lambda: (node(user, "n2")["slurm"] or {}).get("state") == "drained"  # noqa: E731
+    assert eventually(drained), node(user, "n2")
+
+    found = node(user, "n2")
+    assert (found["slurm"]["reason"], found["slurm"]["by"]) == (REASON, "root")
+    assert found["slurm"]["gres"] == {"gpu:a100": 4}
+    assert found["slurm"]["features"] == "a100,ib"
+    (text,) = [one["text"] for one in found["reasons"] if one["check"] == "slurm.state"]
+    assert "our agent finds nothing wrong" in text
+    assert node(user, "n1")["slurm"]["state"] == "idle"
+    assert node(user, "login")["slurm"] is None
+
+
+def test_jobs_of_plain_sbatch_and_of_others_are_listed_and_stand_at_their_nodes(
+    user: Operator, root: Operator
+) -> None:
+    mine = _submitted(user, "-N1 --nodelist=n1 --gpus-per-node=a100:2 -J prep")
+    theirs = _submitted(root, "-N1 --hold -J others")
+
+    listed = lambda: {one["job"]: one for one in user.objects("jobs") if "mine" in one}  # noqa: E731
+    runs = lambda: listed().get(mine, {}).get("state") == "running"  # noqa: E731
+    assert eventually(runs), listed()
+
+    found = listed()
+    assert (found[mine]["name"], found[mine]["mine"]) == ("prep", True)
+    assert found[mine]["slurm"]["nodes"] == "n1"
+    assert (found[theirs]["user"], found[theirs]["mine"]) == ("root", False)
+    assert found[theirs]["slurm"]["stuck"]
+    used = lambda: node(user, "n1")["slurm"]["gres_used"] == {"gpu:a100": 2}  # noqa: E731
+    assert eventually(used), node(user, "n1")
+    assert node(user, "n1")["slurm"]["jobs"] == [f"{mine} lab"]
+
+
+def test_looking_for_two_minutes_costs_six_calls_a_minute(user: Operator, root: Operator) -> None:
+    user = slurm.through(user, calls=6)
+    user.objects("status")
+    time.sleep(60)
+    root.on("n3", "sdiag -r")
+    began = time.monotonic()
+
+    while time.monotonic() - began < 120:
+        user.objects("jobs")
+
+    minutes = (time.monotonic() - began) / 60
+    calls = _calls(root.on("n3", "sdiag"))
+    assert 0 < calls <= 6 * (minutes + 1), (calls, minutes)
+
+
+def _submitted(who: Operator, options: str) -> str:
+    said = who.on("n4", f"cd /tmp && sbatch --parsable {options} --wrap 'sleep 300'")
+    assert said.strip().isdigit(), said
+    return said.strip()
+
+
+_ASKED = re.compile(r"REQUEST_(?:JOB_INFO|NODE_INFO|PARTITION_INFO)\S*\s+\(\s*\d+\)\s+count:(\d+)")
+
+
+def _calls(sdiag: str) -> int:
+    """Questions for jobs, nodes and partitions that the controller has answered."""
+    types = sdiag.partition("statistics by message type")[2].partition("statistics by user")[0]
+    return sum(map(int, _ASKED.findall(types)))

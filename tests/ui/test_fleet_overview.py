@@ -1,0 +1,108 @@
+"""What stands below a short table of nodes: trends, jobs, events; never more than there is."""
+
+import pytest
+
+from rankdeck.state.fleet_history import PICTURED
+from rankdeck.ui.fleet_overview import TRENDS, Scene, overview
+from rankdeck.ui.glyphs import ASCII, UNICODE
+from rankdeck.ui.widgets.canvas import chart, length
+from rankdeck_agent.wire import Sample
+from tests.ui.support import sample, scenes
+from tests.ui.test_fleet_views import steady
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
+
+
+def lines_of(scene: Scene, width: int = 160, height: int = 30) -> list[str]:
+    drawn = overview(scene, (width, height), UNICODE)
+    return ["".join(text for text, _ in runs) for runs in drawn]
+
+
+def scene_of(stage, **more) -> Scene:
+    return Scene(stage.fleet, stage.fleet.nodes(), stage.jobs.all(), **more)
+
+
+def test_a_chart_is_as_high_as_it_is_told_and_leaves_gaps() -> None:
+    assert chart([0, None, 50, 100], 5, 2, UNICODE) == ["   ▁█", " ▁ ██"]
+    assert chart([], 3, 2, UNICODE) == ["   ", "   "]
+    assert chart([50], 1, 1, UNICODE, top=100.0) == [chart([50, 100], 2, 1, UNICODE)[0][0]]
+
+
+def test_all_nodes_and_each_have_a_line_with_mean_or_sum() -> None:
+    stage, _ = sample.fleet(2)
+    stage.fleet.take_changes()
+    for node, used, watts in (("node01", 20.0, 300.0), ("node02", 60.0, 900.0)):
+        values = {"cpu.used": {"": used}, "gpu.power": {"0": watts}}
+        stage.fleet.apply(node, Sample(90, 1_090.0, values))
+    stage.fleet.take_changes()
+
+    lines = lines_of(scene_of(stage))
+
+    together = next(line for line in lines if line.startswith(" all 2"))
+    assert "40%" in together
+    assert "1.2kW" in together
+    assert any(line.startswith(" node02") and "60%" in line and "900W" in line for line in lines)
+
+
+def test_a_silent_node_has_no_number_and_no_part_in_the_mean() -> None:
+    stage, _ = sample.fleet(6)
+    stage.fleet.take_changes()
+    silent = next(node for node in stage.fleet.nodes() if node.silent)
+    heard = next(node for node in stage.fleet.nodes() if not node.silent)
+    for node in stage.fleet.nodes():
+        if node is not silent:
+            stage.fleet.apply(node.name, Sample(90, 1_090.0, {"cpu.used": {"": 50.0}}))
+
+    lines = lines_of(Scene(stage.fleet, (silent, heard), ()))
+
+    row = next(line for line in lines if line.startswith(f" {silent.name}"))
+    assert "–" in row
+    assert "%" not in row.partition("CPU")[0]
+    assert "50%" in next(line for line in lines if line.startswith(" all 2"))
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+@pytest.mark.parametrize(("width", "height"), [(200, 40), (80, 14), (60, 7), (140, 9)])
+def test_it_never_takes_more_than_its_room(glyphs, width: int, height: int) -> None:
+    stage = scenes.hanging()
+    stage.fleet.take_changes()
+
+    drawn = overview(scene_of(stage), (width, height), glyphs)
+
+    assert 0 < len(drawn) <= height
+    assert all(length(runs) <= width for runs in drawn)
+
+
+async def test_three_nodes_share_the_page_with_trends_jobs_and_events() -> None:
+    stage, _ = sample.fleet(3)
+    async with console(stage, (200, 50)) as (app, pilot):
+        for title in ("CPU", "GPU POWER", "all 3", "Jobs", "Events", "memory row remapped"):
+            await shows(app, pilot, title)
+
+
+async def test_a_table_that_needs_the_page_has_it() -> None:
+    stage, _ = sample.fleet(100)
+    async with console(stage, (200, 50)) as (app, pilot):
+        await shows(app, pilot, "100 nodes")
+        assert "newest first" not in text_of(app)
+
+
+async def test_the_overview_follows_the_filter_and_the_paused_moment() -> None:
+    stage, _ = sample.fleet(3)
+    steady(stage)
+    stage.fleet.apply("node02", Sample(50, 1_050.0, {"cpu.used": {"": 87.0}}))
+    async with console(stage, (200, 50)) as (app, pilot):
+        await until(pilot, stage.fleet.past.span, "no picture of the past yet")
+        await pilot.press("P")
+        await shows(app, pilot, "PAUSED")
+        stage.fleet.apply("node02", Sample(51, 1_051.0, {"cpu.used": {"": 3.0}}))
+        await lacks(app, pilot, "Jobs  no job")
+        row = next(line for line in text_of(app).splitlines() if line.startswith(" node02"))
+        assert "87%" in row
+        await pilot.press("slash")
+        await type_in(pilot, "node02")
+        await pilot.press("enter")
+        await lacks(app, pilot, "memory row remapped")
+
+
+def test_every_trend_is_remembered() -> None:
+    assert {metric for trend in TRENDS for metric in trend.metrics} <= set(PICTURED)

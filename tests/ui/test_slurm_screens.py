@@ -1,0 +1,58 @@
+"""Nodes, partitions and everybody's jobs of Slurm on the screens."""
+
+import time
+
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode, SlurmPartition
+from tests.ui.support.stage import Stage
+from tests.ui.test_screens import console, shows, text_of, type_in
+
+CLUSTER = Cluster(name="s", nodes=(Node(name="n1"),), backend="slurm", options={"login": "login"})
+VIEW = SlurmNode(
+    state="draining", reason="bad cable", by="root", since=1795371818.0, partitions=("debug", "low"), features="a100,ib",
+    gres={"gpu:a100": 8}, gres_used={"gpu:a100": 3}, cpus=64, cpus_used=24, jobs=("4711 ann",),
+)  # fmt: skip
+WAITS = SlurmStatus(id="4712", state="PENDING", reason="Priority", text="waits behind jobs with higher priority", position=3, waiting=12)  # fmt: skip
+
+
+def stage() -> Stage:
+    made = Stage(CLUSTER)
+    made.fleet.slurm_says("n1", VIEW)
+    made.parts.append(SlurmPartition(name="debug", usual=True, nodes=4, idle=2, usable=3, limit=14400.0))  # fmt: skip
+    made.listed += [
+        SlurmJob(id="4712", place="4712", name="train", user="ann", mine=True, created=time.time()-60, status=WAITS),
+        SlurmJob(id="4800", place="4800", user="bob", created=time.time(), status=SlurmStatus(id="4800", state="RUNNING", nodes="n[1-2]")),
+    ]  # fmt: skip
+    return made
+
+
+async def test_a_node_shows_slurms_word_and_its_page_all_of_it() -> None:
+    async with console(stage()) as (app, pilot):
+        await shows(app, pilot, "draining")
+        await shows(app, pilot, "gpu:a100 3/8")
+        await shows(app, pilot, "it gets no new jobs")
+        await pilot.press("enter")
+        await shows(app, pilot, "bad cable (by root, ")
+        await shows(app, pilot, "24/64")
+        await shows(app, pilot, "4711 ann")
+
+
+async def test_the_filter_finds_nodes_by_what_slurm_says_of_them() -> None:
+    async with console(stage()) as (app, pilot):
+        await type_in(pilot, "/a100,ib")
+        await pilot.press("enter")
+        await shows(app, pilot, "1 of 1 nodes")
+        await type_in(pilot, "/zzz")
+        await pilot.press("enter")
+        await shows(app, pilot, "no node matches")
+
+
+async def test_everybodys_queue_is_listed_ours_first_with_why_it_waits() -> None:
+    async with console(stage()) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "debug 2 idle of 4, 1 out of service, at most 4:00:00")
+        await shows(app, pilot, "waits behind jobs")
+        await shows(app, pilot, "Slurm job of bob")
+        shown = text_of(app)
+        assert shown.index("4712") < shown.index("4800")

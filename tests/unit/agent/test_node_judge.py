@@ -1,0 +1,284 @@
+"""An agent that judges its node: what it sends is all that a console needs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Level
+from rankdeck.state.fleet import Fleet
+from rankdeck.telemetry.link import Intake
+from rankdeck_agent.node_judge import NodeJudge, Reporter
+from rankdeck_agent.rules.facts import Expected
+from rankdeck_agent.rules.report import MORE, fingerprint, health_of, short
+from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.wire import (
+    REPORT_LIMIT,
+    Event,
+    HealthReport,
+    Hello,
+    Sample,
+    WireError,
+    decode,
+    encode,
+    split_time,
+)
+
+HEARTBEAT = 10.0
+START = 2e9
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Pair:
+    """One node judged twice: by a console from all samples, and by its agent from which another hears."""
+
+    def __init__(self, expected=None, **node) -> None:
+        self.clock, self.wall = Clock(), Clock()
+        self.wall.now = START
+        expect = dict(expected or {})
+        cluster = Cluster(name="lab", nodes=(Node(name="n", **node),), expect=expect)
+        self.full = Fleet(cluster, self.clock, self.wall)
+        self.told = Fleet(cluster, self.clock, self.wall)
+        self.intake = Intake("lab", self.told)
+        wanted = Expected(node.get("gpus", 0), node.get("rdma", 0), "", expect)
+        self.judge = NodeJudge(wanted, "b", HEARTBEAT, clock=self.clock)
+        self.reporter = Reporter(HEARTBEAT)
+        self.sent: list[bytes] = []
+        old = Hello("n", True, START, "b", "1", 1.0)
+        self.full.apply("n", old)
+        self.told.apply("n", replace(old, heartbeat=HEARTBEAT))
+        self.seq = 0
+
+    def beat(self, values, events=(), seconds=1.0, **holes) -> HealthReport | None:
+        self.clock.now += seconds
+        self.wall.now += seconds
+        self.seq += 1
+        sample = Sample(self.seq, self.wall.now, values, **holes)
+        for event in events:
+            self.full.apply("n", event)
+            self.told.apply("n", event)
+        self.full.apply("n", sample)
+        whole = self.judge.judge(sample, tuple(events), {})
+        said = self.reporter.due(whole, self.clock.now)
+        if said is not None:
+            self.reporter.said(said, self.clock.now)
+            self.sent.append(encode(said))
+            self.intake.take("rankdeck/1/lab/n/health", self.sent[-1])
+        self.full.take_changes()
+        self.told.take_changes()
+        return said
+
+    @property
+    def levels(self):
+        return [fleet.node("n").health.level for fleet in (self.full, self.told)]
+
+
+percent = st.floats(0, 100)
+beats = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "disk.used": st.fixed_dictionaries({"/": st.floats(70, 99)}),
+            "mem.used": st.fixed_dictionaries({"": st.floats(80, 100)}),
+            "cpu.used": st.fixed_dictionaries({"": percent}),
+            "gpu.temp": st.dictionaries(st.sampled_from(["0", "1"]), st.floats(60, 100)),
+            "rdma.up": st.fixed_dictionaries({"mlx5_0/1": st.integers(0, 1)}),
+            "gpu.ecc_uncorrected": st.fixed_dictionaries({"0": st.integers(0, 3)}),
+            "gpu.mem_total": st.dictionaries(st.sampled_from(["0", "1"]), st.just(80e9)),
+            "hwmon.fan": st.fixed_dictionaries({"a": st.integers(0, 1)}),
+        },
+    ),
+    min_size=1,
+    max_size=25,
+)
+READ = frozenset({"disk.used", "mem.used", "cpu.used", "gpu.temp", "rdma.up", "gpu.ecc_uncorrected", "gpu.mem_total", "hwmon.fan"})  # fmt: skip
+xids = st.lists(st.sampled_from(["", "", "", "Xid 79: off the bus", "Xid 13: fault"]), max_size=25)
+
+
+@settings(max_examples=100)
+@given(beats, xids, st.sampled_from([1.0, 1.3, 7.0, 40.0]), st.sampled_from([0, 2]))
+def test_levels_are_the_same_from_full_samples_and_from_what_is_sent(many, happens, step, gpus):
+    """Whatever the deadband leaves out: no crossing of a threshold is hidden, not for one reading."""
+    pair = Pair(gpus=gpus)
+    for place, values in enumerate(many):
+        text = happens[place] if place < len(happens) else ""
+        events = [Event(pair.wall.now, "bad", "kernel.xid", text, "0")] if text else []
+        failed = {"cpu.temp": "EIO"} if place % 5 == 4 else {}
+        # A collector that is late says nothing in one sample; else each metric has its state.
+        absent = () if place % 4 == 3 else tuple(READ - values.keys())
+        lag = {"agent.lag": {"": 0.0}}
+        pair.beat({**lag, **values}, events, step, failed=failed, absent=absent)
+        assert pair.levels[0] is pair.levels[1]
+
+    assert all(len(message) <= REPORT_LIMIT for message in pair.sent)
+
+
+def test_reasons_evidence_and_coverage_are_those_of_the_samples() -> None:
+    pair = Pair(gpus=2)
+    pair.beat({"disk.used": {"/": 99.0}, "gpu.mem_total": {"0": 8e9}, "mem.used": {"": 5}})
+    full, told = (fleet.node("n").health for fleet in (pair.full, pair.told))
+
+    assert [(r.check, r.device, r.level, r.text) for r in told.reasons] == [
+        (r.check, r.device, r.level, r.text) for r in full.reasons
+    ]
+    assert (told.evaluated, told.checks) == (full.evaluated, full.checks)
+
+
+def test_a_heartbeat_of_a_node_that_is_well_differs_in_its_time_alone() -> None:
+    pair = Pair()
+    for used in (20.0, 21.0, 22.0) * 20:
+        pair.beat({"cpu.used": {"": used}, "cpu.temp": {"": 50.0}})
+    first, *beats = (split_time(payload) for payload in pair.sent[-3:])
+
+    assert [said for _, said in beats] == [first[1]] * 2
+    assert [at for at, _ in beats] == [first[0] + HEARTBEAT, first[0] + 2 * HEARTBEAT]
+    pair.beat({"cpu.used": {"": 60.0}, "cpu.temp": {"": 50.0}})
+    assert split_time(pair.sent[-1])[1] != first[1]
+    assert pair.told.node("n").summary("cpu.used") == 60.0
+
+
+def test_a_steady_node_says_it_as_a_heartbeat_only_and_far_less_than_its_samples() -> None:
+    pair = Pair()
+    for beat in range(100):
+        noise = beat % 3
+        pair.beat({"cpu.used": {"": 20.0 + noise}, "cpu.temp": {"": 50.0 + noise / 2}})
+
+    assert 9 <= len(pair.sent) <= 12
+    assert pair.levels == [Level.OK, Level.OK]
+
+
+def test_it_is_said_at_once_but_never_more_than_once_a_second() -> None:
+    pair = Pair()
+    full = [{"disk.used": {"/": (1.0, 85.0, 99.0)[beat % 3]}} for beat in range(9)]
+    said = [pair.beat(values, seconds=0.25) for values in full]
+
+    assert [one is not None for one in said] == [b % 4 == 0 for b in range(9)]
+
+
+def test_what_has_no_room_is_counted_and_its_level_stands() -> None:
+    pair = Pair()
+    mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:02d}": 99.0 for n in range(30)}
+    pair.beat({"disk.used": mounts})
+    told = decode("health", pair.sent[-1])
+    health = pair.told.node("n").health
+
+    assert len(pair.sent[-1]) <= REPORT_LIMIT
+    assert len(told.reasons) + told.more == 30
+    assert health.reasons[-1].check == MORE
+    assert pair.levels == [Level.BAD, Level.BAD]
+
+
+def test_many_of_one_check_leave_room_for_an_equally_bad_one_of_another() -> None:
+    pair = Pair()
+    mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:02d}": 99.0 for n in range(30)}
+    pair.beat({"disk.used": mounts, "gpu.lost": {"3": 1, "4": 0}})
+    reasons = pair.told.node("n").health.reasons
+
+    assert {reason.check for reason in reasons} == {"disk.full", "gpu.lost", MORE}
+
+
+def test_a_sentence_that_was_cut_is_completed_from_our_own_table() -> None:
+    row = ("disk.full", 3, "/", 5.0, "/ is 99% full")
+    health = health_of(HealthReport(START, 3, 10.0, reasons=(row,)), 100.0)
+
+    assert health.reasons[0].sentence.action == "free space"
+    assert health.reasons[0].since == 95.0
+
+
+def test_without_words_a_reason_still_says_what_and_where() -> None:
+    row = ("new.check", 2, "x1", None, "")
+    health = health_of(HealthReport(START, 2, 10.0, reasons=(row,)), 100.0)
+
+    assert health.reasons[0].text == "new.check of x1"
+
+
+def test_a_level_without_a_reason_is_believed() -> None:
+    health = health_of(HealthReport(START, 3, 10.0), 100.0)
+
+    assert (health.level, health.reasons[0].check) == (Level.BAD, MORE)
+
+
+def test_the_message_has_three_states_of_a_number() -> None:
+    pair = Pair()
+    failed = {"mem.used": "EIO"}
+    pair.beat({"cpu.used": {"": 12.0}}, failed=failed, absent=("gpu.temp",))
+    node = pair.told.node("n")
+
+    assert (node.summary("cpu.used"), node.summary("mem.used")) == (12.0, None)
+    assert (node.lacks("mem.used"), node.lacks("gpu.temp")) == (True, False)
+
+
+def test_expectations_have_a_fingerprint_that_the_order_does_not_change() -> None:
+    one = Expected(8, 0, "", {"a": 1, "b": "x"})
+    two = Expected(8, 0, "", {"b": "x", "a": 1})
+
+    assert fingerprint(one) == fingerprint(two) != fingerprint(replace(one, gpus=4))
+    assert fingerprint(Expected()) == ""
+
+
+def test_whoever_looks_only_twice_is_told_what_is_wrong() -> None:
+    clock = Clock()
+    judge = NodeJudge(Expected(), "b", HEARTBEAT, brief=True, clock=clock)
+    hot = Sample(1, START, {"gpu.temp": {"0": 90.0}})
+    first = judge.judge(hot, (), {})
+    clock.now += 1
+    second = judge.judge(replace(hot, at=START + 1), (), {})
+
+    assert (first.level, second.level) == (Level.OK, Level.WARN)
+
+
+def test_a_new_connection_is_told_at_once() -> None:
+    pair = Pair()
+    pair.beat({"cpu.used": {"": 1.0}})
+    assert pair.beat({"cpu.used": {"": 1.0}}) is None
+    pair.reporter.forget()
+
+    assert pair.beat({"cpu.used": {"": 1.0}}) is not None
+
+
+BAD = [
+    b"{}", b"[]", b"null", b"\xff", b'{"at":1,"level":7,"heartbeat":1}', b'{"at":1,"level":0,"heartbeat":0}',
+    b'{"at":1,"level":true,"heartbeat":9}', b'{"at":"x","level":0,"heartbeat":9}', b'{"at":NaN,"level":0,"heartbeat":9}',
+    b'{"at":1,"level":0,"heartbeat":9,"reasons":{}}', b'{"at":1,"level":0,"heartbeat":9,"reasons":[[1,2,3,4,5]]}',
+    b'{"at":1,"level":0,"heartbeat":9,"reasons":[["a",3,"",null,"worse than the level"]]}',
+    b'{"at":1,"level":0,"heartbeat":9,"numbers":{"cpu.used":"1"}}', b'{"at":1,"level":0,"heartbeat":9,"numbers":[]}',
+    b'{"at":1,"level":0,"heartbeat":9,"failed":[1]}', b'{"at":1,"level":0,"heartbeat":9,"more":-1}',
+    b'{"at":1,"level":0,"heartbeat":9,"grown":{"a":1}}', b'{"at":1,"level":0,"heartbeat":9,"expect":3}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", BAD)
+def test_a_health_message_with_one_wrong_field_is_refused(payload) -> None:
+    with pytest.raises(WireError):
+        decode("health", payload)
+
+
+def test_a_key_of_a_later_version_is_ignored() -> None:
+    told = decode("health", b'{"at":1.5,"level":0,"heartbeat":9,"new":[1]}')
+
+    assert told == HealthReport(1.5, 0, 9)
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=64), st.text(max_size=64), st.text(max_size=300)), max_size=64
+    )
+)
+def test_a_message_is_never_too_long(reasons) -> None:
+    rows = tuple((check, 3, device, 1.5, text) for check, device, text in reasons)
+    numbers = dict.fromkeys(SUMMARY, 123456789.0)
+    whole = HealthReport(START, 3, 30.0, (1 << 26) - 1, (1 << 26) - 1, rows, 0, numbers)
+    cut = short(whole)
+
+    assert len(encode(cut)) <= REPORT_LIMIT
+    assert len(cut.reasons) + cut.more == len(rows)
+    assert json.loads(encode(cut))["level"] == 3

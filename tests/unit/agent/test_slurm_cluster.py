@@ -1,0 +1,255 @@
+"""What the agent reads of Slurm's nodes and everybody's jobs, how often it asks, and what of it is told."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.budget import QUEUE_CALLS, USUAL, WINDOW, Budget
+from rankdeck_agent.slurm.cluster_poll import NODES, QUEUE, Answer, ClusterPoll, read, want
+from rankdeck_agent.slurm.cluster_rows import (
+    NODE_COLUMNS,
+    job_rows,
+    node_rows,
+    place_jobs,
+    unfolded,
+)
+from rankdeck_agent.slurm.cluster_watch import ClusterView
+from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.slurm.keeper import is_same
+from rankdeck_agent.slurm.rows import Seen
+
+IDLE = {
+    "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",
+    "GresUsed": "gpu:a100:1(IDX:0)", "features_act": "a100,ib", "CPUsState": "3/1/0/4", "AllocMem": "1350",
+    "Memory": "2000", "User": "Unknown", "Timestamp": "Unknown", "Available": "up", "Time": "infinite",
+    "Size": "1-infinite", "Reason": "none",
+}  # fmt: skip
+"""A line that sinfo of 24.11 wrote, by its columns."""
+DRAINED = {
+    **IDLE, "NodeHost": "n2", "StateLong": "draining*", "CPUsState": "1/0/3/4", "User": "root",
+    "Timestamp": "1795371818", "Reason": "bad: cable | x",
+}  # fmt: skip
+QUEUED = """\
+3|3|0-3%2|PENDING|lab|debug|2|2|N/A|N/A|1795371815|UNLIMITED|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions||wrap
+2|2|N/A|PENDING|lab|debug|1|1|1795371900|N/A|1795371815|1-00:00:00|Resources||wrap
+7|3|5|RUNNING|ann|debug|1|1|1795371815|NONE|1795371815|UNLIMITED|None|n2|wrap
+1|1|N/A|RUNNING|lab|debug|2|4|1795371815|1795372000|1795371815|UNLIMITED|None|n[1-2]|train|x
+squeue: a banner | of the site
+"""
+
+
+def sinfo(*rows: dict[str, str]) -> str:
+    """Lines as `sinfo --Format` pads them."""
+    lines = ("".join(row[name].ljust(n)[:n] for name, n in NODE_COLUMNS.items()) for row in rows)
+    return "\n".join(lines)
+
+
+# ---- rows
+
+
+def test_a_node_has_its_state_reason_partitions_and_what_is_in_use() -> None:
+    low = {**IDLE, "PartitionName": "low", "Partition": "low"}
+
+    (first, second), _ = node_rows(sinfo(IDLE, DRAINED, low) + "\nsinfo: a banner of the site\n")
+
+    assert (first["state"], first["also"], first["reason"]) == ("mixed", [], "")
+    assert (first["partitions"], first["features"]) == (["debug", "low"], "a100,ib")
+    assert (first["gres"], first["gres_used"]) == ({"gpu:a100": 4}, {"gpu:a100": 1})
+    assert (first["cpus"], first["cpus_used"]) == (4, 3)
+    assert (first["memory"], first["memory_used"]) == (2000, 1350)
+    assert (second["state"], second["also"]) == ("draining", ["not responding"])
+    assert (second["reason"], second["by"], second["since"]) == ("bad: cable | x", "root", 1795371818.0)  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "state", "also"), [
+    ("idle~", "idle", ["powered down"]),
+    ("idle#", "idle", ["powering up"]),
+    ("mixed-", "mixed", ["planned for a job"]),
+    ("drained*", "drained", ["not responding"]),
+    ("down$", "down", ["reserved for maintenance"]),
+    ("allocated+", "allocated", []),
+])  # fmt: skip
+def test_the_signs_at_a_state_are_told_in_words(word: str, state: str, also: list[str]) -> None:
+    (row,), _ = node_rows(sinfo({**IDLE, "StateLong": word}))
+
+    assert (row["state"], row["also"]) == (state, also)
+
+
+@pytest.mark.parametrize(("text", "counts"), [
+    ("(null)", {}),
+    ("gpu:8", {"gpu": 8}),
+    ("gpu:h100:8(S:0-1),nic:2", {"gpu:h100": 8, "nic": 2}),
+    ("gpu:h100:3(IDX:0-1,7),gpu:a30:1(IDX:2)", {"gpu:h100": 3, "gpu:a30": 1}),
+    ("gres/none", {}),
+])  # fmt: skip
+def test_gres_are_counted_by_name(text: str, counts: dict[str, int]) -> None:
+    (row,), _ = node_rows(sinfo({**IDLE, "Gres": text}))
+
+    assert row["gres"] == counts
+
+
+def test_partitions_count_what_is_idle_and_what_is_out_of_service() -> None:
+    free = {**IDLE, "NodeHost": "n3", "StateLong": "idle", "Time": "4:00:00"}
+
+    _, (debug,) = node_rows(sinfo(free, IDLE, DRAINED))
+
+    assert (debug["nodes"], debug["idle"], debug["usable"]) == (3, 1, 2)
+    assert (debug["usual"], debug["up"], debug["limit"]) == (True, True, 14400.0)
+
+
+def test_everybodys_jobs_have_places_tasks_and_reasons() -> None:
+    array, waits, task, runs = job_rows(QUEUED)
+
+    assert (array["shown"], array["position"], array["waiting"]) == ("3_[0-3%2]", 1, 2)
+    assert "down, drained" in array["text"]
+    assert (waits["position"], waits["start"], waits["limit"]) == (2, 1795371900.0, 86400.0)
+    assert (task["shown"], task["user"], task["nodes"]) == ("3_5", "ann", "n2")
+    assert (runs["name"], runs["end"], runs["text"]) == ("train|x", 1795372000.0, "")
+
+
+def test_nodes_know_the_jobs_that_run_there() -> None:
+    nodes, _ = node_rows(sinfo(IDLE, DRAINED))
+
+    place_jobs(nodes, list(job_rows(QUEUED)))
+
+    assert [row["jobs"] for row in nodes] == [["1 lab"], ["3_5 ann", "1 lab"]]
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("n[1-2],gpu7", ["n1", "n2", "gpu7"]),
+    ("n[08-10,12]-ib", ["n08-ib", "n09-ib", "n10-ib", "n12-ib"]),
+    ("", []),
+    ("n[1-x]", []),
+    ("n[1-", ["n", "1-"]),
+])  # fmt: skip
+def test_sets_of_nodes_are_unfolded(text: str, names: list[str]) -> None:
+    assert unfolded(text) == names
+
+
+def test_a_set_without_end_is_cut() -> None:
+    assert len(unfolded("n[0-99999999999]")) == 20_000
+
+
+def test_rubbish_gives_no_rows() -> None:
+    for text in ("", "\x1b[2J", "|" * 40, "7|" * 13, "x" * 5000):
+        assert node_rows(text) == ([], [])
+        assert list(job_rows(text)) == []
+
+
+# ---- what is told
+
+
+def test_only_what_changed_is_told() -> None:
+    view = ClusterView()
+    view.take(NODES, Answer(1.0, sinfo(IDLE, DRAINED)))
+    view.take(QUEUE, Answer(1.0, QUEUED))
+
+    assert [next(iter(row)) for row in view.news()] == ["partition"] + ["node"] * 2 + ["job"] * 4
+    assert list(view.news()) == []
+
+    view.take(NODES, Answer(2.0, sinfo({**IDLE, "StateLong": "idle"})))
+    (gone, partition, node) = view.news()
+    assert gone == {"node_gone": "n2"}
+    assert partition["partition"]["nodes"] == 1
+    assert (node["node"]["state"], node["node"]["jobs"]) == ("idle", ["1 lab"])
+
+
+def test_an_answer_that_did_not_come_leaves_what_is_known_and_is_told_once() -> None:
+    view = ClusterView()
+    view.take(QUEUE, Answer(1.0, QUEUED))
+    list(view.news())
+
+    view.take(QUEUE, Answer(2.0, "", "Unable to contact slurm controller"))
+    view.take(NODES, Answer(2.0, "", "Unable to contact slurm controller"))
+
+    assert list(view.news()) == [
+        {"trouble": "Slurm does not answer: Unable to contact slurm controller"}
+    ]
+    assert list(view.news()) == []
+    assert view.complete
+
+
+def test_a_job_is_the_same_while_everybodys_queue_says_what_was_told_of_it() -> None:
+    array, *_ = job_rows(QUEUED)
+    seen = Seen("3", "PENDING", array["reason"][:95])
+
+    assert is_same(array, seen)
+    assert not is_same(array, seen._replace(reason="Priority"))
+    assert not is_same(array, seen._replace(state="RUNNING"))
+    assert not is_same(None, seen)
+
+
+# ---- how often Slurm is asked
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """Commands that write down that they were called."""
+    monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "state"))
+    for name in ("sinfo", "squeue"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho {name} >>{tmp_path}/asked\necho answer\n")
+        program.chmod(0o755)
+    return Slurm(f"{tmp_path}:{os.environ['PATH']}")
+
+
+def asked(tmp_path: Path) -> list[str]:
+    file = tmp_path / "asked"
+    return file.read_text().split() if file.exists() else []
+
+
+def test_nobody_is_asked_while_nobody_wants_to_know(slurm: Slurm) -> None:
+    del slurm
+    poll = ClusterPoll()
+    assert not poll.wanted(1000.0)
+
+    want({"path": "/opt/slurm/bin", "rpcs_per_minute": 12})
+
+    assert poll.wanted(1001.0)
+    assert (poll.path, poll.most) == ("/opt/slurm/bin", 12)
+    assert poll.wanted(1030.0)
+    assert not poll.wanted(1040.0)
+
+
+def test_a_wish_that_is_long_past_does_not_count(slurm: Slurm) -> None:
+    del slurm
+    want({})
+    long_ago = time.time() - 3600
+    os.utime(claim.place() / "wanted", (long_ago, long_ago))
+
+    assert not ClusterPoll().wanted(1000.0)
+
+
+@pytest.mark.parametrize("reserve", [0, QUEUE_CALLS])
+def test_an_hour_costs_no_more_calls_than_are_allowed(
+    slurm: Slurm, tmp_path: Path, reserve: int
+) -> None:
+    private = claim.place()
+    private.mkdir(parents=True)
+    poll, budget, spent = ClusterPoll(), Budget(USUAL), []
+
+    for now in range(0, 600, 5):
+        before = len(asked(tmp_path))
+        poll.ask(slurm, budget, float(now), reserve=reserve)
+        spent += [now] * (len(asked(tmp_path)) - before)
+
+    busiest = max(sum(at <= other < at + WINDOW for other in spent) for at in spent)
+    assert busiest * QUEUE_CALLS <= USUAL - reserve
+    assert set(asked(tmp_path)) == {"sinfo", "squeue"}
+
+
+def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
+    claim.place().mkdir(parents=True)
+
+    text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
+
+    left = read(QUEUE)
+    assert text == "answer\n"
+    assert left is not None
+    assert (left.text, left.error) == ("answer\n", "")
+    (claim.place() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
+    assert read(NODES) is None

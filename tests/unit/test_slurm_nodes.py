@@ -1,0 +1,174 @@
+"""Nodes by what Slurm says, beside our agent; jobs of its queue; rows from the login node."""
+
+from dataclasses import replace
+
+import pytest
+
+from rankdeck.backends.kubernetes import find_listed
+from rankdeck.errors import LaunchError, UnknownJobError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.health import Ack, Health, Level, Reason
+from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode
+from rankdeck.rules.slurm_nodes import with_slurm
+from rankdeck.state.fleet import Fleet
+from rankdeck.state.slurm_cluster import SlurmCluster
+from rankdeck.telemetry.agent_rows import AgentRows
+from rankdeck.telemetry.slurm import takes
+from rankdeck_agent.wire import Hello, Sample
+
+CLUSTER = Cluster(name="c", nodes=(Node(name="n1"),), backend="slurm", options={"login": "login"})
+IDLE = SlurmNode(state="idle", partitions=("debug",))
+DRAINED = SlurmNode(state="drained", reason="bad cable", by="root", since=1795371818.0)
+
+
+class Time:
+    """A clock that is set by hand."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fleet_of(view: SlurmNode, *, heard: bool = True) -> Fleet:
+    fleet = Fleet(CLUSTER, Time())
+    if heard:
+        fleet.apply("n1", Hello("n1", True, 0.0, "boot", "1", 1.0, {}, (), True))
+        values = {"mem.used": {"": 10.0}, "mem.available": {"": 90.0}, "mem.total": {"": 100.0}}
+        fleet.apply("n1", Sample(1, 2e9, values))
+    fleet.slurm_says("n1", view)
+    return fleet
+
+
+def told(fleet: Fleet) -> list[tuple[Level, str]]:
+    fleet.take_changes()
+    reasons = fleet.node("n1").health.reasons
+    return [(one.level, one.text) for one in reasons if one.check.startswith("slurm")]
+
+
+def test_a_node_that_slurm_uses_and_our_agent_finds_well_is_ok() -> None:
+    fleet = fleet_of(IDLE)
+
+    assert told(fleet) == []
+    assert fleet.node("n1").health.level is Level.OK
+
+
+def test_drained_but_healthy_says_both_and_whose_reason_it_is() -> None:
+    ((level, text),) = told(fleet_of(DRAINED))
+
+    assert level is Level.WARN
+    assert "bad cable, by root, since" in text
+    assert "our agent finds nothing wrong" in text
+
+
+def test_drained_and_not_heard_does_not_call_it_well() -> None:
+    ((_, text),) = told(fleet_of(DRAINED, heard=False))
+
+    assert "bad cable" in text
+    assert "nothing wrong" not in text
+
+
+@pytest.mark.parametrize(("heard", "level"), [(True, Level.WARN), (False, Level.BAD)])
+def test_down_in_slurm_is_worse_where_we_do_not_hear_it_either(heard: bool, level: Level) -> None:
+    ((found, text),) = told(
+        fleet_of(SlurmNode(state="down", also=("not responding",)), heard=heard)
+    )
+
+    assert found is level
+    assert ("our agent is heard" in text) is heard
+
+
+def test_a_slurmd_that_is_silent_is_told_beside_the_state() -> None:
+    ((level, text),) = told(fleet_of(replace(IDLE, also=("not responding",))))
+
+    assert level is Level.WARN
+    assert "slurmd does not answer" in text
+
+
+def test_powered_down_is_no_fault() -> None:
+    ((level, text),) = told(fleet_of(replace(IDLE, also=("powered down",)), heard=False))
+
+    assert level is Level.UNKNOWN
+    assert "when a job needs it" in text
+
+
+BAD = Health(Level.BAD, (Reason("gpu.lost", Level.BAD, "GPU 3 is lost"),), 25, 25)
+
+
+def test_idle_but_bad_says_that_jobs_still_go_there() -> None:
+    health = with_slurm(BAD, IDLE, heard=True)
+
+    assert [one.check for one in health.reasons] == ["gpu.lost", "slurm.usable"]
+    assert "Slurm still gives it jobs (idle)" in health.reasons[1].text
+    assert health.level is Level.BAD
+
+
+@pytest.mark.parametrize("view", [DRAINED, replace(IDLE, also=("not responding",))])
+def test_a_bad_node_that_gets_no_jobs_is_not_said_to_get_some(view: SlurmNode) -> None:
+    assert "slurm.usable" not in {one.check for one in with_slurm(BAD, view, heard=True).reasons}
+
+
+def test_a_node_that_is_gone_from_slurm_conf_says_so_and_is_not_invented() -> None:
+    fleet = fleet_of(SlurmNode(state=""))
+    fleet.slurm_says("n9", IDLE)
+
+    ((level, text),) = told(fleet)
+    assert level is Level.UNKNOWN
+    assert "no such node" in text
+    assert not fleet.knows("n9")
+
+
+# ---- jobs
+
+
+def test_our_own_jobs_come_first_and_those_we_follow_are_left_out() -> None:
+    state = SlurmCluster()
+    state.user = "ann"
+    for number, user in enumerate(("bob", "ann", "ann")):
+        status = SlurmStatus(id=str(number), state="PENDING")
+        state.put(SlurmJob(id=str(number), place=str(number), user=user, created=number, status=status))  # fmt: skip
+
+    assert [one.id for one in state.jobs()] == ["2", "1", "0"]
+    assert [one.id for one in state.jobs({"2"})] == ["1", "0"]
+
+
+@pytest.mark.parametrize("text", ["4711_3", "4715", "train"])
+def test_a_job_that_we_did_not_submit_is_not_opened_and_it_is_said_where_its_output_is(
+    text: str,
+) -> None:
+    listed = [SlurmJob(id="4715", place="4711_3", name="train", user="ann")]
+
+    with pytest.raises(LaunchError, match=r"4711_3 is a Slurm job of ann .*scontrol show job 4715"):
+        find_listed(listed, text)
+    with pytest.raises(UnknownJobError):
+        find_listed(listed, "4711")
+
+
+def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
+    state, fleet = SlurmCluster(), fleet_of(IDLE)
+    rows = AgentRows(takes(fleet, state))
+
+    rows.take(b'{"about": {"user": "ann"}}\n{"node": {"name": "n1", "state": "drained", "jobs": ["7 x"], "gres": {"gpu": 4, "b": -1}}}\n')  # fmt: skip
+    rows.take(b'{"job": {"id": "7", "shown": "5_2", "user": "ann", "state": "RUNNING", "end": 2e9, "count": "x"}}\n')  # fmt: skip
+    rows.take(b'{"job": {"id": 8}}\n{"job": []}\n{"node": 3}\n{"partition": {"idle": 1}}\n{"partition": {"name": "debug\\u001b", "idle": 1e9}}\nrubbish\n')  # fmt: skip
+
+    view = fleet.node("n1").slurm
+    assert view is not None
+    assert (view.state, view.jobs, view.gres) == ("drained", ("7 x",), {"gpu": 4})
+    (job,) = state.jobs()
+    assert (job.place, job.mine, job.count, job.status.ends) == ("5_2", True, 0, 2e9)
+    assert [one.name for one in state.partitions()] == ["debug·"]
+    rows.take(b'{"job_gone": "7"}\n{"node_gone": "n1"}\n{"trouble": "gone"}\n')
+    assert (state.jobs(), state.trouble) == ((), "gone")
+    gone = fleet.node("n1").slurm
+    assert gone is not None
+    assert gone.gone
+
+
+def test_an_acknowledged_drain_counts_no_more() -> None:
+    fleet = fleet_of(DRAINED)
+    fleet.set_acks([Ack("n1", "slurm.state", 2e9, "ann", "planned")])
+    fleet.take_changes()
+
+    assert fleet.node("n1").health.level is Level.OK
