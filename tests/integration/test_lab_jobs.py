@@ -53,13 +53,17 @@ class Operator:
         path.write_text(text)
         return str(path)
 
-    def left(self, job_id: str) -> int:
+    def left(self, job_id: str) -> list[str]:
+        """The commands of the job's processes on all nodes."""
         marker = f"RANKDECK_JOB={job_id}"
-        return sum(self.lab.processes(node, marker) for node in self.lab.nodes)
+        return [what for node in self.lab.nodes for what in self.lab.commands(node, marker)]
 
     def ends(self, job_id: str) -> None:
         """Nothing of it is left: the last to go writes the end down first."""
-        wait_until(lambda: self.left(job_id) == 0, 10, f"the end of every process of {job_id}")
+        try:
+            wait_until(lambda: not self.left(job_id), 10, f"the end of every process of {job_id}")
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.left(job_id)}") from None
 
 
 @pytest.fixture(scope="module")

@@ -44,3 +44,9 @@ def marked(first: int, marker: bytes) -> list[int]:
         for pid in descendants(first)
         if pid != first and exists(pid) and marker in read(pid, "environ") + read(pid, "cmdline")
     ]
+
+
+def described(pid: int) -> str:
+    """Its pid, its command line and what the kernel has it wait in."""
+    command = read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+    return f"{pid} {command} ({read(pid, 'wchan').decode() or 'running'})"

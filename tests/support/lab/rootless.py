@@ -266,6 +266,12 @@ class Lab:
         first = self.first_process(node)
         return len(processes.marked(first, marker.encode())) if first else 0
 
+    def commands(self, node: str, marker: str) -> list[str]:
+        """The command lines of those processes, each with its pid and what the kernel has it wait in."""
+        first = self.first_process(node)
+        found = processes.marked(first, marker.encode()) if first else []
+        return [f"{node} {processes.described(pid)}" for pid in found]
+
     def as_root(
         self, argv: Sequence[str], *, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
