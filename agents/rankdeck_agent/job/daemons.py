@@ -72,6 +72,11 @@ class Daemons:
         for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
             self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
 
+    def refuse_all(self, why: str) -> None:
+        """Answer every request that is open: nobody needs the daemon any more."""
+        for request in list(self._deadlines):
+            self.answer(request, why)
+
     def _reply(self, request: str, text: str) -> None:
         try:
             fd = os.open(self._place(request, "reply"), os.O_WRONLY | os.O_NONBLOCK)

@@ -353,6 +353,9 @@ class Supervisor:
         if self._space.short or self._elsewhere.waiting:
             return False
         self._obey()
+        if not self._tally.busy:
+            # A short job may be over before the console has told the launch agent that its daemon runs.
+            self._daemons.refuse_all("the launcher has ended")
         self._daemons.settle(self._others)
         return self._tally.may_close(time.monotonic(), self._others)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.job.conftest import REPOSITORY, Node, mpi_daemon, until
+from tests.support.lab import processes
 
 from rankdeck_agent.job.follow import NodeFollower
 from rankdeck_agent.job.starting import make, unlink_links
@@ -435,6 +436,21 @@ def test_the_launch_agent_fails_with_the_answer_of_the_console(node, job):
     node.job("answer", job, "n1", spawn["id"], "no", "node", "is called n9")
     assert node.closed(job)[-2]["code"] == 1
     assert node.log(job, -1, "err") == b"rankdeck: n9: no node is called n9\n"
+
+
+def test_a_launch_agent_whose_launcher_did_not_wait_for_the_answer_ends_with_the_job(node, job):
+    """The daemon and its ranks may be quicker than the console's answer to the launch agent."""
+    agent = f"/tmp/rankdeck.{job}/launch-agent -x -p 22 n9 prted --x"
+    asked = f"until grep -q spawn {node.folder(job)}/events; do sleep 0.05; done"
+    argv = ["sh", "-c", f"{agent} & {asked}"]
+    node.run(job, [], [{"name": "mpirun", "argv": argv}])
+
+    kinds = [e["kind"] for e in node.closed(job)]
+    assert kinds[-1] == "closed"
+    assert "trouble" not in kinds
+    until(lambda: not processes.marked(1, f"RANKDECK_JOB={job}".encode()))
+    late = node.job("answer", job, "n1", node.events(job, "spawn")[0]["id"], "ok")
+    assert json.loads(late[1]) == {"ok": True}
 
 
 def test_ssh_gets_its_pipes_back_while_the_job_runs(node, job):
