@@ -116,7 +116,7 @@ def test_the_page_says_where_its_numbers_come_from_and_what_is_missing() -> None
 
 
 def test_numbers_that_nobody_heard_are_not_drawn_as_zero() -> None:
-    source = replace(failed(8, 2), numbers=())
+    source = replace(failed(8, 2), numbers=JobNumbers())
 
     text = said(page_of(source, Recording((), {}), []))
 
