@@ -1,18 +1,21 @@
 """`job browse`: reads and searches the output of a job on this node, as a dialogue on stdin and stdout.
 
 A log of gigabytes stays on its node: only what is looked at is sent. stdin takes lines
-{"id": n, "read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]}; a new
-`find` ends the one before, a `read` is answered in between. stdout has `data` frames as `job follow` sends them, and
+{"id": n, "read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]}, with
+"pattern": true where the text is a regular expression, matched line by line. A new `find` ends the one before, a `read`
+is answered in between. stdout has `data` frames as `job follow` sends them, and
   end    id, o (size of the stream)                          after the data of a `read`
   found  id, at, before, lines, counted, end, looking        how far the search is, again and again until counted = end
   no     id, text                                            a sentence
 """
 
 import os
+import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Optional, cast
+from typing import IO, Any, NamedTuple, Optional, Union, cast
 
 from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder
 from rankdeck_agent.job.journal import table
@@ -65,14 +68,79 @@ class Report(NamedTuple):
     """Whether the line may still be found."""
 
 
-class Search:
-    """One text in one log; capitals make it exact. Counts of whole blocks are kept while the log grows."""
+class Words:
+    """A text to look for, as it stands; capitals make it exact."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, text: str) -> None:
         self._needle = text.encode("utf-8", "surrogateescape")
         self._lower = text == text.lower() and text != text.upper()
-        self._path = path
-        self._overlap = len(self._needle) - 1
+        self.overlap = len(self._needle) - 1
+        """Bytes behind a block that may complete a hit of it."""
+
+    def count(self, data: bytes, size: int, *, top: bool) -> Count:
+        """The lines with a hit that begins in the first `size` bytes; `top`: of the first block."""
+        del top
+        return tally(self._cased(data), size, self._needle)
+
+    def first(self, data: bytes, begin: int, *, top: bool) -> int:
+        """Where the first hit from `begin` on is; -1: nowhere."""
+        del top
+        return self._cased(data).find(self._needle, begin)
+
+    def last(self, data: bytes, until: int, *, top: bool) -> int:
+        """Where the last hit that ends by `until` is."""
+        del top
+        return self._cased(data).rfind(self._needle, 0, until)
+
+    def _cased(self, data: bytes) -> bytes:
+        return data.lower() if self._lower else data
+
+
+class Pattern:
+    """A regular expression; its hits are the lines that match, each where it begins.
+
+    A line belongs to the block in which the one before it ends. Raises ValueError for none.
+    """
+
+    overlap = 1 << 16
+    """Of a line that goes on behind its block no more than this is looked at."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._search = re.compile(text.encode("utf-8", "surrogateescape"), re.MULTILINE).search
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"cannot be searched for in the whole log: {error}") from error
+
+    def count(self, data: bytes, size: int, *, top: bool) -> Count:
+        lines = sum(1 for at in self._lines(data, 0, top) if at <= size)
+        return Count(lines, head=False, tail=False, breaks=True)
+
+    def first(self, data: bytes, begin: int, *, top: bool) -> int:
+        return next(self._lines(data, begin, top), -1)
+
+    def last(self, data: bytes, until: int, *, top: bool) -> int:
+        return max((at for at in self._lines(data, 0, top) if at < until), default=-1)
+
+    def _lines(self, data: bytes, begin: int, top: bool) -> Iterator[int]:
+        start = begin
+        if not top:
+            start = max(begin, data.find(b"\n") + 1 or len(data))
+        while start < len(data) and (hit := self._search(data, start)):
+            at = data.rfind(b"\n", start, hit.start()) + 1 or start
+            end = data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            # What matched may go over the end of the line: then this line alone has to match.
+            if at < len(data) and (hit.end() <= end or self._search(data[at:end])):
+                yield at
+            start = end + 1
+
+
+class Search:
+    """One text or pattern in one log. Counts of whole blocks are kept while the log grows."""
+
+    def __init__(self, path: Path, needle: Union[Words, Pattern]) -> None:
+        self._path, self._needle = path, needle
+        self._overlap = needle.overlap
         self._tallies: dict[int, Count] = {}
         self._end = 0
 
@@ -114,7 +182,7 @@ class Search:
     # ---- looking
 
     def _after(self, fd: int, offset: int) -> Iterator[Optional[int]]:
-        for block in range(offset // BLOCK, self._blocks):
+        for block in range(max(offset - 1, 0) // BLOCK, self._blocks):
             yield self._found(fd, block, max(offset - block * BLOCK, 0), None)
 
     def _before(self, fd: int, until: int) -> Iterator[Optional[int]]:
@@ -129,8 +197,11 @@ class Search:
         data = self._look(fd, block)
         if not self._tallies[block].lines:
             return None
+        top = block == 0
         find = (
-            data.find(self._needle, begin) if until is None else data.rfind(self._needle, 0, until)
+            self._needle.first(data, begin, top=top)
+            if until is None
+            else self._needle.last(data, until, top=top)
         )
         return None if find < 0 else block * BLOCK + find
 
@@ -139,9 +210,8 @@ class Search:
         begin = block * BLOCK
         size = min(BLOCK, self._end - begin)
         data = os.pread(fd, min(size + self._overlap, self._end - begin), begin)
-        data = data.lower() if self._lower else data
         if block not in self._tallies:
-            self._tallies[block] = tally(data, size, self._needle)
+            self._tallies[block] = self._needle.count(data, size, top=block == 0)
         return data
 
     # ---- telling
@@ -162,15 +232,14 @@ class Search:
     def _lines_before(self, at: Optional[int]) -> Optional[int]:
         if at is None:
             return None
-        block, rest = divmod(at, BLOCK)
+        block = max(at - 1, 0) // BLOCK
         if not all(one in self._tallies for one in range(block)):
             return None
         count, open_ = _sum(self._tallies[one] for one in range(block))
-        if not rest:
-            return count
+        rest = at - block * BLOCK
         with self._path.open("rb", buffering=0) as file:
             data = os.pread(file.fileno(), rest, block * BLOCK)
-        part = tally(data.lower() if self._lower else data, rest, self._needle)
+        part = self._needle.count(data, rest, top=block == 0)
         return count + part.lines - (open_ and part.head)
 
 
@@ -199,6 +268,8 @@ MOST = 4 << 20
 """Bytes of one answer."""
 _TURN = 0.02
 """Seconds of searching between two looks at stdin."""
+SLOWEST = 5.0
+"""Seconds for one of these turns; a block takes some milliseconds."""
 
 
 def log_path(folder: RunFolder, rank: int, stream: str) -> Path:
@@ -226,7 +297,7 @@ class Browser:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._search: Optional[Search] = None
-        self._about: Optional[tuple[Path, str]] = None
+        self._about: Optional[tuple[Path, str, bool]] = None
         self._steps: Iterator[Optional[Report]] = iter(())
         self._id: Any = None
         self.busy = False
@@ -252,15 +323,21 @@ class Browser:
         if "find" in asked:
             rank, stream, offset, back, text = cast("list[Any]", asked["find"])
             path = log_path(self._folder, int(rank), str(stream))
-            self._find(path, str(text), max(int(offset), 0), back is True)
+            about = (path, str(text), asked.get("pattern") is True)
+            self._find(about, max(int(offset), 0), back is True)
             self._id = asked["id"]
         return []
 
-    def _find(self, path: Path, text: str, offset: int, back: bool) -> None:
+    def _find(self, about: tuple[Path, str, bool], offset: int, back: bool) -> None:
+        path, text, pattern = about
         if not text:
             raise FolderError("nothing to look for")
-        if self._search is None or self._about != (path, text):
-            self._about, self._search = (path, text), Search(path, text)
+        if self._search is None or self._about != about:
+            try:
+                needle = Pattern(text) if pattern else Words(text)
+            except ValueError as error:
+                raise FolderError(str(error)) from error
+            self._about, self._search = about, Search(path, needle)
         self._steps = self._search.steps(offset, back)
         self.busy = True
 
@@ -268,6 +345,7 @@ class Browser:
         """Search for a moment; what to say about it."""
         until = time.monotonic() + _TURN
         try:
+            signal.setitimer(signal.ITIMER_REAL, SLOWEST)
             for report in self._steps:
                 if report is not None:
                     head = {"kind": "found", "id": self._id}
@@ -277,12 +355,20 @@ class Browser:
         except OSError as error:
             self.busy = False
             return [line({"kind": "no", "id": self._id, "text": str(error)})]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         self.busy = False
         return []
 
 
+def too_slow(_number: int, _frame: object) -> None:
+    """Stop a match: the time of some patterns grows without end (the kernel's alarm; `re` looks for signals)."""
+    raise TimeoutError("the pattern takes too long on a line of this log; write a simpler one")
+
+
 def browse(folder: RunFolder) -> int:
     """Answer until stdin ends, or nobody has asked for long."""
+    signal.signal(signal.SIGALRM, too_slow)
     browser, source = Browser(folder), Input(0)
     heard = time.monotonic()
     while not source.ended and time.monotonic() - heard < IDLE:

@@ -11,6 +11,7 @@ from rankdeck.backends.node_stream import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
 from rankdeck.model.border import integer, stamp
 from rankdeck.model.job import Chunk, FoundLine, Job, LogPart, LogPlace
+from rankdeck.model.pattern import searched
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents, next_of
 from rankdeck.remote.shell import Channel
@@ -145,9 +146,14 @@ class Ranges:
         return Chunk(one.job, one.node, place.rank, place.stream, offset, at, data)
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """The next line with `text`, or the one before (capitals make it exact), until all is counted."""
-        where = [place.rank, place.stream, place.offset, back, text]
-        async with aclosing(self._browsing.ask(find=where)) as frames:
+        """The next line with `text`, or the one before, until all is counted.
+
+        The text may be a regular expression, see `model.pattern.searched`.
+        """
+        pattern = searched(text)
+        where = [place.rank, place.stream, place.offset, back, pattern or text]
+        asked = {"find": where, **({"pattern": True} if pattern else {})}
+        async with aclosing(self._browsing.ask(**asked)) as frames:
             async for head, _ in frames:
                 found = _found(head)
                 if found is None:

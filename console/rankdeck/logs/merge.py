@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from rankdeck.model.health import Occurrence
+from rankdeck.model.pattern import compiled, searched
 from rankdeck.state.lines import Gap, Line, RankLog
 
 
@@ -37,14 +38,18 @@ class Source(Protocol):
 
 
 class Words:
-    """A text to look for: capitals in it make it exact."""
+    """A text or regular expression to look for: capitals in it make it exact."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.exact = text != text.lower()
+        pattern = searched(text)
+        self._pattern = compiled(pattern) if pattern else None
 
     def spans(self, shown: str) -> list[tuple[int, int]]:
-        """Where the text is in this line."""
+        """Where it is in this line, as characters from and until."""
+        if self._pattern is not None:
+            return self._pattern.spans(shown)
         where = shown if self.exact else shown.lower()
         found: list[tuple[int, int]] = []
         at = where.find(self.text)
@@ -54,7 +59,9 @@ class Words:
         return found
 
     def within(self, shown: str) -> bool:
-        """Whether the text is anywhere in this line."""
+        """Whether it is anywhere in this line."""
+        if self._pattern is not None:
+            return self._pattern.within(shown)
         return self.text in (shown if self.exact else shown.lower())
 
 

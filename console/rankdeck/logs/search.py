@@ -188,7 +188,7 @@ class Picked:
 
 
 class Search(Words, Picked):
-    """Lines that contain `text`; capitals in it make it exact."""
+    """Lines with a text or pattern; capitals in it make it exact."""
 
     def __init__(self, text: str) -> None:
         Words.__init__(self, text)

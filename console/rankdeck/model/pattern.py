@@ -1,5 +1,6 @@
 """Regular expressions from users; any of them is searched in linear time (RE2)."""
 
+import re
 from typing import Any, NamedTuple
 
 import re2
@@ -35,6 +36,16 @@ class Pattern(NamedTuple):
     compiled: Any
     groups: int
 
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """Where it matches in this line, as characters from and until; without empty matches."""
+        data = line.encode("utf-8", "replace")
+        found = (match.span() for match in self.compiled.finditer(data))
+        return [(_characters(data, a), _characters(data, b)) for a, b in found if a < b]
+
+    def within(self, line: str) -> bool:
+        """Whether it matches anywhere in this line."""
+        return self.compiled.search(line.encode("utf-8", "replace")) is not None
+
     def first_group(self, line: str) -> str | None:
         """What the first group that took part matched; None where the line does not match."""
         found = self.compiled.search(line.encode("utf-8", "replace"))
@@ -42,6 +53,10 @@ class Pattern(NamedTuple):
             return None
         text = next((group for group in found.groups() if group), b"")
         return text.decode("utf-8", "replace")
+
+
+def _characters(data: bytes, end: int) -> int:
+    return len(data[:end].decode("utf-8", "replace"))
 
 
 def compiled(text: str) -> Pattern:
@@ -60,6 +75,27 @@ def compiled(text: str) -> Pattern:
     if made.programsize > _STEPS:
         raise BadPatternError(_in_words(_TOO_LARGE))
     return Pattern(made, int(made.groups))
+
+
+_SIGNS = frozenset("\\^$.|?*+()[]{}")
+_ESCAPE = re.compile(r"\\.")
+
+
+def searched(text: str) -> str:
+    """The pattern that a text typed into a search is, in RE2's syntax; "" where it stands for itself.
+
+    It does where it has no sign of a pattern, or is none (`loss=(`). Capitals make a pattern
+    exact, but for those of escapes (`\\S`).
+    """
+    if _SIGNS.isdisjoint(text):
+        return ""
+    exact = any(map(str.isupper, _ESCAPE.sub("", text)))
+    pattern = text if exact else f"(?i){text}"
+    try:
+        compiled(pattern)
+    except BadPatternError:
+        return ""
+    return pattern
 
 
 def _in_words(why: bytes | str) -> str:

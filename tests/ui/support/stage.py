@@ -26,6 +26,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.past import PastView
+from rankdeck.model.pattern import searched
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
 from rankdeck.preflight.findings import Finding
@@ -38,7 +39,7 @@ from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.messages import Messages
-from rankdeck_agent.job.browse import Search, read
+from rankdeck_agent.job.browse import Pattern, Search, Words, read
 from rankdeck_agent.wire import NodePlan
 
 
@@ -326,7 +327,9 @@ class OnNode:
         return LogPart(place.stream, tuple(chunks), end)
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        for one in Search(self._path, text).steps(place.offset, back):
+        pattern = searched(text)
+        needle = Pattern(pattern) if pattern else Words(text)
+        for one in Search(self._path, needle).steps(place.offset, back):
             if one is not None:
                 share = one.counted / max(one.end, 1)
                 yield FoundLine(one.at, one.before, one.lines, share, one.looking)

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,14 @@ from rankdeck_agent.job.folder import FolderError, RunFolder
 LOGS = st.lists(
     st.sampled_from([b"", b"alpha", b"ERROR one", b"error two", b"x" * 30]), max_size=30
 )
+PATTERNS = ["(?i)error (one|two)", "^x+$", "^$", "R o|a$", "a\\sE", "[^q]E", "x*"]
+NEEDLES: dict[str, tuple[browse.Words | browse.Pattern, Callable[[bytes], object]]] = {
+    "error": (browse.Words("error"), lambda line: b"error" in line.lower()),
+    "ERROR": (browse.Words("ERROR"), lambda line: b"ERROR" in line),
+    "xx": (browse.Words("xx"), lambda line: b"xx" in line),
+    **{one: (browse.Pattern(one), re.compile(one.encode()).search) for one in PATTERNS},
+}
+"""What is looked for, and how to know the lines that have it."""
 
 
 @pytest.fixture
@@ -22,12 +33,12 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "rank.0" / "out"
 
 
-def starts(data: bytes, needle: bytes, *, lower: bool) -> list[int]:
-    """Where the lines with the text begin."""
+def starts(data: bytes, fits: Callable[[bytes], object]) -> list[int]:
+    """Where the lines that fit begin."""
     found: list[int] = []
     at = 0
     for line in data.split(b"\n"):
-        if needle in (line.lower() if lower else line):
+        if at < len(data) and fits(line):
             found.append(at)
         at += len(line) + 1
     return found
@@ -43,7 +54,7 @@ def ask(found: browse.Search, offset: int, *, back: bool) -> browse.Report:
     LOGS,
     LOGS,
     st.integers(0, 400),
-    st.sampled_from(["error", "ERROR", "xx"]),
+    st.sampled_from(list(NEEDLES)),
     st.integers(5, 64),
 )
 def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
@@ -51,10 +62,11 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(browse, "BLOCK", block)
-        one = browse.Search(log, text)
+        needle, fits = NEEDLES[text]
+        one = browse.Search(log, needle)
         for data in (b"\n".join(lines), b"\n".join([*lines, *more])):
             log.write_bytes(data)
-            hits = starts(data, text.encode(), lower=text == text.lower())
+            hits = starts(data, fits)
             inside = offset <= len(data)
             here = data.rfind(b"\n", 0, offset) + 1 if inside else len(data)
             after, before = ask(one, here, back=False), ask(one, here, back=True)
@@ -70,7 +82,7 @@ def test_a_text_is_found_where_it_is_also_after_the_log_has_grown(
 
 def test_a_line_near_by_is_told_before_the_rest_is_read(log: Path) -> None:
     log.write_bytes(b"here\n" + b"x" * 40 * browse.BLOCK + b"\nhere\n")
-    steps = browse.Search(log, "here").steps(0, back=False)
+    steps = browse.Search(log, browse.Words("here")).steps(0, back=False)
     first = next(one for one in steps if one is not None)
 
     assert (first.at, first.before, first.counted) == (0, 0, browse.BLOCK)
@@ -80,7 +92,7 @@ def test_nothing_is_read_twice_for_the_next_match(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.write_bytes(b"here\n" + b"x" * 9 * browse.BLOCK + b"\nhere\n")
-    one = browse.Search(log, "here")
+    one = browse.Search(log, browse.Words("here"))
     assert ask(one, 1, back=False).lines == 2
     read: list[int] = []
     pread = os.pread
@@ -110,6 +122,7 @@ def test_a_read_is_answered_while_a_search_goes_on(log: Path) -> None:
     [
         '{"id": 3, "find": [0, "out", 0, false, ""]}',
         '{"id": 3, "find": [0, "../out", 0, false, "x"]}',
+        '{"id": 3, "find": [0, "out", 0, false, "(x"], "pattern": true}',
         '{"id": 3, "read": [0]}',
         '{"id": 3, "read": 7}',
         '{"id": 3, "read": [9, "out", 0, 1]}',
@@ -120,6 +133,24 @@ def test_a_question_without_sense_is_answered_by_a_sentence(log: Path, line: str
     (said,) = browse.Browser(RunFolder(log.parent.parent, "j", "n1")).take(line.encode())
 
     assert (json.loads(said)["kind"], json.loads(said)["id"]) == ("no", 3)
+
+
+def test_a_pattern_whose_time_grows_without_end_is_given_up(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_bytes(b"a" * 60 + b"!\n")
+    monkeypatch.setattr(browse, "SLOWEST", 0.2)
+    before = signal.signal(signal.SIGALRM, browse.too_slow)
+    try:
+        one = browse.Browser(RunFolder(log.parent.parent, "j", "n1"))
+        asked = {"id": 4, "find": [0, "out", 0, False, "(a|aa)+$"], "pattern": True}
+        assert one.take(json.dumps(asked).encode()) == []
+        (said,) = one.turn()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert (json.loads(said)["kind"], one.busy) == ("no", False)
+    assert "takes too long" in json.loads(said)["text"]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

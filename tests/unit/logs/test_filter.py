@@ -1,5 +1,6 @@
 """Filters: in, out, context, and lines that come later."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,32 @@ def test_capitals_make_it_exact() -> None:
 
     assert kept(Filtered(log, Wanted(("error",)))) == ["Error", "error"]
     assert kept(Filtered(log, Wanted(("Error",)))) == ["Error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("loss=[0-9.]+", ["step 7 loss=0.25", "step 8 LOSS=1"]),
+        ("loss=(", ["broken loss=( here"]),
+        ("Loss=.*", []),
+        (r"step \d+ LOSS", ["step 8 LOSS=1"]),
+        (r"\S LOSS", ["step 8 LOSS=1"]),
+        (r"\S loss", ["step 7 loss=0.25", "step 8 LOSS=1", "broken loss=( here"]),
+        ("naïve$|^broken", ["broken loss=( here", "a naïve"]),
+    ],
+)
+def test_a_text_with_signs_of_a_pattern_is_one_unless_it_cannot_be(
+    text: str, fits: list[str]
+) -> None:
+    lines = ["step 7 loss=0.25", "step 8 LOSS=1", "broken loss=( here", "a naïve"]
+    log = log_of(0, [(1.0, line) for line in lines])
+
+    assert kept(Filtered(log, Wanted((text,)))) == fits
+
+
+def test_what_a_pattern_matched_is_told_in_characters() -> None:
+    assert Search("ï[a-z]+|x*").spans("a naïve ïb") == [(4, 7), (8, 10)]
+    assert Search("(a+)+$").spans("a" * 5_000 + "!") == []
 
 
 @given(WORDS, WORDS, st.integers(0, 3))

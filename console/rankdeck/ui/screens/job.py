@@ -374,7 +374,7 @@ class JobScreen(BaseScreen):
             self.bring(self.one)
         if self._has_log():
             before = self.view.search.text if self.view.search else ""
-            self.prompt.ask("/", before, "text; capitals make it exact")
+            self.prompt.ask("/", before, "text or regular expression; capitals make it exact")
 
     def action_next_match(self) -> None:
         self._jump(back=False)
