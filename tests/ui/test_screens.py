@@ -18,6 +18,7 @@ from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.node import NodeScreen
 from rankdeck.ui.session_protocol import Opening
+from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 
@@ -149,6 +150,33 @@ async def test_the_cursor_stays_on_its_node_when_the_order_changes(
         await shows(app, pilot, "by NODE")
 
         assert app.screen.table.cursor == name
+
+
+async def test_the_cursor_is_on_the_worst_node_until_it_is_moved(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "▸node06")
+        full = {"disk.used": {"/": 99.5}}
+        for seq in range(100, 104):
+            stage.fleet.apply("node10", Sample(seq, 1000.0 + 99 * seq, full))
+        await shows(app, pilot, "▸node10")
+        await pilot.press("j", "k")
+        stage.fleet.apply("node10", Sample(110, 1e6, {"disk.used": {"/": 1.0}}))
+        await pilot.pause(1.5)
+
+        assert "▸node10" in text_of(app)
+
+
+async def test_a_click_on_a_heading_sorts_and_again_turns_the_order_round(stage: Stage) -> None:
+    async with console(stage, (120, 14)) as (app, pilot):
+        await shows(app, pilot, "by STATE")
+        lines = text_of(app).splitlines()
+        y = next(n for n, line in enumerate(lines) if "NODE" in line)
+        place = (lines[y].index("NODE") + 1, y)
+        assert re.search(r"1-\d+ of 12", lines[y])
+        await pilot.click(offset=place)
+        await shows(app, pilot, "by NODE")
+        await pilot.click(offset=place)
+        await shows(app, pilot, "by NODE reversed")
 
 
 async def test_enter_opens_the_node_and_escape_comes_back(stage: Stage) -> None:

@@ -91,7 +91,9 @@ class FleetScreen(BaseScreen):
         self.map = CellMap(worst, id="map")
         self.info = FleetLine(id="info")
         self.table = VTable(
-            self._columns(wide=False), empty="no node matches the filter; esc shows all"
+            self._columns(wide=False),
+            empty="no node matches the filter; esc shows all",
+            on_top=True,
         )
 
         self.overview = TextPage(id="overview", can_focus=False)
@@ -378,10 +380,18 @@ class FleetScreen(BaseScreen):
     # ---- actions
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
+        self.table.go(self.table.index)  # who comes back finds the cursor here
         self.console.open_node(message.row)
 
     def on_vtable_moved(self) -> None:
         self._show_map()
+
+    def on_vtable_heading(self, message: VTable.Heading) -> None:
+        title = message.title
+        if title == self.view.sort[0]:
+            self.action_reverse()
+        elif title in fleet_views.SORTS or fleet_views.find(title):
+            self.look(replace(self.view, sort=(title,), reversed=False))
 
     def on_cell_map_chosen(self, message: CellMap.Chosen) -> None:
         name = list(self._states)[message.place]
@@ -390,7 +400,7 @@ class FleetScreen(BaseScreen):
 
     def action_open(self) -> None:
         if self.table.cursor:
-            self.console.open_node(self.table.cursor)
+            self.on_vtable_opened(VTable.Opened(self.table.cursor))
 
     def look(self, view: FleetView, name: str | None = None) -> None:
         """Show this view; `name` says under which name it is kept now."""

@@ -231,6 +231,14 @@ class JobsScreen(BaseScreen):
         elif self.table.cursor:
             job_actions.ask_cancel(self.console, self.table.cursor)
 
+    def on_vtable_heading(self, message: VTable.Heading) -> None:
+        if message.title == self._sort:
+            self.action_reverse()
+        elif message.title in SORTS:
+            self._sort, self._reversed = message.title, False
+            self._arrange()
+            self.table.refresh()
+
     def action_sort(self) -> None:
         self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
         self._arrange()

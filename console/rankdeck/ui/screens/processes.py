@@ -202,6 +202,13 @@ class ProcessesScreen(BaseScreen):
 
     # ---- keys
 
+    def on_vtable_heading(self, message: VTable.Heading) -> None:
+        if message.title == self._order:
+            self.action_reverse()
+        elif message.title in [title for title, *_ in self._kinds]:
+            self._order, self._reversed = message.title, False
+            self._arrange()
+
     def action_sort(self) -> None:
         titles = [title for title, *_ in self._kinds]
         self._order = titles[(titles.index(self._order) + 1) % len(titles)]

@@ -50,10 +50,25 @@ class VTable(Canvas, can_focus=True):
             super().__init__()
             self.row = row
 
+    class Heading(Message):
+        """A click on the heading of a column."""
+
+        def __init__(self, title: str) -> None:
+            super().__init__()
+            self.title = title
+
     def __init__(
-        self, columns: Sequence[Column], *, empty: str = "", id: str | None = None
+        self,
+        columns: Sequence[Column],
+        *,
+        empty: str = "",
+        on_top: bool = False,
+        id: str | None = None,
     ) -> None:
+        """`empty` is shown where there are no rows; with `on_top` the cursor is on the first row
+        until a person moves it, whatever row that is."""
         super().__init__(id=id)
+        self._on_top = on_top
         self.columns = tuple(columns)
         self.rows: tuple[str, ...] = ()
         self.empty = empty
@@ -72,7 +87,9 @@ class VTable(Canvas, can_focus=True):
         at = self.index
         self.rows = tuple(rows)
         self._places = {row: place for place, row in enumerate(self.rows)}
-        if self.cursor not in self._places:
+        if self._on_top:
+            self.cursor = self.rows[0] if self.rows else ""
+        elif self.cursor not in self._places:
             self.cursor = self.rows[min(at, len(self.rows) - 1)] if self.rows else ""
         self._keep_in_view()
         self.refresh()
@@ -110,6 +127,7 @@ class VTable(Canvas, can_focus=True):
 
     def go(self, place: int) -> None:
         """Put the cursor on this row."""
+        self._on_top = False
         if not self.rows or self.rows[place] == self.cursor:
             return
         before, top = self.index, self.top
@@ -136,12 +154,24 @@ class VTable(Canvas, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         place = self.top + event.y - 1
-        if event.y < 1 or place >= len(self.rows):
+        if event.y < 1:
+            if title := self._title_at(event.x):
+                self.post_message(self.Heading(title))
+            return
+        if place >= len(self.rows):
             return
         if place == self.index:
             self.post_message(self.Opened(self.cursor))
         else:
             self.go(place)
+
+    def _title_at(self, x: int) -> str:
+        begin = 1
+        for column, cells in fitting(self.columns, self.size.width):
+            if begin <= x < begin + cells:
+                return column.title
+            begin += cells + GAP
+        return ""
 
     def on_mouse_scroll_down(self) -> None:
         self.move(3)
@@ -163,7 +193,7 @@ class VTable(Canvas, can_focus=True):
     def line(self, y: int, width: int) -> Runs:
         layout = fitting(self.columns, width)
         if y == 0:
-            return self._heading(layout)
+            return with_right(self._heading(layout), self._position(), width)
         at = self.top + y - 1
         if at >= len(self.rows):
             return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
@@ -180,6 +210,12 @@ class VTable(Canvas, can_focus=True):
             runs.append((" " * GAP, "text"))
         return runs
 
+    def _position(self) -> str:
+        """Which rows these are of how many, where not all are in view."""
+        if len(self.rows) <= self.body:
+            return ""
+        return f"{self.top + 1:,}-{self.top + len(self.rows_in_view):,} of {len(self.rows):,}"
+
     def _heading(self, layout: Sequence[tuple[Column, int]]) -> list[Run]:
         runs: list[Run] = [(" ", "dim")]
         for column, cells in layout:
@@ -188,6 +224,19 @@ class VTable(Canvas, can_focus=True):
             text = title.rjust(cells) if column.right else fit(title, cells, self.glyphs.more)
             runs.append((text[:cells] + " " * GAP, "key" if chosen else "dim"))
         return runs
+
+
+def with_right(runs: list[Run], text: str, width: int) -> list[Run]:
+    """These runs with a text at the right end of the line, where nothing stands there."""
+    line = "".join(part for part, _ in runs)
+    if not text or len(line.rstrip()) + GAP + len(text) > width:
+        return runs
+    kept: list[Run] = []
+    room = width - len(text)
+    for part, role in runs:
+        kept.append((part[:room], role))
+        room -= len(kept[-1][0])
+    return [*kept, (" " * room + text, "dim")]
 
 
 def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
