@@ -10,7 +10,7 @@ from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
 from rankdeck.state import sanitize
-from rankdeck.state.judgement import Judgement, Told, Views
+from rankdeck.state.judgement import Judgement, Views
 from rankdeck.state.series import GAP, Chart, MetricValues, growth
 from rankdeck_agent.rules.explain import CheckResult
 from rankdeck_agent.rules.facts import Expected, Facts
@@ -76,6 +76,7 @@ class NodeState:
     _sampled: float | None = None
     """When the newest sample came in, on our clock."""
     _judged_skew: float | None = None
+    _judged_silent = False
     kubernetes: KubernetesNode | None = None
     """What the API server says of it; None where there is none, or it has not said anything yet."""
     slurm: SlurmNode | None = None
@@ -202,6 +203,11 @@ class NodeState:
         return self._clock() > self.silent_from
 
     @property
+    def _was_missed(self) -> bool:
+        """Whether it is silent, or was when it was judged last: what is asked of it may have changed since."""
+        return self._judged_silent or self.silent
+
+    @property
     def was_heard(self) -> bool:
         """Whether a sample or a word on its health ever came in."""
         return self._heard is not None
@@ -315,19 +321,23 @@ class NodeState:
         """Judge what was wrong at two looks as if it had been watched for a minute."""
         self._judgement.take_as_lasting()
 
-    def take_report(self, raw: HealthReport, *, retained: bool = False) -> None:
-        """Take what the agent says of the health; a retained one says only how it was."""
-        report = sanitize.report(raw)
+    def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
+        """Take what the agent says of the health; a retained one says only how it was.
+
+        Returns whether the node has to be judged anew.
+        """
+        report, news = sanitize.report(raw), self._was_missed
         if not retained:
-            self._judgement.told = Told(report, self._clock())
+            news |= self._judgement.take_report(report, self._clock())
             self._note_heard(report.at)
         elif self._heard is None:
-            self._judgement.told = Told(report, self._clock(), remembered=True)
+            news |= self._judgement.take_report(report, self._clock(), remembered=True)
+        return news or self.skew_moved
 
     def take_heartbeat(self, stamp: float) -> bool:
         """Note that the agent said the same as before; False where that has to be read all the same."""
         told = self._judgement.told
-        if told is None or told.remembered or told.report.reasons or self.silent:
+        if told is None or told.remembered or told.report.reasons or self._was_missed:
             return False
         self._note_heard(stamp)
         return True
@@ -338,17 +348,23 @@ class NodeState:
         judged, now = self._judged_skew, self.skew
         return judged != now and (judged is None or now is None or abs(now - judged) > DRIFT)
 
-    def take_sample(self, sample: Sample) -> None:
-        at = sanitize.number(sample.at)
+    def take_sample(self, sample: Sample) -> bool:
+        """Take numbers, and how the agent judges them; returns whether the node has to be judged anew."""
+        at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
         told = self._judgement.told
         if sample.report is not None:
-            self._judgement.told = Told(sanitize.report(sample.report), self._clock())
+            report = sanitize.report(sample.report)
+            news |= self._judgement.take_report(report, self._clock())
         elif told and told.remembered:
             self._judgement.told = None
         self._sampled = self._clock()
         self._note_heard(at)
         self.samples += 1
         self._take_holes(sample)
+        self._take_numbers(sample, at)
+        return news or self.skew_moved
+
+    def _take_numbers(self, sample: Sample, at: float) -> None:
         sane = sanitize.sane(sample.values)
         for metric, raw in islice(sample.values.items(), sanitize.METRICS):
             reading = self._readings.get(metric)
@@ -397,7 +413,7 @@ class NodeState:
         """Judge anew what is known now."""
         tried = self.was_heard or self.failed_to_attach
         views = Views(self.kubernetes, self.slurm)
-        self._judged_skew = self.skew
+        self._judged_skew, self._judged_silent = self.skew, self.silent
         self._judgement.judge(self._facts(), views, self._wall(), tried=tried)
 
     # ---- inside
