@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from sys import intern
 
 from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
 from rankdeck.model.kubernetes import KubernetesNode
@@ -78,6 +79,18 @@ class Views:
 class Judgement:
     """Written by Fleet through the node that it belongs to."""
 
+    __slots__ = (
+        "_events",
+        "_expects",
+        "_memory",
+        "acks",
+        "busy",
+        "drift",
+        "expected",
+        "health",
+        "told",
+    )
+
     def __init__(self, expected: Expected) -> None:
         self.health = UNHEARD
         self.acks: tuple[Ack, ...] = ()
@@ -86,7 +99,7 @@ class Judgement:
         self.told: Told | None = None
         """What the agent says; None where it is one that does not judge."""
         self.expected = expected
-        self._expects = fingerprint(expected)
+        self._expects = intern(fingerprint(expected))
         self._memory = Memory()
         self._events: tuple[Event, ...] = ()
 
