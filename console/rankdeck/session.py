@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,10 +45,8 @@ from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
 from rankdeck.remote.local import WithThisMachine, control_host
-from rankdeck.remote.login import Questions
 from rankdeck.remote.processes import FoundProcesses, find_processes, send_signal
-from rankdeck.remote.shell import Shell
-from rankdeck.remote.ssh import Connections
+from rankdeck.remote.shell import Confirm, Questions, Shell
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.archive import TAIL, write_page, write_report
 from rankdeck.reports.source import NodesOfJob, ReportSource, report_source
@@ -88,8 +86,6 @@ LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
 """Seconds after which a command that shows a job listens to its nodes too."""
-
-Confirm = Callable[[HostKeyError], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,6 +625,9 @@ async def open_session(
 
     @asynccontextmanager
     async def over_ssh(questions: Questions) -> AsyncGenerator[Shell]:
+        # asyncssh is large: a simulated fleet does without.
+        from rankdeck.remote.ssh import Connections
+
         async with Connections(cluster, confirm or questions.confirm) as connections:
             yield WithThisMachine(connections) if _is_control_host(cluster) else connections
 

@@ -18,7 +18,7 @@ from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck_agent.mqtt_line import Line, LineError
-from rankdeck_agent.wire import HealthReport, decode, encode, split_time
+from rankdeck_agent.wire import HealthReport, Sample, decode, encode, split_time
 from tests.support.polling import until
 
 NODES = 2000
@@ -62,9 +62,38 @@ def test_only_what_changed_is_judged(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
     lab.fleet.apply("n0007", replace(WELL, level=3, reasons=(FULL,)))
     lab.fleet.apply("n0011", WELL)
+    lab.fleet.apply("n0013", replace(WELL, judged=1, applies=1))
     lab.wait(0.1)
 
-    assert sorted(lab.judged) == ["n0007", "n0011"]
+    assert lab.judged == ["n0007", "n0013"]
+
+
+def test_a_sample_that_is_judged_as_before_is_shown_and_not_judged_again(monkeypatch) -> None:
+    lab = Fleeting(monkeypatch)
+    seen = lab.fleet.follow()
+    seen.take()
+    for load in (10.0, 20.0, 30.0):
+        report = replace(WELL, numbers={"cpu.used": load})
+        lab.fleet.apply("n0007", Sample(1, START, {"cpu.used": {"": load}}, report=report))
+        lab.wait(1)
+
+        assert seen.take() == {"n0007"}
+        assert lab.fleet.node("n0007").summary("cpu.used") == load
+    assert lab.judged == []
+
+
+def test_a_node_whose_samples_stopped_is_heard_by_its_next_word_once_they_are_not_wanted(
+    monkeypatch,
+) -> None:
+    lab = Fleeting(monkeypatch)
+    lab.fleet.want(frozenset({"n0007"}))
+    lab.wait(10)
+    assert lab.fleet.node("n0007").health.level.word == "unknown"
+    lab.fleet.want(frozenset())
+    lab.fleet.heartbeat("n0007", START) or lab.fleet.apply("n0007", WELL)
+    lab.wait(1)
+
+    assert lab.fleet.node("n0007").health.level.word == "ok"
 
 
 def test_a_heartbeat_that_says_the_same_is_not_read_and_keeps_the_node_alive(monkeypatch) -> None:
@@ -78,7 +107,7 @@ def test_a_heartbeat_that_says_the_same_is_not_read_and_keeps_the_node_alive(mon
         lab.wait(30)
 
     assert len(read) == NODES
-    assert len(lab.judged) == NODES
+    assert lab.judged == []
     assert lab.fleet.node("n0005").at == START + 0.02
     assert lab.fleet.node("n0005").health.level.word == "ok"
 
@@ -154,7 +183,7 @@ def test_every_silent_node_is_found_all_the_same_and_once(monkeypatch) -> None:
     levels = [lab.fleet.node(f"n{n:04}").health.level.word for n in range(NODES)]
 
     assert levels.count("unknown") == NODES - 2
-    assert (levels[1], levels[2], len(lab.judged)) == ("ok", "ok", NODES)
+    assert (levels[1], levels[2], len(lab.judged)) == ("ok", "ok", NODES - 2)
     lab.judged.clear()
     lab.wait(2)
     assert lab.judged == []

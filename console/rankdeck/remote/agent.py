@@ -381,6 +381,7 @@ class Agents:
         yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
         try:
             channel.write(config + b"\n")
+            del config
             wanted.started(node, channel.write)
             wanted.report(node, "telemetry started", True)
             code = await channel.wait()

@@ -2,17 +2,18 @@
 
 import asyncio
 import errno
-import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import asyncssh
 
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.remote.shell import Confirm
+from rankdeck.remote.user_ssh import text_file
 
 Place = tuple[str, str, int | None]
 """Host, address, and port if it is not 22: what a key is looked up by."""
@@ -110,7 +111,6 @@ FAN_OUT = 64
 """Logins under way at a time, unless the cluster file says how many."""
 JUMP_FAN_OUT = 8
 """The same through one jump host: its sshd drops some as soon as 10 are under way (MaxStartups 10:30:100)."""
-Confirm = Callable[[HostKeyError], Awaitable[bool]]
 KEEPALIVE = 5.0
 KEEPALIVE_MISSES = 3
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
@@ -247,14 +247,6 @@ class Logins:
         return chosen or ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
 
 
-def text_file(text: str) -> BinaryIO:
-    """A file in memory: nobody can change it while it is used."""
-    file = os.fdopen(os.memfd_create("ssh_config", os.MFD_CLOEXEC), "w+b")
-    file.write(text.encode())
-    file.flush()
-    return file
-
-
 def explain(error: BaseException, node: Node) -> str:
     """What went wrong, and what to do, in one sentence."""
     where = f"{node.host} port {node.port}"
@@ -308,27 +300,3 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
         "the SSH server refuses port forwarding; see AllowTcpForwarding",
     ),
 )
-
-
-class Questions:
-    """The question about a host key that waits for the operator."""
-
-    def __init__(self) -> None:
-        self.pending: HostKeyError | None = None
-        self._answer: asyncio.Future[bool] | None = None
-        self._asking = asyncio.Lock()
-
-    async def confirm(self, error: HostKeyError) -> bool:
-        """Show the question as `pending` and wait for the answer."""
-        async with self._asking:
-            self._answer = asyncio.get_running_loop().create_future()
-            self.pending = error
-            try:
-                return await self._answer
-            finally:
-                self.pending = None
-
-    def answer(self, accept: bool) -> None:
-        """Answer the pending question."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(accept)

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rankdeck.errors import NodeError
+from rankdeck.errors import HostKeyError, NodeError
 
 OnData = Callable[[bytes], None]
+Confirm = Callable[[HostKeyError], Awaitable[bool]]
+"""Asked about an unknown host key; whether it is the right one."""
 _ODD = re.compile(r"[\\!\n]")
 """Within single quotes these are themselves to sh; not `\\` to fish, not `!` and an end of line to csh."""
 _CODED = re.compile(r"[\\'!\n]")
@@ -112,3 +114,27 @@ async def on_each(
         for name in names:
             tasks.create_task(one(name))
     return answers
+
+
+class Questions:
+    """The question about a host key that waits for the operator."""
+
+    def __init__(self) -> None:
+        self.pending: HostKeyError | None = None
+        self._answer: asyncio.Future[bool] | None = None
+        self._asking = asyncio.Lock()
+
+    async def confirm(self, error: HostKeyError) -> bool:
+        """Show the question as `pending` and wait for the answer."""
+        async with self._asking:
+            self._answer = asyncio.get_running_loop().create_future()
+            self.pending = error
+            try:
+                return await self._answer
+            finally:
+                self.pending = None
+
+    def answer(self, accept: bool) -> None:
+        """Answer the pending question."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(accept)

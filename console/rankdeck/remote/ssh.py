@@ -12,8 +12,8 @@ import asyncssh
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.login import FAILURES, Confirm, Logins, explain
-from rankdeck.remote.shell import Clock, OnData, Result, login_line
+from rankdeck.remote.login import FAILURES, Logins, explain
+from rankdeck.remote.shell import Clock, Confirm, OnData, Result, login_line
 
 SESSIONS = 8
 """Per connection; OpenSSH allows 10."""

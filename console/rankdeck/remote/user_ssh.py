@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rankdeck.model.cluster import Cluster
-from rankdeck.remote.login import text_file
 
 ALIVE = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
 """A node that dies does not hold the terminal for ever."""
@@ -51,3 +50,11 @@ class UserSsh:
 def _quoted(path: str) -> str:
     """As ssh_config wants a path that may hold blanks."""
     return f'"{Path(path).expanduser()}"'
+
+
+def text_file(text: str) -> BinaryIO:
+    """A file in memory: nobody can change it while it is used."""
+    file = os.fdopen(os.memfd_create("ssh_config", os.MFD_CLOEXEC), "w+b")
+    file.write(text.encode())
+    file.flush()
+    return file

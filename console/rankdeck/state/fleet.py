@@ -205,13 +205,13 @@ class Fleet:
         if state is None:
             return
         if isinstance(message, Sample):
-            state.take_sample(message)
+            news = state.take_sample(message)
         elif isinstance(message, HealthReport):
-            state.take_report(message, retained=retained)
+            news = state.take_report(message, retained=retained)
         else:
             self._note(state, message)
-        self._changed[node] = None
-        self._expect(state)
+            news = True
+        self._take_in(state, news=news)
         (self._judged_here.discard if state.judged_there else self._judged_here.add)(node)
 
     def heartbeat(self, node: str, stamp: float) -> bool:
@@ -222,13 +222,17 @@ class Fleet:
         state = self._nodes.get(node)
         if state is None or not state.take_heartbeat(stamp):
             return False
-        if state.skew_moved:
-            self._changed[node] = None
-        for changes in self._followers:
-            # When it was heard is shown.
-            changes.add(node)
-        self._expect(state)
+        self._take_in(state, news=state.skew_moved)
         return True
+
+    def _take_in(self, state: NodeState, *, news: bool) -> None:
+        """Have the node judged where it sent news of its health; else its numbers and when it was heard are shown."""
+        if news:
+            self._changed[state.name] = None
+        else:
+            for changes in self._followers:
+                changes.add(state.name)
+        self._expect(state)
 
     def _expect(self, state: NodeState) -> None:
         """Look at the node when it may have fallen silent; one that is spoke just now."""

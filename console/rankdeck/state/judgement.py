@@ -1,7 +1,9 @@
 """The health of one node as this console sees it: what its agent says, or our own judgement of its samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from sys import intern
 
 from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
 from rankdeck.model.kubernetes import KubernetesNode
@@ -53,16 +55,17 @@ WAITING = 100
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The newest report of an agent, and when it came in on our clock."""
+    """The newest report of an agent."""
 
     report: HealthReport
-    at: float
     remembered: bool = False
     """The broker had kept it: it says what was, and is no sign of life."""
-    health: Health = field(init=False)
+    health: Health = UNHEARD
+    """The same as the console shows it."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "health", health_of(self.report, self.at))
+
+_SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "limits")
+"""What a judgement of an agent consists of, without its time and its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,18 @@ class Views:
 class Judgement:
     """Written by Fleet through the node that it belongs to."""
 
+    __slots__ = (
+        "_events",
+        "_expects",
+        "_memory",
+        "acks",
+        "busy",
+        "drift",
+        "expected",
+        "health",
+        "told",
+    )
+
     def __init__(self, expected: Expected) -> None:
         self.health = UNHEARD
         self.acks: tuple[Ack, ...] = ()
@@ -84,9 +99,22 @@ class Judgement:
         self.told: Told | None = None
         """What the agent says; None where it is one that does not judge."""
         self.expected = expected
-        self._expects = fingerprint(expected)
+        self._expects = intern(fingerprint(expected))
         self._memory = Memory()
         self._events: tuple[Event, ...] = ()
+
+    def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
+        """Take what the agent says, at `now` on our clock; whether that is another judgement than before.
+
+        Reasons are always one: how long they hold is counted from the moment when they came.
+        """
+        before = self.told
+        same = before is not None and not (before.remembered or remembered or report.reasons)
+        if before is not None and same and _SAID(report) == _SAID(before.report):
+            self.told = Told(report, health=before.health)
+            return False
+        self.told = Told(report, remembered, health_of(report, now))
+        return True
 
     def hear(self, event: Event) -> None:
         """Include this event in the next judgement."""

@@ -1,6 +1,5 @@
 """The state of one node: its newest numbers, events and health."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from math import inf
@@ -10,7 +9,7 @@ from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
 from rankdeck.state import sanitize
-from rankdeck.state.judgement import Judgement, Told, Views
+from rankdeck.state.judgement import Judgement, Views
 from rankdeck.state.series import GAP, Chart, MetricValues, growth
 from rankdeck_agent.rules.explain import CheckResult
 from rankdeck_agent.rules.facts import Expected, Facts
@@ -32,6 +31,8 @@ CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 _LINKS = ("rdma.up", "net.up")
+_NONE = frozenset[str]()
+_NO_LINKS = frozenset[tuple[str, str]]()
 REBOOT = "node.reboot"
 """The event that we find ourselves: an agent does not know the boot before its own."""
 HEARTBEATS, LATE = 2.0, 5.0
@@ -45,9 +46,11 @@ GONE = 5.0
 class _Skew:
     """By how many seconds a node's clock is ahead, from samples that each came just now."""
 
+    __slots__ = ("_stamps", "ahead")
+
     def __init__(self) -> None:
         self.ahead: float | None = None
-        self._stamps: deque[float] = deque(maxlen=STAMPS)
+        self._stamps: tuple[float, ...] = ()
 
     def take(self, ahead: float | None) -> None:
         """Learn from one more sample; None where its stamp is no time.
@@ -58,7 +61,7 @@ class _Skew:
         if ahead is None:
             self.ahead = None
             return
-        self._stamps.append(ahead)
+        self._stamps = (*self._stamps[-STAMPS + 1 :], ahead)
         alike = len(self._stamps) == STAMPS and max(self._stamps) - min(self._stamps) < ALIKE
         if self.ahead is None or ahead > self.ahead or alike:
             self.ahead = max(self._stamps) if alike else ahead
@@ -67,19 +70,13 @@ class _Skew:
 class NodeState:
     """Read by everyone; written by Fleet alone."""
 
-    installed = False
-    """Whether an installed agent has said hello and was not removed since."""
-    first_heard: float | None = None
-    """When the first sample came in, epoch seconds on our clock."""
-    _wanted_since: float | None = None
-    """Since when full samples are asked for; None: they are not."""
-    _sampled: float | None = None
-    """When the newest sample came in, on our clock."""
-    _judged_skew: float | None = None
-    kubernetes: KubernetesNode | None = None
-    """What the API server says of it; None where there is none, or it has not said anything yet."""
-    slurm: SlurmNode | None = None
-    """What Slurm says of it; None where it does not know it, or has not said anything yet."""
+    # There are thousands of them.
+    __slots__ = (
+        "_charts", "_clock", "_heard", "_holes", "_judged_silent", "_judged_skew", "_judgement", "_numbers",
+        "_overdue", "_readings", "_sampled", "_skew", "_wall", "_wanted_since", "absent", "at", "attach", "events",
+        "failed", "failed_to_attach", "first_heard", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
+        "silent_from", "slurm", "up", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -89,25 +86,40 @@ class NodeState:
         wall: Callable[[], float],
     ) -> None:
         self.name = name
+        self.installed = False
+        """Whether an installed agent has said hello and was not removed since."""
+        self.first_heard: float | None = None
+        """When the first sample came in, epoch seconds on our clock."""
+        self.kubernetes: KubernetesNode | None = None
+        """What the API server says of it; None where there is none, or it has not said anything yet."""
+        self.slurm: SlurmNode | None = None
+        """What Slurm says of it; None where it does not know it, or has not said anything yet."""
         self.hello: Hello | None = None
         self.values: dict[str, Mapping[str, Number]] = {}
-        self.absent: frozenset[str] = frozenset()
+        self.absent = _NONE
         self.failed: dict[str, str] = {}
         self.attach = "not attached yet"
         self.failed_to_attach = False
         self.up = True
-        self.events: deque[Event] = deque(maxlen=EVENTS)
+        self.events: tuple[Event, ...] = ()
+        """The newest, oldest first."""
         self._skew = _Skew()
         self.at = 0.0
         """Stamp of the newest sample, on the node's clock."""
         self.samples = 0
         """Number of samples received."""
-        self.seen_up: frozenset[tuple[str, str]] = frozenset()
+        self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
         """(metric, device) of links that were up while we looked."""
         self._judgement = Judgement(expected)
         self._clock = clock
         self._wall = wall
         self._heard: float | None = None
+        self._sampled: float | None = None
+        """When the newest sample came in, on our clock."""
+        self._wanted_since: float | None = None
+        """Since when full samples are asked for; None: they are not."""
+        self._judged_skew: float | None = None
+        self._judged_silent = False
         self.silent_from = -inf
         """On our clock; after this moment the node is silent, if nothing more comes."""
         self._numbers = 0
@@ -202,6 +214,11 @@ class NodeState:
         return self._clock() > self.silent_from
 
     @property
+    def _was_missed(self) -> bool:
+        """Whether it is silent, or was when it was judged last: what is asked of it may have changed since."""
+        return self._judged_silent or self.silent
+
+    @property
     def was_heard(self) -> bool:
         """Whether a sample or a word on its health ever came in."""
         return self._heard is not None
@@ -282,7 +299,7 @@ class NodeState:
     def take_event(self, raw: Event) -> Event:
         """Take an event; returns it cleaned, as it is kept."""
         event = sanitize.event(raw)
-        self.events.append(event)
+        self.events = (*self.events[-EVENTS + 1 :], event)
         if not self.judged_there or event.check == REBOOT:
             # What its agent saw itself is in what it says of its health.
             self._judgement.hear(event)
@@ -315,19 +332,23 @@ class NodeState:
         """Judge what was wrong at two looks as if it had been watched for a minute."""
         self._judgement.take_as_lasting()
 
-    def take_report(self, raw: HealthReport, *, retained: bool = False) -> None:
-        """Take what the agent says of the health; a retained one says only how it was."""
-        report = sanitize.report(raw)
+    def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
+        """Take what the agent says of the health; a retained one says only how it was.
+
+        Returns whether the node has to be judged anew.
+        """
+        report, news = sanitize.report(raw), self._was_missed
         if not retained:
-            self._judgement.told = Told(report, self._clock())
+            news |= self._judgement.take_report(report, self._clock())
             self._note_heard(report.at)
         elif self._heard is None:
-            self._judgement.told = Told(report, self._clock(), remembered=True)
+            news |= self._judgement.take_report(report, self._clock(), remembered=True)
+        return news or self.skew_moved
 
     def take_heartbeat(self, stamp: float) -> bool:
         """Note that the agent said the same as before; False where that has to be read all the same."""
         told = self._judgement.told
-        if told is None or told.remembered or told.report.reasons or self.silent:
+        if told is None or told.remembered or told.report.reasons or self._was_missed:
             return False
         self._note_heard(stamp)
         return True
@@ -338,17 +359,23 @@ class NodeState:
         judged, now = self._judged_skew, self.skew
         return judged != now and (judged is None or now is None or abs(now - judged) > DRIFT)
 
-    def take_sample(self, sample: Sample) -> None:
-        at = sanitize.number(sample.at)
+    def take_sample(self, sample: Sample) -> bool:
+        """Take numbers, and how the agent judges them; returns whether the node has to be judged anew."""
+        at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
         told = self._judgement.told
         if sample.report is not None:
-            self._judgement.told = Told(sanitize.report(sample.report), self._clock())
+            report = sanitize.report(sample.report)
+            news |= self._judgement.take_report(report, self._clock())
         elif told and told.remembered:
             self._judgement.told = None
         self._sampled = self._clock()
         self._note_heard(at)
         self.samples += 1
         self._take_holes(sample)
+        self._take_numbers(sample, at)
+        return news or self.skew_moved
+
+    def _take_numbers(self, sample: Sample, at: float) -> None:
         sane = sanitize.sane(sample.values)
         for metric, raw in islice(sample.values.items(), sanitize.METRICS):
             reading = self._readings.get(metric)
@@ -397,7 +424,7 @@ class NodeState:
         """Judge anew what is known now."""
         tried = self.was_heard or self.failed_to_attach
         views = Views(self.kubernetes, self.slurm)
-        self._judged_skew = self.skew
+        self._judged_skew, self._judged_silent = self.skew, self.silent
         self._judgement.judge(self._facts(), views, self._wall(), tried=tried)
 
     # ---- inside
@@ -419,7 +446,7 @@ class NodeState:
 
     def _forget_all(self) -> None:
         """Forget the numbers of full samples; charts keep their past."""
-        self.values, self.failed, self.absent = {}, {}, frozenset()
+        self.values, self.failed, self.absent = {}, {}, _NONE
         self._readings, self._overdue, self._numbers = {}, {}, 0
         self._holes = (None, None)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from math import hypot
+from sys import intern
 from typing import Any, cast
 
 from rankdeck.model.text import clean
@@ -69,7 +70,11 @@ def texts(raw: object) -> dict[str, str]:
     if not isinstance(raw, Mapping):
         return {}
     table = cast("Mapping[Any, Any]", raw)  # JSON: anything may be in it
-    return {clean(key, NAME): clean(value, TEXT) for key, value in list(table.items())[:ENTRIES]}
+    # Most nodes of a cluster say the same.
+    return {
+        intern(clean(key, NAME)): intern(clean(value, TEXT))
+        for key, value in islice(table.items(), ENTRIES)
+    }
 
 
 def names(raw: object) -> frozenset[str]:
@@ -77,7 +82,7 @@ def names(raw: object) -> frozenset[str]:
     if not isinstance(raw, list | tuple):
         return frozenset()
     many = cast("Sequence[Any]", raw)  # JSON: anything may be in it
-    return frozenset(clean(name, NAME) for name in many[:ENTRIES])
+    return frozenset(intern(clean(name, NAME)) for name in many[:ENTRIES])
 
 
 def hello(raw: Hello, name: str) -> Hello:
@@ -99,7 +104,8 @@ def hello(raw: Hello, name: str) -> Hello:
 
 def report(raw: HealthReport) -> HealthReport:
     """A HealthReport with clean words, finite numbers and a heartbeat that hides no silence for long."""
-    named = {metric: value for metric, value in raw.numbers.items() if metric in SUMMARY}
+    # Of the names our own: each message has copies.
+    named = {metric: raw.numbers[metric] for metric in SUMMARY if metric in raw.numbers}
     return replace(
         raw,
         at=number(raw.at),
@@ -107,8 +113,8 @@ def report(raw: HealthReport) -> HealthReport:
         reasons=tuple(map(_row, raw.reasons[:REASONS])),
         numbers=numbers(named),
         failed=tuple(name for name in raw.failed if name in SUMMARY),
-        expect=clean(raw.expect, NAME),
-        limits=clean(raw.limits, LONGEST_TEXT),
+        expect=intern(clean(raw.expect, NAME)),
+        limits=intern(clean(raw.limits, LONGEST_TEXT)),
         grown=_grown(raw.grown),
     )
 

@@ -474,7 +474,7 @@ class Telemetry:
         """Return when an installed agent publishes: it was still starting when we looked."""
         if self._link.private:
             # Installed agents publish to a site's broker only.
-            await asyncio.Event().wait()
+            await asyncio.get_running_loop().create_future()
         await self._until(node, installed=True)
 
     async def _until(self, node: str, *, installed: bool) -> None:

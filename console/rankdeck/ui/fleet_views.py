@@ -146,7 +146,7 @@ def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Ru
         failed = node.lacks(column.metric)
         return [("ERR" if failed else formatting.NOTHING, "warn" if failed else "dim")]
     hot = value >= column.warn
-    stale = node.health.level.word == "unknown"
+    stale = node.health.level is Level.UNKNOWN
     role = "dim" if stale else "warn" if hot else "text"
     text = column.say(value).rjust(4 if column.gauge else 0)
     if column.gauge and width > column.width:

@@ -52,12 +52,13 @@ class Palette:
     """Styles that were asked for already."""
 
     def style(self, role: str, surface: str = "background") -> Style:
-        """How text of this role looks on this surface."""
+        """How text of this role looks on this surface; a role `name@surface` brings its own."""
         style = self.made.get((role, surface))
         if style is None:
             if len(self.made) > MOST_MADE:
                 self.made.clear()
-            style = _on(self._plain(role), self._ground(surface))
+            name, _, ground = role.partition("@")
+            style = _on(self._plain(name), self._ground(ground or surface))
             self.made[role, surface] = style
         return style
 

@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(packets.acknowledge(message.packet_id))
 
 
-TICK = 0.05
+TICK = 0.1
 """Seconds between two readings of connections that never stop: screens are painted more seldom."""
 TURN = 0.01
 """Seconds of reading after which others have their turn."""
@@ -298,9 +298,15 @@ class Drain:
 
     def _ready(self) -> None:
         self._loop.remove_reader(self._selector.fileno())
-        until, pause = self._loop.time() + TURN, TICK
+        self._read()
+
+    def _read(self) -> None:
         if not self._left:
             self._left.extend(key for key, _ in self._selector.select(0))
+        if not self._left:
+            self._wait()
+            return
+        until, pause = self._loop.time() + TURN, TICK
         known = self._selector.get_map()
         while self._left:
             key = self._left.popleft()
@@ -310,4 +316,5 @@ class Drain:
             if self._loop.time() > until:
                 pause = 0.0
                 break
-        self._timer = self._loop.call_later(pause, self._wait)
+        # While there is much to read, looking again is cheaper than waiting to be woken.
+        self._timer = self._loop.call_later(pause, self._read)

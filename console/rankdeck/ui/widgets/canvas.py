@@ -81,12 +81,25 @@ def in_ascii(text: str) -> str:
 
 def strip(runs: Runs, width: int, palette: Palette, surface: str = "background") -> Strip:
     """The runs as exactly `width` cells. A role `name@surface` overrides the surface."""
+    style, cells = palette.style, 0
     segments: list[Segment] = []
     for text, role in runs:
         if text:
-            name, _, ground = role.partition("@")
-            segments.append(Segment(text, palette.style(name, ground or surface)))
-    return Strip(segments).adjust_cell_length(width, palette.style("text", surface))
+            segments.append(Segment(text, style(role, surface)))
+            cells += len(text) if text.isascii() else cell_len(text)
+    # Told how long it is, nobody has to count again.
+    return Strip(segments, cells).adjust_cell_length(width, style("text", surface))
+
+
+def merge(runs: Sequence[Run]) -> list[Run]:
+    """Neighbours of one role as one run: less to paint."""
+    merged: list[Run] = []
+    for text, role in runs:
+        if merged and merged[-1][1] == role:
+            merged[-1] = (merged[-1][0] + text, role)
+        else:
+            merged.append((text, role))
+    return merged
 
 
 def fit(text: str, width: int, more: str = "…") -> str:

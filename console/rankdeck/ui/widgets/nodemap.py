@@ -7,7 +7,7 @@ from textual.geometry import Region
 from textual.message import Message
 
 from rankdeck.ui.glyphs import Mark
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, merge
 
 BLOCK = 10
 """Cells between two gaps, so that positions can be counted."""
@@ -123,14 +123,3 @@ class CellMap(Canvas):
         place = cell * self._per_cell()
         if place < len(self._marks):
             self.post_message(self.Chosen(self, place))
-
-
-def merge(runs: Sequence[Run]) -> list[Run]:
-    """Neighbours of one role as one run: less to paint."""
-    merged: list[Run] = []
-    for text, role in runs:
-        if merged and merged[-1][1] == role:
-            merged[-1] = (merged[-1][0] + text, role)
-        else:
-            merged.append((text, role))
-    return merged

@@ -10,8 +10,7 @@ from rankdeck.acceptance.heatmap import HeatMap, kind, mark
 from rankdeck.acceptance.run import Cell
 from rankdeck.model.text import printable
 from rankdeck.ui import actions
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
-from rankdeck.ui.widgets.nodemap import merge
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit, merge
 
 ROLES = {
     "good": "ok", "fair": "accent", "slow": "warn", "bad": "bad", "unknown": "unknown", "run": "key",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from textual import events
 from textual.geometry import Region
@@ -9,7 +10,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from rankdeck.ui import actions
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit, merge
 
 GAP = 2
 MARKED = "*"
@@ -29,6 +30,10 @@ class Column:
     """Takes the space that is left."""
     least: int = 0
     """Cells for which others go first, up to a third of the line; 0: its width."""
+
+
+Layout = Sequence[tuple[Column, int]]
+"""Columns that fit, and how wide each is."""
 
 
 class VTable(Canvas, can_focus=True):
@@ -77,6 +82,12 @@ class VTable(Canvas, can_focus=True):
         """Rows with a sign before them."""
         self.top = 0
         self._places: dict[str, int] = {}
+        self._layout: tuple[object, Layout] = (None, ())
+        """The columns that fit, and of which columns and width."""
+        self._cells: dict[str, list[Run]] = {}
+        """Row -> its cells as they were painted last, in that layout."""
+        self._fresh: dict[str, list[Run]] = {}
+        """Row -> its cells as they are to be painted next."""
 
     # ---- told what to show
 
@@ -95,11 +106,27 @@ class VTable(Canvas, can_focus=True):
         self.refresh()
 
     def touch(self, changed: frozenset[str]) -> None:
-        """Repaint those of the changed rows that are on screen."""
-        height = self.size.height - 1
-        for y, row in enumerate(self.rows[self.top : self.top + height], 1):
-            if row in changed:
+        """Repaint those of the changed rows that are on screen and look different now."""
+        if changed.isdisjoint(shown := self.rows_in_view):
+            return
+        layout = self._fitting(self.size.width)
+        self._cells = {row: self._cells[row] for row in shown if row in self._cells}
+        for y, row in enumerate(shown, 1):
+            if row in changed and (cells := self._row(row, layout)) != self._cells.get(row):
+                self._fresh[row] = cells
                 self.refresh_line(y)
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """As Textual has it; where no region is named, every cell may be another."""
+        if not regions:
+            self._fresh.clear()
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def refresh_line(self, y: int) -> None:
         self.refresh(Region(0, y, self.size.width, 1))
@@ -167,7 +194,7 @@ class VTable(Canvas, can_focus=True):
 
     def _title_at(self, x: int) -> str:
         begin = 1
-        for column, cells in fitting(self.columns, self.size.width):
+        for column, cells in self._fitting(self.size.width):
             if begin <= x < begin + cells:
                 return column.title
             begin += cells + GAP
@@ -191,7 +218,7 @@ class VTable(Canvas, can_focus=True):
         return "selection" if at < len(self.rows) and self.rows[at] == self.cursor else "background"
 
     def line(self, y: int, width: int) -> Runs:
-        layout = fitting(self.columns, width)
+        layout = self._fitting(width)
         if y == 0:
             return with_right(self._heading(layout), self._position(), width)
         at = self.top + y - 1
@@ -199,16 +226,8 @@ class VTable(Canvas, can_focus=True):
             return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
         row = self.rows[at]
         sign = self.glyphs.cursor if row == self.cursor else " "
-        runs: list[Run] = [(MARKED if row in self.marked else sign, "key")]
-        for column, cells in layout:
-            runs += aligned(
-                column.paint(row, cells),
-                cells,
-                right=column.right,
-                more=self.glyphs.more,
-            )
-            runs.append((" " * GAP, "text"))
-        return runs
+        self._cells[row] = cells = self._fresh.pop(row, None) or self._row(row, layout)
+        return [(MARKED if row in self.marked else sign, "key"), *cells]
 
     def _position(self) -> str:
         """Which rows these are of how many, where not all are in view."""
@@ -216,7 +235,25 @@ class VTable(Canvas, can_focus=True):
             return ""
         return f"{self.top + 1:,}-{self.top + len(self.rows_in_view):,} of {len(self.rows):,}"
 
-    def _heading(self, layout: Sequence[tuple[Column, int]]) -> list[Run]:
+    def _row(self, row: str, layout: Layout) -> list[Run]:
+        """The cells of a row, without the sign before them."""
+        runs: list[Run] = []
+        for column, cells in layout:
+            painted = column.paint(row, cells)
+            runs += aligned(painted, cells, right=column.right, more=self.glyphs.more)
+            runs.append((" " * GAP, "text"))
+        return merge(runs)
+
+    def _fitting(self, width: int) -> Layout:
+        """The layout at this width, worked out once."""
+        key = (self.columns, width)
+        if self._layout[0] != key:
+            self._layout = (key, fitting(self.columns, width))
+            self._cells.clear()
+            self._fresh.clear()
+        return self._layout[1]
+
+    def _heading(self, layout: Layout) -> list[Run]:
         runs: list[Run] = [(" ", "dim")]
         for column, cells in layout:
             chosen = column.title == self.sorted_by
