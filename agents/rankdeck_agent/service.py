@@ -16,7 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-import rankdeck_agent
 from rankdeck_agent.config import SIZE_LIMIT, ConfigError, from_mapping
 
 UNIT = "rankdeck-agent.service"
@@ -269,7 +268,7 @@ def _as_root(given: Sequence[str]) -> int:
 
 
 def _archive_path() -> Path:
-    path = Path(rankdeck_agent.__file__).parents[1]
+    path = Path(sys.argv[0]).absolute()
     if not zipfile.is_zipfile(path):
         raise InstallError("only the agent in one file (agent.pyz) can install itself")
     return path

@@ -490,6 +490,10 @@ class Session:
             self._acceptance = Acceptance(self, self._accepted, state_folder() / "acceptance")
         return self._acceptance
 
+    def starting_often(self) -> AbstractAsyncContextManager[None]:
+        """Until the block ends, jobs start faster: a program stays on each of their nodes for the next."""
+        return self._agents.starting_often()
+
     @property
     def chooses_nodes(self) -> bool:
         """Whether a scheduler starts jobs when it has nodes: they may wait."""

@@ -184,6 +184,9 @@ async def test_the_clock_of_this_machine_is_our_own(tmp_path):
         assert clock.uncertainty < 0.5
 
 
+_TAG = "import sys; print(sys.implementation.cache_tag)"
+
+
 async def test_the_agent_is_put_on_a_node_once(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
@@ -194,7 +197,23 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
         assert words == again == ("python3", str(path))
         assert path.read_bytes() == bundle().data
         assert path.stat().st_mtime_ns == before
-        assert [file.name for file in path.parent.iterdir()] == [path.name]
+        tag = (await c.run("n1", ("python3", "-c", _TAG))).out.decode().strip()
+        beside = f"{path.name}.{tag}"
+        assert sorted(file.name for file in path.parent.iterdir()) == [path.name, beside]
+
+
+async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        python, path = await Agents(c)._path("n1")
+        fast = await c.run("n1", (python, "-v", path, "--version"))
+        (compiled,) = Path(path).parent.glob("*.pyz.*")
+        compiled.write_bytes(b"not a zip file")
+        slow = await c.run("n1", (python, path, "--version"))
+
+        assert f"{compiled}/rankdeck_agent".encode() in fast.err
+        assert f"{path}/rankdeck_agent".encode() not in fast.err
+        assert fast.out == slow.out
+        assert slow.code == 0
 
 
 async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):

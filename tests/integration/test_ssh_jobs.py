@@ -69,6 +69,64 @@ async def test_nothing_is_left_half_launched(tmp_path):
         assert b'"closed": false' not in listed.out
 
 
+def _starters() -> set[int]:
+    """The programs here that stay to start one job after the other, not those that they fork for one."""
+    found = {one.name: one for one in Path("/proc").glob("[0-9]*") if _stays(one)}
+    return {int(name) for name, one in found.items() if _parent(one) not in found}
+
+
+def _parent(process: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (process / "stat").read_text().rpartition(")")[2].split()[1]
+    return ""
+
+
+def _stays(process: Path) -> bool:
+    with contextlib.suppress(OSError):
+        asked = b"job\0run\0--each" in (process / "cmdline").read_bytes()
+        return asked and (process / "fd/0").readlink() != Path(os.devnull)
+    return False
+
+
+async def test_jobs_that_start_often_are_started_by_one_program_on_each_node(tmp_path):
+    before = _starters()
+    async with console(tmp_path) as c, c.agents.starting_often():
+        first = await c.launch("echo one")
+        staying = _starters() - before
+        second = await c.launch("echo two")
+
+        assert len(staying) == 2
+        assert _starters() - before == staying
+        for job, said in ((first, "one"), (second, "two")):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(c.follow(job))
+                await until(lambda job=job: job in c.followers)
+                c.watch(job, range(2))
+            assert c.state(job) is State.DONE
+            assert c.texts(job, 0) == [said]
+        with pytest.raises(LaunchError, match="started on node n1 before"):
+            await c.backend.launch(c.jobs.job(first).plan)
+    await until(lambda: not _starters() - before)
+
+
+async def test_a_program_that_starts_jobs_and_is_killed_is_replaced(tmp_path):
+    before = _starters()
+    async with console(tmp_path) as c, c.agents.starting_often():
+        job = await c.launch("sleep 300")
+        for pid in _starters() - before:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(LaunchError, match="Killed"):
+            await c.launch("echo never")
+        again = await c.launch("echo again")
+
+        listed = await c.agents.call("n1", ("job", "list"), limit=30)
+        running = [row["job"] for row in listed.rows if not row["closed"]]
+        assert job in running
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(again))
+        assert c.state(again) is State.DONE
+
+
 async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
     async with console(tmp_path) as c:
         job = await c.launch("sleep 4")

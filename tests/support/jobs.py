@@ -16,7 +16,8 @@ class Console:
 
     def __init__(self, cluster, connections):
         self.cluster, self.connections = cluster, connections
-        self.backend = SshBackend(Agents(connections))
+        self.agents = Agents(connections)
+        self.backend = SshBackend(self.agents)
         self.jobs = Jobs()
         self.kinds = []
         self.told = []

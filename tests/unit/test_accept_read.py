@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import time
 
 import pytest
 
@@ -392,3 +393,126 @@ def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
     ]
 
     assert {one.status for one in readings} == {NOT_MEASURED}
+
+
+# ---- what a stranger's file looks like
+
+
+def _tagged(tag: bytes):
+    """Each line behind this tag."""
+    return lambda raw: b"\n".join(tag + line for line in raw.split(b"\n"))
+
+
+STRANGE = {
+    "windows": lambda raw: raw.replace(b"\n", b"\r\n"),
+    "windows-twice": lambda raw: raw.replace(b"\n", b"\r\r\n"),
+    "no-last-newline": lambda raw: raw.rstrip(b"\n"),
+    "powershell": lambda raw: (
+        codecs.BOM_UTF16_LE + raw.decode("utf-8", "replace").encode("utf-16-le")
+    ),
+    "colours": lambda raw: b"\n".join(
+        b"\x1b[1;32m" + line + b"\x1b[0m\x1b[K" for line in raw.split(b"\n")
+    ),
+    "title": _tagged(b"\x1b]0;user@n1: ~\x07"),
+    "shell": lambda raw: (
+        b"Script started on 2026-11-22\n$ module load cuda\n" + raw + b"\n$ exit\n"
+    ),
+    "srun": _tagged(b"0: "),
+    "srun-of-many": _tagged(b"  0: "),
+    "mpirun-4": _tagged(b"[1,0]<stdout>:"),
+    "mpirun-5": _tagged(b"[1,0]<stdout>: "),
+    "prterun": _tagged(b"[prterun-n1-12345@1,0]<stdout>: "),
+    "mpirun-5-detailed": _tagged(b"[Sun Nov 22 22:41:38 2026]<stdout>: [1,0][n1:13825]<stdout>: "),
+    "mpirun-4-timestamp": _tagged(b"Sun Nov 22 22:20:18 2026[1,0]<stdout>:"),
+    "hydra": _tagged(b"[0] "),
+    "torch": _tagged(b"[rank0]: "),
+    "torchrun": _tagged(b"[default0]:"),
+    "kubectl": _tagged(b"[pod/nccl-launcher-x7/main] "),
+    "kubernetes": _tagged(b"2026-11-22T22:20:18.123456789Z "),
+    "ts": _tagged(b"Nov 22 22:20:18 "),
+    "time-in-brackets": _tagged(b"[2026-11-22 22:20:18] "),
+    "pdsh": _tagged(b"node-01.example.org: "),
+    "all-at-once": lambda raw: _tagged(
+        b"\x1b[33m2026-11-22T22:20:18+00:00 0: [1,0]<stdout>:\x1b[0m"
+    )(raw).replace(b"\n", b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("change", STRANGE)
+def test_what_stands_around_the_lines_changes_nothing(change: str) -> None:
+    for file, seed in RECORDED.items():
+        recipe, _, raw = seed.partition(b"\n")
+        found = read_output(plugins.find("recipes", recipe.decode())(), STRANGE[change](raw))
+        assert [_meant(one) for one in found] == [_meant(one) for one in recorded(file)], file
+
+
+def test_a_million_empty_lines_are_read_in_no_time() -> None:
+    began = time.process_time()
+    for raw in (b"\n" * (1 << 20), b"n1: x\n" * 200_000 + b"x", b"{\n" * 200_000, b" " * (1 << 20)):
+        read_output(plugins.find("recipes", "iperf3")(), raw)
+        read_output(plugins.find("recipes", "nccl-tests")(), b"# nThread \n" + raw)
+
+    assert time.process_time() - began < 10
+
+
+def _meant(one: Reading) -> tuple[Status, float | None, int | None]:
+    return one.status, one.value, one.ranks
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=lambda row: row[0])
+def test_a_file_that_ends_early_never_gives_another_value(row: tuple) -> None:
+    recipe, _, raw = RECORDED[row[0]].partition(b"\n")
+    whole = {one.value for one in recorded(row[0])}
+    lines = raw.splitlines(keepends=True)
+    step = max(1, len(lines) // 60)
+    for count in range(0, len(lines), step):
+        found = read_output(plugins.find("recipes", recipe.decode())(), b"".join(lines[:count]))
+        assert {one.value for one in found} <= {None, *whole}, count
+
+
+ONE_AFTER_ANOTHER = (
+    "nccl-2x1", "nccl-2x8", "gloo-2", "write-bw", "write-bw-all", "write-lat", "iperf3-tcp", "iperf3-text", "himeno-1",
+    "himeno-2", "imb-pingpong", "mpi4py-busy", "sysbench-cpu", "fio-read",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ONE_AFTER_ANOTHER)
+def test_each_run_in_a_file_is_a_result_of_its_own(file: str) -> None:
+    recipe, _, raw = RECORDED[file].partition(b"\n")
+    found = read_output(plugins.find("recipes", recipe.decode())(), raw + b"\n" + raw)
+
+    assert [_meant(one) for one in found] == 2 * [_meant(one) for one in recorded(file)]
+
+
+@pytest.mark.parametrize(
+    ("file", "last"),
+    [
+        ("nccl-2x1", b"# Avg bus"),
+        ("write-bw", b"-----"),
+        ("iperf3-tcp", b"}"),
+        ("himeno-1", b"Loop executed"),
+    ],
+)
+def test_a_run_that_was_cut_off_does_not_hide_behind_the_next(file: str, last: bytes) -> None:
+    recipe, _, raw = RECORDED[file].partition(b"\n")
+    begin = raw[: raw.rindex(last)].rstrip(b"-")
+    found = read_output(plugins.find("recipes", recipe.decode())(), begin + b"\n" + raw)
+
+    assert begin != raw
+    assert any(one.status is not Status.MEASURED for one in found)
+
+
+def test_copies_on_a_host_each_are_refused_however_their_lines_fall() -> None:
+    raw = RECORDED["nccl-1x8"].partition(b"\n")[2]
+    hosts = {one for reading in recorded("nccl-1x8") for one in reading.hosts}
+    other = raw
+    for host in hosts:
+        other = other.replace(host.encode(), b"elsewhere")
+    (behind,) = read_output(plugins.find("recipes", "nccl-tests")(), raw + other)
+    lines = zip(raw.splitlines(keepends=True), other.splitlines(keepends=True), strict=True)
+    (mixed,) = read_output(
+        plugins.find("recipes", "nccl-tests")(), b"".join(line for both in lines for line in both)
+    )
+
+    assert (behind.status, mixed.status) == (Status.REFUSED, Status.REFUSED)
+    assert "separate runs" in behind.text

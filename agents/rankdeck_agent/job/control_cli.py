@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import keep_private
 from rankdeck_agent.job.cancel import ASKERS, cancel
 from rankdeck_agent.job.daemons import good_id
-from rankdeck_agent.job.detach import run
+from rankdeck_agent.job.detach import run, run_each
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders, existing
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.journal import is_closed, table
@@ -108,7 +108,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="job", description="Start, follow and end jobs on this node."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("run", help="start the job whose plan is on stdin")
+    start = verbs.add_parser("run", help="start the job whose plan is on stdin")
+    start.add_argument("--each", action="store_true", help="a job for every line, until stdin ends")
     known = verbs.add_parser("list", help="the jobs known here")
     known.add_argument("--plans", action="store_true", help="with what runs of them")
     verbs.add_parser("port", help="a free TCP port")
@@ -158,7 +159,7 @@ def _port(_: argparse.Namespace) -> int:
 
 
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": lambda _: run(),
+    "run": lambda asked: run_each() if asked.each else run(),
     "list": _list,
     "port": _port,
     "cancel": lambda asked: _say(

@@ -17,19 +17,67 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _TAG = re.compile(
-    r"^(?:\[\d{1,7}(?:,\d{1,7})?\](?:<std(?:out|err|diag)>)?: ?|\[\d{1,7}\] |\d{1,7}: )",
-    re.MULTILINE,
+    r"""^(?=[ \[\dA-Z])(?:
+        \[(?:[\w.-]{1,80}@)?\d{1,7}(?:,\d{1,7})?\](?:\[[\w.-]{1,80}:\d{1,9}\])?(?:<std(?:out|err|diag)>)?:[ ]?
+      | \[\d{1,7}\][ ]
+      | [ ]{0,6}\d{1,7}:[ ]
+      | \[(?:rank|default)\d{1,7}\]:[ ]?
+      | \[pod/[\w./-]{1,300}\][ ]
+      | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ ]
+      | \[?(?:[A-Z][a-z]{2}[ ])?[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d(?:[ ]\d{4})?\]?(?:<std(?:out|err)>:)?(?:[ ]|(?=\[))
+    )""",
+    re.MULTILINE | re.VERBOSE,
 )
-"""`[1,3]<stdout>: ` of mpirun, `3: ` of srun, `[3] ` of MPICH."""
+"""`[1,3]<stdout>: ` of mpirun (before it a time, behind it a host, with those options), `3: ` of srun, `[3] ` of MPICH,
+`[rank3]: ` of torch, `[pod/x/main] ` of kubectl, and the times that Kubernetes, `ts` and others put before a line."""
+_TAGS = 3
+"""So many may stand before one line: a time, a tag of the scheduler, one of the launcher."""
+_HOST_TAG = re.compile(r"^[\w.-]{1,80}: ", re.MULTILINE)
+_FEWEST_LINES = 5
+"""Lines that all begin with `name: ` from which on that is a tag (pdsh, clush), not what a program says."""
+_STEERING = re.compile(
+    r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78Mc])"
+)
+"""Colours, titles and cursor moves in what went through `script`, `tee` or a terminal."""
+_RETURNS = re.compile(r"\r+\n?")
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _DIGITS = 25
 """Characters of a number; a longer one is none."""
 
 
 def text_of(raw: bytes) -> str:
-    """The output as text, without launcher tags; each line at most 16,384 characters long."""
-    text = _LONG.sub(r"\1", _decoded(raw).replace("\r\n", "\n"))
-    return _TAG.sub("", text)
+    """The output as text, without colours and launcher tags; each line at most 16,384 characters long."""
+    text = _RETURNS.sub("\n", _STEERING.sub("", _decoded(raw)))
+    text = _LONG.sub(r"\1", text)
+    for _ in range(_TAGS):
+        untagged = _TAG.sub("", text)
+        if untagged == text:
+            break
+        text = untagged
+    return _HOST_TAG.sub("", text) if _by_host(text) else text
+
+
+def _by_host(text: str) -> bool:
+    """Whether every line begins with a name and a colon."""
+    enough = text.count("\n") >= _FEWEST_LINES and _HOST_TAG.match(text.lstrip())
+    return bool(enough) and all(_HOST_TAG.match(line) or line.isspace() for line in StringIO(text))
+
+
+def runs_of(text: str, begins: str, done: str = "") -> Iterator[str]:
+    """Each run in an output that has several, one after the other.
+
+    A line that matches `begins` is the first of a run, but not while the one before has no line that
+    matches `done`: copies of a program that run side by side begin side by side.
+    """
+    start, begun, ready = 0, False, not done
+    for found in re.finditer(f"(?P<done>{done or '(?!)'})|{begins}", text, re.MULTILINE):
+        if found["done"] is not None:
+            ready = True
+        elif begun and ready:
+            yield text[start : found.start()]
+            start, ready = found.start(), not done
+        begun = True
+    yield text[start:]
 
 
 def lines_of(text: str) -> Iterator[str]:

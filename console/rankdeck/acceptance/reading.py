@@ -1,9 +1,10 @@
 """From the bytes of an output to its results: what every recipe's result must stand."""
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from rankdeck.acceptance.expectations import explained
-from rankdeck.acceptance.output_text import is_binary, text_of
+from rankdeck.acceptance.output_text import is_binary, runs_of, text_of
 from rankdeck.acceptance.recipe import Known, Reading, Recipe, Status, not_measured
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
@@ -38,7 +39,9 @@ def read_output(
         return (not_measured("the output is empty"),)
     if is_binary(text):
         return (not_measured("this is no text"),)
-    readings = recipe.read(text)[:MOST]
+    traits = recipe.traits
+    runs = runs_of(text, traits.begins, traits.done) if traits.begins else (text,)
+    readings = islice((one for run in runs for one in recipe.read(run)), MOST)
     return tuple(_checked(recipe, one, asked, known or Known()) for one in readings)
 
 

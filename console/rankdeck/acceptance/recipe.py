@@ -74,6 +74,10 @@ class Traits:
     """A whole output says which hosts took part."""
     writes: bool = False
     """It writes to disks or heats the node: never run unless asked for by name."""
+    begins: str = ""
+    """Pattern of the line that begins a run, for outputs with several; "" where the recipe tells them apart."""
+    done: str = ""
+    """Pattern of a line without which a run is not over yet; "" where another beginning says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

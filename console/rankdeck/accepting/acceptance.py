@@ -5,6 +5,7 @@ import getpass
 import json
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from secrets import randbelow, token_hex
@@ -52,6 +53,7 @@ class Opened(Means, Protocol):
     def chooses_nodes(self) -> bool: ...
     async def find_running(self, limit: float = ...) -> dict[str, str]: ...
     def read_job(self, path: Path) -> JobSpec: ...
+    def starting_often(self) -> AbstractAsyncContextManager[None]: ...
     def excluded(self) -> Mapping[str, str]: ...
 
 
@@ -211,7 +213,7 @@ class Acceptance:
         self._progress, done = Progress.RUNNING, False
         self._touch()
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._session.starting_often(), asyncio.TaskGroup() as tasks:
                 task = self._task = tasks.create_task(work)
             done = not task.cancelled()
         except BaseExceptionGroup as group:

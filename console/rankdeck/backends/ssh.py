@@ -1,7 +1,6 @@
 """The ssh backend, for clusters without a scheduler: starts supervisors over SSH."""
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from rankdeck.model.border import integer
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.text import clean
-from rankdeck.remote.agent import Agents, Answer
+from rankdeck.remote.agent import JOB_RUN, Agents, Answer
 from rankdeck.remote.shell import on_each
 from rankdeck_agent.wire import NodePlan
 
@@ -88,14 +87,11 @@ class SshBackend:
             raise LaunchError("prepare", f"{failed[0]}{more}") from failed[0]
 
     async def _prepare(self, node: NodePlan) -> None:
-        await self._hand_over(node, ("job", "run"), START_LIMIT)
+        await self._hand_over(node, JOB_RUN, START_LIMIT)
 
     async def _hand_over(self, node: NodePlan, command: tuple[str, ...], limit: float) -> None:
         """Give the plan of a node to this command of its agent; raises NodeError."""
-        stdin = json.dumps(asdict(node)).encode()
-        answer = await self._agents.call(node.node, command, stdin, limit=limit)
-        if answer.row.get("ok") is not True:
-            raise AgentError(node.node, clean(answer.row.get("error"), 400) or answer.complaint)
+        await self._agents.hand_over(node.node, command, asdict(node), limit)
 
     # ---- cancel
 

@@ -22,7 +22,7 @@ from rankdeck.remote.shell import Channel, OnData, Shell
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
 """Packed into the file if they are installed here; the agent works without."""
-_MAKE_WRITABLE = "make that folder writable, with room for a megabyte"
+_MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = """\
@@ -34,10 +34,25 @@ if sys.version_info < (3, 9):
         % (sys.executable, sys.version_info[0], sys.version_info[1])
     )
 
+# Where the console put it, the same modules lie beside it, compiled by this version of Python.
+sys.path.insert(0, "%s.%s" % (sys.path[0], sys.implementation.cache_tag))
+
 from rankdeck_agent.__main__ import main
 
 sys.exit(main())
 """
+_COMPILE = """\
+import importlib.util, marshal, os, sys, zipfile
+part, agent = sys.argv[1:]
+with zipfile.ZipFile(part) as source, zipfile.ZipFile(part + "c", "w", zipfile.ZIP_DEFLATED) as compiled:
+    for name in source.namelist():
+        if name != "__main__.py":
+            code = marshal.dumps(compile(source.read(name), agent + "/" + name, "exec", dont_inherit=True))
+            compiled.writestr(name + "c", importlib.util.MAGIC_NUMBER + bytes(12) + code)
+os.replace(part + "c", "%s.%s" % (agent, sys.implementation.cache_tag))
+"""
+"""Run by the node's Python when the agent is put there: from a zip file Python keeps no compiled modules by itself,
+and compiling is most of the time that a command of the agent takes to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +191,11 @@ class Dialogue:
             raise AgentError(self._node, self._why())
         return answer
 
+    async def end(self) -> None:
+        """Let the program end."""
+        self.channel.end()
+        await self.channel.close()
+
     def _why(self) -> str:
         if self._taken > _LONGEST:
             return f"sent more than {_LONGEST >> 20} MB as an answer"
@@ -255,12 +275,16 @@ print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
 """Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there."""
 _PUT = (
     'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
-    'test "$(wc -c < "$1.$$.part")" -eq "$2" && mv -f "$1.$$.part" "$1"; '
-    'c=$?; rm -f "$1.$$.part"; exit $c'
+    'test "$(wc -c < "$1.$$.part")" -eq "$2" && '
+    '{ "$3" -c "$4" "$1.$$.part" "$1" 2>/dev/null; mv -f "$1.$$.part" "$1"; }; '
+    'c=$?; rm -f "$1.$$.part" "$1.$$.partc"; exit $c'
 )
 
 
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
+
+
+JOB_RUN = ("job", "run")
 
 
 class Agents:
@@ -271,6 +295,8 @@ class Agents:
         """For programs on nodes that are not the agent."""
         self._paths: dict[str, tuple[str, ...]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._often: dict[str, Dialogue] | None = None
+        """Node -> what starts jobs there, while none is being started; see `starting_often`."""
 
     async def call(
         self, node: str, command: Sequence[str], stdin: bytes = b"", *, limit: float
@@ -301,8 +327,58 @@ class Agents:
         try:
             yield talk
         finally:
-            talk.channel.end()
-            await talk.channel.close()
+            await talk.end()
+
+    async def hand_over(
+        self, node: str, command: tuple[str, ...], plan: Mapping[str, Any], limit: float
+    ) -> None:
+        """Give a plan to the command of the agent that starts it; raises NodeError where it does not.
+
+        `limit` is in seconds and includes bringing the agent there.
+        """
+        if self._often is not None and command == JOB_RUN:
+            row, why = await self._start_there(node, plan, limit, self._often), "it says nothing"
+        else:
+            answer = await self.call(node, command, json.dumps(plan).encode(), limit=limit)
+            row, why = answer.row, answer.complaint
+        if row.get("ok") is not True:
+            raise AgentError(node, clean(row.get("error"), 400) or why)
+
+    @asynccontextmanager
+    async def starting_often(self) -> AsyncGenerator[None]:
+        """Until the block ends, one program on each node where jobs start stays for the next: it need not start anew."""
+        self._often = {}
+        try:
+            yield
+        finally:
+            kept, self._often = self._often, None
+            for talk in kept.values():
+                await talk.end()
+
+    async def _start_there(
+        self, node: str, plan: Mapping[str, Any], limit: float, idle: dict[str, Dialogue]
+    ) -> Row:
+        """Ask who stays there; a second job in the same moment has one of its own."""
+        talk, kept = idle.pop(node, None) or await self._starter(node, limit), False
+        try:
+            row = await talk.ask(plan, limit)
+            kept = self._often is idle and node not in idle
+        finally:
+            # Without an answer it is not asked again: a late one would be taken for the next.
+            if kept:
+                idle[node] = talk
+            else:
+                await talk.end()
+        return row
+
+    async def _starter(self, node: str, limit: float) -> Dialogue:
+        talk = Dialogue(node)
+        try:
+            async with asyncio.timeout(limit):
+                talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
+        except TimeoutError as error:
+            raise UnreachableError(node, f"no answer within {limit:g} s") from error
+        return talk
 
     async def _path(self, node: str) -> tuple[str, ...]:
         """The first arguments of a command of the agent there; uploads it if needed. Raises NodeError."""
@@ -342,7 +418,7 @@ class Agents:
             raise AgentError(node, why)
 
     async def _upload(self, node: str, path: str, data: bytes) -> None:
-        put = ("sh", "-c", _PUT, "sh", path, str(len(data)))
+        put = ("sh", "-c", _PUT, "sh", path, str(len(data)), self._python, _COMPILE)
         result = await self.shell.run(node, put, data, UPLOAD_LIMIT)
         if result.code != 0:
             why = _last_line(result.err) or f"exit status {result.code}"

@@ -60,7 +60,9 @@ class Himeno(_Compute):
     """Himeno MPI C: MFLOPS, right only if Gosa is what so many loops give."""
 
     name: ClassVar[str] = "himeno"
-    traits: ClassVar[Traits] = Traits(unit="MFLOPS", tolerance=0.15, seconds=60.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="MFLOPS", tolerance=0.15, seconds=60.0, begins=r"^Sequential version array size"
+    )
 
     def commands(self, where: Where) -> Commands:
         return Commands(launch=Launch.MPI, argv=("./bmt",))
@@ -150,7 +152,13 @@ class Hpcc(_Compute):
     """hpcc: HPL, STREAM and ping-pong in one program; it writes hpccoutf.txt and nothing to stdout."""
 
     name: ClassVar[str] = "hpcc"
-    traits: ClassVar[Traits] = Traits(unit="GB/s", tolerance=0.10, seconds=30.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="GB/s",
+        tolerance=0.10,
+        seconds=30.0,
+        begins=r"^This is the DARPA/DOE HPC",
+        done="End of Summary section",
+    )
 
     def commands(self, where: Where) -> Commands:
         """A small problem: it compares nodes, it is no record."""
@@ -200,7 +208,13 @@ class Stream(_Compute):
     """STREAM: Triad, in 10^6 bytes a second."""
 
     name: ClassVar[str] = "stream"
-    traits: ClassVar[Traits] = Traits(unit="MB/s", tolerance=0.07, seconds=10.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="MB/s",
+        tolerance=0.07,
+        seconds=10.0,
+        begins=r"^STREAM version",
+        done="Solution Validates|Failed Validation",
+    )
 
     def commands(self, where: Where) -> Commands:
         return Commands(launch=Launch.PLAIN, argv=("stream_c.exe",))
@@ -227,7 +241,9 @@ class Sysbench(_Compute):
     """sysbench cpu and memory."""
 
     name: ClassVar[str] = "sysbench"
-    traits: ClassVar[Traits] = Traits(unit="events/s", tolerance=0.07, seconds=10.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="events/s", tolerance=0.07, seconds=10.0, begins=r"^sysbench \d", done="execution time"
+    )
 
     def commands(self, where: Where) -> Commands:
         """As many threads as the node has cores."""
@@ -254,7 +270,13 @@ class StressNg(_Compute):
     """stress-ng --cpu --metrics-brief --verify: bogo operations a second of real time."""
 
     name: ClassVar[str] = "stress-ng"
-    traits: ClassVar[Traits] = Traits(unit="bogo-ops/s", tolerance=0.07, seconds=10.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="bogo-ops/s",
+        tolerance=0.07,
+        seconds=10.0,
+        begins="dispatching hogs",
+        done="run completed",
+    )
 
     def commands(self, where: Where) -> Commands:
         argv = ("stress-ng", "--cpu", "0", "-t", "10s", "--metrics-brief", "--verify")

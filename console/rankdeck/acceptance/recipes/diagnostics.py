@@ -97,7 +97,9 @@ class Fio:
     """fio: reading and writing files. It writes to disks: only on request."""
 
     name: ClassVar[str] = "fio"
-    traits: ClassVar[Traits] = Traits(unit="MB/s", tolerance=0.15, seconds=12.0, writes=True)
+    traits: ClassVar[Traits] = Traits(
+        unit="MB/s", tolerance=0.15, seconds=12.0, writes=True, begins=r"^\{"
+    )
 
     def commands(self, where: Where) -> Commands:
         """512 MiB in the run folder, removed afterwards."""

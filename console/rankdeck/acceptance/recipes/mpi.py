@@ -20,7 +20,9 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
 
-_MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0)
+_BEGINS = r"^# +(?:Intel\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
+_ROW = r"^ *\d+ +\d"
+_MB = Traits(unit="MB/s", tolerance=0.10, seconds=15.0, begins=_BEGINS, done=_ROW)
 _ABORTED = (
     "MPI_ABORT was invoked",
     "Primary job  terminated normally",

@@ -7,6 +7,7 @@ Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was 
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
 from rankdeck.acceptance.expectations import gpu_network
@@ -19,6 +20,7 @@ from rankdeck.acceptance.output_text import (
     number,
     object_in,
     rows,
+    runs_of,
     tables,
     unique,
     whole,
@@ -50,6 +52,7 @@ _BROKEN = (
 )
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
 _NO_GPU = ("Invalid number of GPUs", "no CUDA-capable device", "No HIP GPUs")
+_MOST_RUNS = 1000
 _MOVED = 1e-3
 """busbw below this share of algbw: nothing went over a network."""
 
@@ -84,18 +87,26 @@ class Report:
         return tuple(one for one in (self.out_of_place, self.in_place) if one is not None)
 
 
+_BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
+_DONE = "Avg bus bandwidth|" + "|".join(_BROKEN)
+
+
 def read(text: str) -> tuple[Reading, ...]:
-    """The one result of an output: its largest size."""
+    """The result of each run, its largest size; copies side by side, on a host each, are one run that is refused."""
+    runs = list(islice(runs_of(text, _BEGINS, _DONE), _MOST_RUNS))
+    hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in runs}
+    return tuple(map(_read, runs)) if len(hosts) == 1 else (_read(text),)
+
+
+def _read(text: str) -> Reading:
     early = _never_began(text)
     if early is not None:
-        return (early,)
+        return early
     found = object_in(text) if text.lstrip().startswith("{") else None
     if found is None and text.lstrip().startswith("{"):
-        return (
-            not_measured("the JSON is not complete: the run ended early; read its text instead"),
-        )
+        return not_measured("the JSON is not complete: the run ended early; read its text instead")
     report = _of_json(found) if found is not None else _of_text(text)
-    return (_judged(report, first_line(text, *_BROKEN)),)
+    return _judged(report, first_line(text, *_BROKEN))
 
 
 def _never_began(text: str) -> Reading | None:

@@ -143,8 +143,18 @@ def _message(line: str) -> str:
 
 _SECOND = "{seconds}"
 _SECONDS = ("-D", _SECOND, "--report_gbits")
-_GBPS = Traits(unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0)
-_USEC = Traits(unit="us", directed=True, lower_is_better=True, tolerance=0.20, seconds=3.0)
+_BANNER = r"^-{20,}\n +(?:RDMA_|Send|Raw|Atomic).{0,80}Test *$"
+_TABLE = r"^ *#bytes"
+_GBPS = Traits(unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, begins=_BANNER, done=_TABLE)
+_USEC = Traits(
+    unit="us",
+    directed=True,
+    lower_is_better=True,
+    tolerance=0.20,
+    seconds=3.0,
+    begins=_BANNER,
+    done=_TABLE,
+)
 
 
 class WriteBandwidth(_Perftest):

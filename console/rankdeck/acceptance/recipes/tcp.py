@@ -36,7 +36,13 @@ class Iperf3:
     """iperf3 from the first node to the last; the server serves one client and ends."""
 
     name: ClassVar[str] = "iperf3"
-    traits: ClassVar[Traits] = Traits(unit="Gb/s", directed=True, tolerance=0.10, seconds=4.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="Gb/s",
+        directed=True,
+        tolerance=0.10,
+        seconds=4.0,
+        begins=r'^(?:\{(?!"event")|Connecting to host |iperf3: error - unable to connect)',
+    )
 
     def commands(self, where: Where) -> Commands:
         port = ("-p", str(where.port))
