@@ -19,5 +19,7 @@ RUN_VARIABLE = "RANKDECK_RUN"
 RUN_TOKEN = "${RANKDECK_RUN}"
 AGENT_TOKEN = "${RANKDECK_AGENT}"
 """As the first word of a command in a plan: the agent's own, wherever it lies on that node."""
+DRAIN_PREFIX = "rankdeck: "
+"""How the reasons begin that Slurm has from us for nodes that are out of service."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output travels."""

@@ -37,7 +37,7 @@ from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout
 from rankdeck.model.past import PastView
 from rankdeck.model.process import NodeProcess
-from rankdeck.model.slurm_cluster import SlurmPartition
+from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmPartition
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
@@ -274,6 +274,13 @@ class Session:
     def partitions(self) -> tuple[SlurmPartition, ...]:
         """Slurm's partitions with what is idle in them; none where there is no Slurm."""
         return self.slurm.state.partitions()
+
+    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+        """What takes nodes out of Slurm's service, or gives them back; done only where `agreed` is that line.
+
+        Raises RankdeckError.
+        """
+        return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
         """Follow the job of others that is called so (`pi` or `mpijob/pi`) from now on; returns our id of it.

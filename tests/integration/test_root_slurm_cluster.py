@@ -55,6 +55,67 @@ def test_a_node_that_was_drained_says_so_beside_our_agent(user: Operator, root: 
     assert node(user, "login")["slurm"] is None
 
 
+def serve(who: Operator, *words: str) -> dict[str, Any]:
+    """What `drain` or `resume` answers."""
+    (answer,) = who.objects(*words)
+    return answer
+
+
+def shown(root: Operator, name: str) -> str:
+    return root.on("n3", f"scontrol -o show node {name}")
+
+
+def test_a_node_is_drained_by_the_line_that_was_shown_and_given_back(
+    user: Operator, root: Operator
+) -> None:
+    why = 'fan 2 stands; rm -rf "$HOME" `x`'
+    proposed = serve(root, "drain", "n2", "--why", why, "--dry-run")
+    line = 'scontrol update nodename=n2 state=drain reason="rankdeck: fan 2 stands rm -rf HOME x"'
+    assert (proposed["line"], proposed["done"]) == (line, False)
+    assert "DRAIN" not in shown(root, "n2")
+
+    refused = root.lab.rankdeck("-c", root.file, "drain", "n2", "--why", why)
+    assert refused.returncode == 2
+    assert "DRAIN" not in shown(root, "n2")
+
+    drained = serve(root, "drain", "n2", "--why", why, "--yes")
+    assert (drained["line"], drained["now"]) == (line, {"n2": "drained"})
+    assert "Reason=rankdeck: fan 2 stands rm -rf HOME x [root@" in shown(root, "n2")
+
+    back = serve(root, "resume", "n[1-2]", "--yes")
+    assert back["line"] == "scontrol update nodename=n2 state=resume"
+    assert back["left_alone"] == {"n1": "it is in service: idle"}
+    # It has to answer its controller once before it is plainly idle.
+    assert back["now"]["n2"].startswith("idle")
+
+
+def test_nobodys_reason_is_written_over_and_no_drain_of_others_is_lifted_unasked(
+    user: Operator, root: Operator
+) -> None:
+    root.on("n3", f"scontrol update nodename=n2 state=drain reason='{REASON}'")
+
+    answer = serve(root, "drain", "n[1-2]", "--why", "mine", "--yes")
+    assert answer["left_alone"] == {"n2": f"drained by root ({REASON})"}
+    assert answer["now"] == {"n1": "drained"}
+    assert f"Reason={REASON} [" in shown(root, "n2")
+
+    answer = serve(root, "resume", "n[1-2]", "--yes")
+    assert (answer["nodes"], list(answer["left_alone"])) == (["n1"], ["n2"])
+    assert "DRAIN" in shown(root, "n2")
+
+    answer = serve(root, "resume", "n2", "--anyway", "--yes")
+    assert answer["now"]["n2"].startswith("idle")
+
+
+def test_who_may_not_drain_is_told_so_in_one_sentence(user: Operator, root: Operator) -> None:
+    done = user.lab.rankdeck("-c", user.file, "drain", "n2", "--why", "x", "--yes")
+
+    assert done.returncode == 1
+    assert "you may not take nodes out of service" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "DRAIN" not in shown(root, "n2")
+
+
 def test_jobs_of_plain_sbatch_and_of_others_are_listed_and_stand_at_their_nodes(
     user: Operator, root: Operator
 ) -> None:

@@ -1,10 +1,10 @@
-"""The commands `slurm submit`, `keep`, `watch` and `list` of the agent."""
+"""The commands `slurm submit`, `keep`, `watch`, `list` and `service` of the agent."""
 
 import sys
 
 from rankdeck_agent.files import keep_private
 
-_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list"
+_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service"
 
 
 def main(argv: list[str]) -> int:
@@ -22,5 +22,9 @@ def main(argv: list[str]) -> int:
         from rankdeck_agent.slurm.cluster_watch import list_all, watch
 
         return watch() if argv == ["watch"] else list_all()
+    if argv == ["service"]:
+        from rankdeck_agent.slurm.service import service
+
+        return service()
     print(_USAGE, file=sys.stderr)
     return 2

@@ -68,10 +68,15 @@ def until_done(work: Coroutine[Any, Any, int]) -> int:
 
 async def agrees(question: str) -> bool:
     """Whether a person at the terminal says yes; no where nobody can be asked."""
+    return (await typed(f"{question} [y/N] ")).lower() in ("y", "yes")
+
+
+async def typed(question: str) -> str:
+    """What a person at the terminal answers; "" where nobody can be asked."""
     if not sys.stdin.isatty():
-        return False
-    output.progress(f"{question} [y/N] ")
-    return (await _line_of_stdin()).strip().lower() in ("y", "yes")
+        return ""
+    output.progress(question)
+    return (await _line_of_stdin()).strip()
 
 
 async def _confirm(error: HostKeyError) -> bool:
