@@ -21,5 +21,7 @@ AGENT_TOKEN = "${RANKDECK_AGENT}"
 """As the first word of a command in a plan: the agent's own, wherever it lies on that node."""
 DRAIN_PREFIX = "rankdeck: "
 """How the reasons begin that Slurm has from us for nodes that are out of service."""
+REFUSED = "refused: "
+"""How what a cancel could not end begins where nothing was done: this user may not."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output travels."""

@@ -39,7 +39,7 @@ async def job_of(session: Session, text: str) -> Job:
     try:
         return session.jobs.find(text)
     except UnknownJobError as error:
-        if not session.others():
+        if not session.others() and not session.slurm.asked:
             raise
         return session.jobs.job(await _attached(session, text, error))
 
@@ -49,16 +49,23 @@ ATTACH_LIMIT = 10.0
 
 
 async def _attached(session: Session, text: str, unknown: UnknownJobError) -> str:
-    """The id of a job that others started on Kubernetes and that is followed from now on."""
+    """The id of a job that others started and that is followed from now on."""
     try:
         job = await session.attach(text)
-    except UnknownJobError:
-        raise unknown from None
+    except UnknownJobError as error:
+        raise (error if session.slurm.asked and text.isdigit() else unknown) from None
     output.progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )
-    await until(lambda: all(rank.lines for rank in session.jobs.job(job).ranks), ATTACH_LIMIT)
+    await until(lambda: _has_spoken(session.jobs.job(job)), ATTACH_LIMIT)
+    for trouble in session.jobs.job(job).troubles:
+        output.progress(f"{job}: {trouble}")
     return job
+
+
+def _has_spoken(job: Job) -> bool:
+    """Whether every rank wrote something, or it is known why none will be read."""
+    return job.state.final or bool(job.troubles) or all(rank.lines for rank in job.ranks)
 
 
 def until_done(work: Coroutine[Any, Any, int]) -> int:

@@ -119,6 +119,25 @@ class SlurmPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmLook:
+    """What Slurm has of one job of anybody, in the queue or just ended."""
+
+    id: str = ""
+    array: str = ""
+    name: str = ""
+    user: str = ""
+    state: str = ""
+    submitted: float | None = None
+    out: str = ""
+    """Where its stdout goes; "" where that is not told."""
+    err: str = ""
+    ranks: int = 1
+    """Whose lines can be told apart; 1 where they are not labelled."""
+    error: str = ""
+    """Why nothing is known, one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
     """A job in Slurm's queue, of anybody. Times are epoch seconds by Slurm's clock."""
 

@@ -14,6 +14,7 @@ from rankdeck.model.slurm_cluster import (
     ServiceChange,
     ServiceOrder,
     SlurmJob,
+    SlurmLook,
     SlurmNode,
     SlurmPartition,
 )
@@ -30,6 +31,7 @@ ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
 _WORD, _SENTENCE = 300, 600
 _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
+_MOST_RANKS = 4096
 
 
 class SlurmClient:
@@ -83,6 +85,17 @@ class SlurmClient:
         change = change_of(answer.row)
         self._take_now(as_rows(answer.row.get("now")))
         return change
+
+    async def look(self, number: str) -> SlurmLook:
+        """What Slurm has of this job now, and where its output goes; raises NodeError."""
+        asked = json.dumps({"id": number, "path": self._path or None}).encode() + b"\n"
+        answer = await self._agents.call(self._host, ("slurm", "look"), asked, limit=ASK_LIMIT)
+        if answer.code != 0 or not answer.row:
+            raise NodeError(self._host, answer.complaint or "no answer")
+        row = answer.row
+        known = _cleaned(row, _LOOK)
+        known |= {key: path for key in ("out", "err") if _shown_whole(path := row.get(key))}
+        return SlurmLook(**known)
 
     def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:
         """The states that Slurm told after a change: the poll would bring them a minute later."""
@@ -218,6 +231,16 @@ _CHANGE = {
 _STATUS = {
     "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "stuck": flag, "partition": text(_WORD),
     "nodes": text(_WORD), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
+}  # fmt: skip
+
+
+def _is_count(value: object) -> bool:
+    return integer(value) and 1 <= value <= _MOST_RANKS
+
+
+_LOOK = {
+    "id": text(40), "array": text(60), "name": text(_WORD), "user": text(64), "state": text(40), "submitted": or_null(stamp),
+    "ranks": _is_count, "error": text(_SENTENCE),
 }  # fmt: skip
 _JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer}
 
