@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
+from rankdeck.backends import slurm
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
@@ -27,6 +28,7 @@ from rankdeck.errors import (
     LaunchError,
     NodeError,
     RankdeckError,
+    UnknownJobError,
 )
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
@@ -34,10 +36,10 @@ from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
-from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout
+from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout, KubernetesJob
 from rankdeck.model.past import PastView
 from rankdeck.model.process import NodeProcess
-from rankdeck.model.slurm_cluster import SlurmPartition
+from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmPartition
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
 from rankdeck.preflight.run import Tools, preflight
@@ -271,19 +273,39 @@ class Session:
         """Slurm's partitions with what is idle in them; none where there is no Slurm."""
         return self.slurm.state.partitions()
 
+    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+        """What takes nodes out of Slurm's service, or gives them back; done only where `agreed` is that line.
+
+        Raises RankdeckError.
+        """
+        return await self.slurm.service(order, agreed)
+
     async def attach(self, text: str) -> str:
         """Follow the job of others that is called so (`pi` or `mpijob/pi`) from now on; returns our id of it.
 
         Nothing of it is changed. Raises UnknownJobError, and LaunchError where it cannot be followed.
         """
-        found = find_listed(self.others(), text)
-        if why := self.why_not("follow", found.place):
-            raise LaunchError("start", why)
-        plan = attach_plan(self.cluster, found)
-        self._keep(self.jobs.add(plan, found.created or time.time()))
+        plan, created = await self._plan_to_read(text)
+        self._keep(self.jobs.add(plan, created or time.time()))
         await self._start_on_nodes(plan)
         self.following.follow(self.jobs.job(plan.job))
         return plan.job
+
+    async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
+        """The plan to follow a job of others, and when it was made; Slurm is also asked for one that just ended."""
+        if self.slurm.asked and text.isdigit() and text.isascii():
+            number = text
+        else:
+            found = find_listed(self.others(), text)
+            if isinstance(found, KubernetesJob):
+                if why := self.why_not("follow", found.place):
+                    raise LaunchError("start", why)
+                return attach_plan(self.cluster, found), found.created
+            number = found.id
+        seen = await self.slurm.look(number)
+        if seen.error:
+            raise UnknownJobError(seen.error)
+        return slurm.attach_plan(self.cluster, seen), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user may not `launch` a job, or `follow` or `cancel` one (its id or place); "" where it is not known.
@@ -345,6 +367,9 @@ class Session:
         self.jobs.cancelling(job_id, time.time(), abort=by == "abort")
         grace = job.plan.grace if grace is None else grace
         report = await self._backend.cancel(job.plan, grace, by=by)
+        if report.refused:
+            self.jobs.not_cancelled(job_id)
+            raise RankdeckError(f"{job_id} cannot be cancelled from here: {report.refused}")
         if job.state.final and not report.left and not report.unverified:
             report = replace(report, state=job.state)
         self.jobs.cancelled(job_id, report)

@@ -1,5 +1,6 @@
 """The cluster that a real Slurm runs, as Rankdeck shows it: nodes beside our agents, everybody's jobs, few questions."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -55,6 +56,67 @@ def test_a_node_that_was_drained_says_so_beside_our_agent(user: Operator, root: 
     assert node(user, "login")["slurm"] is None
 
 
+def serve(who: Operator, *words: str) -> dict[str, Any]:
+    """What `drain` or `resume` answers."""
+    (answer,) = who.objects(*words)
+    return answer
+
+
+def shown(root: Operator, name: str) -> str:
+    return root.on("n3", f"scontrol -o show node {name}")
+
+
+def test_a_node_is_drained_by_the_line_that_was_shown_and_given_back(
+    user: Operator, root: Operator
+) -> None:
+    why = 'fan 2 stands; rm -rf "$HOME" `x`'
+    proposed = serve(root, "drain", "n2", "--why", why, "--dry-run")
+    line = 'scontrol update nodename=n2 state=drain reason="rankdeck: fan 2 stands rm -rf HOME x"'
+    assert (proposed["line"], proposed["done"]) == (line, False)
+    assert "DRAIN" not in shown(root, "n2")
+
+    refused = root.lab.rankdeck("-c", root.file, "drain", "n2", "--why", why)
+    assert refused.returncode == 2
+    assert "DRAIN" not in shown(root, "n2")
+
+    drained = serve(root, "drain", "n2", "--why", why, "--yes")
+    assert (drained["line"], drained["now"]) == (line, {"n2": "drained"})
+    assert "Reason=rankdeck: fan 2 stands rm -rf HOME x [root@" in shown(root, "n2")
+
+    back = serve(root, "resume", "n[1-2]", "--yes")
+    assert back["line"] == "scontrol update nodename=n2 state=resume"
+    assert back["left_alone"] == {"n1": "it is in service: idle"}
+    # It has to answer its controller once before it is plainly idle.
+    assert back["now"]["n2"].startswith("idle")
+
+
+def test_nobodys_reason_is_written_over_and_no_drain_of_others_is_lifted_unasked(
+    user: Operator, root: Operator
+) -> None:
+    root.on("n3", f"scontrol update nodename=n2 state=drain reason='{REASON}'")
+
+    answer = serve(root, "drain", "n[1-2]", "--why", "mine", "--yes")
+    assert answer["left_alone"] == {"n2": f"drained by root ({REASON})"}
+    assert answer["now"] == {"n1": "drained"}
+    assert f"Reason={REASON} [" in shown(root, "n2")
+
+    answer = serve(root, "resume", "n[1-2]", "--yes")
+    assert (answer["nodes"], list(answer["left_alone"])) == (["n1"], ["n2"])
+    assert "DRAIN" in shown(root, "n2")
+
+    answer = serve(root, "resume", "n2", "--anyway", "--yes")
+    assert answer["now"]["n2"].startswith("idle")
+
+
+def test_who_may_not_drain_is_told_so_in_one_sentence(user: Operator, root: Operator) -> None:
+    done = user.lab.rankdeck("-c", user.file, "drain", "n2", "--why", "x", "--yes")
+
+    assert done.returncode == 1
+    assert "you may not take nodes out of service" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "DRAIN" not in shown(root, "n2")
+
+
 def test_jobs_of_plain_sbatch_and_of_others_are_listed_and_stand_at_their_nodes(
     user: Operator, root: Operator
 ) -> None:
@@ -88,6 +150,87 @@ def test_looking_for_two_minutes_costs_six_calls_a_minute(user: Operator, root: 
     minutes = (time.monotonic() - began) / 60
     calls = _calls(root.on("n3", "sdiag"))
     assert 0 < calls <= 6 * (minutes + 1), (calls, minutes)
+
+
+LABELLED = """\
+#!/bin/sh
+echo from the batch script
+srun --label sh -c 'echo "rank $SLURM_PROCID begins"; echo "odd $SLURM_PROCID" >&2; sleep 6; echo "rank $SLURM_PROCID ends"'
+"""
+
+
+def _script(who: Operator, text: str, options: str) -> str:
+    """The id of a job of this script, submitted by hand from the folder that all nodes see."""
+    file = who.lab.shared / f"{who.user}.sh"
+    file.write_text(text)
+    said = who.on("n4", f"cd {who.lab.shared} && sbatch --parsable {options} {file.name}")
+    assert said.strip().isdigit(), said
+    return said.strip()
+
+
+def _state(who: Operator, job: str) -> dict[str, Any]:
+    """What `jobs` says of the followed job whose Slurm id this is."""
+    found = [one for one in who.objects("jobs") if (one["slurm"] or {}).get("id") == job]
+    return next((one for one in found if "ranks" in one), {})
+
+
+def test_a_labelled_job_of_somebody_else_is_read_rank_by_rank_and_no_line_twice(
+    user: Operator, root: Operator
+) -> None:
+    shared = user.lab.shared
+    job = _script(root, LABELLED, f"-N2 -n4 -J deep -o {shared}/%x-%j-%u.txt -e {shared}/%j.err")
+    assert eventually(lambda: "rank 3 begins" in root.on("n4", f"cat {shared}/deep-{job}-root.txt"))
+
+    done = user.lab.rankdeck("-c", user.file, "logs", job, "--follow", "--json", limit=120)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    told = {rank: [(one["stream"], one["text"]) for one in lines if one["rank"] == rank] for rank in range(4)}  # fmt: skip
+    for rank, said in told.items():
+        assert sorted(said) == [("err", f"odd {rank}"), ("out", f"rank {rank} begins"), ("out", f"rank {rank} ends")], done.stderr  # fmt: skip
+    assert "Slurm job of root" in done.stderr
+
+    over = lambda: _state(user, job).get("state") == "done"  # noqa: E731
+    assert eventually(over), _state(user, job)
+    found = _state(user, job)
+    assert (found["owner"], found["nodes"]) == ("Slurm job of root", ["n[1-2]"])
+    launcher = user.objects("logs", found["job"], "--launcher")
+    assert [one["text"] for one in launcher] == ["from the batch script"]
+
+
+def test_a_job_of_plain_sbatch_is_followed_to_its_exit_code_and_cancelled(user: Operator) -> None:
+    failing = _script(user, "#!/bin/sh\necho one; sleep 4; echo two; exit 7\n", "-N1")
+    done = user.lab.rankdeck("-c", user.file, "logs", failing, "--follow", limit=120)
+    assert done.stdout.splitlines() == ["[0] one", "[0] two"], done.stderr
+    failed = lambda: _state(user, failing).get("state") == "failed"  # noqa: E731
+    assert eventually(failed), _state(user, failing)
+    assert _state(user, failing)["ranks"][0]["exit_code"] == 7
+
+    long = _script(user, "#!/bin/sh\necho up; sleep 300\n", "-N1")
+    assert eventually(lambda: "up" in user.on("n4", f"cat {user.lab.shared}/slurm-{long}.out"))
+    refused = user.lab.rankdeck("-c", user.file, "cancel", long)
+    assert (refused.returncode, "is a Slurm job of lab" in refused.stderr) == (2, True)
+    (report,) = user.objects("cancel", long, "--yes", "--grace", "2")
+    assert (report["state"], report["left"]) == ("cancelled", [])
+    assert _state(user, long)["state"] == "cancelled"
+
+
+def test_a_job_of_somebody_else_goes_on_where_slurm_refuses_and_its_locked_output_is_named(
+    user: Operator, root: Operator
+) -> None:
+    job = _script(
+        root, "#!/bin/sh\necho secret; sleep 300\n", f"-N1 -o {user.lab.shared}/locked-%j"
+    )
+    file = user.lab.shared / f"locked-{job}"
+    assert eventually(lambda: "secret" in root.on("n4", f"cat {file}; chmod 600 {file}"))
+
+    done = user.lab.rankdeck("-c", user.file, "logs", job, limit=120)
+    assert done.stdout == ""
+    assert f"its output cannot be read here: {file}: Permission denied" in done.stderr
+
+    done = user.lab.rankdeck("-c", user.file, "cancel", job, "--yes", limit=120)
+    assert done.returncode == 1
+    assert "for its owner or an operator of Slurm only" in done.stderr
+    assert _state(user, job)["state"] == "running"
+    assert "RUNNING" in root.on("n3", f"squeue -h -j {job} -o %T")
 
 
 def _submitted(who: Operator, options: str) -> str:

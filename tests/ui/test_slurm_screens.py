@@ -1,10 +1,11 @@
 """Nodes, partitions and everybody's jobs of Slurm on the screens."""
 
 import time
+from dataclasses import replace
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.slurm import SlurmStatus
-from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode, SlurmPartition
+from rankdeck.model.slurm_cluster import ServiceChange, SlurmJob, SlurmNode, SlurmPartition
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of, type_in
 
@@ -36,6 +37,66 @@ async def test_a_node_shows_slurms_word_and_its_page_all_of_it() -> None:
         await shows(app, pilot, "bad cable (by root, ")
         await shows(app, pilot, "24/64")
         await shows(app, pilot, "4711 ann")
+
+
+LINE = 'scontrol update nodename=n1 state=drain reason="rankdeck: a fan stands still and the node is too hot for work"'
+PROPOSED = ServiceChange(line=LINE, nodes=("n1",), left_alone={"n2": "drained by root (bad cable)"})
+
+
+async def drains(app, pilot) -> None:
+    await pilot.press("enter", "colon")
+    await type_in(pilot, "drain a fan stands still")
+    await pilot.press("enter")
+    await shows(app, pilot, "scontrol update nodename=n1 state=drain")
+    await shows(app, pilot, "too hot for work")
+    await shows(app, pilot, "n2 is left alone: drained by root (bad cable)")
+
+
+async def test_a_node_is_drained_only_after_its_name_was_typed() -> None:
+    made = stage()
+    made.changes += [PROPOSED, replace(PROPOSED, done=True, now={"n1": "draining"})]
+    async with console(made) as (app, pilot):
+        await drains(app, pilot)
+        await pilot.press("enter", "y", "enter")
+        await shows(app, pilot, "type n1: y")
+        assert [agreed for _, agreed in made.ordered] == [""]
+        await pilot.press("backspace")
+        await type_in(pilot, "n1")
+        await pilot.press("enter")
+        await shows(app, pilot, "n1: draining")
+    (asked, _), (_, agreed) = made.ordered
+    assert (asked.do, asked.nodes, asked.why) == ("drain", ("n1",), "a fan stands still")
+    assert agreed == LINE
+
+
+async def test_escape_drains_nothing_and_a_refusal_is_said() -> None:
+    made = stage()
+    made.changes += [
+        PROPOSED,
+        PROPOSED,
+        replace(PROPOSED, error="you may not take nodes out of service"),
+    ]
+    async with console(made) as (app, pilot):
+        await drains(app, pilot)
+        await pilot.press("n", "1", "escape")
+        await pilot.pause()
+        assert len(made.ordered) == 1
+        await pilot.press("escape")
+        await drains(app, pilot)
+        await pilot.press("n", "1", "enter")
+        await shows(app, pilot, "not run: you may not take nodes out of service")
+
+
+async def test_a_drain_of_others_is_lifted_only_by_the_word_anyway() -> None:
+    made = stage()
+    made.changes += [ServiceChange(left_alone={"n1": "drained by root (bad cable)"}), PROPOSED]
+    async with console(made) as (app, pilot):
+        for text, anyway in (("resume", False), ("resume anyway", True)):
+            await pilot.press("colon")
+            await type_in(pilot, text)
+            await pilot.press("enter")
+            await shows(app, pilot, "n1: drained by root (bad cable)" if not anyway else "type n1")
+            assert made.ordered[-1][0].anyway is anyway
 
 
 async def test_the_filter_finds_nodes_by_what_slurm_says_of_them() -> None:

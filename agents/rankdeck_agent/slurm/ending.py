@@ -5,7 +5,9 @@ from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, is_closed
+from rankdeck_agent.names import REFUSED
 from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.marks import ASKED, FOLDER, SEEN
@@ -27,6 +29,10 @@ def cancel(folder: RunFolder, grace: float, by: str) -> dict[str, Any]:
     """End the job; `left` names it where it would not go. `grace` is in seconds."""
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
+    if attached(folder):
+        refused = _refused(folder, by)
+        if refused:
+            return {"left": [_left(f"{REFUSED}{refused}")], "ended": 0}
     _note(folder, f"{ASKED}.{by}.{round(grace)}")
     number, path = _wait_for_id(folder)
     if not number:
@@ -38,6 +44,20 @@ def cancel(folder: RunFolder, grace: float, by: str) -> dict[str, Any]:
     if not why:
         _wait_for_close(folder)
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
+
+
+_DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
+
+
+def _refused(folder: RunFolder, by: str) -> str:
+    """Why a job that somebody else submitted is not to be ended; "" where Slurm takes the order."""
+    number, path = read_id(folder)
+    if by != "user":
+        return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
+    asked = Slurm(path).ask("scancel", number)
+    if not any(word in asked.error for word in _DENIED):
+        return ""
+    return f"Slurm ends job {number} for its owner or an operator of Slurm only ({asked.error})"
 
 
 def _left(text: str) -> dict[str, Any]:

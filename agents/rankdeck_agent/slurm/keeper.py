@@ -29,6 +29,7 @@ from rankdeck_agent.slurm.rows import (
     account_rows,
     queue_rows,
     shown_job,
+    these_jobs,
 )
 from rankdeck_agent.slurm.run import Run, not_taken, read_id, settings, write_id
 from rankdeck_agent.slurm.verdict import FINAL
@@ -176,12 +177,24 @@ class Keeper:
             self._take({seen.id: seen} if seen else {}, now)
 
     def _ask_for_all(self, now: float) -> None:
-        self._budget.spend(QUEUE_CALLS, now)
-        reply = self._slurm().ask(*SQUEUE)
-        self._rhythm.asked(now, well=reply.well)
-        self._note_silence(reply, well=reply.well)
-        if reply.well:
-            self._take({seen.id: seen for seen in queue_rows(reply.out)}, now)
+        found: dict[str, Seen] = {}
+        for question in self._questions():
+            self._budget.spend(QUEUE_CALLS, now)
+            reply = self._slurm().ask(*question)
+            unknown = is_unknown(reply)
+            self._rhythm.asked(now, well=reply.well or unknown)
+            self._note_silence(reply, well=reply.well or unknown)
+            if not reply.well and not unknown:
+                return
+            found.update({seen.id: seen for seen in queue_rows(reply.out)})
+        self._take(found, now)
+
+    def _questions(self) -> list[tuple[str, ...]]:
+        """Our own jobs, and by their ids those that somebody else submitted."""
+        others = [run.id for run in self._runs.values() if run.attached]
+        own = len(others) < len(self._runs) or self._unsubmitted
+        asked = [SQUEUE] if own else []
+        return [*asked, these_jobs(others)] if others else asked
 
     def _note_silence(self, reply: Reply, *, well: bool) -> None:
         if well:

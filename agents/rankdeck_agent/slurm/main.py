@@ -1,10 +1,10 @@
-"""The commands `slurm submit`, `keep`, `watch` and `list` of the agent."""
+"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look` and `attach` of the agent."""
 
 import sys
 
 from rankdeck_agent.files import keep_private
 
-_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list"
+_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service, look, attach"
 
 
 def main(argv: list[str]) -> int:
@@ -22,5 +22,13 @@ def main(argv: list[str]) -> int:
         from rankdeck_agent.slurm.cluster_watch import list_all, watch
 
         return watch() if argv == ["watch"] else list_all()
+    if argv == ["service"]:
+        from rankdeck_agent.slurm.service import service
+
+        return service()
+    if argv in (["look"], ["attach"]):
+        from rankdeck_agent.slurm.attach import attach, look
+
+        return look() if argv == ["look"] else attach()
     print(_USAGE, file=sys.stderr)
     return 2

@@ -30,6 +30,13 @@ SQUEUE = (
     "--Format=" + ",".join(f"{name}:{width}" for name, width in COLUMNS.items()),
 )  # fmt: skip
 """`--local`: the question to a federation is a call of its own."""
+
+
+def these_jobs(ids: Iterable[str]) -> tuple[str, ...]:
+    """The same question for jobs of anybody."""
+    return (*(word for word in SQUEUE if word != "--me"), f"--jobs={','.join(ids)}")
+
+
 SACCT_FIELDS = (
     "JobIDRaw", "JobID", "State", "ExitCode", "Reason", "Submit", "Start", "End", "NodeList", "Partition",
 )  # fmt: skip
@@ -71,6 +78,8 @@ class Seen(NamedTuple):
     """`4711_3` of a task of an array, `4711_[0-9]` of those that wait together."""
     user: str = ""
     name: str = ""
+    tasks: int = 0
+    """How many it asked for; 0: not said."""
 
 
 def queue_rows(text: str) -> Iterator[Seen]:
@@ -145,7 +154,29 @@ def shown_job(text: str) -> Optional[Seen]:
         array=_array(cells.get("ArrayJobId", ""), cells.get("ArrayTaskId", "")),
         user=cells.get("UserId", "").partition("(")[0],
         name=cells.get("JobName", ""),
+        tasks=_count(cells.get("NumTasks", "")),
     )
+
+
+_FILES = re.compile(r"\sStdErr=(.*?)\sStdIn=.*?\sStdOut=(.*?)(?=\s[A-Z][A-Za-z]*=|\s*$)")
+_LONGEST_PATH = 4096
+
+
+def output_files(text: str) -> tuple[str, str]:
+    """Where stdout and stderr of the job go, in an answer to `scontrol --oneliner show job`; "" where that is not said.
+
+    Slurm has put the job's own words in the place of its patterns; a path with one that is left is none.
+    """
+    line = next((line for line in text.splitlines() if line.startswith("JobId=")), "")
+    *_, found = (None, *_FILES.finditer(line))
+    paths = (found[2], found[1]) if found else ("", "")
+    out, err = (path if _is_path(path) else "" for path in paths)
+    return out, err
+
+
+def _is_path(text: str) -> bool:
+    safe = text.isprintable() and len(text) <= _LONGEST_PATH
+    return safe and text.startswith("/") and "%" not in text and text != "/dev/null"
 
 
 def _pairs(line: str) -> dict[str, str]:

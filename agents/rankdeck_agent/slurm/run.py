@@ -21,8 +21,9 @@ from rankdeck_agent.job.journal import (
 from rankdeck_agent.job.last_words import LAUNCHER_BOUND, RANK, TOLD, last_words
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm import marks as names
+from rankdeck_agent.slurm.attach import Output, attached
 from rankdeck_agent.slurm.growth import Growth
-from rankdeck_agent.slurm.marks import Marks
+from rankdeck_agent.slurm.marks import Mark, Marks
 from rankdeck_agent.slurm.rows import Seen, shown_job
 from rankdeck_agent.slurm.track import Event, Track, final_row, restored
 from rankdeck_agent.slurm.verdict import OWN, Verdict, Words, again, lost, read_words, verdict
@@ -51,6 +52,8 @@ class Run:
         self.closed = is_closed(folder / "events")
         self._journal = Journal(folder / "events")
         self._marks = Marks(folder.path)
+        found = attached(folder)
+        self._output = None if found is None else Output(folder, found)
         places = [folder.place(rank) for rank in folder.ranks()]
         self._growth = Growth(places, STREAMS)
         self._failures = 0
@@ -68,8 +71,33 @@ class Run:
                 self._again(attempt)
             self._add(fresh)
         self._read_orders()
+        self._copy_output()
         self._growth.look(now)
         return (self.track.batch_over, len(self.track.ended)) != before
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody else submitted it: no rank leaves marks."""
+        return self._output is not None
+
+    def _copy_output(self) -> None:
+        if self._output is not None:
+            for text in self._output.look(runs=bool(self.track.hosts)):
+                self.trouble(text)
+
+    def _begin_ranks(self, seen: Seen) -> None:
+        """The ranks of a job without marks begin and end with it. Which of its nodes they are on is not told."""
+        if seen.start is None or seen.state == "PENDING":
+            return
+        for rank in self.folder.ranks()[1:]:
+            begin = Mark(self.track.attempt, rank, True, seen.start, host=seen.nodes[:64])
+            self._add(self.track.take_mark(begin))
+
+    def _end_ranks(self, found: Verdict) -> None:
+        """What became of the job became of its one rank; of several only a good end is known."""
+        ranks = self.track.unheard()
+        known = found.code if found.well or len(ranks) == 1 else None
+        self._add({"kind": "exited", "rank": rank, "status": known} for rank in ranks)
 
     def _add(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -114,6 +142,8 @@ class Run:
             before = self.track.attempt
             self.track.begin_attempt(seen.restarts)
             self._again(before, seen)
+        if self.attached:
+            self._begin_ranks(seen)
         self._add(self.track.take_seen(seen, time.time()))
 
     def _again(self, before: int, seen: Optional[Seen] = None) -> None:
@@ -137,8 +167,13 @@ class Run:
         seen = self.track.last
         found = found or verdict(seen or Seen(self.id, ""), self.words(), ours=self.track.ours)
         self.look(time.monotonic())
+        if self._output is not None:
+            for text in self._output.finish():
+                self.trouble(text)
         self._growth.finish()
-        if not found.well:
+        if self.attached:
+            self._end_ranks(found)
+        elif not found.well:
             unheard = self.track.unheard()
             self._add({"kind": "exited", "rank": rank, "status": None} for rank in unheard)
         self._journal.add("slurm", **final_row(found, seen, self.track.attempt))

@@ -26,15 +26,16 @@ _LONGEST_PLAN = 64 << 20
 def submit() -> int:
     """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` or `error`."""
     try:
-        plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
+        plan = plan_of(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
-        _prepare(folder)
+        prepare(folder)
     except (WireError, FolderError, OSError) as error:
         return _say({"ok": False, "error": str(error)})
     return _say(_apart(plan, folder))
 
 
-def _plan(data: bytes) -> NodePlan:
+def plan_of(data: bytes) -> NodePlan:
+    """The plan in these bytes; raises WireError."""
     raw = table(data.decode("utf-8", "replace"))
     if raw is None:
         raise WireError("bad plan: not a JSON object")
@@ -46,7 +47,7 @@ def _say(answer: dict[str, Any]) -> int:
     return 0 if answer["ok"] else 1
 
 
-def _prepare(folder: RunFolder) -> None:
+def prepare(folder: RunFolder) -> None:
     """Make of the folder one whose ranks are elsewhere: no pipe, no links, a place for their marks."""
     (folder / "control").unlink()
     unlink_links(folder)

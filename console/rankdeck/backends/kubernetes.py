@@ -108,20 +108,14 @@ OtherJob = KubernetesJob | SlurmJob
 """A job of a scheduler that is only listed."""
 
 
-def find_listed(others: Sequence[OtherJob], text: str) -> KubernetesJob:
-    """The listed job that is called so; raises UnknownJobError, and LaunchError where it cannot be followed."""
+def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
+    """The listed job that is called so; raises UnknownJobError."""
     found = [one for one in others if text in _names(one)]
     if not found:
         raise UnknownJobError(f"no job `{text[:60]}`")
     if len(found) > 1:
         places = ", ".join(one.place for one in found[:5])
         raise UnknownJobError(f"`{text[:60]}` is more than one job: {places}")
-    if isinstance(found[0], SlurmJob):
-        why = (
-            f"{found[0].place} is a {found[0].whose} that Rankdeck did not submit: `scontrol show job {found[0].id}` "
-            f"says where its output is (StdOut), `scancel {found[0].id}` ends it"
-        )
-        raise LaunchError("start", why)
     return found[0]
 
 

@@ -7,6 +7,8 @@ srun writes the files.
 
 import hashlib
 import json
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,14 +16,15 @@ from typing import ClassVar
 from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.launchers import script_command
 from rankdeck.backends.placement import find_runtime, refuse_claims
-from rankdeck.backends.ssh import SshBackend
+from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.config.document import suggest
 from rankdeck.config.slurm import OFF
-from rankdeck.errors import LaunchError
+from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, Plan
-from rankdeck_agent.wire import RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck.model.job import Abort, CancelReport, JobSpec, Launch, Plan
+from rankdeck.model.slurm_cluster import SlurmLook
+from rankdeck_agent.wire import REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (
@@ -92,7 +95,12 @@ class SlurmBackend(SshBackend):
         return replace(plan, nodes=(submitter,))
 
     async def launch(self, plan: Plan) -> Plan:
-        """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named."""
+        """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named.
+
+        A job that is there already is followed from now on, and nothing of it is touched.
+        """
+        if is_attached(plan):
+            return await self._attach(plan)
         if not plan.nodes[0].processes:
             raise LaunchError(
                 "start",
@@ -100,8 +108,66 @@ class SlurmBackend(SshBackend):
             )
         return await super().launch(plan)
 
+    async def _attach(self, plan: Plan) -> Plan:
+        try:
+            await self._hand_over(plan.nodes[0], ("slurm", "attach"), START_LIMIT)
+        except NodeError as error:
+            raise LaunchError("start", str(error)) from error
+        return plan
+
+    async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
+        """The same; of a job that somebody else submitted Slurm may refuse it."""
+        report = await super().cancel(plan, grace, by=by)
+        said = (one.command for one in report.left if one.command.startswith(REFUSED))
+        return replace(report, refused=next(said, "").removeprefix(REFUSED))
+
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
+
+
+ATTACHED = "attached"
+"""A key in the settings of a job that somebody else submitted: Slurm's id of it."""
+
+
+def is_attached(plan: Plan) -> bool:
+    """Whether somebody else submitted this job."""
+    files = plan.nodes[0].files
+    return any(file.path == SETTINGS and ATTACHED in json.loads(file.text) for file in files)
+
+
+def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
+    """Reading a job that somebody else submitted: the login node copies its output into a run folder."""
+    made = time.strftime("%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
+    job = f"{name}-{made}-{found.id}"
+    settings = {ATTACHED: found.id, "out": found.out, "err": found.err}
+    settings |= {key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options}  # fmt: skip
+    reader = NodePlan(
+        job=job,
+        node=cluster.options.get("login", ""),
+        ranks=tuple(range(found.ranks)),
+        processes=(ProcessPlan(SBATCH, ("scontrol", "show", "job", found.id)),),
+        files=(NodeFile(SETTINGS, json.dumps(settings)),),
+        env=cluster.environment,
+        tty=False,
+        grace=_GRACE,
+        elsewhere=True,
+    )
+    return Plan(
+        job=job,
+        name=found.name or name,
+        cluster=cluster.name,
+        backend=cluster.backend,
+        nodes=(reader,),
+        grace=_GRACE,
+        abort=Abort(enabled=False),
+        text=" and ".join(dict.fromkeys(filter(None, (found.out, found.err)))),
+        owner=f"Slurm job of {found.user or 'unknown'}",
+    )
+
+
+_GRACE = 30.0
+"""Seconds from TERM to KILL, as Slurm's own KillWait."""
 
 
 def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:

@@ -39,7 +39,7 @@ async def job_of(session: Session, text: str) -> Job:
     try:
         return session.jobs.find(text)
     except UnknownJobError as error:
-        if not session.others():
+        if not session.others() and not session.slurm.asked:
             raise
         return session.jobs.job(await _attached(session, text, error))
 
@@ -49,16 +49,23 @@ ATTACH_LIMIT = 10.0
 
 
 async def _attached(session: Session, text: str, unknown: UnknownJobError) -> str:
-    """The id of a job that others started on Kubernetes and that is followed from now on."""
+    """The id of a job that others started and that is followed from now on."""
     try:
         job = await session.attach(text)
-    except UnknownJobError:
-        raise unknown from None
+    except UnknownJobError as error:
+        raise (error if session.slurm.asked and text.isdigit() else unknown) from None
     output.progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )
-    await until(lambda: all(rank.lines for rank in session.jobs.job(job).ranks), ATTACH_LIMIT)
+    await until(lambda: _has_spoken(session.jobs.job(job)), ATTACH_LIMIT)
+    for trouble in session.jobs.job(job).troubles:
+        output.progress(f"{job}: {trouble}")
     return job
+
+
+def _has_spoken(job: Job) -> bool:
+    """Whether every rank wrote something, or it is known why none will be read."""
+    return job.state.final or bool(job.troubles) or all(rank.lines for rank in job.ranks)
 
 
 def until_done(work: Coroutine[Any, Any, int]) -> int:
@@ -68,10 +75,15 @@ def until_done(work: Coroutine[Any, Any, int]) -> int:
 
 async def agrees(question: str) -> bool:
     """Whether a person at the terminal says yes; no where nobody can be asked."""
+    return (await typed(f"{question} [y/N] ")).lower() in ("y", "yes")
+
+
+async def typed(question: str) -> str:
+    """What a person at the terminal answers; "" where nobody can be asked."""
     if not sys.stdin.isatty():
-        return False
-    output.progress(f"{question} [y/N] ")
-    return (await _line_of_stdin()).strip().lower() in ("y", "yes")
+        return ""
+    output.progress(question)
+    return (await _line_of_stdin()).strip()
 
 
 async def _confirm(error: HostKeyError) -> bool:

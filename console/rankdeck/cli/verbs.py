@@ -52,6 +52,10 @@ _FOR = {
     "--off": _flag("take it back"),
 }  # fmt: skip
 _NODESET = _option("e.g. n[01-04]", metavar="NODESET")
+_SERVICE = {
+    "--dry-run": _flag("print the exact command, do nothing"),
+    "--yes": _flag("run it without a question"),
+}
 
 VERBS = (
     Verb(
@@ -103,6 +107,28 @@ VERBS = (
         "count no reason of these nodes for a while: maintenance",
         "rankdeck.cli.acknowledge:silence",
         {"nodes": _NODESET, **_FOR},
+    ),
+    Verb(
+        "drain",
+        "take nodes out of Slurm's service: shows the exact command, asks, runs it",
+        "rankdeck.cli.service:drain",
+        {
+            "nodes": _NODESET,
+            "--why": _option(
+                "the reason that Slurm keeps, behind `rankdeck:`", metavar="TEXT", default=""
+            ),
+            **_SERVICE,
+        },
+    ),
+    Verb(
+        "resume",
+        "give nodes back to Slurm that were drained from here",
+        "rankdeck.cli.service:resume",
+        {
+            "nodes": _NODESET,
+            "--anyway": _flag("also those that somebody else, or Slurm, took out of service"),
+            **_SERVICE,
+        },
     ),
     Verb(
         "expect",

@@ -345,6 +345,8 @@ class CancelReport:
     left: tuple[RemainingProcess, ...] = ()
     unverified: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it could not be asked."""
+    refused: str = ""
+    """Why nothing was done, where this user may not end it."""
 
 
 MUTE = "does not answer"

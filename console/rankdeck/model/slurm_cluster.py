@@ -1,9 +1,10 @@
-"""What Slurm says of a node, of a partition and of everybody's jobs."""
+"""What Slurm says of a node, of a partition and of everybody's jobs; nodes that are taken out of service there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rankdeck.model.slurm import SlurmStatus
+from rankdeck_agent.wire import DRAIN_PREFIX
 
 _OUT = ("down", "drain", "drng", "fail", "error", "inval")
 """How the states begin in which a node gets no jobs."""
@@ -46,6 +47,11 @@ class SlurmNode:
         return self.state.startswith(_OUT)
 
     @property
+    def ours(self) -> bool:
+        """Whether its reason was given from a console like this one."""
+        return self.reason.startswith(DRAIN_PREFIX)
+
+    @property
     def words(self) -> str:
         """`idle, not responding`."""
         return ", ".join((self.state, *self.also))
@@ -56,6 +62,42 @@ class SlurmNode:
         return ", ".join(
             f"{name} {self.gres_used.get(name, 0)}/{count}" for name, count in self.gres.items()
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOrder:
+    """Nodes that an operator wants out of service, or back."""
+
+    do: str
+    """`drain` or `resume`."""
+    nodes: tuple[str, ...]
+    why: str = ""
+    anyway: bool = False
+    """Give back also what others took out of service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceChange:
+    """What would be run for such an order, and what came of it."""
+
+    line: str = ""
+    """The exact command; "" where nothing is left to do."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that it changes."""
+    left_alone: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it is none of them."""
+    done: bool = False
+    said: str = ""
+    """What Slurm answered where it took it; usually nothing."""
+    now: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> its state afterwards."""
+    error: str = ""
+    """Why it was not done, one sentence."""
+
+    @property
+    def word(self) -> str:
+        """What must be typed to have it done: the node, or how many there are."""
+        return self.nodes[0] if len(self.nodes) == 1 else str(len(self.nodes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +116,25 @@ class SlurmPartition:
     idle: int = 0
     usable: int = 0
     """Nodes that are neither down nor drained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmLook:
+    """What Slurm has of one job of anybody, in the queue or just ended."""
+
+    id: str = ""
+    array: str = ""
+    name: str = ""
+    user: str = ""
+    state: str = ""
+    submitted: float | None = None
+    out: str = ""
+    """Where its stdout goes; "" where that is not told."""
+    err: str = ""
+    ranks: int = 1
+    """Whose lines can be told apart; 1 where they are not labelled."""
+    error: str = ""
+    """Why nothing is known, one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

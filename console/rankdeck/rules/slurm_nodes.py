@@ -7,6 +7,7 @@ from rankdeck.model.slurm_cluster import SlurmNode
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 
+_BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
 _USED = ("idle", "mixed", "alloc", "compl", "planned")
 """How the states begin in which jobs run there, or may be started."""
 
@@ -36,11 +37,12 @@ def _state(view: SlurmNode, health: Health, *, heard: bool) -> Reason | None:
     if not view.out:
         return None
     well = heard and health.level is Level.OK
+    ours = view.ours
     text = f"{view.state} in Slurm: it gets no new jobs{_why(view)}"
     text += (
-        " · our agent finds nothing wrong there · `:drain` has the command that gives it back, once whoever did it agrees"
+        f" · our agent finds nothing wrong there · {_BACK[ours]}{'' if ours else ', once whoever did it agrees'}"
         if well
-        else " · `:drain` has the command that gives it back once it is repaired"
+        else f" · {_BACK[ours]} once it is repaired"
     )
     return Reason("slurm.state", Level.WARN, text)
 
@@ -69,7 +71,7 @@ def _still_used(view: SlurmNode, health: Health) -> Reason | None:
     bad = any(one.level is Level.BAD and one.acknowledged_until is None for one in health.reasons)
     if not bad or view.also or not view.state.startswith(_USED):
         return None
-    text = f"Slurm still gives it jobs ({view.words}) · `:drain WHY` has the command that takes it out of service"
+    text = f"Slurm still gives it jobs ({view.words}) · `:drain WHY` takes it out of service"
     return Reason("slurm.usable", Level.WARN, text)
 
 

@@ -424,6 +424,12 @@ class Jobs:
         record.judged = False
         self._touch_record(record)
 
+    def not_cancelled(self, job_id: str) -> None:
+        """Take `cancelling` back: it was refused, and the job runs on as before."""
+        record = self._record(job_id)
+        record.asked_at, record.cancelled, record.aborted = None, False, False
+        self._touch_record(record)
+
     def set_node_notes(self, job_id: str, notes: tuple[NodeNote, ...]) -> None:
         """Show what happened on the job's nodes while it ran."""
         if self._beside.note(job_id, notes):

@@ -2,15 +2,22 @@
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, TypeGuard, cast
 
-from rankdeck.errors import NodeError
+from rankdeck.errors import NodeError, RankdeckError
 from rankdeck.model.border import fitting, flag, integer, or_null, rows, stamp, text
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.slurm import SlurmStatus
-from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode, SlurmPartition
+from rankdeck.model.slurm_cluster import (
+    ServiceChange,
+    ServiceOrder,
+    SlurmJob,
+    SlurmLook,
+    SlurmNode,
+    SlurmPartition,
+)
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
@@ -19,10 +26,12 @@ from rankdeck.telemetry import agent_rows
 from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
 
 log = logging.getLogger(__name__)
-ASK_LIMIT = 60.0
+ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
+"""Seconds: of the second, the agent asks Slurm up to five times."""
 _WORD, _SENTENCE = 300, 600
 _MOST = 1000
-_MOST_GRES = 64
+_MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
+_MOST_RANKS = 4096
 
 
 class SlurmClient:
@@ -35,7 +44,8 @@ class SlurmClient:
         self.asked = cluster.backend == "slurm" and bool(self._host)
         """Whether Slurm can be asked: the cluster file names a login node."""
         asked = cluster.options.get("rpcs_per_minute", "")
-        settings: dict[str, Any] = {"path": cluster.environment.get("PATH", "")}
+        self._path = cluster.environment.get("PATH", "")
+        settings: dict[str, Any] = {"path": self._path}
         settings |= {"rpcs_per_minute": int(asked)} if asked else {}
         self._config = json.dumps(settings).encode() + b"\n"
 
@@ -53,6 +63,48 @@ class SlurmClient:
             return {self._host: answer.complaint}
         AgentRows(takes(self._fleet, self.state)).take(answer.out)
         return {self._host: self.state.trouble} if self.state.trouble else {}
+
+    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+        """What an order would run, as Slurm has these nodes now; with `agreed`, that line, run if it still is the same.
+
+        Raises RankdeckError where the login node does not answer or there is none.
+        """
+        if not self.asked:
+            raise RankdeckError(
+                "nobody here takes nodes out of service: the cluster file names no login node of Slurm"
+            )
+        asked = {**asdict(order), "agreed": agreed, "path": self._path or None}
+        answer = await self._agents.call(
+            self._host,
+            ("slurm", "service"),
+            json.dumps(asked).encode() + b"\n",
+            limit=SERVICE_LIMIT,
+        )
+        if answer.code != 0 or not answer.row:
+            raise NodeError(self._host, answer.complaint or "no answer")
+        change = change_of(answer.row)
+        self._take_now(as_rows(answer.row.get("now")))
+        return change
+
+    async def look(self, number: str) -> SlurmLook:
+        """What Slurm has of this job now, and where its output goes; raises NodeError."""
+        asked = json.dumps({"id": number, "path": self._path or None}).encode() + b"\n"
+        answer = await self._agents.call(self._host, ("slurm", "look"), asked, limit=ASK_LIMIT)
+        if answer.code != 0 or not answer.row:
+            raise NodeError(self._host, answer.complaint or "no answer")
+        row = answer.row
+        known = _cleaned(row, _LOOK)
+        known |= {key: path for key in ("out", "err") if _shown_whole(path := row.get(key))}
+        return SlurmLook(**known)
+
+    def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:
+        """The states that Slurm told after a change: the poll would bring them a minute later."""
+        for row in found:
+            name, fresh = node_of(row)
+            known = self._fleet.node(name).slurm if self._fleet.knows(name) else None
+            if known is not None:
+                parts = {key: getattr(fresh, key) for key in _SERVICE}
+                self._fleet.slurm_says(name, replace(known, **parts))
 
     async def watch(self) -> None:
         """Bring all that changes into fleet and state, until cancelled; trouble is kept there and tried again.
@@ -133,6 +185,34 @@ def _counts(found: object) -> dict[str, int]:
     return {clean(name, 100): count for name, count in items if integer(count) and count >= 0}
 
 
+_SERVICE = ("state", "also", "reason", "by", "since")
+"""What taking a node out of service changes of it."""
+
+
+def as_rows(found: object) -> list[Mapping[str, Any]]:
+    """The tables of a list; none where it is no list."""
+    items = cast("list[object]", found)[:_MOST_CHANGED] if isinstance(found, list) else []
+    return [as_table(item) for item in items]
+
+
+def _shown_whole(line: object) -> TypeGuard[str]:
+    """Whether this is a line that can be shown as it is, so that what is agreed to is what runs."""
+    return isinstance(line, str) and line.isprintable() and len(line) <= _LONGEST_LINE
+
+
+def change_of(row: Mapping[str, Any]) -> ServiceChange:
+    """What the agent answers to an order."""
+    line = row.get("line")
+    known: dict[str, Any] = {**_cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
+    left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
+    now = (node_of(one) for one in as_rows(row.get("now")))
+    return ServiceChange(
+        **known,
+        left_alone={clean(node, 253): clean(why, _SENTENCE) for node, why in left},
+        now={name: view.words for name, view in now if name},
+    )
+
+
 _PARTITION = {
     "name": text(_WORD), "usual": flag, "up": flag, "limit": or_null(stamp), "size": text(40),
     "nodes": integer, "idle": integer, "usable": integer,
@@ -145,9 +225,22 @@ def partition_of(row: Mapping[str, Any]) -> SlurmPartition:
     return SlurmPartition(**known)
 
 
+_CHANGE = {
+    "nodes": rows(text(253), _MOST_CHANGED), "done": flag, "said": text(_SENTENCE), "error": text(_SENTENCE),
+}  # fmt: skip
 _STATUS = {
     "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "stuck": flag, "partition": text(_WORD),
     "nodes": text(_WORD), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
+}  # fmt: skip
+
+
+def _is_count(value: object) -> bool:
+    return integer(value) and 1 <= value <= _MOST_RANKS
+
+
+_LOOK = {
+    "id": text(40), "array": text(60), "name": text(_WORD), "user": text(64), "state": text(40), "submitted": or_null(stamp),
+    "ranks": _is_count, "error": text(_SENTENCE),
 }  # fmt: skip
 _JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer}
 

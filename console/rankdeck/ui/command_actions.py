@@ -18,12 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankdeck.model.slurm_cluster import ServiceOrder
 from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console
     from rankdeck.ui.screens.fleet import FleetScreen
+
+
+ANYWAY = "anyway"
+"""What follows `:resume` to give back also what others took out of service."""
 
 
 def run(console: "Console", text: str) -> None:
@@ -134,10 +139,20 @@ def _mark(console: "Console", text: str) -> None:
     screen.say(f"{node_actions.named(screen.marked)} marked", "ok")
 
 
+def _resume(console: "Console", text: str) -> None:
+    if text not in ("", ANYWAY):
+        raise commands.CommandError(f"write `resume`, or `resume {ANYWAY}`")
+    order = ServiceOrder(do="resume", nodes=node_actions.targets(console), anyway=text == ANYWAY)
+    node_actions.ask_service(console, order)
+
+
 def _drain(console: "Console", text: str) -> None:
     nodes = node_actions.targets(console)
-    backend = console.session.cluster.backend
-    lines = node_actions.drain_lines(backend, nodes, text)
+    cluster = console.session.cluster
+    if nodes and cluster.backend == "slurm" and cluster.options.get("login"):
+        node_actions.ask_service(console, ServiceOrder(do="drain", nodes=nodes, why=text))
+        return
+    lines = node_actions.drain_lines(cluster.backend, nodes, text)
     if not lines or not nodes:
         why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
         raise commands.CommandError(why)
@@ -189,6 +204,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "mark": _mark,
     "silence": node_actions.silence,
     "drain": _drain,
+    "resume": _resume,
     "cp": _cp,
     "view": _view,
     "columns": _columns,

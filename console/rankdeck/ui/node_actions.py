@@ -17,6 +17,7 @@ from rankdeck.ui.screens import base
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
+    from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder
     from rankdeck.runtimes import Runtime
     from rankdeck.ui.console_protocol import Console
 
@@ -178,8 +179,60 @@ def silence(console: "Console", text: str) -> None:
     console.say(f"{named(nodes)}: silent for {span or '4h'}", "ok")
 
 
+def ask_service(console: "Console", order: "ServiceOrder") -> None:
+    """Have Slurm say what it would take, ask, then do it."""
+    if not order.nodes:
+        console.say("no node is marked", "warn")
+        return
+    console.say(f"asking Slurm about {named(order.nodes)} …", "dim")
+    console.run_worker(_propose(console, order), name="service", group="service", exclusive=True)
+
+
+async def _propose(console: "Console", order: "ServiceOrder") -> None:
+    from rankdeck.ui.screens.modals import service_question
+
+    try:
+        change = await console.session.service(order)
+    except RankdeckError as error:
+        console.say(printable(str(error)), "bad")
+        return
+    if change.error or not change.line:
+        console.say(_why_nothing(change), "warn")
+        return
+    console.say("")
+
+    def answer(yes: bool | None) -> None:
+        if yes:
+            console.say(f"{change.line} …", "dim")
+            console.run_worker(_serve(console, order, change.line), name="service", group="service")
+
+    console.push_screen(service_question(order.do, change), answer)
+
+
+def _why_nothing(change: "ServiceChange") -> str:
+    """Why there is nothing to do, of the first node that was left alone."""
+    node, why = next(iter(change.left_alone.items()), ("", "nothing to do"))
+    said = change.error or f"{node}: {why}"
+    more = f"; and {len(change.left_alone) - 1} more" if len(change.left_alone) > 1 else ""
+    return printable(f"not run: {said}{'' if change.error else more}")
+
+
+async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
+    try:
+        change = await console.session.service(order, line)
+    except RankdeckError as error:
+        console.say(printable(str(error)), "bad")
+        return
+    if not change.done:
+        console.say(_why_nothing(change), "bad")
+        return
+    states = dict.fromkeys(change.now.get(node, "unknown") for node in change.nodes)
+    said = f"; Slurm: {change.said}" if change.said else ""
+    console.say(printable(f"{named(change.nodes)}: {', '.join(states)}{said}"), "ok")
+
+
 def drain_lines(backend: str, nodes: Sequence[str], why: str) -> list[str]:
-    """Commands that take nodes out of service; Rankdeck never runs them. Empty where nothing schedules."""
+    """Commands that take nodes out of service, for somebody else to run. Empty where nothing schedules."""
     names = fold(nodes)
     if backend == "slurm":
         reason = "".join(c if c.isalnum() or c in " .,:-_" else " " for c in why).strip()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rankdeck.model.kubernetes import KubernetesJob
     from rankdeck.model.past import PastView
     from rankdeck.model.process import NodeProcess
-    from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
+    from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmJob, SlurmPartition
     from rankdeck.preflight.findings import Finding
     from rankdeck.remote.command import CommandRun
     from rankdeck.remote.processes import FoundProcesses
@@ -125,6 +125,10 @@ class SessionPort(Protocol):
 
     def partitions(self) -> Sequence[SlurmPartition]:
         """Slurm's partitions with what is idle in them; none where there is no Slurm."""
+        ...
+
+    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+        """What takes nodes out of Slurm's service, or gives them back; done only where `agreed` is that line. Raises RankdeckError."""
         ...
 
     async def attach(self, text: str) -> str:
@@ -274,6 +278,10 @@ class Opening:
 
     def partitions(self) -> Sequence[SlurmPartition]:
         return ()
+
+    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+        del agreed
+        raise self._not_yet(order.do)
 
     async def attach(self, text: str) -> str:
         raise self._not_yet(text)

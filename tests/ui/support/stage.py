@@ -28,7 +28,7 @@ from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.past import PastView
 from rankdeck.model.pattern import searched
 from rankdeck.model.process import NodeProcess
-from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
+from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmJob, SlurmPartition
 from rankdeck.preflight.findings import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun
@@ -108,6 +108,9 @@ class Stage:
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
         self.parts: list[SlurmPartition] = []
+        self.ordered: list[tuple[ServiceOrder, str]] = []
+        self.changes: list[ServiceChange] = []
+        """What Slurm answers to orders, one after the other."""
         self.refused: dict[str, str] = {}
         """What may not be done, and why."""
         self.files: tuple[Path, ...] = ()
@@ -190,6 +193,10 @@ class Stage:
 
     def partitions(self) -> list[SlurmPartition]:
         return self.parts
+
+    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+        self.ordered.append((order, agreed))
+        return self.changes.pop(0)
 
     async def attach(self, text: str) -> str:
         (found,) = [one for one in self.listed if one.place == text]

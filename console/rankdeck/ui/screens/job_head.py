@@ -68,7 +68,7 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
         lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
     if large:
         lines.append(_phase_line(job, before))
-    lines += _slurm_lines(job.slurm)
+    lines += [*_slurm_lines(job.slurm), *_owner_lines(job, roomy=roomy)]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
     if job.first_failure is not None:
@@ -81,6 +81,14 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
     if job.troubles:
         lines.append([(f" {printable(job.troubles[-1])}", "warn")])
     return lines
+
+
+def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
+    """Whose Slurm job it is and where its output goes, of one that Rankdeck did not submit."""
+    if not roomy or job.plan.backend != "slurm" or not job.plan.owner:
+        return []
+    owner, files = printable(job.plan.owner), printable(job.plan.text)
+    return [[(f" {owner}", "accent"), (f"  {files}", "dim")]]
 
 
 def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:

@@ -3,6 +3,7 @@
 import getpass
 import time
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
@@ -15,18 +16,22 @@ from rankdeck.model.health import Ack, Level, seconds_of
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
-from rankdeck.ui.formatting import since
+from rankdeck.ui.formatting import many, since
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.text import TextPage
 
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
+    from rankdeck.model.slurm_cluster import ServiceChange
     from rankdeck.ui.console_protocol import Console
 
 
 MOST_LINES = 16
 _MOST_USES = 8
+_LONGEST_WORD = 260
+WIDE = 70
+"""Cells of a line in a question."""
 
 
 class Question(ModalScreen[bool], inherit_bindings=False):
@@ -38,8 +43,8 @@ class Question(ModalScreen[bool], inherit_bindings=False):
     def __init__(self, title: str, lines: Sequence[Runs], answers: Runs) -> None:
         super().__init__()
         self.title = title
-        self._lines: list[Runs] = [*lines, [], answers]
         self.page = TextPage()
+        self._lines: list[Runs] = [*lines, [], answers]
 
     @property
     def console(self) -> "Console":
@@ -91,6 +96,66 @@ def cancel_question(job: "Job") -> Question:
             (" keep it running", "text"),
         ],
     )
+
+
+class TypedQuestion(Question):
+    """Whether to do what is hard to take back: a word must be typed, enter alone does nothing."""
+
+    def __init__(self, title: str, lines: Sequence[Runs], word: str) -> None:
+        super().__init__(title, lines, [])
+        self._lines.append([])
+        self._word, self._typed = word, ""
+        self.page.can_focus = False
+        self._show_typed()
+
+    def _show_typed(self) -> None:
+        right = self._typed == self._word
+        self._lines[-2:] = [
+            [("type ", "text"), (printable(self._word), "key"), (": ", "text"), (self._typed, "title"), ("▏", "dim")],
+            [("enter", "key" if right else "dim"), (" do it     ", "text" if right else "dim"), ("esc", "key"), (" do nothing", "text")],
+        ]  # fmt: skip
+        self.page.show(self._lines)
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        if event.key == "escape":
+            self.dismiss(False)
+        elif event.key == "enter":
+            if self._typed == self._word:
+                self.dismiss(True)
+        elif event.key in ("up", "down"):
+            self.page.scroll_lines(1 if event.key == "down" else -1)
+        else:
+            self._edit(event)
+
+    def _edit(self, event: events.Key) -> None:
+        if event.key == "backspace":
+            self._typed = self._typed[:-1]
+        elif event.key == "ctrl+u":
+            self._typed = ""
+        elif event.character and event.is_printable and len(self._typed) < _LONGEST_WORD:
+            self._typed += event.character
+        self._show_typed()
+
+
+_TITLES = {"drain": "Take out of service?", "resume": "Give back to Slurm?"}
+
+
+def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
+    """The exact command for nodes in Slurm, and which nodes it leaves alone."""
+    lines: list[Runs] = [[(part, "title")] for part in wrap(printable(change.line), WIDE)]
+    lines += [
+        [],
+        [(f"It is run on the login node, as you: {many(len(change.nodes), 'node')}.", "text")],
+    ]
+    left = [(printable(node), printable(why)) for node, why in change.left_alone.items()]
+    for node, why in left[:_MOST_USES]:
+        first, *rest = wrap(f"{node} is left alone: {why}", WIDE)
+        lines += [[(first, "warn")], *([(part, "warn")] for part in rest)]
+    if more := left[_MOST_USES:]:
+        lines.append([(f"and {len(more)} more are left alone", "warn")])
+    return TypedQuestion(_TITLES[do], lines, printable(change.word))
 
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:

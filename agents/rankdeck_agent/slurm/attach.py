@@ -1,0 +1,217 @@
+"""Jobs of Slurm that Rankdeck did not submit: what there is of one (`slurm look`), and following it (`slurm attach`).
+
+Nothing of the job is changed. The keeper copies what it writes into a run folder, line by line into the logs of its ranks
+where `srun --label` tells whose they are; of each file it remembers how far it has copied, so that no line comes twice.
+"""
+
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from typing import Any, Optional, cast
+
+from rankdeck_agent.files import write_private
+from rankdeck_agent.job.folder import SLURM_SETTINGS, FolderError, FolderThereError, RunFolder
+from rankdeck_agent.job.journal import table
+from rankdeck_agent.names import LAUNCHER
+from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.slurm.rows import output_files, shown_job
+
+_LONGEST = 1 << 16
+_HEAD = 1 << 16
+"""Bytes at the beginning of a file that tell whether its lines are labelled."""
+_AT_ONCE = 1 << 20
+"""Bytes of a file that are copied in one look."""
+MOST = 256 << 20
+"""Bytes of a file that are copied in all."""
+MOST_RANKS = 4096
+_LABEL = re.compile(rb" *(\d{1,6}): ?")
+_COPIED = "copied.json"
+
+
+def look() -> int:
+    """Say what Slurm has of the job on stdin: {"id": …, "path": …}."""
+    row = table(sys.stdin.readline(_LONGEST)) or {}
+    number, path = row.get("id"), row.get("path")
+    if not isinstance(number, str) or not number.isdigit():
+        return _say({"error": "no id of a job"})
+    slurm = Slurm(path if isinstance(path, str) else "")
+    reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
+    seen = shown_job(reply.out) if reply.well else None
+    if seen is None:
+        return _say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
+    out, err = output_files(reply.out)
+    told = seen._asdict()
+    known = {key: told[key] for key in ("id", "name", "user", "state", "submitted", "array")}
+    split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
+    return _say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
+
+
+def _say(answer: Mapping[str, Any]) -> int:
+    print(json.dumps(answer), flush=True)
+    return 0
+
+
+def _head(path: str) -> bytes:
+    """The beginning of a file; b"" where it cannot be read yet."""
+    try:
+        return read_at(path, 0, _HEAD)
+    except OSError:
+        return b""
+
+
+def is_labelled(head: bytes, ranks: int) -> bool:
+    """Whether at least half of the whole lines begin as `srun --label` begins them, with a rank that there is."""
+    lines = head.split(b"\n")[:-1]
+    return bool(lines) and 2 * sum(rank_of(line, ranks)[0] >= 0 for line in lines) >= len(lines)
+
+
+def rank_of(line: bytes, ranks: int) -> tuple[int, bytes]:
+    """The rank of a labelled line and the line without its label; LAUNCHER where it has none."""
+    found = _LABEL.match(line)
+    if found is None or int(found[1]) >= ranks:
+        return LAUNCHER, line
+    return int(found[1]), line[found.end() :]
+
+
+def read_at(path: str, offset: int, most: int) -> bytes:
+    """Bytes of a file; raises OSError, also where it is none: a pipe of somebody else must not hold us."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(0, "no plain file")
+        return os.pread(handle, most, offset)
+    finally:
+        os.close(handle)
+
+
+def attach() -> int:
+    """Follow the job whose plan is on stdin from now on; a job that is followed already stays so."""
+    from rankdeck_agent.job.starting import make
+    from rankdeck_agent.slurm.run import write_id
+    from rankdeck_agent.slurm.submit import plan_of, prepare
+    from rankdeck_agent.wire import WireError
+
+    try:
+        plan = plan_of(sys.stdin.buffer.read(16 << 20))
+        folder = make(plan)
+        number = str((attached(folder) or {}).get("attached", ""))
+        if not number.isdigit():
+            raise FolderError("no id of a job")
+        prepare(folder)
+        write_id(folder, number, plan.env.get("PATH") or os.environ.get("PATH", os.defpath))
+    except FolderThereError:
+        pass
+    except (WireError, FolderError, OSError) as error:
+        return _say({"ok": False, "error": str(error)})
+    claim.start()
+    return _say({"ok": True})
+
+
+def attached(folder: RunFolder) -> Optional[dict[str, Any]]:
+    """What the console set for a job that Rankdeck did not submit; None of one that it did."""
+    try:
+        row = table((folder / SLURM_SETTINGS).read_text()) or {}
+    except OSError:
+        return None
+    return row if "attached" in row else None
+
+
+class Output:
+    """Copies the files of such a job into the logs of its ranks; `look` is called once a second."""
+
+    def __init__(self, folder: RunFolder, settings: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._ranks = sum(rank != LAUNCHER for rank in folder.ranks())
+        files = {name: settings.get(name) for name in ("out", "err")}
+        self._files = {name: path for name, path in files.items() if isinstance(path, str) and path}
+        if self._files.get("err") == self._files.get("out"):
+            self._files.pop("err", None)
+        self._offsets = dict.fromkeys(self._files, 0)
+        self._sizes: dict[str, int] = {}
+        self._told: set[str] = set()
+        self._restore()
+
+    def _restore(self) -> None:
+        """Go on where an earlier keeper noted last, and cut off what it wrote after that."""
+        try:
+            note = table((self._folder / _COPIED).read_text()) or {}
+        except OSError:
+            return
+        for name, at in _numbers(note.get("at")).items():
+            self._offsets[name] = at
+        self._sizes = _numbers(note.get("sizes"))
+        for rank in self._folder.ranks():
+            for name in self._files:
+                log = self._folder.place(rank) / name
+                if log.exists():
+                    os.truncate(log, self._sizes.get(f"{rank}.{name}", 0))
+
+    def look(self, *, runs: bool) -> list[str]:
+        """Copy what is new; sentences for the operator, each once. `runs`: the job has begun. Raises OSError of our own files."""
+        return [said for name in self._files if (said := self._copy(name, runs=runs))]
+
+    def finish(self) -> list[str]:
+        """Copy all that is left."""
+        said: list[str] = []
+        before = None
+        while before != self._offsets:
+            before = dict(self._offsets)
+            said += self.look(runs=True)
+        for name in self._files:
+            self._take(name, whole=True)
+        return said
+
+    def _copy(self, name: str, *, runs: bool) -> str:
+        try:
+            self._take(name)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not runs:
+                return ""
+            return self._once(f"its output cannot be read here: {self._files[name]}: {error.strerror}")  # fmt: skip
+        if self._offsets[name] >= MOST:
+            return self._once(f"only the first {MOST >> 20} MB are shown: {self._files[name]} has all")  # fmt: skip
+        return ""
+
+    def _once(self, text: str) -> str:
+        fresh = text not in self._told
+        self._told.add(text)
+        return text if fresh else ""
+
+    def _take(self, name: str, *, whole: bool = False) -> None:
+        """Copy whole lines, with `whole` also one that has no end."""
+        at = self._offsets[name]
+        most = min(_AT_ONCE, MOST - at)
+        data = read_at(self._files[name], at, most) if most > 0 else b""
+        end = data.rfind(b"\n") + 1
+        if self._ranks > 1 and not whole and (end or len(data) < most):
+            data = data[:end]
+        if not data:
+            return
+        for rank, part in self._parts(data).items():
+            with (self._folder.place(rank) / name).open("ab") as log:
+                log.write(part)
+            key = f"{rank}.{name}"
+            self._sizes[key] = self._sizes.get(key, 0) + len(part)
+        self._offsets[name] = at + len(data)
+        note = json.dumps({"at": self._offsets, "sizes": self._sizes}).encode()
+        write_private(self._folder / f"{_COPIED}.new", note)
+        (self._folder / f"{_COPIED}.new").replace(self._folder / _COPIED)
+
+    def _parts(self, data: bytes) -> dict[int, bytes]:
+        """Rank -> its part; the only rank of a job whose lines are not labelled gets all."""
+        if self._ranks == 1:
+            return {0: data}
+        found: dict[int, list[bytes]] = {}
+        for line in data.splitlines(keepends=True):
+            rank, text = rank_of(line, self._ranks)
+            found.setdefault(rank, []).append(text)
+        return {rank: b"".join(lines) for rank, lines in found.items()}
+
+
+def _numbers(found: object) -> dict[str, int]:
+    items = cast("dict[str, object]", found).items() if isinstance(found, dict) else ()
+    return {key: value for key, value in items if isinstance(value, int)}
