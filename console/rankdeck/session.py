@@ -3,7 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +25,7 @@ from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.placement import without
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.recording import Recording, play, read_replay
+from rankdeck.backends.recording import play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
@@ -426,17 +433,18 @@ class Session:
         """Where every rank of the job is now; asks all its nodes."""
         return await inspect_job(self._agents, self.jobs.job(job_id))
 
-    async def report(self, job_id: str, path: Path, *, full: bool = False) -> Recording:
-        """Write all about the job to a .tar.gz at `path`, secrets masked; raises RankdeckError.
+    async def report(
+        self, job_id: str, path: Path, *, page: bool, full: bool = False
+    ) -> Mapping[str, str]:
+        """Write all about the job to `path`, secrets masked; gives node -> why it is not in it.
 
-        Of each log the last megabyte, or with `full` all of it.
+        As one page of HTML with what matters, or as an archive (.tar.gz) with the last megabyte
+        of each log, or with `full` all of it. Raises RankdeckError.
         """
         source = await self._report_source(job_id)
-        return await write_report(self._backend, source, path, None if full else TAIL)
-
-    async def report_page(self, job_id: str, path: Path) -> Recording:
-        """Write what matters of the job to one page of HTML at `path`, secrets masked; raises RankdeckError."""
-        return await write_page(self._backend, await self._report_source(job_id), path)
+        if page:
+            return (await write_page(self._backend, source, path)).missing
+        return (await write_report(self._backend, source, path, None if full else TAIL)).missing
 
     async def _report_source(self, job_id: str) -> ReportSource:
         known = NodesOfJob(self._history, self.fleet, self._past, self.cluster.environment)

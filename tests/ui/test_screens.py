@@ -417,7 +417,7 @@ async def test_capital_k_keeps_the_others_running(stage: Stage) -> None:
 
 async def test_cancel_asks_first_and_then_says_what_is_left(stage: Stage) -> None:
     stage.start(JOB, 2, 2)
-    stage.report = CancelReport(
+    stage.cancel_report = CancelReport(
         JOB,
         State.CANCELLED,
         (RemainingProcess("node01", 4711, "python train.py"),),
@@ -462,6 +462,55 @@ async def test_escapes_in_a_log_never_reach_the_screen(stage: Stage) -> None:
 
     assert "gotcha" not in screen
     assert screen.replace("\n", "").isprintable()
+
+
+async def command(pilot: Pilot, text: str) -> None:
+    await pilot.press("colon")
+    await type_in(pilot, text)
+    await pilot.press("enter")
+
+
+async def test_a_report_is_written_from_the_screen_and_never_over_a_file(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage.start(JOB, 2, 1)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "collapsed")
+        await command(pilot, "report a.html")
+        await shows(app, pilot, "node02: it does not answer")
+        await command(pilot, "report b.tar.gz")
+        await until(pilot, (tmp_path / "b.tar.gz").is_file, "the archive")
+        await command(pilot, "report a.html")
+        await shows(app, pilot, "a.html is there already")
+        await pilot.press("1")
+        await shows(app, pilot, "12 of 12 nodes")
+        await command(pilot, "report")
+        await shows(app, pilot, "open a job first")
+
+    assert (tmp_path / "a.html").read_text() == f"page of {JOB}"
+    assert (tmp_path / "b.tar.gz").read_text() == f"archive of {JOB}"
+
+
+async def test_the_job_on_launch_becomes_a_script_for_its_owner_alone(
+    stage: Stage, tmp_path: Path
+) -> None:
+    (tmp_path / "hello.yaml").write_text("job: hello")
+    stage.files = (tmp_path / "hello.yaml",)
+    script = tmp_path / "a.sh"
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "$ mpirun")
+        app.say("")
+        await pilot.press("escape")
+        await command(pilot, f"script {script}")
+        await shows(app, pilot, "start it with")
+        await command(pilot, f"script {script}")
+        await shows(app, pilot, "File exists")
+
+    assert script.read_text() == "#!/bin/sh\n# hello\n"
+    assert script.stat().st_mode & 0o777 == 0o700
 
 
 # ---- launch, keys, messages, opening

@@ -256,12 +256,9 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
         path = _target(name if options.html is None else options.html or f"{job.id}.html")
         output.progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
         await session.settle(HEAR_LIMIT)
-        if options.html is None:
-            made = await session.report(job.id, path, full=options.full)
-        else:
-            made = await session.report_page(job.id, path)
+        page = options.html is not None
+        missing = dict(await session.report(job.id, path, page=page, full=options.full))
     size = path.stat().st_size
-    missing = dict(made.missing)
     if options.json:
         output.say_object({"job": job.id, "file": str(path), "bytes": size, "missing": missing})
     else:

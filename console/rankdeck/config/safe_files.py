@@ -46,10 +46,10 @@ def write_private(path: Path, text: str, *, program: bool = False) -> None:
         file.write(text)
 
 
-def write_new(path: Path, lines: Iterable[str]) -> None:
+def write_new(path: Path, lines: Iterable[str], *, program: bool = False) -> None:
     """These lines into a file of the owner alone that is not there yet; raises OSError."""
     path.touch(mode=0o600, exist_ok=False)
-    write_private(path, "".join(f"{line}\n" for line in lines))
+    write_private(path, "".join(f"{line}\n" for line in lines), program=program)
 
 
 LIMIT = 8 << 20

@@ -87,6 +87,36 @@ def _launch(console: "Console", text: str) -> None:
         console.call_after_refresh(screen.select, Path(text).expanduser())
 
 
+def _pager(console: "Console", text: str) -> None:
+    del text
+    screen = job_screen(console)
+    if screen is None:
+        raise commands.CommandError("open a job first, then a rank of it")
+    screen.page()
+
+
+def _report(console: "Console", text: str) -> None:
+    job_id = shown(console)
+    if not job_id:
+        raise commands.CommandError("open a job first, or choose one on Jobs")
+    path = Path(text or f"{job_id}.html").expanduser().absolute()
+    if path.exists() or not path.parent.is_dir():
+        why = "is there already" if path.exists() else "cannot be written: no such folder"
+        raise commands.CommandError(f"{printable(str(path))} {why}")
+    job_actions.report(console, job_id, path)
+
+
+def _edit(console: "Console", text: str) -> None:
+    del text
+    launch_screen(console).edit()
+
+
+def _script(console: "Console", text: str) -> None:
+    if not text:
+        raise commands.CommandError("write `script FILE`")
+    launch_screen(console).script(Path(text).expanduser().absolute())
+
+
 def _fleet(console: "Console") -> "FleetScreen":
     console.goto("fleet")
     return cast("FleetScreen", console.home("fleet"))
@@ -200,6 +230,10 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "acceptance": lambda console, _: console.goto("acceptance"),
     "cancel": _cancel,
     "rank": _rank,
+    "pager": _pager,
+    "report": _report,
+    "edit": _edit,
+    "script": _script,
     "sh": _sh,
     "mark": _mark,
     "silence": node_actions.silence,

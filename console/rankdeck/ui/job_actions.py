@@ -7,6 +7,8 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.text import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rankdeck.images.copy import CopyState
     from rankdeck.model.job import JobSpec
     from rankdeck.ui.console_protocol import Console
@@ -101,6 +103,24 @@ def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
     console.say(f"reading {printable(job_id)} back from its nodes …", "dim")
     work = _open(console, console.session.replay(job_id, speed))
     console.run_worker(work, name="replay", group="replay", exclusive=True)
+
+
+def report(console: "Console", job_id: str, path: "Path") -> None:
+    """Write all about a job into this file, which is not there yet."""
+    console.say(f"collecting all about {printable(job_id)} …", "dim")
+    console.run_worker(_report(console, job_id, path), name="report", group="report")
+
+
+async def _report(console: "Console", job_id: str, path: "Path") -> None:
+    try:
+        missing = await console.session.report(job_id, path, page=path.suffix == ".html")
+    except RankdeckError as error:
+        console.say(printable(str(error)), "bad")
+        return
+    console.say(f"written: {printable(str(path))}", "ok")
+    for node, why in list(missing.items())[:1]:
+        more = f"; and {len(missing) - 1} more" if len(missing) > 1 else ""
+        console.say(f"not in it: {printable(f'{node}: {why}')}{more}", "warn")
 
 
 def show_first(console: "Console") -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RUN = "!"
 """The prompt's mode for a command."""
+NOT_LENT = "this terminal cannot be lent to another program"
 MOST_NAMED = 40
 """Characters of a node set in a sentence."""
 
@@ -86,15 +87,21 @@ def shell(console: "Console", words: Sequence[str] = ()) -> None:
             "a shell is on one node: esc takes the marks back" if nodes else "no node here", "warn"
         )
         return
+    on_terminal(console, nodes[0], words, "a shell")
+
+
+def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) -> None:
+    """Lend the terminal to ssh to this node: a shell, or these words; `what` names it."""
     if shutil.which("ssh") is None:
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
     try:
-        argv = console.session.shell_command(nodes[0], words)
+        argv = console.session.shell_command(node, words)
     except RankdeckError as error:
         console.say(printable(str(error)), "warn")
         return
-    console.run_worker(_lend(console, nodes[0], argv), name="shell", group="shell", exclusive=True)
+    work = _lend(console, node, argv, what)
+    console.run_worker(work, name="shell", group="shell", exclusive=True)
 
 
 def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
@@ -107,16 +114,16 @@ def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
     shell(console, runtime.shell(spec.container, job.id, rank))
 
 
-async def _lend(console: "Console", node: str, argv: Sequence[str]) -> None:
+async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -> None:
     code = await console.lend_terminal(
-        argv, f"rankdeck: a shell on {printable(node)}; its end comes back"
+        argv, f"rankdeck: {what} on {printable(node)}; its end comes back"
     )
     if code == 255:
         console.say(f"{printable(node)}: ssh could not log in; `:sh true` says why", "warn")
     elif code == 126:
-        console.say("this terminal cannot be lent to a shell", "warn")
+        console.say(NOT_LENT, "warn")
     elif code:
-        console.say(f"{printable(node)}: the shell ended with exit {code}", "dim")
+        console.say(f"{printable(node)}: {what} ended with exit {code}", "dim")
 
 
 # ---- files

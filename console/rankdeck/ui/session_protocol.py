@@ -107,6 +107,10 @@ class SessionPort(Protocol):
         ...
 
     def render(self, plan: Plan) -> str: ...
+    def export(self, spec: JobSpec) -> str:
+        """The job as a shell script that needs no Rankdeck; raises LaunchError."""
+        ...
+
     async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
         """Start the job and return its id; raises LaunchError.
 
@@ -171,6 +175,11 @@ class SessionPort(Protocol):
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         """Play a job again, `speed` times as fast as it was; returns the id of the replay."""
+        ...
+
+    async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:
+        """Write all about a job to `path`: a page of HTML, or an archive. Gives node -> why it is not
+        in it; raises RankdeckError."""
         ...
 
     async def preflight(
@@ -261,6 +270,9 @@ class Opening:
     def render(self, plan: Plan) -> str:
         return plan.text
 
+    def export(self, spec: JobSpec) -> str:
+        raise self._not_yet(spec.name)
+
     async def launch(self, spec: JobSpec, tell: Tell = lambda _: None) -> str:
         del tell
         raise self._not_yet(spec.name)
@@ -317,6 +329,10 @@ class Opening:
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         del speed
+        raise self._not_yet(job_id)
+
+    async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:
+        del path, page
         raise self._not_yet(job_id)
 
     async def preflight(

@@ -100,7 +100,7 @@ class Stage:
         self.copied_files: list[tuple[Path, str, tuple[str, ...]]] = []
         self.acks: list[Ack] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
-        self.report: CancelReport | None = None
+        self.cancel_report: CancelReport | None = None
         self.looks: list[Look] = []
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
@@ -180,7 +180,7 @@ class Stage:
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         del grace
         self.cancelled.append(job_id)
-        report = self.report or CancelReport(job_id, State.CANCELLED)
+        report = self.cancel_report or CancelReport(job_id, State.CANCELLED)
         self.jobs.cancelled(job_id, report)
         return report
 
@@ -227,6 +227,13 @@ class Stage:
 
     async def inspect(self, job_id: str) -> Inspection:
         return conclude(job_id, time.time(), self.looks, {})
+
+    async def report(self, job_id: str, path: Path, *, page: bool) -> dict[str, str]:
+        path.write_text(f"{'page' if page else 'archive'} of {job_id}")
+        return {"node02": "it does not answer"}
+
+    def export(self, spec: JobSpec) -> str:
+        return f"#!/bin/sh\n# {spec.name}\n"
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         self.replayed.append((job_id, speed))

@@ -582,13 +582,28 @@ class JobScreen(BaseScreen):
             self.console.copy("\n".join(lines), f"{len(lines)} {what}")
 
     def action_copy_path(self) -> None:
-        rank = self.now.rank
-        node = self._node_of(rank)
-        if node and rank is not None:
-            folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
-            state = "${RANKDECK_STATE:-~/.local/state/rankdeck}"
-            path = f"{state}/jobs/{self.job_id}/{node}/{folder}"
+        node, path = self._log_folder()
+        if node:
             self.console.copy(path, f"{printable(node)}:{path}")
+
+    def _log_folder(self) -> tuple[str, str]:
+        """The node that keeps the log which is shown, and its folder there; "" for none."""
+        rank = self.now.rank
+        plans = self.job.plan.nodes if self.job is not None and rank is not None else ()
+        node = next((one.node for one in plans if rank == LAUNCHER or rank in one.ranks), "")
+        folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
+        state = "${RANKDECK_STATE:-${XDG_STATE_HOME:-~/.local/state}/rankdeck}"
+        return node, f"{state}/jobs/{self.job_id}/{node}/{folder}"
+
+    def page(self) -> None:
+        """Read the whole log in the pager of the node that has it."""
+        node, folder = self._log_folder()
+        if not node:
+            self.say(NO_LOG, "dim")
+            return
+        # The names in it are our own; the node's shell has to work out where its state is.
+        script = f"cd {folder} && exec ${{PAGER:-less}} out err"
+        node_actions.on_terminal(self.console, node, ("sh", "-c", script), "the pager")
 
     def action_save(self) -> None:
         rank = self.now.rank

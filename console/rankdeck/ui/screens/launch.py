@@ -1,5 +1,7 @@
 """The launch screen: choose a job file, change values, read exactly what will be done, start it."""
 
+import os
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -10,6 +12,7 @@ from textual.widget import Widget
 from rankdeck.backends.plans import plan_difference, without_files
 from rankdeck.config.changes import filled, form_of
 from rankdeck.config.paths import config_folder
+from rankdeck.config.safe_files import write_new
 from rankdeck.config.trust import allow
 from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
@@ -17,7 +20,8 @@ from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
-from rankdeck.ui import job_actions
+from rankdeck.ui import job_actions, node_actions
+from rankdeck.ui.commands import CommandError
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.modals import TrustQuestion
 from rankdeck.ui.widgets.canvas import Runs
@@ -255,6 +259,35 @@ class LaunchScreen(BaseScreen):
             head,
             *([(printable(line), roles.get(line[:1], "dim"))] for line in lines),
         ]
+
+    def edit(self) -> None:
+        """Change the chosen file with the user's editor; it is read again by itself."""
+        path = self._paths.get(self.files.cursor)
+        if path is None:
+            self.say("no job file here", "dim")
+            return
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        work = self._edit([*shlex.split(editor), str(path)])
+        self.run_worker(work, name="edit", group="edit", exclusive=True)
+
+    async def _edit(self, argv: list[str]) -> None:
+        code = await self.console.lend_terminal(argv, f"rankdeck: {printable(argv[-1])}")
+        why = {126: node_actions.NOT_LENT, 127: f"{argv[0]}: no such editor; set $EDITOR"}
+        if code:
+            said = why.get(code, f"{argv[0]} ended with exit {code}")
+            self.say(printable(said), "warn")
+
+    def script(self, file: Path) -> None:
+        """Write the job that is shown as a shell script; raises CommandError or RankdeckError."""
+        if self._spec is None:
+            raise CommandError("no job here; choose one")
+        try:
+            write_new(file, [self.console.session.export(self._spec).rstrip("\n")], program=True)
+        except OSError as error:
+            raise CommandError(f"not written: {printable(str(error))}") from error
+        self.say(
+            f"{printable(str(file))}: written; start it with `sh {printable(file.name)}`", "ok"
+        )
 
     # ---- keys
 
