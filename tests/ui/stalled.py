@@ -31,6 +31,7 @@ async def chat(stage, app: RankdeckApp, file: Path) -> None:
 async def main() -> None:
     stage, _ = sample.fleet(4)
     stage.start(JOB, 4, 4)
+    stage.files = (Path(sys.argv[1]).with_name("job.yaml"),)
     app = RankdeckApp(stage, UiSettings(theme_folders=()))
     talking = asyncio.create_task(chat(stage, app, Path(sys.argv[1])))
     await app.run_async()

@@ -28,7 +28,8 @@ class Terminal:
         self.file = file
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            environment = {**os.environ, "TERM": "xterm-256color"}
+            editor = {"VISUAL": "/no/such/editor"}
+            environment = {**os.environ, **editor, "TERM": "xterm-256color"}
             argv = [sys.executable, "-m", "tests.ui.stalled", str(file)]
             os.execve(argv[0], argv, environment)
         size = struct.pack("HHHH", 40, 120, 0, 0)
@@ -70,6 +71,21 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
     finally:
         terminal.close()
+
+
+def test_the_terminal_comes_back_from_a_program_that_cannot_start(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text("job: hello\n")
+    terminal.read_until(lambda seen: newest_step(seen) > 0, "the job is not shown")
+    os.write(terminal.master, b"3")
+    terminal.read_until(lambda seen: b"$ mpirun" in seen, "Launch is not shown")
+    os.write(terminal.master, b":")
+    time.sleep(0.5)
+    os.write(terminal.master, b"edit\r")
+    terminal.read_until(lambda seen: b"no such editor" in seen, "the console is not back")
+    os.write(terminal.master, b"1")
+    terminal.read_until(lambda seen: b"newest first" in seen, "keys have no effect")
 
 
 def newest_step(seen: bytes) -> int:

@@ -368,10 +368,7 @@ class FrameDiff(App[int]):
             with self.suspend():
                 sys.stdout.write(f"{note}\n")
                 sys.stdout.flush()
-                process = await asyncio.create_subprocess_exec(*argv)
-                return await process.wait()
-        except OSError:
-            return 127
+                return await _run(argv)
         finally:
             self._lent = False
             self.forget_frame()
@@ -449,6 +446,15 @@ class FrameDiff(App[int]):
 CLIPBOARD_LIMIT = 74_000
 """Bytes that terminals take at once."""
 WAIT = 2.0
+
+
+async def _run(argv: Sequence[str]) -> int:
+    """Its exit status; 127 where it cannot start. Not an error: Textual would keep the terminal lent."""
+    try:
+        process = await asyncio.create_subprocess_exec(*argv)
+    except OSError:
+        return 127
+    return await process.wait()
 
 
 async def through_tmux(text: str, environment: Mapping[str, str] = os.environ) -> bool:
