@@ -387,7 +387,7 @@ def _common(cluster: Cluster, node: str) -> dict[str, object]:
 
 def _expect(cluster: Cluster, name: str) -> dict[str, object]:
     """What the cluster file says that this node has, for its agent."""
-    node = cluster.node(name) if any(n.name == name for n in cluster.nodes) else Node(name=name)
+    node = cluster.node(name) if cluster.has(name) else Node(name=name)
     return {
         "gpus": node.gpus,
         "rdma": node.rdma,
