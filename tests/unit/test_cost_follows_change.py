@@ -2,11 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from textual.geometry import Size
 
-from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
@@ -206,6 +207,29 @@ def test_a_heartbeat_that_becomes_shorter_is_missed_sooner(monkeypatch) -> None:
 
     assert lab.fleet.node("n0005").health.level.word == "unknown"
     assert lab.fleet.node("n0006").health.level.word == "ok"
+
+
+class Name(str):
+    """Notes when it is compared."""
+
+    __slots__ = ()
+    compared: ClassVar[list[str]] = []
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.compared.append(self)
+        return str.__eq__(self, other)
+
+
+def test_the_configuration_of_an_agent_does_not_cost_by_the_number_of_nodes() -> None:
+    nodes = tuple(Node(name=Name(f"n{number}"), gpus=number) for number in range(NODES))
+    cluster, broker = Cluster(name="lab", nodes=nodes), Broker(host="b", port=1883)
+    Name.compared.clear()
+    known = link.agent_config(cluster, broker, "n1999")
+    other = link.agent_config(cluster, broker, "other")
+
+    assert (known["expect"]["gpus"], other["expect"]["gpus"]) == (1999, 0)
+    assert len(Name.compared) < 10
 
 
 def test_whoever_is_due_is_told_once_and_the_last_time_counts() -> None:

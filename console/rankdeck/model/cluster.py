@@ -130,17 +130,23 @@ class Cluster:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     """Backend's own: slurm login node and partition, kubernetes namespace and context."""
     file: str = ""
+    _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name = {node.name: node for node in reversed(self.nodes)}
+        object.__setattr__(self, "_by_name", by_name)
 
     @property
     def hosts(self) -> tuple[Node, ...]:
         """Every machine to log in to: the nodes, and the one where Slurm's commands are."""
         login = self.options.get("login", "")
-        known = not login or any(node.name == login for node in self.nodes)
+        known = not login or self.has(login)
         return self.nodes if known else (*self.nodes, Node(name=login))
 
     def node(self, name: str) -> Node:
         """The node of that name; raises KeyError."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        raise KeyError(name)
+        return self._by_name[name]
+
+    def has(self, name: str) -> bool:
+        """Whether the file names this node."""
+        return name in self._by_name

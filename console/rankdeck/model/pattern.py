@@ -3,10 +3,6 @@
 import re
 from typing import Any, NamedTuple
 
-import re2
-
-_RE2: Any = re2
-"""RE2's binding has no types."""
 LONGEST = 500
 """Characters of a pattern."""
 _MEMORY = 1 << 16
@@ -63,12 +59,13 @@ def compiled(text: str) -> Pattern:
     """The pattern in RE2's syntax: no backreferences, no look-around. Raises BadPatternError."""
     if len(text) > LONGEST:
         raise BadPatternError(f"is a pattern of more than {LONGEST} characters")
-    options = _RE2.Options()
+    re2 = _re2()
+    options = re2.Options()
     options.max_mem = _MEMORY
     options.log_errors = False
     try:
-        made = _RE2.compile(text, options)
-    except _RE2.error as error:
+        made = re2.compile(text, options)
+    except re2.error as error:
         raise BadPatternError(_in_words(error.args[0])) from error
     except UnicodeEncodeError as error:
         raise BadPatternError("is not Unicode text") from error
@@ -96,6 +93,13 @@ def searched(text: str) -> str:
     except BadPatternError:
         return ""
     return pattern
+
+
+def _re2() -> Any:  # noqa: ANN401 - its binding has no types
+    """RE2, loaded by the first pattern: few jobs have one."""
+    import re2
+
+    return re2
 
 
 def _in_words(why: bytes | str) -> str:

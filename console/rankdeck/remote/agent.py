@@ -241,8 +241,8 @@ class WantedAgent(Protocol):
         """The agent's configuration, made for each start; may wait. Raises NodeError."""
         ...
 
-    async def superseded(self, node: str) -> None:
-        """Return when another agent has taken over on this node."""
+    def superseded(self, node: str) -> Awaitable[None] | None:
+        """What returns when another agent has taken over on this node; None where none will."""
         ...
 
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
@@ -454,17 +454,19 @@ class Agents:
         # First, because it may wait, for ever if an agent is installed there.
         config = json.dumps(await wanted.configure(node)).encode()
         channel = await self.open(node, ("telemetry",), lambda _: None)
-        yielding = tasks.create_task(_yield_to(wanted.superseded(node), channel))
+        other = wanted.superseded(node)
+        yielding = tasks.create_task(_yield_to(other, channel)) if other else None
         try:
             channel.write(config + b"\n")
             del config
             wanted.started(node, channel.write)
             wanted.report(node, "telemetry started", True)
             code = await channel.wait()
-            superseded = yielding.done()
+            superseded = yielding is not None and yielding.done()
         finally:
             wanted.ended(node)
-            yielding.cancel()
+            if yielding:
+                yielding.cancel()
             await channel.close()
         if superseded:
             return ""

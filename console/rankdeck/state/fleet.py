@@ -86,7 +86,7 @@ class Fleet:
         self._moving = set[str]()
         """Judged again and again: time alone may change their health."""
         self._followers: WeakSet[Changes] = WeakSet()
-        self._swept = self._looked = self._moved = clock()
+        self._swept = self._looked = self._moved = self._compared = clock()
         self._round: Iterator[NodeState] = iter(())
         """What is left of a round over all nodes."""
         self._picture: Picture | None = None
@@ -351,7 +351,8 @@ class Fleet:
         if now - self._moved >= MOVES:
             self._moved = now
             self._changed.update(dict.fromkeys(self._moving))
-            if self._introduced and now - self._swept >= SWEEP:
+            if self._introduced and now - self._compared >= SWEEP:
+                self._compared = now
                 self.compare_peers()
 
     def _note_silence(self, now: float) -> None:

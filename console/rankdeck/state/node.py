@@ -86,33 +86,36 @@ class NodeState:
         wall: Callable[[], float],
     ) -> None:
         self.name = name
+        self.hello: Hello | None = None
         self.installed = False
         """Whether an installed agent has said hello and was not removed since."""
-        self.first_heard: float | None = None
-        """When the first sample came in, epoch seconds on our clock."""
+        self.attach, self.failed_to_attach = "not attached yet", False
+        self.events: tuple[Event, ...] = ()
+        """The newest, oldest first."""
         self.kubernetes: KubernetesNode | None = None
         """What the API server says of it; None where there is none, or it has not said anything yet."""
         self.slurm: SlurmNode | None = None
         """What Slurm says of it; None where it does not know it, or has not said anything yet."""
-        self.hello: Hello | None = None
-        self.values: dict[str, Mapping[str, Number]] = {}
-        self.absent = _NONE
-        self.failed: dict[str, str] = {}
-        self.attach = "not attached yet"
-        self.failed_to_attach = False
-        self.up = True
-        self.events: tuple[Event, ...] = ()
-        """The newest, oldest first."""
+        self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
+        """(metric, device) of links that were up while we looked."""
+        self._judgement = Judgement(expected)
         self._skew = _Skew()
+        self._clock, self._wall = clock, wall
+        self._charts: dict[str, Chart] = {}
+        self._begin_unheard()
+        self._forget_all()
+
+    def _begin_unheard(self) -> None:
+        """Of a node that has not said anything."""
+        self.up = True
         self.at = 0.0
         """Stamp of the newest sample, on the node's clock."""
         self.samples = 0
         """Number of samples received."""
-        self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
-        """(metric, device) of links that were up while we looked."""
-        self._judgement = Judgement(expected)
-        self._clock = clock
-        self._wall = wall
+        self.first_heard: float | None = None
+        """When the first sample came in, epoch seconds on our clock."""
+        self.silent_from = -inf
+        """On our clock; after this moment the node is silent, if nothing more comes."""
         self._heard: float | None = None
         self._sampled: float | None = None
         """When the newest sample came in, on our clock."""
@@ -120,14 +123,17 @@ class NodeState:
         """Since when full samples are asked for; None: they are not."""
         self._judged_skew: float | None = None
         self._judged_silent = False
-        self.silent_from = -inf
-        """On our clock; after this moment the node is silent, if nothing more comes."""
+
+    def _forget_all(self) -> None:
+        """Forget the numbers of full samples; charts keep their past."""
+        self.values: dict[str, Mapping[str, Number]] = {}
+        self.absent = _NONE
+        self.failed: dict[str, str] = {}
+        self._readings: dict[str, MetricValues] = {}
+        self._overdue: dict[str, str] = {}
         self._numbers = 0
         """Numbers kept, of all metrics together."""
-        self._readings: dict[str, MetricValues] = {}
-        self._charts: dict[str, Chart] = {}
         self._holes: tuple[object, object] = (None, None)
-        self._overdue: dict[str, str] = {}
 
     # ---- to read
 
@@ -443,12 +449,6 @@ class NodeState:
             return False
         period = self.hello.period if self.hello else 1.0
         return self._clock() - self._sampled > max(GONE, 3.0 * period)
-
-    def _forget_all(self) -> None:
-        """Forget the numbers of full samples; charts keep their past."""
-        self.values, self.failed, self.absent = {}, {}, _NONE
-        self._readings, self._overdue, self._numbers = {}, {}, 0
-        self._holes = (None, None)
 
     def _take_holes(self, sample: Sample) -> None:
         holes = (sample.absent, sample.failed)

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -387,7 +387,7 @@ def _common(cluster: Cluster, node: str) -> dict[str, object]:
 
 def _expect(cluster: Cluster, name: str) -> dict[str, object]:
     """What the cluster file says that this node has, for its agent."""
-    node = cluster.node(name) if any(n.name == name for n in cluster.nodes) else Node(name=name)
+    node = cluster.node(name) if cluster.has(name) else Node(name=name)
     return {
         "gpus": node.gpus,
         "rdma": node.rdma,
@@ -470,12 +470,10 @@ class Telemetry:
             config |= {"host": "127.0.0.1", "port": port}
         return config
 
-    async def superseded(self, node: str) -> None:
-        """Return when an installed agent publishes: it was still starting when we looked."""
-        if self._link.private:
-            # Installed agents publish to a site's broker only.
-            await asyncio.get_running_loop().create_future()
-        await self._until(node, installed=True)
+    def superseded(self, node: str) -> Awaitable[None] | None:
+        """What returns when an installed agent publishes: it was still starting when we looked."""
+        # Installed agents publish to a site's broker only.
+        return None if self._link.private else self._until(node, installed=True)
 
     async def _until(self, node: str, *, installed: bool) -> None:
         while self._is_installed(node) is not installed:

@@ -298,19 +298,37 @@ def _cells(segments: Iterable[Segment], colours: ColorSystem | None) -> list[Cel
     for text, style, control in segments:
         if control or not text:
             continue
-        cells += _segment(text, _sgr(style, colours) if style else "")
+        sgr = _sgr(style, colours) if style else ""
+        cells += map(_letters(sgr).__getitem__, text) if text.isascii() else _wide(text, sgr)
     return cells
 
 
-@lru_cache(8192)
-def _segment(text: str, sgr: str) -> tuple[Cell, ...]:
-    if text.isascii():
-        return tuple((character, sgr) for character in text)
+class _Letters(dict[str, Cell]):
+    """Character -> its cell with certain SGR codes: the same one wherever it stands."""
+
+    def __init__(self, sgr: str) -> None:
+        super().__init__()
+        self._sgr = sgr
+
+    def __missing__(self, character: str) -> Cell:
+        self[character] = cell = (character, self._sgr)
+        return cell
+
+
+@lru_cache(256)
+def _letters(sgr: str) -> _Letters:
+    return _Letters(sgr)
+
+
+@lru_cache(512)
+def _wide(text: str, sgr: str) -> tuple[Cell, ...]:
+    """The cells of a text in which characters may be wide, or of no width."""
     cells: list[Cell] = []
+    letters = _letters(sgr)
     for character in text:
         width = get_character_cell_size(character)
         if width:
-            cells.append((character, sgr))
+            cells.append(letters[character])
             cells.extend([("", sgr)] * (width - 1))
         elif cells:
             at = max(i for i in range(len(cells)) if cells[i][0])
