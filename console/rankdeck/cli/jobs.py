@@ -96,10 +96,18 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
-    elif known or others:
+        return output.OK
+    parts = [] if options.parts else [job for job in known if job.plan.part_of]
+    listed = [job for job in known if job not in parts]
+    if parts:
+        runs = len({job.plan.part_of for job in parts})
+        output.progress(
+            f"{len(parts)} measurements of {runs} acceptance runs are left out: --parts lists them, `rankdeck accept --list` the runs"
+        )
+    if listed or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
-            [*map(_row, known), *map(_other_row, others)],
+            [*map(_row, listed), *map(_other_row, others)],
         )
     else:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
