@@ -100,16 +100,15 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     parts = [] if options.parts else [job for job in known if job.plan.part_of]
     listed = [job for job in known if job not in parts]
     if parts:
-        runs = len({job.plan.part_of for job in parts})
         output.progress(
-            f"{len(parts)} measurements of {runs} acceptance runs are left out: --parts lists them, `rankdeck accept --list` the runs"
+            f"{len(parts)} jobs that measured for acceptance are left out: --parts lists them, `rankdeck accept --list` the runs"
         )
     if listed or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
             [*map(_row, listed), *map(_other_row, others)],
         )
-    else:
+    elif not parts:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
     return output.OK
 
