@@ -12,7 +12,8 @@ import pytest
 import yaml
 from tests.support.lab import missing, running
 from tests.support.polling import wait_until
-from tests.support.shaped_lab import ShapedLab, planted
+from tests.support.shaped_lab import NODES as EIGHT
+from tests.support.shaped_lab import ShapedLab, parted, planted
 
 pytestmark = pytest.mark.slow
 NODES = ("n1", "n2", "n3", "n4")
@@ -54,8 +55,13 @@ def accept(lab: ShapedLab, *words: str) -> tuple[int, dict]:
             ["n2 reaches", "with 3 of 3 partners", "its NIC, slot, CPU or clocks"],
         ),
         ((("path", "n1", "n4", "40mbit"),), [], ["n1→n4 at", "twice", "one path between them"]),
+        (
+            (("sends", "n4", "85mbit"), ("receives", "n4", "85mbit")),
+            ["n4"],
+            ["n4 reaches", "with 3 of 3 partners", "its NIC, slot, CPU or clocks"],
+        ),
     ],
-    ids=["healthy", "sends", "half", "path"],
+    ids=["healthy", "sends", "half", "path", "15-percent"],
 )
 def test_what_is_planted_is_named_and_nothing_else(shaped: ShapedLab, fault, bad, words) -> None:
     with planted(shaped, *fault):
@@ -65,7 +71,48 @@ def test_what_is_planted_is_named_and_nothing_else(shaped: ShapedLab, fault, bad
     assert len(sentences) == bool(fault), sentences
     assert all(word in sentences[0] for word in words), sentences
     assert (code, run["bad"]) == (int(bool(fault)), bad)
+    assert (
+        len({one["round"] for one in run["results"] if one["stage"] == "pairs"}) == len(NODES) - 1
+    )
     assert all(Path(one["raw"]).is_file() for one in run["results"] if one["outcome"] == "measured")
+
+
+def test_what_moved_since_the_declared_run_is_named_also_where_that_was_carried_to(
+    shaped: ShapedLab,
+) -> None:
+    file = str(shaped.cluster_file())
+    code, first = accept(shaped, "--baseline", "this")
+    assert (code, first["drift"]) == (0, [])
+    exported = shaped.rankdeck("-c", file, "accept", "--baseline", "export", limit=LIMIT)
+    content = yaml.safe_load(Path(file).read_text())
+    elsewhere = shaped.folder / "elsewhere.yaml"
+    elsewhere.write_text(yaml.safe_dump({**content, "cluster": "elsewhere"}))
+    carried = shaped.folder / "baseline.json"
+    carried.write_text(exported.stdout)
+    imported = shaped.rankdeck("-c", str(elsewhere), "accept", "--baseline", "import", str(carried), limit=LIMIT)  # fmt: skip
+    shown = shaped.rankdeck("-c", str(elsewhere), "accept", "--baseline", "show", limit=LIMIT)
+
+    words = ("accept", "--recipe", "iperf3", "--seconds", "1", "--json")
+    with planted(shaped, ("sends", "n2", "85mbit")):
+        done = shaped.rankdeck("-c", str(elsewhere), *words, limit=LIMIT)
+    run = json.loads(done.stdout)
+
+    assert imported.returncode == 0, imported.stderr
+    assert "8 values are the baseline of elsewhere now" in imported.stderr
+    assert "iperf3  n2 sends  " in shown.stdout
+    assert done.returncode == 1
+    assert first["run"] in run["baseline"]
+    assert [one["subject"] for one in run["drift"]] == ["n2 sends"]
+    again = shaped.rankdeck("-c", str(elsewhere), "accept", "--baseline", "declare", run["run"], limit=LIMIT)  # fmt: skip
+    listed = shaped.rankdeck("-c", str(elsewhere), "jobs", limit=LIMIT)
+    parts = shaped.rankdeck("-c", str(elsewhere), "jobs", "--json", limit=LIMIT)
+    rows = [json.loads(line) for line in parts.stdout.splitlines()]
+    assert listed.stdout == ""
+    assert f"{len(rows)} jobs that measured for acceptance are left out" in listed.stderr
+    assert {"accept", run["run"]} <= {one["part_of"] for one in rows}
+    assert {one["job"] for one in run["results"]} <= {one["job"] for one in rows}
+    assert again.returncode == 2
+    assert "is not accepted: it is no baseline" in again.stderr
 
 
 def test_another_mtu_and_a_host_that_answers_twice_are_seen_before_anything_runs(
@@ -123,3 +170,29 @@ def shown(lab: ShapedLab, run: str) -> dict:
         "-c", str(lab.cluster_file()), "accept", "--show", run, "--json", limit=LIMIT
     )
     return json.loads(done.stdout)
+
+
+def test_an_uplink_that_is_too_narrow_is_named_and_no_node() -> None:
+    if why := missing():
+        pytest.skip(why)
+    if not shutil.which("iperf3") or not shutil.which("tc"):
+        pytest.skip("iperf3 or tc is not installed")
+    with running(ShapedLab, EIGHT) as lab:
+        file = lab.cluster_file()
+        content = yaml.safe_load(file.read_text())
+        for node in content["nodes"]:
+            node["leaf"] = "B" if node["name"] in EIGHT[4:] else "A"
+        file.write_text(yaml.safe_dump(content))
+        words = ("accept", "--recipe", "iperf3", "--seconds", "1", "--json")
+        with parted(lab, "160mbit", *EIGHT[4:]):
+            done = lab.rankdeck("-c", str(file), *words, limit=LIMIT)
+        run = json.loads(done.stdout)
+
+    (verdict,) = run["verdicts"]
+    assert (done.returncode, run["bad"]) == (1, [])
+    assert verdict["sentence"].startswith("leaves A, B: pairs across reach")
+    assert "one pair alone is full" in verdict["sentence"]
+    assert "the uplink is too narrow" in verdict["sentence"]
+    assert (
+        len({one["round"] for one in run["results"] if one["stage"] == "pairs"}) <= len(EIGHT) - 1
+    )

@@ -1,6 +1,6 @@
 """Eight namespace nodes whose links are shaped with tc, so that the machine's CPU does not matter: faults are planted there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tests.support.lab.rootless import Lab
@@ -43,6 +43,41 @@ class ShapedLab(Lab):
             ("filter", "add", "dev", "eth0", "parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst", f"{self.address(other)}/32", "flowid", "1:2"),
         ):  # fmt: skip
             self.as_root([*space, *words])
+
+    def part(self, nodes: Iterable[str], rate: str) -> None:
+        """Put these nodes on a switch of their own; so much goes to and from the others, of all together."""
+        bridge = ["ip", "link", "set"]
+        self.as_root(["ip", "link", "add", "br1", "type", "bridge"])
+        self.as_root(["ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1"])
+        for words in (
+            ("br1", "up"),
+            ("up0", "master", "br0", "up"),
+            ("up1", "master", "br1", "up"),
+        ):
+            self.as_root([*bridge, *words])
+        for node in nodes:
+            self.as_root([*bridge, f"v{self._number(node)}", "master", "br1"])
+        for device in ("up0", "up1"):
+            self.as_root(
+                ["tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "60ms"]
+            )  # fmt: skip
+
+    def join(self, nodes: Iterable[str]) -> None:
+        """All on one switch again."""
+        for node in nodes:
+            self.as_root(["ip", "link", "set", f"v{self._number(node)}", "master", "br0"])
+        for device in ("up0", "br1"):
+            self.as_root(["ip", "link", "delete", device])
+
+
+@contextmanager
+def parted(lab: ShapedLab, rate: str, *nodes: str) -> Iterator[None]:
+    """These nodes behind an uplink of that rate, until the end of the block."""
+    lab.part(nodes, rate)
+    try:
+        yield
+    finally:
+        lab.join(nodes)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The acceptance screen: plan, map, sentences and raw outputs, at every size and in every alphabet."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import pytest
 
 from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
 from rankdeck.errors import LaunchError
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job import JobSpec, Launch
 from rankdeck.ui.app import RankdeckApp
 from tests.support.acceptance_run import Port, healthy, made_run, names, result, slow_sender
-from tests.ui.support.stage import Stage, cluster_of
+from tests.ui.support.stage import Stage, cluster_of, plan_of
 from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 LEAVES = {node: "AB"[number // 4] for number, node in enumerate(names(8))}
@@ -325,3 +328,23 @@ async def test_the_palette_and_the_command_line_lead_here() -> None:
         await type_in(pilot, "acc")
         await pilot.press("enter")
         await shows(app, pilot, "n3 sends")
+
+
+async def test_jobs_leaves_out_the_measurements_of_runs_and_the_filter_shows_them() -> None:
+    made = Stage(Cluster(name="c", nodes=(Node(name="n1"),)))
+    made.start("himeno-1")
+    spec = JobSpec(name="accept", launch=Launch.PLAIN, command=("sh",), part_of="a1122-1")
+    for number in range(3):
+        plan = replace(plan_of(f"accept-{number}", 2, 1), name="accept", spec=spec)
+        made.jobs.add(plan, time.time())
+    async with console(made) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "himeno-1")
+        await shows(
+            app, pilot, "3 measurements of acceptance runs are left out: / accept shows them"
+        )
+        assert "accept-1" not in text_of(app)
+        await type_in(pilot, "/a1122-1")
+        await pilot.press("enter")
+        await shows(app, pilot, "accept-1")
+        assert "left out" not in text_of(app)

@@ -1,9 +1,11 @@
 """Before a run: who takes part, with which recipes, what it will do; and what one node says of itself."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -252,3 +254,30 @@ def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
         without(CLUSTER, replace(spec, on=("n1", "n2")), excluded)
     with pytest.raises(LaunchError, match="wants 4 nodes, 3 are left: n1 excluded"):
         without(CLUSTER, replace(spec, nodes=4), excluded)
+
+
+SMI = """#!/bin/sh
+case $1 in
+*name,driver*) printf 'A100, 570.12, 4, 16, 400.00 W\\nA100, 570.12, 4, 16, 300.00 W\\n' ;;
+*index,power*) printf '0, 400.00, 400.00, 0x0000000000000081\\n1, 300.00, 400.00, 0x0000000000000001\\n2, [N/A], [N/A], [N/A]\\n' ;;
+esac
+"""
+
+
+def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(SMI)
+    smi.chmod(0o755)
+    (tmp_path / "facts.py").write_text(program())
+    done = subprocess.run(
+        [sys.executable, tmp_path / "facts.py", '{"programs": [], "modules": [], "mpirun": "mpirun"}'],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, timeout=30, check=True,
+    )  # fmt: skip
+    one = read_identity(done.stdout)
+    assert one is not None
+    cluster = Cluster(name="c", nodes=(Node(name="n1"),))
+    gated = gate(cluster, ("n1",), {"n1": one}, Around(), ("n1",))
+
+    held = "held by the power brake: GPU 0; limited to 300 of 400 W: GPU 1"
+    assert one.facts["gpu limits"] == held
+    assert f"n1: its GPUs are {held}" in gated.notes

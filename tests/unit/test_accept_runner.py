@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance import kept, view
-from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.measurement import Stage, differing
 from rankdeck.acceptance.run import Outcome, Result, RunPlan, StagePlan
 from rankdeck.acceptance.work import Ground
 from rankdeck.accepting import measure
@@ -14,6 +14,7 @@ from rankdeck.accepting.raw import RawOutputs
 from rankdeck.accepting.runner import Runner, key_of
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, Run
+from rankdeck_agent.wire import Sample
 from tests.support.acceptance_means import SimulatedMeans, Speed
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
@@ -167,3 +168,22 @@ def test_a_node_that_is_taken_out_is_no_strike(site: Site) -> None:
     assert all("n3" in (one.sender, one.receiver) for one in taken)
     assert all(one.text == "n3 was taken out: its cable is being swapped" for one in taken)
     assert site.said() == []
+
+
+def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) -> None:
+    runner, means = site.runner(lambda sender, _: 0.062 if sender == "n5" else 0.095)
+
+    def load(count: int) -> None:
+        for node in NODES:
+            clock = 900 if node == "n5" else 1410
+            values = {"gpu.used": {"0": 98, "1": 0}, "gpu.clock": {"0": clock, "1": 210}}
+            means.fleet.apply(node, Sample(count, float(count), values))
+
+    means.after = load
+    asyncio.run(runner.go("r1", PLAN))
+
+    seen = "its gpu clocks under load is GPU 0 at 900 of 1410 MHz, 7 of 8 have full"
+    assert runner.odd == {"n5": seen}
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd).verdicts
+    assert verdict.sentence.endswith(seen)
+    assert differing(site.store.identity("r1")) == {"n5": seen}

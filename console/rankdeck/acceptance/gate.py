@@ -134,6 +134,8 @@ def _notes(
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
         notes.append(f"{fold(shared)} share one kernel{much}: whose load that is cannot be told")
     notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
+    held = {name: said[name].facts.get("gpu limits", "none") for name in taken}
+    notes += [f"{name}: its GPUs are {why}" for name, why in held.items() if why != "none"]
     users = {name: ", ".join(said[name].users[:3]) for name in taken if said[name].users}
     if users and not around.scheduled:
         notes.append(

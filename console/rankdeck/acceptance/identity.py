@@ -87,7 +87,7 @@ def _identity(said: Table) -> Identity:
 
 
 _PLAIN = ("kernel", "arch", "system", "cpu", "governor", "mpi", "python")
-_GPU = ("name", "driver", "pcie", "power")
+_GPU = ("name", "driver", "pcie", "power", "limits")
 _GIB = 1 << 20
 """KiB of a GiB."""
 

@@ -164,6 +164,28 @@ def best_of(runs: Iterable[Measurement]) -> float | None:
     return max((speed for one in runs if (speed := one.speed) is not None), default=None)
 
 
+LOW_CLOCK = 0.9
+"""Share of what the other GPUs run at under load, below which a clock is low."""
+
+
+def clocks_under_load(highest: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Node -> `full`, or which of its GPUs ran slower than those of all nodes; fewer than four GPUs say nothing.
+
+    `highest` is node -> GPU -> the highest clock that it was seen at while it computed, in MHz.
+    """
+    clocks = [clock for gpus in highest.values() for clock in gpus.values()]
+    if len(clocks) < FEWEST:
+        return {}
+    usual = median(clocks)
+    found: dict[str, str] = {}
+    for node, gpus in highest.items():
+        low = {gpu: clock for gpu, clock in gpus.items() if clock < LOW_CLOCK * usual}
+        words = [f"GPU {gpu} at {clock:.0f}" for gpu, clock in sorted(low.items())[:4]]
+        more = f" and {len(low) - 4} more" if len(low) > 4 else ""
+        found[node] = f"{', '.join(words)}{more} of {usual:.0f} MHz" if low else "full"
+    return found
+
+
 def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Node -> what it has and most others have not, one sentence; nodes like the majority are left out.
 

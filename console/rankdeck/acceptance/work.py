@@ -79,6 +79,8 @@ class Ground:
     like: JobSpec | None = None
     """Container, environment, MPI and options of the jobs are those of this one."""
     seconds: float = 0.0
+    run: str = ""
+    """The acceptance run; "" while it is only planned."""
     exclusive: bool = False
     """The scheduler is asked for whole nodes."""
 
@@ -119,7 +121,7 @@ def job_spec(commands: Commands, nodes: Sequence[str], ground: Ground, each: int
     return replace(
         base, name=NAME, launch=commands.launch, command=commands.argv, nodes=len(nodes), on=tuple(nodes),
         ranks_per_node=each, env={**base.env, **commands.env}, files=dict(commands.files), tty=False,
-        grace=2.0, abort=Abort(enabled=False), options=options, progress={}, file="",
+        grace=2.0, abort=Abort(enabled=False), options=options, progress={}, file="", part_of=ground.run or NAME,
     )  # fmt: skip
 
 

@@ -203,6 +203,7 @@ class Acceptance:
         return run
 
     def _new_runner(self, ground: Ground, run: str) -> Runner:
+        ground = replace(ground, run=run)
         runner = Runner(self._session, self.store, self._raw, ground, self._touch)
         runner.take(map(kept.result_of, self.store.measurements(run)))
         runner.odd.update(differing(self._identity))

@@ -9,7 +9,7 @@ from math import ceil
 
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.kept import kept, measurement_of, params_hash
-from rankdeck.acceptance.measurement import Stage
+from rankdeck.acceptance.measurement import Stage, clocks_under_load, differing
 from rankdeck.acceptance.run import Outcome, Result, RunPlan
 from rankdeck.acceptance.schedule import Round, Run
 from rankdeck.acceptance.view import able, expected, schedule_of
@@ -30,6 +30,9 @@ from rankdeck.state.acceptance import AcceptanceRuns
 _ATTEMPTS = 3
 """Times that a measurement which never began is tried, each on other ports: that is no strike."""
 _SOAKS = 10_000
+_CLOCK = "gpu clocks under load"
+_COMPUTES, _LOOK = 50, 1.0
+"""Percent of the time in which a GPU must be at work for its clock to count; seconds between two looks."""
 Key = tuple[Stage, str, str, str, tuple[str, ...], int, int, int]
 
 
@@ -73,6 +76,9 @@ class Runner:
         self.resting: dict[str, tuple[str, str]] = {}
         """Node -> (job of which something may be left, why): in no measurement until it is proven clean."""
         self._wanted: list[list[Work]] = []
+        self._clocks: dict[str, dict[str, float]] = {}
+        self._slow_clocks: dict[str, str] = {}
+        """Node -> what stands of its clocks in `odd`."""
 
     def take(self, results: Iterable[Result]) -> None:
         """What an earlier console measured of this run: it is not measured again."""
@@ -202,10 +208,15 @@ class Runner:
             self._show(work.pending())
         ended: list[float] = []
         count = sum(map(len, todo))
-        async with asyncio.TaskGroup() as tasks:
-            for place in todo:
-                tasks.create_task(self._place(place, ended, count))
-        self._hear_nodes(node for place in todo for work in place for node in work.nodes)
+        nodes = tuple({node: None for place in todo for work in place for node in work.nodes})
+        async with asyncio.TaskGroup() as watching:
+            watch = watching.create_task(self._watch_clocks(nodes))
+            async with asyncio.TaskGroup() as tasks:
+                for place in todo:
+                    tasks.create_task(self._place(place, ended, count))
+            watch.cancel()
+        self._hear_nodes(nodes)
+        self._keep_clocks()
 
     async def _place(self, works: Iterable[Work], ended: list[float], count: int) -> None:
         for work in works:
@@ -293,6 +304,31 @@ class Runner:
             said = "; ".join(reason.sentence.seen for reason in reasons[:2])
             if said and said not in self.odd.get(node, ""):
                 self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
+
+    async def _watch_clocks(self, nodes: Iterable[str]) -> None:
+        """Note the highest clock of each GPU that computes: slow with low clocks is another fault than slow with full ones."""
+        known = [node for node in nodes if self._means.fleet.knows(node)]
+        while True:
+            for name in known:
+                node, seen = self._means.fleet.node(name), self._clocks.setdefault(name, {})
+                used = node.current("gpu.used")
+                for gpu, clock in node.current("gpu.clock").items():
+                    if used.get(gpu, 0) > _COMPUTES:
+                        seen[gpu] = max(seen.get(gpu, 0.0), float(clock))
+            await asyncio.sleep(_LOOK)
+
+    def _keep_clocks(self) -> None:
+        """With the identity of the nodes: kept runs say it, too, and a later one what changed."""
+        seen = {node: gpus for node, gpus in self._clocks.items() if gpus}
+        told = {node: {_CLOCK: text} for node, text in clocks_under_load(seen).items()}
+        self._store.identify(self._run, told)
+        for node in {*told, *self._slow_clocks}:
+            was, now = self._slow_clocks.pop(node, ""), differing(told).get(node, "")
+            left = [part for part in self.odd.pop(node, "").split("; ") if part and part != was]
+            if now:
+                self._slow_clocks[node] = now
+            if said := "; ".join((*left, *([now] if now else []))):
+                self.odd[node] = said
 
     # ---- results
 

@@ -96,12 +96,19 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
-    elif known or others:
+        return output.OK
+    parts = [] if options.parts else [job for job in known if job.plan.part_of]
+    listed = [job for job in known if job not in parts]
+    if parts:
+        output.progress(
+            f"{len(parts)} jobs that measured for acceptance are left out: --parts lists them, `rankdeck accept --list` the runs"
+        )
+    if listed or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
-            [*map(_row, known), *map(_other_row, others)],
+            [*map(_row, listed), *map(_other_row, others)],
         )
-    else:
+    elif not parts:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
     return output.OK
 

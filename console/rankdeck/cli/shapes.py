@@ -53,6 +53,7 @@ def job_shape(job: Job) -> Shape:
         "phases": [asdict(phase) for phase in phases(job)],
         "slurm": slurm_shape(job.slurm),
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
+        "part_of": job.plan.part_of,
     }
 
 

@@ -351,7 +351,10 @@ VERBS = (
         "jobs",
         "list jobs, newest first",
         "rankdeck.cli.jobs:jobs",
-        {"--all": _flag("also those that ended more than a day ago")},
+        {
+            "--all": _flag("also those that ended more than a day ago"),
+            "--parts": _flag("also the measurements of acceptance runs, each a job"),
+        },
     ),
     Verb(
         "logs",

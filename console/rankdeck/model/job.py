@@ -178,6 +178,8 @@ class JobSpec:
     progress: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name (step, steps, loss, …) -> regular expression whose first group is the number."""
     file: str = ""
+    part_of: str = ""
+    """The acceptance run that it measures for: lists of jobs leave it out unless it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +202,11 @@ class Plan:
     """What the plan was made from; None in a history older than this field."""
     owner: str = ""
     """Whose job it is where somebody else started it: `MPIJob of alice`."""
+
+    @property
+    def part_of(self) -> str:
+        """The acceptance run that it measures for; "" for a job of its own."""
+        return self.spec.part_of if self.spec else ""
 
     @property
     def world_size(self) -> int:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import struct
@@ -107,6 +108,38 @@ def rdma() -> "dict[str, dict]":
     return found
 
 
+HELD = (
+    (0x80, "held by the power brake"),
+    (0x40, "held by heat"),
+    (0x08, "held by the hardware"),
+    (0x20, "held by heat"),
+    (0x02, "with clocks set by hand"),
+)
+"""Bits of the driver's reasons for low clocks that also an idle GPU shows, the gravest first."""
+
+
+def limits() -> str:
+    """What keeps which GPUs slow, also while they are idle: `held by the power brake: GPU 3`, or `none`."""
+    asked = "index,power.limit,power.default_limit,clocks_throttle_reasons.active"
+    said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
+    found = {}
+    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
+    for index, limit, usual, reasons in (row for row in rows if len(row) == 4):
+        bits = int(reasons, 16) if re.fullmatch("0x[0-9a-fA-F]{1,16}", reasons) else 0
+        words = [text for bit, text in HELD if bits & bit][:1]
+        if watts(limit) < 0.99 * watts(usual):
+            words.append(f"limited to {watts(limit):.0f} of {watts(usual):.0f} W")
+        for word in words:
+            found.setdefault(word, []).append(index)
+    told = ["{}: GPU {}".format(word, ", ".join(gpus)) for word, gpus in sorted(found.items())]
+    return "; ".join(told) or ("none" if rows else "")
+
+
+def watts(word: str) -> float:
+    """0 for `[N/A]`."""
+    return float(word) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", word) else 0.0
+
+
 def gpus() -> "tuple[dict, list]":
     """(facts of the GPUs, pids that use them)."""
     asked = "name,driver_version,pcie.link.gen.current,pcie.link.width.current,power.limit"
@@ -128,6 +161,7 @@ def gpus() -> "tuple[dict, list]":
         "driver": rows[0][1] if rows else text_of("/sys/module/amdgpu/version"),
         "pcie": "gen {} x{}".format(*min((row[2], row[3]) for row in rows)) if rows else "",
         "power": rows[0][4] if rows else "",
+        "limits": limits() if rows else "",
     }
     return facts, [word for word in used.split() if word.isdigit()][:64]
 

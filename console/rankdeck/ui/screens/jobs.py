@@ -21,6 +21,7 @@ from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
+PARTS = "{} measurements of acceptance runs are left out: / accept shows them, 6 the runs"
 PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen that is so high, and the height from which on they have one."""
 NO_JOBS = "no jobs yet; press 3 to start one"
@@ -172,8 +173,8 @@ class JobsScreen(BaseScreen):
         self._strangers = frozenset(
             name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
         )
-        self._show_partitions()
         self._jobs = {**self._others, **{job.id: job for job in jobs.all()}}
+        self._show_partitions()
         if self._jobs.keys() != known.keys():
             self.table.columns = self._columns()
             self.table.refresh()
@@ -185,15 +186,25 @@ class JobsScreen(BaseScreen):
         width, height = self.size
         lines = packed([partition_runs(one) for one in self.console.session.partitions()], width)
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
+        parts = sum(1 for job in self._jobs.values() if self._is_left_out(job))
+        shown += [[(PARTS.format(parts), "dim")]] if parts else []
         self.partitions.display = bool(shown)
         self.partitions.styles.height = len(shown)
         self.partitions.show(shown)
 
     def _arrange(self) -> None:
-        shown = [job for job in self._jobs.values() if self.list_filter.matches(_subject(job))]
+        shown = [
+            job
+            for job in self._jobs.values()
+            if self.list_filter.matches(_subject(job)) and not self._is_left_out(job)
+        ]
         shown.sort(key=lambda job: self._key(job), reverse=self._reversed)
         self.table.sorted_by = self._sort
         self.table.show([job.id for job in shown])
+
+    def _is_left_out(self, job: Job) -> bool:
+        """A run of acceptance has hundreds of measurements, each a job: only a filter shows them."""
+        return bool(job.plan.part_of) and not self.list_filter.text
 
     def _key(self, job: Job) -> tuple[float | str, ...]:
         return {
@@ -320,5 +331,5 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
 
 
 def _subject(job: Job) -> query.Subject:
-    text = f"{job.id} {job.name} {job.plan.owner} {job.state} {' '.join(job.nodes)} {failure_text(job)}"
+    text = f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {job.state} {' '.join(job.nodes)} {failure_text(job)}"
     return query.Subject(text, str(job.state), lambda metric: None)
