@@ -273,6 +273,13 @@ class Session:
         known = {job.id for job in self.jobs.all()}
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
+    async def list_ended(self) -> str:
+        """Have `others` tell also what ended within a day, by Slurm's accounting; why that is not known, or "".
+
+        Asks once. Raises RankdeckError.
+        """
+        return await self.slurm.list_ended()
+
     def partitions(self) -> tuple[SlurmPartition, ...]:
         """Slurm's partitions with what is idle in them; none where there is no Slurm."""
         return self.slurm.state.partitions()

@@ -152,6 +152,12 @@ def test_looking_for_two_minutes_costs_six_calls_a_minute(user: Operator, root: 
     assert 0 < calls <= 6 * (minutes + 1), (calls, minutes)
 
 
+def test_a_slurm_without_accounting_says_that_it_keeps_no_history(user: Operator) -> None:
+    done = user.lab.rankdeck("-c", user.file, "jobs", "--ended", limit=120)
+
+    assert (done.returncode, done.stderr.count("keeps no history")) == (0, 1), done.stderr
+
+
 LABELLED = """\
 #!/bin/sh
 echo from the batch script

@@ -1,10 +1,12 @@
-"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look` and `attach` of the agent."""
+"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look`, `attach` and `ended` of the agent."""
 
 import sys
 
 from rankdeck_agent.files import keep_private
 
-_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service, look, attach"
+_USAGE = (
+    "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service, look, attach, ended"
+)
 
 
 def main(argv: list[str]) -> int:
@@ -30,5 +32,9 @@ def main(argv: list[str]) -> int:
         from rankdeck_agent.slurm.attach import attach, look
 
         return look() if argv == ["look"] else attach()
+    if argv == ["ended"]:
+        from rankdeck_agent.slurm.history import ended
+
+        return ended()
     print(_USAGE, file=sys.stderr)
     return 2

@@ -80,6 +80,7 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         silent = await session.find_running()
+        forgotten = await session.list_ended() if options.ended else ""
         await session.following.caught_up()
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
@@ -88,6 +89,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             key=lambda job: -job.created,
         )
         others = session.others()
+    if forgotten:
+        output.progress(forgotten)
     for node, why in silent.items():
         output.progress(f"{node}: not asked what runs there: {why}")
     if options.json:
@@ -122,7 +125,7 @@ def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
     """A job that nobody follows here; `logs` and `cancel` take what is in its first column."""
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
     if isinstance(job, SlurmJob):
-        queued = queue_words(job.status, time.time())
+        queued = job.end_words or queue_words(job.status, time.time())
         text = "; ".join(filter(None, (job.whose, job.name, queued)))
         return job.place, job.state, "-", job.status.nodes or "-", started, text
     said = "; ".join(filter(None, (job.whose, job.why)))

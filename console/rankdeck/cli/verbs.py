@@ -351,7 +351,12 @@ VERBS = (
         "jobs",
         "list jobs, newest first",
         "rankdeck.cli.jobs:jobs",
-        {"--all": _flag("also those that ended more than a day ago")},
+        {
+            "--all": _flag("also those that ended more than a day ago"),
+            "--ended": _flag(
+                "Slurm: also jobs of everybody that ended within a day, by its accounting"
+            ),
+        },
     ),
     Verb(
         "logs",
