@@ -274,10 +274,7 @@ class Session:
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
     async def list_ended(self) -> str:
-        """Have `others` tell also what ended within a day, by Slurm's accounting; why that is not known, or "".
-
-        Asks once. Raises RankdeckError.
-        """
+        """Have `others` tell also what ended within a day; why that is not known, or "". Raises RankdeckError."""
         return await self.slurm.list_ended()
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
@@ -285,10 +282,7 @@ class Session:
         return self.slurm.state.partitions()
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """What takes nodes out of Slurm's service, or gives them back; done only where `agreed` is that line.
-
-        Raises RankdeckError.
-        """
+        """What takes nodes out of Slurm's service, or gives them back; done where `agreed` is that line. Raises RankdeckError."""
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
@@ -296,6 +290,10 @@ class Session:
 
         Nothing of it is changed. Raises UnknownJobError, and LaunchError where it cannot be followed.
         """
+        if self.slurm.asked:
+            await self.following.caught_up()
+            if ours := [job.id for job in self.jobs.all() if job.slurm and job.slurm.id == text]:
+                return ours[0]
         plan, created = await self._plan_to_read(text)
         self._keep(self.jobs.add(plan, created or time.time()))
         await self._start_on_nodes(plan)

@@ -28,10 +28,14 @@ def main(argv: list[str]) -> int:
         from rankdeck_agent.slurm.service import service
 
         return service()
-    if argv in (["look"], ["attach"]):
-        from rankdeck_agent.slurm.attach import attach, look
+    if argv == ["attach"]:
+        from rankdeck_agent.slurm.submit import attach
 
-        return look() if argv == ["look"] else attach()
+        return attach()
+    if argv == ["look"]:
+        from rankdeck_agent.slurm.attach import look
+
+        return look()
     if argv == ["ended"]:
         from rankdeck_agent.slurm.history import ended
 
