@@ -276,15 +276,16 @@ class Session:
         known = {job.id for job in self.jobs.all()}
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
+    async def list_ended(self) -> str:
+        """Have `others` tell also what ended within a day; why that is not known, or "". Raises RankdeckError."""
+        return await self.slurm.list_ended()
+
     def partitions(self) -> tuple[SlurmPartition, ...]:
         """Slurm's partitions with what is idle in them; none where there is no Slurm."""
         return self.slurm.state.partitions()
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """What takes nodes out of Slurm's service, or gives them back; done only where `agreed` is that line.
-
-        Raises RankdeckError.
-        """
+        """What takes nodes out of Slurm's service, or gives them back; done where `agreed` is that line. Raises RankdeckError."""
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
@@ -292,6 +293,10 @@ class Session:
 
         Nothing of it is changed. Raises UnknownJobError, and LaunchError where it cannot be followed.
         """
+        if self.slurm.asked:
+            await self.following.caught_up()
+            if ours := [job.id for job in self.jobs.all() if job.slurm and job.slurm.id == text]:
+                return ours[0]
         plan, created = await self._plan_to_read(text)
         self._keep(self.jobs.add(plan, created or time.time()))
         await self._start_on_nodes(plan)

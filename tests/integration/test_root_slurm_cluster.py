@@ -4,12 +4,16 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.lab import RootLab
 from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator, eventually
+
+from rankdeck.remote.agent import bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 REASON = "bad: cable | x"
@@ -152,6 +156,86 @@ def test_looking_for_two_minutes_costs_six_calls_a_minute(user: Operator, root: 
     assert 0 < calls <= 6 * (minutes + 1), (calls, minutes)
 
 
+def test_a_slurm_without_accounting_says_that_it_keeps_no_history(user: Operator) -> None:
+    done = user.lab.rankdeck("-c", user.file, "jobs", "--ended", limit=120)
+
+    assert (done.returncode, done.stderr.count("keeps no history")) == (0, 1), done.stderr
+
+
+DOC = Path(__file__).resolve().parents[2] / "docs/agent.md"
+PROGRAM = "/usr/local/sbin/node-health"
+WORKERS = ("n1", "n2")
+
+
+@contextmanager
+def configured(root: Operator, lines: str) -> Iterator[None]:
+    """These lines in slurm.conf of all nodes, for the while of the block."""
+    names = (*WORKERS, "n3")
+    for name in names:
+        root.on(
+            name,
+            f"cp /etc/slurm/slurm.conf /tmp/slurm.conf; printf '{lines}\\n' >>/etc/slurm/slurm.conf",
+        )
+    try:
+        root.on("n3", "scontrol reconfigure")
+        yield
+    finally:
+        for name in names:
+            root.on(name, "cp /tmp/slurm.conf /etc/slurm/slurm.conf")
+        root.on("n3", "scontrol reconfigure")
+
+
+def _health_program(root: Operator) -> None:
+    """The script of our page, with the agent and what to expect; only n2 lacks something."""
+    (script,) = re.findall(
+        r"```sh\n(#!/bin/sh\n# HealthCheckProgram=.*?)```", DOC.read_text(), re.DOTALL
+    )
+    shared = root.lab.shared
+    (shared / "agent.pyz").write_bytes(bundle().data)
+    (shared / "node-health").write_text(script)
+    for node, count in zip(WORKERS, (0, 4), strict=True):
+        wanted = f"expect: {{rdma_count: {count}}}" if count else "expect: {}"
+        said = root.on(
+            node,
+            f"install -D -m 755 {shared}/node-health {PROGRAM}; mkdir -p /etc/rankdeck; echo '{wanted}' >/etc/rankdeck/expect.yaml; "
+            f"printf '#!/bin/sh\\nexec python3 {shared}/agent.pyz \"$@\"\\n' >/usr/local/bin/rankdeck-agent; "
+            "chmod 755 /usr/local/bin/rankdeck-agent; rankdeck-agent health --expect /etc/rankdeck/expect.yaml; echo code $?",
+        )
+        assert f"code {2 if count else 0}" in said, said
+
+
+def test_slurms_health_check_drains_a_bad_node_with_our_reason_and_leaves_those_of_others(
+    user: Operator, root: Operator
+) -> None:
+    _health_program(root)
+    lines = f"HealthCheckProgram={PROGRAM}\\nHealthCheckInterval=3\\nHealthCheckNodeState=ANY"
+    root.on("n3", f"scontrol update nodename=n1 state=drain reason='{REASON}'")
+    with configured(root, lines):
+        drained = lambda: "DRAIN" in shown(root, "n2")  # noqa: E731
+        assert eventually(drained), root.on("n2", "tail /var/log/slurmd.log")
+        assert "Reason=rankdeck: rdma.count: 0 of 4 RDMA ports" in shown(root, "n2")
+        assert f"Reason={REASON} [" in shown(root, "n1")
+        assert serve(root, "resume", "n2", "--dry-run")["nodes"] == ["n2"]
+
+
+def test_a_controller_that_limits_rates_is_lived_with(user: Operator, root: Operator) -> None:
+    limit = "SlurmctldParameters=rl_enable,rl_bucket_size=3,rl_refill_rate=1,rl_refill_period=2"
+    with configured(root, limit):
+        hurried = root.on(
+            "n4", "for i in $(seq 8); do runuser -u lab -- squeue -h & done 2>&1; wait"
+        )
+        job = _script(user, "#!/bin/sh\necho up; sleep 300\n", "-N1 --nodelist=n1")
+        runs = lambda: "up" in user.on("n4", f"cat {user.lab.shared}/slurm-{job}.out")  # noqa: E731
+        assert eventually(runs), hurried
+        done = user.lab.rankdeck("-c", user.file, "logs", job, limit=120)
+        assert done.stdout == "[0] up\n", done.stderr
+        assert node(user, "n1")["slurm"]["state"] == "mixed"
+        (report,) = user.objects("cancel", job, "--yes", "--grace", "2")
+        assert (report["state"], report["left"]) == ("cancelled", [])
+        limited = root.on("n3", "grep -c 'rate limit exceeded' /var/log/slurmctld.log").strip()
+        assert int(limited) > 0, hurried
+
+
 LABELLED = """\
 #!/bin/sh
 echo from the batch script
@@ -203,6 +287,13 @@ def test_a_job_of_plain_sbatch_is_followed_to_its_exit_code_and_cancelled(user: 
     failed = lambda: _state(user, failing).get("state") == "failed"  # noqa: E731
     assert eventually(failed), _state(user, failing)
     assert _state(user, failing)["ranks"][0]["exit_code"] == 7
+
+    again = user.lab.rankdeck("-c", user.file, "logs", failing, limit=120)
+    assert again.stdout == done.stdout
+    own = user.run("--no-preflight", launch="plain", ranks_per_node=1, command=["echo", "ours"])
+    assert [one["text"] for one in user.objects("logs", own["slurm"]["id"])] == ["ours", "ours"]
+    ids = [one["slurm"]["id"] for one in user.objects("jobs") if one["slurm"] and "ranks" in one]
+    assert (ids.count(failing), ids.count(own["slurm"]["id"])) == (1, 1)
 
     long = _script(user, "#!/bin/sh\necho up; sleep 300\n", "-N1")
     assert eventually(lambda: "up" in user.on("n4", f"cat {user.lab.shared}/slurm-{long}.out"))

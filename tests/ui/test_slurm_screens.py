@@ -109,6 +109,31 @@ async def test_the_filter_finds_nodes_by_what_slurm_says_of_them() -> None:
         await shows(app, pilot, "no node matches")
 
 
+async def test_jobs_that_ended_are_listed_once_they_were_asked_for() -> None:
+    made = stage()
+    over = SlurmStatus(id="4000", state="FAILED", over=True, code=7, nodes="n1")
+    made.ended.append(SlurmJob(id="4000", place="4000", name="prep", user="bob", created=time.time() - 600, ended=time.time() - 540, status=over))  # fmt: skip
+    async with console(made) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "4800")
+        assert "4000" not in text_of(app)
+        await pilot.press("colon")
+        await type_in(pilot, "ended")
+        await pilot.press("enter")
+        await shows(app, pilot, "prep exit code 7")
+        await shows(app, pilot, "1:00")
+
+
+async def test_a_slurm_that_keeps_no_history_says_so() -> None:
+    made = stage()
+    made.no_history = "this Slurm keeps no history"
+    async with console(made) as (app, pilot):
+        await pilot.press("colon")
+        await type_in(pilot, "ended")
+        await pilot.press("enter")
+        await shows(app, pilot, "this Slurm keeps no history")
+
+
 async def test_everybodys_queue_is_listed_ours_first_with_why_it_waits() -> None:
     async with console(stage()) as (app, pilot):
         await pilot.press("2")

@@ -3,16 +3,19 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from rankdeck import plugins
 from rankdeck.backends.plans import plan_job, render
+from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import shipped
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
+from rankdeck.remote.agent import Agents
 
 SAMPLES = shipped("sample-clusters")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -86,6 +89,29 @@ def test_every_launcher_in_every_runtime_is_planned_to_the_letter(
     cluster = read_cluster(SAMPLES / "roce-pair.yaml")
 
     compare(f"container.{launch}.{runtime}", render(plan_job(cluster, spec, "cell-1")))
+
+
+def test_nccl_tests_of_16_gpus_through_pyxis_are_planned_to_the_letter() -> None:
+    container = Container(
+        image="nvcr.io#nvidia/pytorch:24.06-py3",
+        runtime="enroot",
+        mounts=("/data:/data:ro",),
+        gpu="nvidia",
+        args=("--container-name=nccl:no_exec", "--container-remap-root"),
+    )
+    spec = JobSpec(
+        name="nccl",
+        launch=Launch.MPI,
+        command=("all_reduce_perf", "-b", "8", "-e", "8G", "-f", "2", "-g", "1"),
+        nodes=2,
+        ranks_per_node=8,
+        env={"NCCL_IB_HCA": "=mlx5_0,mlx5_1"},
+        options={"slurm.gpus": "a100:8", "slurm.exclusive": "user", "slurm.cpus-per-task": "16", "slurm.signal": "USR1@120"},
+        container=container,
+    )  # fmt: skip
+    plan = SlurmBackend(cast("Agents", None)).plan(read_cluster(SAMPLES / "slurm-a100.yaml"), spec, "nccl-1")  # fmt: skip
+
+    compare("slurm-a100.pyxis-nccl", render(plan))
 
 
 def test_a_parameter_that_the_job_sets_is_not_set_again() -> None:

@@ -14,7 +14,7 @@ from rankdeck.rules.slurm_nodes import with_slurm
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.slurm_cluster import SlurmCluster
 from rankdeck.telemetry.agent_rows import AgentRows
-from rankdeck.telemetry.slurm import takes
+from rankdeck.telemetry.slurm import ended_of, takes
 from rankdeck_agent.wire import Hello, Sample
 
 CLUSTER = Cluster(name="c", nodes=(Node(name="n1"),), backend="slurm", options={"login": "login"})
@@ -140,6 +140,21 @@ def test_a_job_that_we_did_not_submit_is_found_by_each_of_its_names(text: str) -
     assert find_listed(listed, text) is listed[0]
     with pytest.raises(UnknownJobError):
         find_listed(listed, "4711")
+
+
+def test_a_job_that_ended_says_how_and_comes_after_those_of_the_queue() -> None:
+    state = SlurmCluster()
+    state.user = "ann"
+    row = {"id": "7", "shown": "7", "user": "bob", "state": "FAILED", "code": 7, "end": 90.0, "submitted": 50.0}  # fmt: skip
+    mine = {**row, "id": "8", "user": "ann", "state": "TIMEOUT", "text": "its time limit was over", "code": "x"}  # fmt: skip
+    for one in (row, mine, {"id": 3}, {}):
+        state.put_ended(ended_of(one))
+    state.put(SlurmJob(id="9", place="9", user="bob", created=1.0))
+
+    queued, ours, theirs = state.jobs()
+    assert (queued.id, queued.end_words, queued.ended) == ("9", "", None)
+    assert (ours.id, ours.state, ours.end_words) == ("8", "failed", "its time limit was over")
+    assert (theirs.state, theirs.end_words, theirs.ended) == ("failed", "exit code 7", 90.0)
 
 
 def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:

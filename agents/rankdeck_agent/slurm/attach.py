@@ -1,4 +1,4 @@
-"""Jobs of Slurm that Rankdeck did not submit: what there is of one (`slurm look`), and following it (`slurm attach`).
+"""Jobs of Slurm that Rankdeck did not submit: what there is of one (`slurm look`), and its output.
 
 Nothing of the job is changed. The keeper copies what it writes into a run folder, line by line into the logs of its ranks
 where `srun --label` tells whose they are; of each file it remembers how far it has copied, so that no line comes twice.
@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from typing import Any, Optional, cast
 
 from rankdeck_agent.files import write_private
-from rankdeck_agent.job.folder import SLURM_SETTINGS, FolderError, FolderThereError, RunFolder
+from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder
 from rankdeck_agent.job.journal import table
 from rankdeck_agent.names import LAUNCHER
-from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.commands import Slurm
 from rankdeck_agent.slurm.rows import output_files, shown_job
 
@@ -86,29 +85,6 @@ def read_at(path: str, offset: int, most: int) -> bytes:
         return os.pread(handle, most, offset)
     finally:
         os.close(handle)
-
-
-def attach() -> int:
-    """Follow the job whose plan is on stdin from now on; a job that is followed already stays so."""
-    from rankdeck_agent.job.starting import make
-    from rankdeck_agent.slurm.run import write_id
-    from rankdeck_agent.slurm.submit import plan_of, prepare
-    from rankdeck_agent.wire import WireError
-
-    try:
-        plan = plan_of(sys.stdin.buffer.read(16 << 20))
-        folder = make(plan)
-        number = str((attached(folder) or {}).get("attached", ""))
-        if not number.isdigit():
-            raise FolderError("no id of a job")
-        prepare(folder)
-        write_id(folder, number, plan.env.get("PATH") or os.environ.get("PATH", os.defpath))
-    except FolderThereError:
-        pass
-    except (WireError, FolderError, OSError) as error:
-        return _say({"ok": False, "error": str(error)})
-    claim.start()
-    return _say({"ok": True})
 
 
 def attached(folder: RunFolder) -> Optional[dict[str, Any]]:

@@ -143,6 +143,7 @@ class Keeper:
         text = self._cluster.ask(self._slurm(), self._budget, now, reserve=reserve)
         if not text or not busy:
             return
+        self._take_places(text)
         lasts = {run.id: run.track.last for run in self._runs.values()}
         lines = (line for line in text.splitlines() if line.partition("|")[0] in lasts)
         rows = {row["id"]: row for row in job_rows("\n".join(lines))}
@@ -150,6 +151,18 @@ class Keeper:
             self._rhythm.asked(now, well=True)
         else:
             self._rhythm.want(now)
+
+    def _take_places(self, text: str) -> None:
+        """Everybody's queue tells where ours stand in it, which then need not be asked."""
+        waiting = {run.id: run for run in self._runs.values() if _waits(run)}
+        for row in job_rows(text) if waiting else ():
+            if row["id"] in waiting and "position" in row:
+                place = {key: row[key] for key in ("position", "waiting")}
+                self._place(waiting[row["id"]], place)
+
+    def _place(self, run: Run, place: Mapping[str, int]) -> None:
+        run.track.place = place
+        run.take(run.track.last or Seen(run.id, "PENDING"))
 
     def _ask(self, now: float) -> None:
         runs = list(self._runs.values())
@@ -279,8 +292,7 @@ class Keeper:
 
     def _ask_for_places(self, now: float) -> None:
         """Where the jobs that wait stand among all that do, now and then."""
-        rows = [(run, run.track.last) for run in self._runs.values() if run.track.last]
-        waiting = {run.id: run for run, last in rows if last.state == "PENDING"}
+        waiting = {run.id: run for run in self._runs.values() if _waits(run)}
         fresh = any(not run.track.place for run in waiting.values())
         late = now - self._placed >= (_PLACES_SOON if fresh else _PLACES_EVERY)
         if not waiting or not late or not self._budget.allows(QUEUE_CALLS, now):
@@ -290,9 +302,11 @@ class Keeper:
         reply = self._slurm().ask(*PLACES)
         for number, where in (places(reply.out) if reply.well else {}).items():
             if number in waiting:
-                run = waiting[number]
-                run.track.place = where
-                run.take(run.track.last or Seen(number, "PENDING"))
+                self._place(waiting[number], where)
+
+
+def _waits(run: Run) -> bool:
+    return run.track.last is not None and run.track.last.state == "PENDING"
 
 
 def ask_for_job(slurm: Slurm, number: str) -> Reply:

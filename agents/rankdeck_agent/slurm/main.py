@@ -1,10 +1,12 @@
-"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look` and `attach` of the agent."""
+"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look`, `attach` and `ended` of the agent."""
 
 import sys
 
 from rankdeck_agent.files import keep_private
 
-_USAGE = "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service, look, attach"
+_USAGE = (
+    "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service, look, attach, ended"
+)
 
 
 def main(argv: list[str]) -> int:
@@ -26,9 +28,17 @@ def main(argv: list[str]) -> int:
         from rankdeck_agent.slurm.service import service
 
         return service()
-    if argv in (["look"], ["attach"]):
-        from rankdeck_agent.slurm.attach import attach, look
+    if argv == ["attach"]:
+        from rankdeck_agent.slurm.submit import attach
 
-        return look() if argv == ["look"] else attach()
+        return attach()
+    if argv == ["look"]:
+        from rankdeck_agent.slurm.attach import look
+
+        return look()
+    if argv == ["ended"]:
+        from rankdeck_agent.slurm.history import ended
+
+        return ended()
     print(_USAGE, file=sys.stderr)
     return 2

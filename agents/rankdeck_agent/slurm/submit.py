@@ -1,4 +1,4 @@
-"""`slurm submit`: lay out a run folder, give its script to sbatch, and hand the job to the keeper."""
+"""`slurm submit` and `slurm attach`: lay out a run folder, give its script to sbatch, and hand the job to the keeper."""
 
 import json
 import os
@@ -7,11 +7,12 @@ from typing import Any
 
 from rankdeck_agent.files import private_folder, readable
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import FolderError, RunFolder
+from rankdeck_agent.job.folder import FolderError, FolderThereError, RunFolder
 from rankdeck_agent.job.journal import Journal, plain, post_mortem, table
 from rankdeck_agent.job.starting import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.slurm import claim, commands
+from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.marks import FOLDER
 from rankdeck_agent.slurm.run import write_id
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
@@ -26,16 +27,33 @@ _LONGEST_PLAN = 64 << 20
 def submit() -> int:
     """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` or `error`."""
     try:
-        plan = plan_of(sys.stdin.buffer.read(_LONGEST_PLAN))
+        plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
-        prepare(folder)
+        _prepare(folder)
     except (WireError, FolderError, OSError) as error:
         return _say({"ok": False, "error": str(error)})
     return _say(_apart(plan, folder))
 
 
-def plan_of(data: bytes) -> NodePlan:
-    """The plan in these bytes; raises WireError."""
+def attach() -> int:
+    """Follow the job whose plan is on stdin, which somebody else submitted; one that is followed already stays so."""
+    try:
+        plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
+        folder = make(plan)
+        number = str((attached(folder) or {}).get("attached", ""))
+        if not number.isdigit():
+            raise FolderError("no id of a job")
+        _prepare(folder)
+        write_id(folder, number, plan.env.get("PATH") or os.environ.get("PATH", os.defpath))
+    except FolderThereError:
+        pass
+    except (WireError, FolderError, OSError) as error:
+        return _say({"ok": False, "error": str(error)})
+    claim.start()
+    return _say({"ok": True})
+
+
+def _plan(data: bytes) -> NodePlan:
     raw = table(data.decode("utf-8", "replace"))
     if raw is None:
         raise WireError("bad plan: not a JSON object")
@@ -47,7 +65,7 @@ def _say(answer: dict[str, Any]) -> int:
     return 0 if answer["ok"] else 1
 
 
-def prepare(folder: RunFolder) -> None:
+def _prepare(folder: RunFolder) -> None:
     """Make of the folder one whose ranks are elsewhere: no pipe, no links, a place for their marks."""
     (folder / "control").unlink()
     unlink_links(folder)

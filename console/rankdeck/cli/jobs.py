@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -80,6 +80,7 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         silent = await session.find_running()
+        forgotten = await session.list_ended() if options.ended else ""
         await session.following.caught_up()
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
@@ -88,6 +89,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             key=lambda job: -job.created,
         )
         others = session.others()
+    if forgotten:
+        output.progress(forgotten)
     for node, why in silent.items():
         output.progress(f"{node}: not asked what runs there: {why}")
     if options.json:
@@ -98,19 +101,29 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
         return output.OK
     parts = [] if options.parts else [job for job in known if job.plan.part_of]
-    listed = [job for job in known if job not in parts]
+    _table(cluster, [job for job in known if job not in parts], others, len(parts), options)
+    return output.OK
+
+
+def _table(
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    others: Sequence[KubernetesJob | SlurmJob],
+    parts: int,
+    options: argparse.Namespace,
+) -> None:
+    """The jobs for people; `parts` measurements of acceptance are not among them."""
     if parts:
         output.progress(
-            f"{len(parts)} jobs that measured for acceptance are left out: --parts lists them, `rankdeck accept --list` the runs"
+            f"{parts} jobs that measured for acceptance are left out: --parts lists them, `rankdeck accept --list` the runs"
         )
-    if listed or others:
+    if jobs or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
-            [*map(_row, listed), *map(_other_row, others)],
+            [*map(_row, jobs), *map(_other_row, others)],
         )
     elif not parts:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
-    return output.OK
 
 
 def _row(job: Job) -> tuple[str, ...]:
@@ -129,7 +142,7 @@ def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
     """A job that nobody follows here; `logs` and `cancel` take what is in its first column."""
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(job.created))
     if isinstance(job, SlurmJob):
-        queued = queue_words(job.status, time.time())
+        queued = job.end_words or queue_words(job.status, time.time())
         text = "; ".join(filter(None, (job.whose, job.name, queued)))
         return job.place, job.state, "-", job.status.nodes or "-", started, text
     said = "; ".join(filter(None, (job.whose, job.why)))

@@ -354,6 +354,9 @@ VERBS = (
         {
             "--all": _flag("also those that ended more than a day ago"),
             "--parts": _flag("also the measurements of acceptance runs, each a job"),
+            "--ended": _flag(
+                "Slurm: also jobs of everybody that ended within a day, by its accounting"
+            ),
         },
     ),
     Verb(

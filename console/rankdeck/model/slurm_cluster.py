@@ -10,6 +10,9 @@ _OUT = ("down", "drain", "drng", "fail", "error", "inval")
 """How the states begin in which a node gets no jobs."""
 
 
+_ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmNode:
     """A node as Slurm has it."""
@@ -151,6 +154,8 @@ class SlurmJob:
     count: int = 0
     """Nodes."""
     created: float = 0.0
+    ended: float | None = None
+    """When it ended, of one that Slurm's accounting remembers."""
     status: SlurmStatus = field(default_factory=SlurmStatus)
 
     @property
@@ -160,5 +165,15 @@ class SlurmJob:
 
     @property
     def state(self) -> str:
-        """pending or running."""
+        """pending, running, or how it ended: done, cancelled or failed."""
+        if self.status.over:
+            return _ENDS.get(self.status.state, "failed")
         return "pending" if self.status.waits else "running"
+
+    @property
+    def end_words(self) -> str:
+        """`its time limit was over`, `exit code 7`; of one that is not over ""."""
+        if not self.status.over:
+            return ""
+        code = f"exit code {self.status.code}" if self.status.code else ""
+        return self.status.text or code or self.status.state.lower()

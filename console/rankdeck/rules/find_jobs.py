@@ -9,12 +9,23 @@ from rankdeck.model.job import Abort, Job, Plan
 from rankdeck.model.text import clean, strip_controls
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
+_KINDS = 3
+
+
+def _names(job: Job) -> tuple[str, str, str]:
+    """What a job may be called, what is surest first."""
+    return job.id, job.slurm.id if job.slurm else "", job.name
+
 
 def find_job(text: str, jobs: Sequence[Job]) -> Job:
-    """The job of this id, the first of this name, or the only one whose id begins so; raises UnknownJobError."""
-    exact = [job for job in jobs if job.id == text] or [job for job in jobs if job.name == text]
-    if exact:
-        return exact[0]
+    """The job of this id (ours or Slurm's), the first of this name, or the only one whose id begins so.
+
+    Raises UnknownJobError.
+    """
+    for kind in range(_KINDS):
+        exact = next((job for job in jobs if text and _names(job)[kind] == text), None)
+        if exact is not None:
+            return exact
     found = [job for job in jobs if text and job.id.startswith(text)]
     if len(found) == 1:
         return found[0]

@@ -165,7 +165,12 @@ rank begun, the first line of any rank, the first step it reports."""
 
 
 def phases(job: Job) -> tuple[Phase, ...]:
-    """The phases of the run so far; a phase without its end mark is joined to the next."""
+    """The phases of the run so far; a phase without its end mark is joined to the next.
+
+    None of a job that others started: what came before its ranks is not known.
+    """
+    if job.plan.owner:
+        return ()
     found: list[Phase] = []
     begin = job.created
     for name, mark in ORDER:

@@ -17,12 +17,22 @@ class SlurmCluster:
         self.user = ""
         """Who we are there."""
         self._jobs: dict[str, SlurmJob] = {}
+        self._ended: dict[str, SlurmJob] = {}
+        """Jobs that Slurm's accounting remembers."""
         self._partitions: dict[str, SlurmPartition] = {}
 
     def put(self, job: SlurmJob) -> None:
         """A job as it is now."""
         if job.id and (job.id in self._jobs or len(self._jobs) < MOST_JOBS):
-            self._jobs[job.id] = replace(job, mine=bool(job.user) and job.user == self.user)
+            self._jobs[job.id] = self._with_mine(job)
+
+    def put_ended(self, job: SlurmJob) -> None:
+        """A job that ended."""
+        if job.id and len(self._ended) < MOST_JOBS:
+            self._ended[job.id] = self._with_mine(job)
+
+    def _with_mine(self, job: SlurmJob) -> SlurmJob:
+        return replace(job, mine=bool(job.user) and job.user == self.user)
 
     def drop(self, number: str) -> None:
         """The job is in the queue no more."""
@@ -42,8 +52,12 @@ class SlurmCluster:
         return tuple(sorted(self._partitions.values(), key=lambda one: (not one.usual, one.name)))
 
     def jobs(self, known: Collection[str] = ()) -> tuple[SlurmJob, ...]:
-        """Our own first, then the newest, without those whose Slurm id the caller knows."""
-        found = (
-            job for job in self._jobs.values() if job.id not in known and job.place not in known
+        """Those of the queue, then those that ended; of each our own first, then the newest.
+
+        Without those whose Slurm id the caller knows.
+        """
+        found = {**self._ended, **self._jobs}.values()
+        strange = (job for job in found if job.id not in known and job.place not in known)
+        return tuple(
+            sorted(strange, key=lambda job: (job.ended is not None, not job.mine, -job.created))
         )
-        return tuple(sorted(found, key=lambda job: (not job.mine, -job.created)))

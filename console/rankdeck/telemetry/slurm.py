@@ -64,6 +64,23 @@ class SlurmClient:
         AgentRows(takes(self._fleet, self.state)).take(answer.out)
         return {self._host: self.state.trouble} if self.state.trouble else {}
 
+    async def list_ended(self) -> str:
+        """Learn what ended within a day; why that is not known, one sentence, or "". Raises NodeError."""
+        if not self.asked:
+            return "nothing here remembers jobs of others: the cluster file names no login node of Slurm"
+        answer = await self._agents.call(
+            self._host, ("slurm", "ended"), self._config, limit=SERVICE_LIMIT
+        )
+        if answer.code != 0:
+            raise NodeError(self._host, answer.complaint)
+        told: list[str] = []
+        ended: Takes = {
+            "ended": lambda found: self.state.put_ended(ended_of(as_table(found))),
+            "trouble": lambda found: told.append(clean(found, _SENTENCE)),
+        }
+        AgentRows(ended).take(answer.out)
+        return "".join(told[-1:])
+
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """What an order would run, as Slurm has these nodes now; with `agreed`, that line, run if it still is the same.
 
@@ -243,6 +260,14 @@ _LOOK = {
     "ranks": _is_count, "error": text(_SENTENCE),
 }  # fmt: skip
 _JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer}
+
+
+def ended_of(row: Mapping[str, Any]) -> SlurmJob:
+    """A job that ended, as Slurm's accounting has it; its id is "" where the row is none."""
+    job, end, code = job_of(row), row.get("end"), row.get("code")
+    code = code if integer(code) and 0 <= code < 1 << 16 else None
+    status = replace(job.status, over=True, code=code)
+    return replace(job, status=status, ended=float(end) if stamp(end) else job.created)
 
 
 def job_of(row: Mapping[str, Any]) -> SlurmJob:

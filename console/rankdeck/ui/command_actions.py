@@ -224,6 +224,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "node": _node,
     "jobs": lambda console, _: console.goto("jobs"),
     "job": _job,
+    "ended": lambda console, _: job_actions.list_ended(console),
     "launch": _launch,
     "messages": lambda console, _: console.goto("messages"),
     "events": lambda console, _: console.goto("events"),

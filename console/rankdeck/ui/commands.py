@@ -21,6 +21,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("node", "NODE", "One node"),
     Command("jobs", "", "All jobs"),
     Command("job", "ID", "One job"),
+    Command("ended", "", "Slurm: list also the jobs of everybody that ended within a day"),
     Command("launch", "FILE", "Start a job; without FILE, choose one"),
     Command("messages", "", "What Rankdeck has to say"),
     Command("events", "", "What happened on the nodes"),

@@ -63,6 +63,21 @@ def attach(console: "Console", name: str) -> None:
     console.run_worker(work, name="attach", group="attach", exclusive=True)
 
 
+def list_ended(console: "Console") -> None:
+    """List also what Slurm's accounting remembers; it is asked once."""
+    console.goto("jobs")
+    console.say("asking Slurm's accounting …", "dim")
+    console.run_worker(_list_ended(console), name="ended", group="ended", exclusive=True)
+
+
+async def _list_ended(console: "Console") -> None:
+    try:
+        why = await console.session.list_ended()
+    except RankdeckError as error:
+        why = str(error)
+    console.say(printable(why), "warn")
+
+
 def ask_cancel(console: "Console", job_id: str) -> None:
     """Ask, then end every process of the job."""
     from rankdeck.ui.screens.modals import cancel_question

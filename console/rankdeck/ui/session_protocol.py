@@ -127,6 +127,10 @@ class SessionPort(Protocol):
         """Jobs of the scheduler that this console does not follow."""
         ...
 
+    async def list_ended(self) -> str:
+        """Have `others` tell also what ended within a day; why that is not known, or "". Raises RankdeckError."""
+        ...
+
     def partitions(self) -> Sequence[SlurmPartition]:
         """Slurm's partitions with what is idle in them; none where there is no Slurm."""
         ...
@@ -287,6 +291,9 @@ class Opening:
 
     def others(self) -> Sequence[KubernetesJob | SlurmJob]:
         return ()
+
+    async def list_ended(self) -> str:
+        raise self._not_yet("jobs that ended")
 
     def partitions(self) -> Sequence[SlurmPartition]:
         return ()

@@ -107,6 +107,8 @@ class Stage:
         self.acceptance: AcceptancePort | None = None
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
+        self.ended: list[SlurmJob] = []
+        self.no_history = ""
         self.parts: list[SlurmPartition] = []
         self.ordered: list[tuple[ServiceOrder, str]] = []
         self.changes: list[ServiceChange] = []
@@ -190,6 +192,10 @@ class Stage:
 
     def others(self) -> list[KubernetesJob | SlurmJob]:
         return self.listed
+
+    async def list_ended(self) -> str:
+        self.listed += self.ended
+        return self.no_history
 
     def partitions(self) -> list[SlurmPartition]:
         return self.parts

@@ -66,7 +66,7 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
     ill = job.first_failure is not None or bool(job.stalled)
     if (large or (roomy and not ill)) and job.progress and not job.state.final:
         lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
-    if large:
+    if large and phases(job):
         lines.append(_phase_line(job, before))
     lines += [*_slurm_lines(job.slurm), *_owner_lines(job, roomy=roomy)]
     if job.countdown is not None:

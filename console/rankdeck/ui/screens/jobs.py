@@ -281,6 +281,8 @@ def _told(job: Job) -> Runs:
     """What is known of a job that is only listed."""
     if job.slurm is None:
         return [("not followed: enter reads it", "dim")]
+    if job.slurm.over:
+        return [(f"{printable(job.name)} ", "dim"), (printable(job.plan.text), "text")]
     said = printable(queue_words(job.slurm, time.time()))
     return [(f"{printable(job.name)} ", "dim"), (said, "warn" if job.slurm.stuck else "text")]
 
@@ -315,7 +317,13 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
     """A row for a job that is only listed."""
     backend = "slurm" if isinstance(one, SlurmJob) else "kubernetes"
     plan = Plan(
-        job=one.place, name=one.name, cluster="", backend=backend, nodes=(), owner=one.whose
+        job=one.place,
+        name=one.name,
+        cluster="",
+        backend=backend,
+        nodes=(),
+        owner=one.whose,
+        text=one.end_words if isinstance(one, SlurmJob) else "",
     )
     state = State(one.state)
     return Job(
@@ -326,6 +334,7 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
         state=state,
         ranks=(),
         created=one.created,
+        ended=one.ended if isinstance(one, SlurmJob) else None,
         slurm=one.status if isinstance(one, SlurmJob) else None,
     )
 

@@ -68,8 +68,14 @@ class Question(ModalScreen[bool], inherit_bindings=False):
             self.dismiss(event.key in self.yes)
 
 
+_SEARCHED = ("every node is searched", "for processes of the job that are left.")
+_PROOFS = {"slurm": ("Slurm is asked", "whether the job is over (scancel, run as you).")}
+"""Backend -> how a cancel proves itself there, on two lines."""
+
+
 def cancel_question(job: "Job") -> Question:
     """Whether to end this job."""
+    how, proof = _PROOFS.get(job.plan.backend, _SEARCHED)
     running = sum(not rank.state.final for rank in job.ranks)
     lines: list[Runs] = [
         [("job    ", "dim"), (printable(job.id), "title")],
@@ -79,12 +85,9 @@ def cancel_question(job: "Job") -> Question:
         [("age    ", "dim"), (formatting.lasted(since(job.created)), "text")],
         [],
         [
-            (
-                f"TERM now, KILL after {job.plan.grace:g} s, then every node is searched",
-                "text",
-            )
+            (f"TERM now, KILL after {job.plan.grace:g} s, then {how}", "text"),
         ],
-        [("for processes of the job that are left.", "text")],
+        [(proof, "text")],
     ]
     return Question(
         "Cancel this job?",
