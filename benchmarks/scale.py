@@ -46,7 +46,7 @@ KEY = 50.0
 """Milliseconds from a key to its paint, 99 of 100."""
 KEYS, PAUSE = 60, 0.11
 WARM, SECONDS = 12.0, 20.0
-UP, ANSWER = 240.0, 120.0
+UP, ANSWER = 240.0, 240.0
 """Seconds until all nodes are heard; until a question is answered."""
 KINDS = ("health", "sample", "hello", "event")
 

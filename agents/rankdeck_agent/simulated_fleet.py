@@ -33,6 +33,8 @@ KEPT = ("hello", "health")
 LOOK = 1.0
 """Seconds between two looks for connections that are quiet."""
 _LONGEST_PAUSE = 0.5
+_TURN = 0.5
+"""Seconds of beats after which connections are looked at: a broker ends one that is silent for long."""
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,10 @@ class SimulatedFleet:
         connection.nodes.append(made)
         self._nodes[name], self._of[name] = made, connection
         self._names.append(name)
-        if connection.line is None:
-            self._connect(connection, now)
-        else:
+        if connection.line is not None:
             made.announce()
+        elif connection not in self._lost:
+            self._connect(connection, now)
         self._expect(made, now + self._random.uniform(0.25, SPREAD))
 
     def _connection(self, config: Config) -> Connection:
@@ -265,7 +267,9 @@ class SimulatedFleet:
             self._selector.modify(line, EVENT_READ | EVENT_WRITE, connection)
 
     def _end(self, name: str) -> None:
-        """Its standard input has ended: it says goodbye."""
+        """Its standard input has ended: it says goodbye, unless it is installed to stay."""
+        if self.plan.installed:
+            return
         node, connection = self._nodes.pop(name, None), self._of.get(name)
         if node is None or connection is None:
             return
@@ -275,6 +279,7 @@ class SimulatedFleet:
         if not connection.nodes and connection.line is not None:
             self._selector.unregister(connection.line)
             connection.line.close()
+            connection.line = None
             self._connections[connection.key].remove(connection)
 
     # ---- what happens
@@ -287,7 +292,8 @@ class SimulatedFleet:
 
     def _step(self, now: float) -> None:
         self._happen(now)
-        while self._beats and self._beats[0][0] <= now:
+        until = time.monotonic() + _TURN
+        while self._beats and self._beats[0][0] <= now and time.monotonic() < until:
             due, _, node = heapq.heappop(self._beats)
             # An entry that is not the newest of its node counts no more.
             if due == node.due and self._nodes.get(node.name) is node:
