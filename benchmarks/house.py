@@ -95,6 +95,7 @@ SAMPLE: Walk = (
         "agent/wire.py:decode",
         "console/state/fleet.py:Fleet.apply",
         "console/state/node.py:NodeState.take_sample",
+        "console/state/node.py:NodeState._take_numbers",
         "console/state/sanitize.py:numbers",
         "console/state/series.py:MetricValues.take",
     ),
