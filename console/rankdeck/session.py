@@ -3,14 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -443,8 +436,8 @@ class Session:
     ) -> Mapping[str, str]:
         """Write all about the job to `path`, secrets masked; gives node -> why it is not in it.
 
-        As one page of HTML with what matters, or as an archive (.tar.gz) with the last megabyte
-        of each log, or with `full` all of it. Raises RankdeckError.
+        As one page of HTML, or as an archive (.tar.gz) with the last megabyte of each log, or with
+        `full` all of it. Raises RankdeckError.
         """
         source = await self._report_source(job_id)
         if page:
