@@ -328,7 +328,8 @@ def _wide(text: str, sgr: str) -> tuple[Cell, ...]:
     for character in text:
         width = get_character_cell_size(character)
         if width:
-            cells.append(letters[character])
+            # Of other letters there are too many to keep each.
+            cells.append(letters[character] if character.isascii() else (character, sgr))
             cells.extend([("", sgr)] * (width - 1))
         elif cells:
             at = max(i for i in range(len(cells)) if cells[i][0])
