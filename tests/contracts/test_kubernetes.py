@@ -232,7 +232,10 @@ def test_torchrun_joins_its_ranks_over_the_headless_service(site):
     job = json.loads(
         site.rankdeck("--json", "run", "--no-preflight", file, limit=120).stdout.splitlines()[-1]
     )
-    assert job["state"] == "done", job
+    assert job["state"] == "done", (
+        job,
+        site.rankdeck("logs", job["job"], "--launcher").stdout[-3000:],
+    )
     said = site.lines(job["job"])
     assert {rank: [line for line in said[rank] if "sum" in line] for rank in range(4)} == {
         rank: [f"sum 6 rank {rank}"] for rank in range(4)
@@ -261,7 +264,10 @@ def test_mpi_runs_on_every_host_and_its_lines_are_told_apart(site, flavour, need
     job = json.loads(
         site.rankdeck("--json", "run", "--no-preflight", file, limit=120).stdout.splitlines()[-1]
     )
-    assert job["state"] == "done", job
+    assert job["state"] == "done", (
+        job,
+        site.rankdeck("logs", job["job"], "--launcher").stdout[-3000:],
+    )
     said = site.lines(job["job"])
     for rank in range(4):
         assert said[rank][0].startswith(f"rank {rank} on "), said

@@ -87,7 +87,7 @@ def shell(console: "Console", words: Sequence[str] = ()) -> None:
             "a shell is on one node: esc takes the marks back" if nodes else "no node here", "warn"
         )
         return
-    on_terminal(console, nodes[0], words, "a shell")
+    on_terminal(console, nodes[0], words, "shell")
 
 
 def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) -> None:
@@ -116,14 +116,14 @@ def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
 
 async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -> None:
     code = await console.lend_terminal(
-        argv, f"rankdeck: {what} on {printable(node)}; its end comes back"
+        argv, f"rankdeck: a {what} on {printable(node)}; its end comes back"
     )
     if code == 255:
         console.say(f"{printable(node)}: ssh could not log in; `:sh true` says why", "warn")
     elif code == 126:
         console.say(NOT_LENT, "warn")
     elif code:
-        console.say(f"{printable(node)}: {what} ended with exit {code}", "dim")
+        console.say(f"{printable(node)}: the {what} ended with exit {code}", "dim")
 
 
 # ---- files

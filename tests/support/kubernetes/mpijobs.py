@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import shutil
 
 import asyncssh
 
@@ -16,6 +17,7 @@ from tests.support.kubernetes.store import (
     owned,
     owner,
 )
+from tests.support.programs import search_path
 
 Json = dict
 BY = "mpi-job-controller"
@@ -117,7 +119,9 @@ class MpiJobs:
         return found
 
     def _worker(self, job: Json, name: str, index: int) -> Json | None:
-        template = _template(job, "Worker", ["/usr/sbin/sshd", "-De"])
+        # As the operator has it, wherever this machine keeps that program.
+        sshd = shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd"
+        template = _template(job, "Worker", [sshd, "-De"])
         inner = template["metadata"]
         inner["name"], inner["ownerReferences"] = name, [owner(MPIJOB, job)]
         inner["labels"][f"{_LABEL}/replica-index"] = str(index)

@@ -19,6 +19,7 @@ from tests.support.kubernetes.kubelet import Exit, start_error
 from tests.support.kubernetes.logs import ContainerLog
 from tests.support.kubernetes.store import Store, is_true, labels
 from tests.support.lab.processes import children
+from tests.support.programs import UNPACKED
 
 Json = dict
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -143,6 +144,7 @@ class Processes:
     def _settings(self, pod: Json, container: Json, address: str, folder: Path, command: str):
         third, fourth = address.split(".")[2:]
         keep = {str(REPOSITORY), str(Path(sys.prefix).resolve()), sys.base_prefix, sys.prefix}
+        keep |= {str(UNPACKED)} if UNPACKED.is_dir() else set()
         return {
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
             "ADDRESS": address,

@@ -603,7 +603,7 @@ class JobScreen(BaseScreen):
             return
         # The names in it are our own; the node's shell has to work out where its state is.
         script = f"cd {folder} && exec ${{PAGER:-less}} out err"
-        node_actions.on_terminal(self.console, node, ("sh", "-c", script), "the pager")
+        node_actions.on_terminal(self.console, node, ("sh", "-c", script), "pager")
 
     def action_save(self) -> None:
         rank = self.now.rank
