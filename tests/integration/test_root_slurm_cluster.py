@@ -301,7 +301,9 @@ def test_a_job_of_plain_sbatch_is_followed_to_its_exit_code_and_cancelled(user: 
     assert (refused.returncode, "is a Slurm job of lab" in refused.stderr) == (2, True)
     (report,) = user.objects("cancel", long, "--yes", "--grace", "2")
     assert (report["state"], report["left"]) == ("cancelled", [])
-    assert _state(user, long)["state"] == "cancelled"
+    # The keeper tells the end once it has read it from Slurm.
+    ended = lambda: _state(user, long).get("state") == "cancelled"  # noqa: E731
+    assert eventually(ended), _state(user, long)
 
 
 def test_a_job_of_somebody_else_goes_on_where_slurm_refuses_and_its_locked_output_is_named(
