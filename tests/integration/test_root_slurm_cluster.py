@@ -212,7 +212,7 @@ def test_slurms_health_check_drains_a_bad_node_with_our_reason_and_leaves_those_
     root.on("n3", f"scontrol update nodename=n1 state=drain reason='{REASON}'")
     with configured(root, lines):
         drained = lambda: "DRAIN" in shown(root, "n2")  # noqa: E731
-        assert eventually(drained), root.on("n2", "tail /var/log/slurmd.log")
+        assert eventually(drained), shown(root, "n2") + root.on("n2", "tail /var/log/slurmd.log")
         assert "Reason=rankdeck: rdma.count: 0 of 4 RDMA ports" in shown(root, "n2")
         assert f"Reason={REASON} [" in shown(root, "n1")
         assert serve(root, "resume", "n2", "--dry-run")["nodes"] == ["n2"]
