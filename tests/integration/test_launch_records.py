@@ -173,7 +173,7 @@ async def test_a_node_that_does_not_answer_is_named_and_holds_up_nothing(
     async with nodes(tmp_path) as found:
         cluster = await without(found, "n2")
         async with opened(cluster) as session:
-            silent = await session.find_running(2.0)
+            silent = await session.find_running(8.0)
 
     assert list(silent) == ["n2"]
 

@@ -69,9 +69,9 @@ async def test_nothing_is_left_half_launched(tmp_path):
         assert b'"closed": false' not in listed.out
 
 
-def _starters() -> set[int]:
-    """The programs here that stay to start one job after the other, not those that they fork for one."""
-    found = {one.name: one for one in Path("/proc").glob("[0-9]*") if _stays(one)}
+def _starters(home: Path) -> set[int]:
+    """The programs below this home that stay to start one job after the other, not those that they fork for one."""
+    found = {one.name: one for one in Path("/proc").glob("[0-9]*") if _stays(one, home)}
     return {int(name) for name, one in found.items() if _parent(one) not in found}
 
 
@@ -81,22 +81,22 @@ def _parent(process: Path) -> str:
     return ""
 
 
-def _stays(process: Path) -> bool:
+def _stays(process: Path, home: Path) -> bool:
     with contextlib.suppress(OSError):
-        asked = b"job\0run\0--each" in (process / "cmdline").read_bytes()
+        ours = b"HOME=" + bytes(home) in (process / "environ").read_bytes()
+        asked = ours and b"job\0run\0--each" in (process / "cmdline").read_bytes()
         return asked and (process / "fd/0").readlink() != Path(os.devnull)
     return False
 
 
 async def test_jobs_that_start_often_are_started_by_one_program_on_each_node(tmp_path):
-    before = _starters()
     async with console(tmp_path) as c, c.agents.starting_often():
         first = await c.launch("echo one")
-        staying = _starters() - before
+        staying = _starters(tmp_path)
         second = await c.launch("echo two")
 
         assert len(staying) == 2
-        assert _starters() - before == staying
+        assert _starters(tmp_path) == staying
         for job, said in ((first, "one"), (second, "two")):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(c.follow(job))
@@ -106,14 +106,13 @@ async def test_jobs_that_start_often_are_started_by_one_program_on_each_node(tmp
             assert c.texts(job, 0) == [said]
         with pytest.raises(LaunchError, match="started on node n1 before"):
             await c.backend.launch(c.jobs.job(first).plan)
-    await until(lambda: not _starters() - before)
+    await until(lambda: not _starters(tmp_path))
 
 
 async def test_a_program_that_starts_jobs_and_is_killed_is_replaced(tmp_path):
-    before = _starters()
     async with console(tmp_path) as c, c.agents.starting_often():
         job = await c.launch("sleep 300")
-        for pid in _starters() - before:
+        for pid in _starters(tmp_path):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(LaunchError, match="Killed"):
             await c.launch("echo never")
