@@ -1,6 +1,7 @@
 """Where the programs are that tests run: on PATH, in the system's folders, or unpacked by packages.sh."""
 
 import os
+import shutil
 from pathlib import Path
 
 _CACHE = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -13,3 +14,8 @@ def search_path() -> str:
     unpacked = map(str, sorted(UNPACKED.glob("*/usr/*bin")))
     mine = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(dict.fromkeys([*mine, "/usr/sbin", "/sbin", *unpacked]))
+
+
+def sshd() -> Path:
+    """The machine's sshd, installed or unpacked by packages.sh; where it would be, if it is not here."""
+    return Path(shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd").resolve()

@@ -2,7 +2,6 @@
 
 import base64
 import copy
-import shutil
 
 import asyncssh
 
@@ -17,7 +16,7 @@ from tests.support.kubernetes.store import (
     owned,
     owner,
 )
-from tests.support.programs import search_path
+from tests.support.programs import sshd
 
 Json = dict
 BY = "mpi-job-controller"
@@ -120,8 +119,7 @@ class MpiJobs:
 
     def _worker(self, job: Json, name: str, index: int) -> Json | None:
         # As the operator has it, wherever this machine keeps that program.
-        sshd = shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd"
-        template = _template(job, "Worker", [sshd, "-De"])
+        template = _template(job, "Worker", [str(sshd()), "-De"])
         inner = template["metadata"]
         inner["name"], inner["ownerReferences"] = name, [owner(MPIJOB, job)]
         inner["labels"][f"{_LABEL}/replica-index"] = str(index)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import yaml
 
 from tests.support.lab import files, processes
-from tests.support.programs import search_path
+from tests.support.programs import search_path, sshd
 
 NET = "10.78.0"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -41,11 +41,6 @@ def missing() -> str:
         check=False,
     )
     return f"the lab needs user namespaces: {attempt.stderr.strip()}" if attempt.returncode else ""
-
-
-def _sshd() -> Path:
-    """The machine's sshd, installed or unpacked by packages.sh."""
-    return Path(shutil.which("sshd", path=search_path()) or "/usr/sbin/sshd").resolve()
 
 
 class Lab:
@@ -78,7 +73,7 @@ class Lab:
             "LAB_KEEP": " ".join(self._kept()),
             "LAB_HOMES": self.homes,
             "LAB_NODE_SCRIPT": str(self.node_script),
-            "LAB_SSHD": str(_sshd()),
+            "LAB_SSHD": str(sshd()),
         }
 
     # ---- up and down ------------------------------------------------------------------
@@ -300,7 +295,7 @@ class Lab:
 
     def _helpers(self) -> Path:
         """Where the nodes' sshd finds the programs that it starts for each connection."""
-        return _sshd().parents[1] / "lib/openssh"
+        return sshd().parents[1] / "lib/openssh"
 
     def _kept(self) -> list[str]:
         """What a node must see of the machine although it has folders of its own."""
@@ -318,7 +313,7 @@ def _under_tmp(folder: Path) -> list[str]:
         REPOSITORY,
         Path(sys.prefix).resolve(),
         Path(sys.base_prefix).resolve(),
-        _sshd().parents[2],
+        sshd().parents[2],
     }
     there = {path for path in wanted if path.is_relative_to(tmp)}
     return [str(path.relative_to(tmp)) for path in there if not there & set(path.parents)]
