@@ -14,11 +14,11 @@ from tests.support.shaped_lab import NODES, ShapedLab
 
 from benchmarks.result import MissingError, Result
 from rankdeck.acceptance import kept, view
-from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.work import Ground
 from rankdeck.accepting.raw import RawOutputs
 from rankdeck.accepting.runner import Runner
+from rankdeck.model.acceptance import Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, Run
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
+from rankdeck.acceptance.run import AcceptanceRun, Progress
 from rankdeck.errors import LaunchError
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.ui.app import RankdeckApp

@@ -8,19 +8,13 @@ import pytest
 
 from rankdeck.acceptance.drift import Normal, changed_since, drifts
 from rankdeck.errors import ConfigError, HistoryError
-from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, KeptMeasurement, Run
+from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, Run
 
 RUN = Run("r1", "c", 1000.0, "abc", "ro644", "first")
-ONE = KeptMeasurement(
-    run="r1",
-    stage="pairs",
-    recipe="iperf3",
-    params="p",
-    sender="n1",
-    receiver="n2",
-    value=95.5,
-    unit="Mb/s",
-)
+ONE = Result(
+    stage=Stage.PAIRS, recipe="iperf3", sender="n1", receiver="n2", outcome=Outcome.MEASURED, value=95.5, unit="Mb/s",
+)  # fmt: skip
 NORMAL = Baseline(
     cluster="c",
     recipe="iperf3",
@@ -42,14 +36,18 @@ def runs(tmp_path: Path):
 
 
 def test_each_measurement_is_on_disk_at_once_and_once(runs: AcceptanceRuns, tmp_path: Path) -> None:
-    lost = replace(ONE, repeat=1, value=None, status="not measured", text="the node was busy")
+    lost = replace(
+        ONE, repeat=1, value=None, outcome=Outcome.NOT_MEASURED, text="the node was busy"
+    )
+    rail = replace(ONE, rail=1)
+    group = replace(ONE, stage=Stage.GROUPS, receiver="", group=("n1", "n2", "n4"), round=1)
     runs.begin(RUN)
-    runs.add([ONE])
-    runs.add([replace(ONE, value=1.0), lost])
+    runs.add("r1", [(ONE, "p")])
+    runs.add("r1", [(replace(ONE, value=1.0), "p"), (lost, "p"), (rail, "p"), (group, "p")])
 
     # As after a kill: the first is still open.
     again = AcceptanceRuns(tmp_path / "acceptance.db")
-    assert again.measurements("r1") == (ONE, lost)
+    assert again.measurements("r1") == (ONE, lost, rail, group)
     assert again.runs("c") == (RUN,)
     assert again.runs("other") == ()
     again.close()
@@ -65,11 +63,11 @@ def test_a_baseline_is_what_was_declared_last(runs: AcceptanceRuns) -> None:
 
 def test_old_runs_go_and_those_of_a_baseline_stay(runs: AcceptanceRuns) -> None:
     runs.begin(RUN)
-    runs.add([ONE])
+    runs.add("r1", [(ONE, "p")])
     runs.declare([NORMAL])
     for number in range(KEEP + 5):
         runs.begin(Run(f"s{number}", "c", 2000.0 + number, "abc"))
-        runs.add([replace(ONE, run=f"s{number}")])
+        runs.add(f"s{number}", [(ONE, "p")])
 
     kept = {run.id for run in runs.runs("c")}
     assert "r1" in kept
@@ -125,7 +123,7 @@ def test_what_cannot_be_kept_is_an_error_with_its_reason(tmp_path: Path) -> None
     store = AcceptanceRuns(tmp_path / "acceptance.db")
 
     with pytest.raises(HistoryError, match="nothing was kept"):
-        store.add([ONE])
+        store.add("r1", [(ONE, "p")])
     store.close()
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.acceptance.judge import Context, Judgement, Kind, judge
-from rankdeck.acceptance.measurement import Answer, Measurement, Stage, differing, population
+from rankdeck.acceptance.measurement import Answer, Measurement, differing, population
 from rankdeck.acceptance.recipe import Expected, Status
 from rankdeck.acceptance.schedule import Options, Schedule, circle, pair_rounds
+from rankdeck.model.acceptance import Stage
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 

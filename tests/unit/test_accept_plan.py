@@ -14,15 +14,14 @@ from rankdeck.acceptance.choice import choose
 from rankdeck.acceptance.gate import Around, Gated, gate
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.identity import Identity, Network, job_address, program, read_identity
-from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.planning import Scene, plan_run
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Known
-from rankdeck.acceptance.run import Outcome, Result
 from rankdeck.acceptance.steps import MARK, Step, said, script
 from rankdeck.acceptance.work import Ground
 from rankdeck.backends.placement import without
 from rankdeck.errors import LaunchError
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rankdeck.acceptance.measurement import Answer, Stage
-from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
+from rankdeck.acceptance.measurement import Answer
+from rankdeck.acceptance.run import AcceptanceRun, Progress
 from rankdeck.errors import RankdeckError
+from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.reports.acceptance_files import report_files, write_reports
 from rankdeck.rules.secrets import Secrets
 from tests.support.acceptance_run import (

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance import kept, view
-from rankdeck.acceptance.measurement import Stage, differing
-from rankdeck.acceptance.run import Outcome, Result, RunPlan, StagePlan
+from rankdeck.acceptance.measurement import differing
+from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.work import Ground
 from rankdeck.accepting import measure
 from rankdeck.accepting.raw import RawOutputs
-from rankdeck.accepting.runner import Runner, key_of
+from rankdeck.accepting.runner import Runner
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, Run
 from rankdeck_agent.wire import Sample
@@ -45,7 +46,7 @@ class Site:
         return runner, means
 
     def results(self) -> list[Result]:
-        return [kept.result_of(row) for row in self.store.measurements("r1")]
+        return list(self.store.measurements("r1"))
 
     def said(self, plan: RunPlan = PLAN) -> list[str]:
         return [one.sentence for one in view.judged(plan, self.results(), {}).verdicts]
@@ -141,12 +142,12 @@ def test_a_killed_console_goes_on_and_measures_nothing_twice(site: Site, died_af
     first, before = site.runner(full, after=die)
     with pytest.raises(BaseExceptionGroup):
         asyncio.run(first.go("r1", PLAN))
-    had = {key_of(one): one for one in site.results()}
+    had = {one.key: one for one in site.results()}
     second, after = site.runner(full)
     asyncio.run(second.go("r1", PLAN))
 
     assert had
-    assert had.items() <= {key_of(one): one for one in site.results()}.items()
+    assert had.items() <= {one.key: one for one in site.results()}.items()
     assert len(site.results()) == 112
     pairs = [tuple(sorted(spec.on)) for spec in (*before.launched[:died_after], *after.launched)]
     assert len(pairs) >= 28

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankdeck.acceptance.identity import Identity
-from rankdeck.acceptance.measurement import Stage
+from rankdeck.model.acceptance import Stage
 from rankdeck.model.nodeset import fold
 
 NEEDS: Mapping[str, tuple[str, ...]] = {

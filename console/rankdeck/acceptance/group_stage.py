@@ -6,8 +6,8 @@ from statistics import median
 
 from rankdeck.acceptance.groups import Blamed, Group, bisect, groups_of, sizes
 from rankdeck.acceptance.judge import Kind, Verdict
-from rankdeck.acceptance.measurement import Answer, Stage
-from rankdeck.acceptance.run import Outcome, Result
+from rankdeck.acceptance.measurement import Answer
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 
 _MORE = 0.15

@@ -11,8 +11,9 @@ from statistics import median
 from rankdeck import plugins
 from rankdeck.acceptance.measurement import Answer
 from rankdeck.acceptance.recipe import Traits
-from rankdeck.acceptance.run import AcceptanceRun, Cell, Outcome, Progress, cells
+from rankdeck.acceptance.run import AcceptanceRun, Cell, Progress, cells
 from rankdeck.errors import UnknownPluginError
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import fold
 
 MOST_CELLWISE = 64

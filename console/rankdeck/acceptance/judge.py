@@ -13,7 +13,6 @@ from rankdeck.acceptance.measurement import (
     Measurement,
     Path,
     Population,
-    Stage,
     best_of,
     by_path,
     drops,
@@ -30,6 +29,7 @@ from rankdeck.acceptance.suspects import (
     confirmed,
     find_suspects,
 )
+from rankdeck.model.acceptance import Stage
 
 _TWICE = 2
 

@@ -5,11 +5,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from rankdeck.acceptance.measurement import Measurement, Stage
+from rankdeck.acceptance.measurement import Measurement
 from rankdeck.acceptance.recipe import Recipe, Status, Where
-from rankdeck.acceptance.run import Outcome, Result, RunPlan, StagePlan
-from rankdeck.model.nodeset import expand, fold
-from rankdeck.state.acceptance import KeptMeasurement
+from rankdeck.acceptance.run import RunPlan, StagePlan
+from rankdeck.model.acceptance import Result, Stage
 
 
 def plan_text(plan: RunPlan) -> str:
@@ -36,26 +35,6 @@ def read_plan(text: str) -> RunPlan:
 def _stage(one: dict[str, Any]) -> StagePlan:
     stage, commands = Stage(one.pop("stage")), tuple(one.pop("commands"))
     return StagePlan(**one, stage=stage, commands=commands)
-
-
-def kept(run: str, params: str, one: Result) -> KeptMeasurement:
-    """The row of a result that has an outcome."""
-    return KeptMeasurement(
-        run=run, stage=one.stage, recipe=one.recipe, params=params, sender=one.sender, receiver=one.receiver or fold(one.group),
-        rail=one.rail, port=one.port, round=one.round, repeat=one.repeat, value=one.value, unit=one.unit,
-        status=one.outcome, seconds=one.seconds, raw=one.raw, text=one.text, job=one.job,
-    )  # fmt: skip
-
-
-def result_of(row: KeptMeasurement) -> Result:
-    """The result of a row."""
-    grouped = row.stage in (Stage.GROUPS, Stage.SOAK)
-    return Result(
-        stage=Stage(row.stage), recipe=row.recipe, sender=row.sender, receiver="" if grouped else row.receiver,
-        group=expand(row.receiver) if grouped and row.receiver else (), rail=row.rail, port=row.port, round=row.round,
-        repeat=row.repeat, outcome=Outcome(row.status), value=row.value, unit=row.unit, seconds=row.seconds,
-        text=row.text, raw=row.raw, job=row.job,
-    )  # fmt: skip
 
 
 def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rankdeck.acceptance.measurement import Measurement, Path, Stage
+from rankdeck.acceptance.measurement import Measurement, Path
+from rankdeck.model.acceptance import Stage
 
 Leaves = Mapping[str, str]
 """Node -> name of its leaf."""

@@ -8,28 +8,7 @@ from statistics import NormalDist, median
 from typing import NamedTuple
 
 from rankdeck.acceptance.recipe import Status
-
-
-class Stage(StrEnum):
-    """What a measurement was made for, in the order of a run."""
-
-    GATE = "gate"
-    """Who may be measured at all."""
-    IDENTITY = "identity"
-    """What the nodes are, against the majority."""
-    SINGLE = "single"
-    PAIRS = "pairs"
-    CONFIRM = "confirm"
-    INSIDE = "inside"
-    """Every pair within its leaf: nothing crosses."""
-    CROSSING = "crossing"
-    """Every pair crosses leaves at once."""
-    ALONE = "alone"
-    """One pair crosses, everything else is idle."""
-    GROUPS = "groups"
-    """Collectives over more and more nodes."""
-    SOAK = "soak"
-    """The groups again and again."""
+from rankdeck.model.acceptance import Stage
 
 
 class Answer(StrEnum):

@@ -8,9 +8,9 @@ from statistics import median
 
 from rankdeck.acceptance.drift import Drift, Normal, changed_since, drifts
 from rankdeck.acceptance.kept import params_hash
-from rankdeck.acceptance.measurement import Stage
-from rankdeck.acceptance.run import AcceptanceRun, Result, RunPlan
+from rankdeck.acceptance.run import AcceptanceRun, RunPlan
 from rankdeck.acceptance.work import find
+from rankdeck.model.acceptance import Result, Stage
 from rankdeck.state.acceptance import Baseline
 
 _HARDWARE = ("cpu", "gpu name", "link rate")

@@ -9,11 +9,11 @@ from rankdeck.acceptance.gate import Gated
 from rankdeck.acceptance.groups import groups_of, sizes
 from rankdeck.acceptance.identity import Identity
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Options, Pair, pair_rounds
 from rankdeck.acceptance.work import Ground, Work, command_lines, find, seconds_of
+from rankdeck.model.acceptance import Stage
 from rankdeck.model.text import size as bytes_text
 
 LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)

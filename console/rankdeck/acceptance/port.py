@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rankdeck.acceptance.measurement import Stage
-from rankdeck.acceptance.run import AcceptanceRun, Result
+from rankdeck.acceptance.run import AcceptanceRun
+from rankdeck.model.acceptance import Result, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,8 @@ from enum import StrEnum
 from rankdeck.acceptance.drift import Drift
 from rankdeck.acceptance.judge import Judgement, Verdict
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import FEWEST, Answer, Stage
-
-
-class Outcome(StrEnum):
-    """What became of one measurement, or of all between two nodes."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    MEASURED = "measured"
-    FAILED = "failed"
-    NOT_MEASURED = "not measured"
-    REFUSED = "refused"
-    EXCLUDED = "excluded"
-    """The operator took one of its nodes out; no strike."""
+from rankdeck.acceptance.measurement import FEWEST, Answer
+from rankdeck.model.acceptance import Outcome, Result, Stage
 
 
 class Progress(StrEnum):
@@ -82,33 +70,6 @@ class RunPlan:
     """Seconds."""
     notes: tuple[str, ...] = ()
     """What will happen to the cluster, a sentence each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One measurement that was planned, runs, or is done."""
-
-    stage: Stage
-    recipe: str
-    sender: str
-    """The node of a test of one; the first of a group."""
-    receiver: str = ""
-    """"" for a test of one node, and for a group."""
-    group: tuple[str, ...] = ()
-    rail: int = 0
-    port: int = 0
-    round: int = 0
-    repeat: int = 0
-    outcome: Outcome = Outcome.PENDING
-    value: float | None = None
-    unit: str = ""
-    seconds: float = 0.0
-    text: str = ""
-    """The sentence: what was read and what it means, or why there is no value."""
-    raw: str = ""
-    """File on this machine with the whole output; "" before."""
-    job: str = ""
-    """The job that measured it; its logs are those of any job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

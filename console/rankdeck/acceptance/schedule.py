@@ -12,9 +12,10 @@ from itertools import islice
 
 from rankdeck.acceptance.judge import Context, Judgement, judge
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import Measurement, Stage
+from rankdeck.acceptance.measurement import Measurement
 from rankdeck.acceptance.recipe import Expected
 from rankdeck.acceptance.suspects import Role
+from rankdeck.model.acceptance import Stage
 
 Pair = tuple[str, str]
 ALL_PAIRS = 32

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rankdeck.acceptance.measurement import End, Measurement, Path, Stage
+from rankdeck.acceptance.measurement import End, Measurement, Path
+from rankdeck.model.acceptance import Stage
 
 
 class Role(StrEnum):

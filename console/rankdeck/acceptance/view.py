@@ -9,12 +9,13 @@ from statistics import median
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.judge import Context, Judgement, Kind, Verdict
 from rankdeck.acceptance.kept import measurement_of
-from rankdeck.acceptance.measurement import FEWEST, Answer, Stage, population
+from rankdeck.acceptance.measurement import FEWEST, Answer, population
 from rankdeck.acceptance.planning import options_of
 from rankdeck.acceptance.recipe import Expected, Known, Reading, Status
-from rankdeck.acceptance.run import Outcome, Progress, Result, RunPlan, StageView
+from rankdeck.acceptance.run import Progress, RunPlan, StageView
 from rankdeck.acceptance.schedule import Schedule
 from rankdeck.acceptance.work import find
+from rankdeck.model.acceptance import Outcome, Result, Stage
 
 _DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
 _GRAVEST = (

@@ -6,7 +6,6 @@ from math import ceil
 from shlex import join
 
 from rankdeck import plugins
-from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.reading import Asked, read_output
 from rankdeck.acceptance.recipe import (
     Commands,
@@ -18,9 +17,9 @@ from rankdeck.acceptance.recipe import (
     failed,
     not_measured,
 )
-from rankdeck.acceptance.run import Outcome, Result
 from rankdeck.acceptance.schedule import Run
 from rankdeck.acceptance.steps import FILE, Said, Step, first_of, said, script
+from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch
 from rankdeck_agent.wire import RUN_TOKEN
@@ -58,7 +57,7 @@ class Work:
 
     def pending(self) -> Iterator[Result]:
         """One result for each run, without an outcome."""
-        group = self.nodes if self.stage in (Stage.GROUPS, Stage.SOAK) else ()
+        group = self.nodes if self.stage in GROUPED else ()
         for sender, receiver, repeat in self.runs:
             yield Result(
                 stage=self.stage, recipe=self.recipe, sender=sender, receiver=receiver, group=group,

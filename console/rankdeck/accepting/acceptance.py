@@ -29,12 +29,13 @@ from rankdeck.acceptance.normal import Compared, compare
 from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
-from rankdeck.acceptance.run import AcceptanceRun, Progress, Result, RunPlan
+from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan
 from rankdeck.acceptance.work import Ground, Work, command_lines, job_spec
 from rankdeck.accepting.measure import Means, measured
 from rankdeck.accepting.raw import RawOutputs
 from rankdeck.accepting.runner import Runner
 from rankdeck.errors import HistoryError, RankdeckError
+from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.state.acceptance import AcceptanceRuns, Run
@@ -205,7 +206,7 @@ class Acceptance:
     def _new_runner(self, ground: Ground, run: str) -> Runner:
         ground = replace(ground, run=run)
         runner = Runner(self._session, self.store, self._raw, ground, self._touch)
-        runner.take(map(kept.result_of, self.store.measurements(run)))
+        runner.take(self.store.measurements(run))
         runner.odd.update(differing(self._identity))
         return runner
 
@@ -279,9 +280,7 @@ class Acceptance:
         assert self._plan is not None
         runner = self._runner
         results = (
-            tuple(runner.results.values())
-            if runner
-            else tuple(map(kept.result_of, self.store.measurements(self._head.id)))
+            tuple(runner.results.values()) if runner else self.store.measurements(self._head.id)
         )
         done = runner.done if runner else list(results)
         odd = runner.odd if runner else differing(self._identity)
@@ -338,7 +337,7 @@ class Acceptance:
         if self._head is not None and run == self._head.id:
             return self._shown()
         head, plan = self._find(run)
-        results = tuple(map(kept.result_of, self.store.measurements(head.id)))
+        results = self.store.measurements(head.id)
         odd = differing(self.store.identity(head.id))
         return self._value(head, plan, results, view.judged(plan, results, odd))
 

@@ -3,8 +3,8 @@
 import logging
 from pathlib import Path
 
-from rankdeck.acceptance.run import Result
 from rankdeck.config.safe_files import private_folder, read_regular, write_private
+from rankdeck.model.acceptance import Result
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.text import strip_controls
 

@@ -8,9 +8,9 @@ from itertools import groupby
 from math import ceil
 
 from rankdeck.acceptance.group_stage import next_groups
-from rankdeck.acceptance.kept import kept, measurement_of, params_hash
-from rankdeck.acceptance.measurement import Stage, clocks_under_load, differing
-from rankdeck.acceptance.run import Outcome, Result, RunPlan
+from rankdeck.acceptance.kept import measurement_of, params_hash
+from rankdeck.acceptance.measurement import clocks_under_load, differing
+from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run
 from rankdeck.acceptance.view import able, expected, schedule_of
 from rankdeck.acceptance.work import (
@@ -25,6 +25,7 @@ from rankdeck.acceptance.work import (
 )
 from rankdeck.accepting.measure import Ended, Means, ended_with_proof, measured
 from rankdeck.accepting.raw import RawOutputs
+from rankdeck.model.acceptance import Key, Outcome, Result, Stage
 from rankdeck.state.acceptance import AcceptanceRuns
 
 _ATTEMPTS = 3
@@ -33,21 +34,6 @@ _SOAKS = 10_000
 _CLOCK = "gpu clocks under load"
 _COMPUTES, _LOOK = 50, 1.0
 """Percent of the time in which a GPU must be at work for its clock to count; seconds between two looks."""
-Key = tuple[Stage, str, str, str, tuple[str, ...], int, int, int]
-
-
-def key_of(one: Result) -> Key:
-    """What tells one measurement of a run from all others."""
-    return (
-        one.stage,
-        one.recipe,
-        one.sender,
-        one.receiver,
-        one.group,
-        one.port,
-        one.round,
-        one.repeat,
-    )
 
 
 class Runner:
@@ -82,7 +68,7 @@ class Runner:
 
     def take(self, results: Iterable[Result]) -> None:
         """What an earlier console measured of this run: it is not measured again."""
-        self.results |= {key_of(one): one for one in results}
+        self.results |= {one.key: one for one in results}
 
     @property
     def done(self) -> list[Result]:
@@ -280,11 +266,9 @@ class Runner:
 
     def _left(self, work: Work) -> Work:
         """The work with the runs that have no outcome yet."""
-        has = {key_of(one) for one in self.done}
+        has = {one.key for one in self.done}
         runs = tuple(
-            run
-            for run, one in zip(work.runs, work.pending(), strict=True)
-            if key_of(one) not in has
+            run for run, one in zip(work.runs, work.pending(), strict=True) if one.key not in has
         )
         return replace(work, runs=runs)
 
@@ -333,15 +317,15 @@ class Runner:
     # ---- results
 
     def _show(self, results: Iterable[Result]) -> None:
-        self.results |= {key_of(one): one for one in results}
+        self.results |= {one.key: one for one in results}
         self._changed()
 
     def _keep(self, found: Iterable[tuple[Result, bytes]]) -> None:
         """On disk before anything else: raw output, then the row that names it."""
         done = [replace(one, raw=self._raw.write(self._run, one, raw)) for one, raw in found]
         seconds = ceil(self._ground.seconds)
-        rows = [kept(self._run, params_hash(find(one.recipe), seconds), one) for one in done]
-        self._store.add(rows)
+        rows = [(one, params_hash(find(one.recipe), seconds)) for one in done]
+        self._store.add(self._run, rows)
         self._show(done)
 
 

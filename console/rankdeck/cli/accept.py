@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rankdeck.acceptance.measurement import Stage
 from rankdeck.acceptance.planning import LEAF, MEASURED
 from rankdeck.acceptance.port import AcceptancePort, Request
 from rankdeck.acceptance.run import AcceptanceRun, Progress
@@ -18,6 +17,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape
 from rankdeck.config.paths import find_job
 from rankdeck.errors import RankdeckError
+from rankdeck.model.acceptance import Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 
 from rankdeck.acceptance.heatmap import headline
-from rankdeck.acceptance.measurement import Stage
-from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress, Result, StagePlan
+from rankdeck.acceptance.run import AcceptanceRun, Progress, StagePlan
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size as bytes_text

@@ -21,15 +21,14 @@ from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
     Cell,
-    Outcome,
     Progress,
-    Result,
     RunPlan,
     StageView,
     cells,
 )
 from rankdeck.config.safe_files import write_private
 from rankdeck.errors import RankdeckError
+from rankdeck.model.acceptance import Outcome, Result
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
 from rankdeck.reports.acceptance_page import Source, acceptance_page, excerpts

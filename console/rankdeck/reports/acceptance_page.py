@@ -18,8 +18,8 @@ from rankdeck.acceptance.heatmap import (
     mark,
     said,
 )
-from rankdeck.acceptance.measurement import Stage
-from rankdeck.acceptance.run import AcceptanceRun, Outcome, Result
+from rankdeck.acceptance.run import AcceptanceRun
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, size
 from rankdeck.reports import html, plots

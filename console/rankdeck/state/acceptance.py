@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rankdeck.errors import ConfigError, HistoryError, Problem
+from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.border import Check, integer, number, stamp, table, text
+from rankdeck.model.nodeset import expand, fold
 from rankdeck.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -74,32 +76,6 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptMeasurement:
-    """One value, or why there is none."""
-
-    run: str
-    stage: str
-    recipe: str
-    params: str
-    """Hash of what was asked for: other parameters are not compared."""
-    sender: str
-    receiver: str = ""
-    rail: int = 0
-    port: int = 0
-    round: int = 0
-    repeat: int = 0
-    value: float | None = None
-    unit: str = ""
-    status: str = "measured"
-    seconds: float = 0.0
-    raw: str = ""
-    """File with the whole output."""
-    text: str = ""
-    job: str = ""
-    """The job that measured it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """What an operator declared to be normal, of one subject or of all."""
 
@@ -153,6 +129,27 @@ _BASELINE: dict[str, Check] = {
 """Fields of a baseline in an exported file, without the cluster."""
 
 
+_COLUMNS = (
+    "stage", "recipe", "sender", "receiver", "rail", "port", "round", "repeat", "value", "unit", "status", "seconds", "raw",
+    "text", "job",
+)  # fmt: skip
+"""Of a measurement, besides run and parameters. `receiver` has the whole group where there is no receiver."""
+
+
+def _row(one: Result) -> dict[str, object]:
+    """The columns of a result."""
+    own = {name: getattr(one, name) for name in _COLUMNS if name != "status"}
+    return {**own, "status": one.outcome, "receiver": one.receiver or fold(one.group)}
+
+
+def _result(row: dict[str, Any]) -> Result:
+    """The result of these columns."""
+    stage, outcome = Stage(row.pop("stage")), Outcome(row.pop("status"))
+    if stage in GROUPED:
+        row |= {"receiver": "", "group": expand(row["receiver"]) if row["receiver"] else ()}
+    return Result(**row, stage=stage, outcome=outcome)
+
+
 class AcceptanceRuns:
     """The file of one user; several consoles may have it open at once."""
 
@@ -190,17 +187,19 @@ class AcceptanceRuns:
         """Note how a run ended. Raises HistoryError."""
         self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
-    def add(self, measurements: Iterable[KeptMeasurement]) -> None:
-        """Keep each at once, and once: one that is there already stays. Raises HistoryError."""
-        self._put("measurement", measurements, "OR IGNORE")
+    def add(self, run: str, results: Iterable[tuple[Result, str]]) -> None:
+        """Keep each at once, and once: one that is there already stays. Raises HistoryError.
 
-    def measurements(self, run: str) -> tuple[KeptMeasurement, ...]:
+        With each goes the hash of what was asked for: other parameters are not compared.
+        """
+        rows = [{"run": run, "params": params, **_row(one)} for one, params in results]
+        self._insert("measurement", rows, "OR IGNORE")
+
+    def measurements(self, run: str) -> tuple[Result, ...]:
         """All of a run, in the order of rounds."""
-        names = [field.name for field in fields(KeptMeasurement)]
-        query = f"SELECT {', '.join(names)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, repeat"
+        query = f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, rail, repeat"
         return tuple(
-            KeptMeasurement(**dict(zip(names, row, strict=True)))
-            for row in self._read(query, (run,))
+            _result(dict(zip(_COLUMNS, row, strict=True))) for row in self._read(query, (run,))
         )
 
     # ---- identity
@@ -282,10 +281,11 @@ class AcceptanceRuns:
     def _put(
         self,
         name: str,
-        rows: Iterable[Run | KeptMeasurement | Baseline | Exclusion],
-        how: str = "OR REPLACE",
+        rows: Iterable[Run | Baseline | Exclusion],
     ) -> None:
-        values = [asdict(row) for row in rows]
+        self._insert(name, [asdict(row) for row in rows], "OR REPLACE")
+
+    def _insert(self, name: str, values: Sequence[Mapping[str, object]], how: str) -> None:
         if values:
             columns = ", ".join(values[0])
             places = ", ".join(f":{column}" for column in values[0])

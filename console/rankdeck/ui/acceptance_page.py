@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from rankdeck.acceptance.heatmap import HeatMap, headline, kind_of
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import Answer
-from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress, StageView
+from rankdeck.acceptance.run import AcceptanceRun, Progress, StageView
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, printable, size
 from rankdeck.ui import formatting

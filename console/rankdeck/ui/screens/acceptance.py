@@ -19,8 +19,9 @@ from rankdeck.acceptance.heatmap import (
     strip,
 )
 from rankdeck.acceptance.port import AcceptancePort, Request
-from rankdeck.acceptance.run import AcceptanceRun, Outcome, Progress
+from rankdeck.acceptance.run import AcceptanceRun, Progress
 from rankdeck.errors import RankdeckError
+from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import expand
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting

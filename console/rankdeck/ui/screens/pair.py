@@ -8,7 +8,8 @@ from textual.widget import Widget
 
 from rankdeck.acceptance.heatmap import heat_map, kind, said
 from rankdeck.acceptance.port import AcceptancePort
-from rankdeck.acceptance.run import AcceptanceRun, Cell, Result
+from rankdeck.acceptance.run import AcceptanceRun, Cell
+from rankdeck.model.acceptance import Result
 from rankdeck.model.text import printable
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs

@@ -1,0 +1,79 @@
+"""One measurement of acceptance: for which stage, between which nodes, and what came of it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """What a measurement was made for, in the order of a run."""
+
+    GATE = "gate"
+    """Who may be measured at all."""
+    IDENTITY = "identity"
+    """What the nodes are, against the majority."""
+    SINGLE = "single"
+    PAIRS = "pairs"
+    CONFIRM = "confirm"
+    INSIDE = "inside"
+    """Every pair within its leaf: nothing crosses."""
+    CROSSING = "crossing"
+    """Every pair crosses leaves at once."""
+    ALONE = "alone"
+    """One pair crosses, everything else is idle."""
+    GROUPS = "groups"
+    """Collectives over more and more nodes."""
+    SOAK = "soak"
+    """The groups again and again."""
+
+
+GROUPED = (Stage.GROUPS, Stage.SOAK)
+"""Stages that measure a group of nodes as one."""
+
+
+class Outcome(StrEnum):
+    """What became of one measurement, or of all between two nodes."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    MEASURED = "measured"
+    FAILED = "failed"
+    NOT_MEASURED = "not measured"
+    REFUSED = "refused"
+    EXCLUDED = "excluded"
+    """The operator took one of its nodes out; no strike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One measurement that was planned, runs, or is done."""
+
+    stage: Stage
+    recipe: str
+    sender: str
+    """The node of a test of one; the first of a group."""
+    receiver: str = ""
+    """"" for a test of one node, and for a group."""
+    group: tuple[str, ...] = ()
+    rail: int = 0
+    port: int = 0
+    round: int = 0
+    repeat: int = 0
+    outcome: Outcome = Outcome.PENDING
+    value: float | None = None
+    unit: str = ""
+    seconds: float = 0.0
+    text: str = ""
+    """The sentence: what was read and what it means, or why there is no value."""
+    raw: str = ""
+    """File on this machine with the whole output; "" before."""
+    job: str = ""
+    """The job that measured it; its logs are those of any job."""
+
+    @property
+    def key(self) -> "Key":
+        """What tells it from all other measurements of its run."""
+        path = (self.stage, self.recipe, self.sender, self.receiver, self.group)
+        return (*path, self.rail, self.port, self.round, self.repeat)
+
+
+Key = tuple[Stage, str, str, str, tuple[str, ...], int, int, int, int]
