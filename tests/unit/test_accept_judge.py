@@ -380,3 +380,30 @@ def test_a_slow_majority_of_crossing_pairs_does_not_make_itself_normal() -> None
     assert found is not None
     assert found.mixed
     assert 4.7 < found.limit < 9.4
+
+
+@pytest.mark.parametrize(("count", "share", "most"), [(16, 0.25, 2), (40, 0.1, 2), (8, 0.01, 1)])
+def test_no_more_pairs_cross_at_once_than_is_agreed_to_and_none_is_lost(
+    count: int, share: float, most: int
+) -> None:
+    nodes = tuple(f"n{number}" for number in range(count))
+    leaves = {node: "ABCD"[place % 4] for place, node in enumerate(nodes)}
+    free = Options(nodes=nodes, leaves=leaves, seed=5)
+    limited = replace(free, max_crossing=share)
+    lab = Lab(leaves=leaves, paths={frozenset(("n1", "n5")): 40})
+
+    judged, schedule, _ = lab.run(limited, MEGABITS)
+
+    at_once = Counter(
+        (one.round, one.repeat)
+        for one in schedule.done
+        if leaves[one.sender] != leaves[one.receiver] and one.sender < one.receiver
+    )
+    assert max(at_once.values()) == most
+    assert Counter(pair for one in pair_rounds(limited) for pair in one) == Counter(
+        pair for one in pair_rounds(free) for pair in one
+    )
+    assert all(
+        len({node for pair in one for node in pair}) == 2 * len(one) for one in pair_rounds(limited)
+    )
+    assert [one.kind for one in judged.verdicts] == ([Kind.PAIR] if count < 33 else [])

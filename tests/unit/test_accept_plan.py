@@ -11,12 +11,13 @@ import pytest
 
 from rankdeck.acceptance import kept
 from rankdeck.acceptance.choice import choose
-from rankdeck.acceptance.gate import Around, Gated, gate
+from rankdeck.acceptance.gate import Around, Gated, gate, kept_by_slurm
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.identity import Identity, Network, job_address, program, read_identity
 from rankdeck.acceptance.planning import Scene, plan_run
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Known
+from rankdeck.acceptance.recipes.facts import cpu_heat
 from rankdeck.acceptance.steps import MARK, Step, said, script
 from rankdeck.acceptance.work import Ground
 from rankdeck.backends.placement import without
@@ -24,6 +25,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.slurm_cluster import SlurmNode
 
 NODES = ("n1", "n2", "n3", "n4")
 CLUSTER = Cluster(
@@ -78,7 +80,8 @@ def test_what_a_node_says_of_itself_is_read() -> None:
         ({"busy": 0.9}, Around(), "busy: 90 % of its cores are in use"),
         ({"gpu_pids": ("12", "13")}, Around(), "busy: 2 processes on its GPUs (pid 12, 13)"),
         ({}, Around(jobs={"n2": "himeno-1"}), "busy: himeno-1 runs there"),
-        ({}, Around(silent={"n2": "no answer: timed out"}), "no answer: timed out"),
+        ({}, Around(away={"n2": "no answer: timed out"}), "no answer: timed out"),
+        ({"heat": ("GPU 3 at 91 °C",)}, Around(), "too hot: GPU 3 at 91 °C; it would be slow now: let it cool, look at fans and inlet air"),
         ({"machine": "m-n1"}, Around(), "it is the same machine as n1 (it says it is n2): one of the two names leads to the wrong address"),
     ],
 )  # fmt: skip
@@ -94,6 +97,43 @@ def test_a_busy_node_takes_part_if_it_is_named_and_load_of_a_scheduler_is_ours()
 
     assert gated(busy, include=("n2",)).nodes == NODES
     assert gated(busy, Around(scheduled=True)).nodes == NODES
+
+
+def test_a_hot_node_takes_part_if_it_is_named_and_is_left_out_also_where_a_scheduler_gives_it() -> (
+    None
+):
+    hot = {**SAID, "n2": node("n2", heat=("CPU at 97 °C",))}
+
+    assert gated(hot, include=("n2",)).nodes == NODES
+    assert list(gated(hot, Around(scheduled=True)).left_out) == ["n2"]
+
+
+SLURM = {
+    "n1": SlurmNode(state="idle"),
+    "n2": SlurmNode(state="drained", reason="bad cable", by="root"),
+    "n3": SlurmNode(state="down", also=("not responding",)),
+    "n4": SlurmNode(state="allocated", jobs=("4711 alice",)),
+    "n5": SlurmNode(state="idle", also=("not responding",)),
+    "n6": SlurmNode(state=""),
+    "n7": SlurmNode(state="mixed"),
+    "n8": SlurmNode(state="drng", jobs=("4712 bob",)),
+    "n9": SlurmNode(state="maint"),
+}
+
+
+def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
+    assert kept_by_slurm(SLURM) == {
+        "n2": "drained in Slurm: bad cable, by root",
+        "n3": "down, not responding in Slurm",
+        "n4": "busy: allocated in Slurm (4711 alice)",
+        "n5": "idle, not responding in Slurm: its slurmd does not answer",
+        "n6": "Slurm has no such node any more",
+        "n7": "busy: mixed in Slurm",
+        "n8": "drng in Slurm",
+        "n9": "busy: maint in Slurm",
+    }
+    # Our jobs may wait for a node that is used; for one that is drained they would wait for ever.
+    assert set(SLURM) - set(kept_by_slurm(SLURM, tuple(SLURM))) == {"n1", "n4", "n7", "n9"}
 
 
 def test_an_excluded_node_is_measured_and_that_is_said() -> None:
@@ -258,6 +298,7 @@ def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
 SMI = """#!/bin/sh
 case $1 in
 *name,driver*) printf 'A100, 570.12, 4, 16, 400.00 W\\nA100, 570.12, 4, 16, 300.00 W\\n' ;;
+*index,temp*) printf '0, 91, 0x0\\n1, 40, 0x0000000000000040\\n2, 84, 0x0000000000000080\\n3, [N/A], [N/A]\\n' ;;
 *index,power*) printf '0, 400.00, 400.00, 0x0000000000000081\\n1, 300.00, 400.00, 0x0000000000000001\\n2, [N/A], [N/A], [N/A]\\n' ;;
 esac
 """
@@ -280,3 +321,28 @@ def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) 
     held = "held by the power brake: GPU 0; limited to 300 of 400 W: GPU 1"
     assert one.facts["gpu limits"] == held
     assert f"n1: its GPUs are {held}" in gated.notes
+    assert one.heat == ("GPU 0 at 91 °C", "GPU 1 at 40 °C")
+
+
+@pytest.mark.parametrize(
+    ("millidegrees", "critical", "heat"),
+    [
+        ("84000", "100000", []),
+        ("86000", "100000", ["CPU at 86 °C"]),
+        ("76000", "80000", ["CPU at 76 °C"]),
+        ("84000", "", []),
+        ("-5000", "0", []),
+    ],
+)
+def test_a_cpu_is_hot_by_itself_or_near_its_own_limit(
+    millidegrees: str, critical: str, heat: list[str], tmp_path: Path
+) -> None:
+    for number, name in enumerate(("nvme", "coretemp")):
+        chip = tmp_path / f"hwmon{number}"
+        chip.mkdir()
+        (chip / "name").write_text(name)
+    (tmp_path / "hwmon0/temp1_input").write_text("99000")
+    (chip / "temp1_input").write_text(millidegrees)
+    (chip / "temp1_crit").write_text(critical)
+
+    assert cpu_heat(tmp_path) == heat

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rankdeck.acceptance.identity import Identity
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold
+from rankdeck.model.slurm_cluster import SlurmNode
 
 BUSY = 0.5
 """Share of the cores: more than this, and somebody works there."""
@@ -20,8 +21,8 @@ class Around:
 
     jobs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> a job of ours that runs there."""
-    silent: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it did not answer."""
+    away: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it cannot even be asked: it did not answer, or its scheduler keeps it from us."""
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why jobs are kept away: it is measured, since a run that passes it ends that."""
     scheduled: bool = False
@@ -53,7 +54,7 @@ def gate(
     left_out: dict[str, str] = {}
     taken: list[str] = []
     for name in wanted:
-        never = around.silent.get(name, "") or doubled.get(name, "")
+        never = around.away.get(name, "") or doubled.get(name, "")
         if name not in said and not never:
             never = "it did not say what it is"
         why = never or ("" if name in include else _busy(name, said[name], around, name in kernels))
@@ -67,10 +68,41 @@ def gate(
     )  # fmt: skip
 
 
+def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -> dict[str, str]:
+    """Node -> why Slurm would not give it to us now; `include` names those for which our jobs may wait."""
+    out = {
+        name: f"{view.words} in Slurm{_reason(view)}" for name, view in views.items() if view.out
+    }
+    gone = {name: "Slurm has no such node any more" for name, view in views.items() if view.gone}
+    silent = {
+        name: f"{view.words} in Slurm: its slurmd does not answer"
+        for name, view in views.items()
+        if "not responding" in view.also
+    }
+    used = {
+        name: f"busy: {view.words} in Slurm"
+        + (f" ({', '.join(view.jobs[:3])})" if view.jobs else "")
+        for name, view in views.items()
+        if view.state.startswith(_USED) and name not in include
+    }
+    return {**used, **silent, **out, **gone}
+
+
+_USED = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
+"""How the states begin in which a node is somebody else's, now or soon."""
+
+
+def _reason(view: SlurmNode) -> str:
+    by = f", by {view.by}" if view.by else ""
+    return f": {view.reason}{by}" if view.reason else ""
+
+
 def _busy(name: str, one: Identity, around: Around, shared: bool) -> str:
-    """Why it is in use; load is nobody's where nodes share a kernel."""
+    """Why it is in use, or too hot; load is nobody's where nodes share a kernel, and so is their heat."""
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
+    if one.heat and not shared:
+        return f"too hot: {', '.join(one.heat)}; it would be slow now: let it cool, look at fans and inlet air"
     if around.scheduled:
         return ""
     if one.gpu_pids:

@@ -15,6 +15,7 @@ from rankdeck.model.text import clean
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "
 _LONGEST = 1 << 18
+_SAID = 8
 _MOST = 64
 
 
@@ -46,6 +47,8 @@ class Identity:
     busy: float | None
     """Share of all cores that was used before anything of ours ran, from 0 to 1."""
     users: tuple[str, ...] = ()
+    heat: tuple[str, ...] = ()
+    """What is so hot before anything runs that it will be slowed down: `GPU 3 at 91 °C`."""
     gpu: str = ""
     """`nvidia`, `amd`, or none."""
     gpus: int = 0
@@ -79,7 +82,7 @@ def _identity(said: Table) -> Identity:
     busy, at, count = said.get("busy"), said.get("at"), gpu.get("count")
     return Identity(
         hostname=_text(said, "hostname"), machine=_text(said, "machine", 1000), boot=_text(said, "boot"),
-        busy=float(busy) if number(busy) else None, users=_words(said, "users"),
+        busy=float(busy) if number(busy) else None, users=_words(said, "users"), heat=_words(said, "heat")[:_SAID],
         gpu=kind, gpus=int(count) if number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(said, "gpu_pids"),
         has=frozenset(has), networks=networks, at=float(at) if number(at) else 0.0,
         facts=_facts(said, gpu, rdma, kind),

@@ -57,8 +57,8 @@ def plan_run(request: Request, scene: Scene) -> RunPlan:
     return RunPlan(
         cluster=scene.ground.cluster.name, nodes=scene.nodes, left_out=scene.gated.left_out, leaves=scene.leaves,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
-        seed=scene.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive,
-        link_gbps=gbps, soak=request.soak, notes=(*scene.gated.notes, _said(scene, stages)),
+        seed=scene.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
+        link_gbps=gbps, soak=request.soak, notes=(*scene.gated.notes, *_limits(request, scene), _said(scene, stages)),
     )  # fmt: skip
 
 
@@ -121,6 +121,7 @@ def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     return Options(
         nodes=tuple(nodes), leaves=plan.leaves, seed=plan.seed, exhaustive=plan.exhaustive,
         stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find(recipe).traits.directed,
+        max_crossing=plan.max_crossing,
     )  # fmt: skip
 
 
@@ -135,6 +136,7 @@ def _pairs(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
         seed=scene.seed,
         exhaustive=request.exhaustive,
         repeats=repeats,
+        max_crossing=request.max_crossing,
     )
     rounds = pair_rounds(options)
     yield _round_plan(Stage.PAIRS, one, rounds, repeats, scene)
@@ -208,6 +210,16 @@ def _soak(stages: Iterable[StagePlan], request: Request) -> Iterable[StagePlan]:
             stage=Stage.SOAK, recipe=group.recipe, minutes=request.soak / 60, commands=group.commands,
             note="all nodes together, again and again",
         )  # fmt: skip
+
+
+def _limits(request: Request, scene: Scene) -> Iterable[str]:
+    """What `--max-crossing` does, and where it does nothing."""
+    if request.max_crossing < 1:
+        most = max(1, int(request.max_crossing * (len(scene.nodes) // 2)))
+        yield (
+            f"at most {most} pair{'s' * (most != 1)} cross leaves at once; an uplink is loaded no further, "
+            "and groups of more than a leaf cross as they come"
+        )
 
 
 def _left(scene: Scene) -> str:

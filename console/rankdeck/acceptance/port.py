@@ -29,6 +29,8 @@ class Request:
     """Of one measurement of bandwidth; 0: the recipe's own."""
     like: str = ""
     """A job file: container, environment, MPI and options of the measurements are those of this job."""
+    max_crossing: float = 1.0
+    """Share of the pairs that may cross leaves at once."""
     soak: float = 0.0
     """Seconds that the largest group is measured again and again; 0: not at all."""
 

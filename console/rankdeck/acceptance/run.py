@@ -62,6 +62,8 @@ class RunPlan:
     seconds: float = 0.0
     """Of one measurement of bandwidth; 0: the recipe's own."""
     exhaustive: bool = False
+    max_crossing: float = 1.0
+    """Share of the pairs that may cross leaves at once."""
     link_gbps: float = 0.0
     """Rate of the job network; 0: not known."""
     like: str = ""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from rankdeck.acceptance.judge import Context, Judgement, judge
-from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import Measurement
+from rankdeck.acceptance.leaves import Leaves, crosses
+from rankdeck.acceptance.measurement import End, Measurement
 from rankdeck.acceptance.recipe import Expected
 from rankdeck.acceptance.suspects import Role
 from rankdeck.model.acceptance import Stage
@@ -49,6 +49,8 @@ class Options:
     """Measurements of each direction."""
     directed: bool = True
     """Whether the two directions of a pair are measured apart; else one measurement is of both."""
+    max_crossing: float = 1.0
+    """Share of all pairs of a round that may cross leaves at once: others use the fabric, too."""
 
 
 Run = tuple[str, str, int]
@@ -79,6 +81,21 @@ def circle(nodes: Sequence[str]) -> Iterator[tuple[Pair, ...]]:
 
 def pair_rounds(options: Options) -> tuple[tuple[Pair, ...], ...]:
     """The rounds of the pairs stage."""
+    return tuple(part for one in _all_pairs(options) for part in thinned(one, options))
+
+
+def thinned(pairs: Sequence[Pair], options: Options) -> tuple[tuple[Pair, ...], ...]:
+    """The pairs in as many rounds as it takes for no more to cross leaves at once than is agreed to."""
+    most = max(1, int(options.max_crossing * (len(options.nodes) // 2)))
+    crossing = [pair for pair in pairs if crosses((End(pair[0]), End(pair[1])), options.leaves)]
+    if options.max_crossing >= 1 or len(crossing) <= most:
+        return (tuple(pairs),)
+    inside = [pair for pair in pairs if pair not in crossing]
+    parts = [crossing[begin : begin + most] for begin in range(0, len(crossing), most)]
+    return ((*inside, *parts[0]), *map(tuple, parts[1:]))
+
+
+def _all_pairs(options: Options) -> tuple[tuple[Pair, ...], ...]:
     order = list(options.nodes)
     random.Random(options.seed).shuffle(order)
     if len(order) <= ALL_PAIRS or options.exhaustive:
@@ -173,7 +190,7 @@ class Schedule:
     def _planned(self, stage: Stage) -> list[Round]:
         plan = {
             Stage.PAIRS: lambda: [(pairs, 0) for pairs in pair_rounds(self.options)],
-            Stage.CONFIRM: self._confirmation,
+            Stage.CONFIRM: self._confirmations,
             Stage.INSIDE: lambda: self._leaf(stage),
             Stage.CROSSING: lambda: self._leaf(stage),
             Stage.ALONE: lambda: self._leaf(stage),
@@ -194,6 +211,13 @@ class Schedule:
         repeats = self.options.repeats * (CAREFULLY if stage is Stage.CONFIRM else 1)
         ways = _both_ways if self.options.directed else _one_way
         return tuple(run for first, last in pairs for run in ways(first, last, repeats))
+
+    def _confirmations(self) -> list[tuple[tuple[Pair, ...], int]]:
+        return [
+            (part, port)
+            for pairs, port in self._confirmation()
+            for part in thinned(pairs, self.options)
+        ]
 
     def _confirmation(self) -> list[tuple[tuple[Pair, ...], int]]:
         """Each suspect with two proven partners, each suspect pair again, then on another port."""
@@ -222,7 +246,8 @@ class Schedule:
             return [
                 (tuple(pair for group in groups.values() for pair in next(circle(group), ())), 0)
             ]
-        crossing = across(groups, self.options.seed)
+        # With a limit the uplinks are loaded no further than that.
+        crossing = thinned(across(groups, self.options.seed), self.options)[0]
         if stage is Stage.CROSSING:
             return [(crossing, 0)]
         slow = {name for verdict in judged.verdicts for name in verdict.leaves}

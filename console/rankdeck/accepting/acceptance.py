@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from rankdeck.acceptance import kept, view
 from rankdeck.acceptance.choice import MODULES, PROGRAMS
-from rankdeck.acceptance.gate import Around, gate
+from rankdeck.acceptance.gate import Around, gate, kept_by_slurm
 from rankdeck.acceptance.identity import (
     PROGRAM,
     Identity,
@@ -83,7 +83,7 @@ class Acceptance:
         self._refuse_while_running()
         cluster = self._session.cluster
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
-        ground, said, around = await self._look(wanted, request.like, request.seconds)
+        ground, said, around = await self._look(wanted, request)
         gated = gate(cluster, wanted, said, around, request.include_busy)
         if not gated.nodes:
             why = "; ".join(f"{node}: {why}" for node, why in list(gated.left_out.items())[:5])
@@ -91,6 +91,11 @@ class Acceptance:
         leaves = {
             node.name: node.leaf for node in cluster.nodes if node.leaf and node.name in gated.nodes
         }
+        if request.max_crossing < 1 and len(set(leaves.values())) < 2:
+            raise RankdeckError(
+                "a share of crossing pairs needs to know which nodes share a switch: "
+                "write `leaf: NAME` at the nodes of the cluster file"
+            )
         scene = Scene(gated=gated, said=said, ground=ground, leaves=leaves, seed=randbelow(1 << 30))
         self._plan = replace(plan_run(request, scene), like=request.like)
         self._ground = ground
@@ -111,26 +116,32 @@ class Acceptance:
         self._touch()
 
     async def _look(
-        self, wanted: Sequence[str], like: str, seconds: float
+        self, wanted: Sequence[str], request: Request
     ) -> tuple[Ground, Mapping[str, Identity], Around]:
         """What the nodes are now."""
         session, cluster = self._session, self._session.cluster
-        silent = {
+        away = {
             node: f"no answer: {why}"
             for node, why in (await session.find_running(_LOOK_LIMIT)).items()
             if node in wanted
         }
+        views = {node: session.fleet.node(node).slurm for node in wanted}
+        known = {node: view for node, view in views.items() if view is not None}
+        away |= kept_by_slurm(known, request.include_busy)
         jobs = {
             node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
         }
         around = Around(
-            jobs=jobs, silent=silent, excluded=session.excluded(), scheduled=session.chooses_nodes
+            jobs=jobs, away=away, excluded=session.excluded(), scheduled=session.chooses_nodes
         )
-        base = session.read_job(Path(like)) if like else None
+        base = session.read_job(Path(request.like)) if request.like else None
         ground = Ground(
-            cluster=cluster, like=base, seconds=seconds, exclusive=cluster.backend == "slurm"
+            cluster=cluster,
+            like=base,
+            seconds=request.seconds,
+            exclusive=cluster.backend == "slurm",
         )
-        asked = [node for node in wanted if node not in silent]
+        asked = [node for node in wanted if node not in away]
         said = await self._identities(asked, ground)
         addresses = {
             node: job_address(cluster, cluster.node(node), said.get(node)) for node in asked
@@ -191,7 +202,7 @@ class Acceptance:
             raise RankdeckError("nothing is planned")
         head, plan = self._head, self._plan
         if self._ground is None:
-            self._ground, _, _ = await self._look(plan.nodes, plan.like, plan.seconds)
+            self._ground, _, _ = await self._look(plan.nodes, _asked_again(plan))
         if not head.started:
             head = self._head = replace(head, started=time.time())
             self.store.begin(head)
@@ -248,8 +259,7 @@ class Acceptance:
             raise RankdeckError("no run is open: plan one, or open one with `resume`")
         if self._runner is None:
             self._ground = (
-                self._ground
-                or (await self._look(self._plan.nodes, self._plan.like, self._plan.seconds))[0]
+                self._ground or (await self._look(self._plan.nodes, _asked_again(self._plan)))[0]
             )
             self._runner = self._new_runner(self._ground, self._head.id)
         self._runner.again((sender, receiver), recipe, repeats_of(recipe, self._plan.repeats))
@@ -384,6 +394,11 @@ class Acceptance:
     def raw(self, result: Result, most: int = 1 << 20) -> str:
         """The whole output of a measurement, safe to show; "" if it is gone."""
         return self._raw.read(result, most)
+
+
+def _asked_again(plan: RunPlan) -> Request:
+    """What to look at before a run goes on: who takes part was decided when it began."""
+    return Request(like=plan.like, seconds=plan.seconds, include_busy=plan.nodes)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -66,9 +66,17 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
     return Request(
         nodes=nodes, begin=begin, only=stages, recipes=tuple(options.recipe), exhaustive=options.exhaustive,
         include_busy=choose.nodes(cluster, options.include_busy) if options.include_busy else (),
-        repeats=options.repeats, seconds=options.seconds, soak=span(options.soak) if options.soak else 0.0,
+        repeats=options.repeats, seconds=options.seconds, max_crossing=_share(options.max_crossing), soak=span(options.soak) if options.soak else 0.0,
         like=str(find_job(options.like, cluster.file)) if options.like else "",
     )  # fmt: skip
+
+
+def _share(text: str) -> float:
+    """`25%` as 0.25; raises UsageError."""
+    number = text.removesuffix("%").strip()
+    if not number.isascii() or not number.isdecimal() or not 1 <= int(number) <= 100:
+        raise UsageError("--max-crossing: from 1% to 100%")
+    return int(number) / 100
 
 
 def _only(text: str) -> tuple[tuple[Stage, ...], tuple[str, ...]]:

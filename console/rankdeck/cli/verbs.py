@@ -275,6 +275,11 @@ VERBS = (
                 "measure these nodes although they are busy", metavar="NODESET", default=""
             ),
             "--exhaustive": _flag("every pair, however many nodes there are"),
+            "--max-crossing": _option(
+                "let at most so many of a hundred pairs cross leaves at once: others use the fabric, too",
+                metavar="PERCENT",
+                default="100",
+            ),
             "--repeats": _option(
                 "measurements of each direction (default 2)", metavar="N", type=int, default=2
             ),

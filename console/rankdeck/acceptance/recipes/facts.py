@@ -108,6 +108,59 @@ def rdma() -> "dict[str, dict]":
     return found
 
 
+HOT_GPU, HOT_CPU, MARGIN = 85.0, 85.0, 5.0
+"""Degrees from which on it is too hot before anything runs, and so near to what the CPU calls critical."""
+PACKAGES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+PI_HELD = (
+    (0x1, "its supply is too weak"),
+    (0x4, "its firmware slows it down"),
+    (0x8, "its soft limit of temperature"),
+)
+"""Bits of `vcgencmd get_throttled` that are so now."""
+
+
+def cpu_heat(chips: Path = Path("/sys/class/hwmon")) -> "list[str]":
+    """The hottest sensor of each processor that is too hot."""
+    found = []
+    for chip in sorted(chips.glob("hwmon*")):
+        if text_of(f"{chip}/name") not in PACKAGES:
+            continue
+        for sensor in sorted(chip.glob("temp*_input")):
+            now = degrees(text_of(str(sensor)))
+            critical = degrees(text_of(str(sensor).replace("_input", "_crit")))
+            if now >= HOT_CPU or (critical > 0 and now >= critical - MARGIN):
+                found.append((now, f"CPU at {now:.0f} °C"))
+    return [max(found)[1]] if found else []
+
+
+def degrees(word: str) -> float:
+    """Of thousandths; 0 where there are none."""
+    return int(word) / 1000 if re.fullmatch("[0-9]{1,7}", word) else 0.0
+
+
+def gpu_heat() -> "list[str]":
+    """GPUs that are too hot, or that heat holds down."""
+    asked = "index,temperature.gpu,clocks_throttle_reasons.active"
+    said = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
+    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
+    return [
+        f"GPU {row[0]} at {row[1]} °C"
+        for row in rows
+        if len(row) == 3 and (watts(row[1]) >= HOT_GPU or reasons_in(row[2]) & 0x60)
+    ]
+
+
+def pi_heat() -> "list[str]":
+    """What the firmware of a Raspberry Pi holds down now."""
+    bits = output_of("vcgencmd", "get_throttled").partition("=")[2]
+    return [text for bit, text in PI_HELD if reasons_in(bits) & bit]
+
+
+def reasons_in(word: str) -> int:
+    """Bits as they are printed, 0 for anything else."""
+    return int(word, 16) if re.fullmatch("0x[0-9a-fA-F]{1,16}", word) else 0
+
+
 HELD = (
     (0x80, "held by the power brake"),
     (0x40, "held by heat"),
@@ -125,8 +178,7 @@ def limits() -> str:
     found = {}
     rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
     for index, limit, usual, reasons in (row for row in rows if len(row) == 4):
-        bits = int(reasons, 16) if re.fullmatch("0x[0-9a-fA-F]{1,16}", reasons) else 0
-        words = [text for bit, text in HELD if bits & bit][:1]
+        words = [text for bit, text in HELD if reasons_in(reasons) & bit][:1]
         if watts(limit) < 0.99 * watts(usual):
             words.append(f"limited to {watts(limit):.0f} of {watts(usual):.0f} W")
         for word in words:
@@ -209,6 +261,7 @@ def main() -> None:
         "programs": [name for name in asked["programs"] if shutil.which(name)],
         "modules": [name for name in asked["modules"] if module(name)],
         "busy": cpu_share(),
+        "heat": [*cpu_heat(), *gpu_heat(), *pi_heat()],
         "at": time.time(),
     }
     sys.stdout.write("#rankdeck-facts " + json.dumps(answer) + "\n")
