@@ -172,6 +172,35 @@ def shown(lab: ShapedLab, run: str) -> dict:
     return json.loads(done.stdout)
 
 
+def test_a_slow_rail_is_told_from_one_port_of_a_node() -> None:
+    if why := missing():
+        pytest.skip(why)
+    if not shutil.which("iperf3") or not shutil.which("tc"):
+        pytest.skip("iperf3 or tc is not installed")
+    rails = ("--rails", "eth0,eth1")
+    with running(ShapedLab, NODES) as lab:
+        lab.second()
+        healthy_code, healthy = accept(lab, *rails)
+        lab.shape_second("n2", "50mbit")
+        _, one = accept(lab, *rails)
+        for node in NODES:
+            lab.shape_second(node, "50mbit")
+        code, run = accept(lab, *rails)
+        refused = lab.rankdeck(
+            "-c", str(lab.cluster_file()), "accept", "--rails", "eth7", limit=LIMIT
+        )
+
+    assert (healthy_code, healthy["verdicts"]) == (0, [])
+    assert {one["rail"] for one in healthy["results"]} == {0, 1}
+    assert [two["kind"] for two in one["verdicts"]] == ["one port of a node"]
+    assert one["verdicts"][0]["sentence"].startswith("n2 reaches")
+    assert "on port 1 (eth1) alone: that HCA" in one["verdicts"][0]["sentence"]
+    assert [two["kind"] for two in run["verdicts"]] == ["rail"]
+    assert run["verdicts"][0]["sentence"].startswith("rail 1 (eth1) reaches 0.0")
+    assert (code, run["bad"]) == (1, [])
+    assert (refused.returncode, "has no active eth7" in refused.stderr) == (3, True)
+
+
 def test_an_uplink_that_is_too_narrow_is_named_and_no_node() -> None:
     if why := missing():
         pytest.skip(why)

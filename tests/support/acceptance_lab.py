@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankdeck.acceptance.judge import Context, Judgement
 from rankdeck.acceptance.measurement import Measurement
@@ -56,8 +56,10 @@ class Lab:
             assert len({node for pair in one.pairs for node in pair}) == 2 * len(one.pairs)
             count += 1
             assert count <= most
-            for sender, receiver, repeat in one.runs:
-                schedule.take(self.measured(sender, receiver, one, repeat, chance))
+            for sender, receiver, repeat, rail in one.runs:
+                schedule.take(
+                    replace(self.measured(sender, receiver, one, repeat, chance), rail=rail)
+                )
         return schedule.judgement(), schedule, count
 
     def measured(

@@ -44,6 +44,25 @@ class ShapedLab(Lab):
         ):  # fmt: skip
             self.as_root([*space, *words])
 
+    def second(self) -> None:
+        """Give every node a second interface, eth1, on a switch of its own, as wide as the first."""
+        self.as_root(["ip", "link", "add", "br2", "type", "bridge"])
+        self.as_root(["ip", "link", "set", "br2", "up"])
+        for node in self.nodes:
+            port = f"w{self._number(node)}"
+            self.as_root(["ip", "link", "add", port, "type", "veth", "peer", "name", "eth1", "netns", node])  # fmt: skip
+            self.as_root(["ip", "link", "set", port, "master", "br2", "up"])
+            self.as_root(["ip", "-n", node, "addr", "add", f"10.79.0.{self._number(node)}/24", "dev", "eth1"])  # fmt: skip
+            self.as_root(["ip", "-n", node, "link", "set", "eth1", "up"])
+            self.shape_second(node, FULL)
+
+    def shape_second(self, node: str, rate: str) -> None:
+        """What eth1 of a node carries, in each direction."""
+        queue = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "60ms")
+        inside = ["nsenter", f"--net=/run/netns/{node}", "tc", "qdisc", "replace", "dev", "eth1"]
+        self.as_root([*inside, *queue])
+        self.as_root(["tc", "qdisc", "replace", "dev", f"w{self._number(node)}", *queue])
+
     def part(self, nodes: Iterable[str], rate: str) -> None:
         """Put these nodes on a switch of their own; so much goes to and from the others, of all together."""
         bridge = ["ip", "link", "set"]

@@ -224,6 +224,19 @@ def test_two_nodes_are_judged_by_their_two_directions() -> None:
     assert "swap cable or port" in bad.verdicts[0].sentence
 
 
+def test_two_nodes_are_judged_rail_by_rail() -> None:
+    pair = [one for one in railed({("n1", 2)}) if {one.sender, one.receiver} == {"n1", "n2"}]
+    named_rails = replace(MEGABITS, rails=("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"))
+
+    judged = judge(pair, named_rails)
+
+    assert [one.subject for one in judged.verdicts] == [
+        "n1→n2 on rail 2 (mlx5_2)",
+        "n2→n1 on rail 2 (mlx5_2)",
+    ]
+    assert "at 40 Mb/s, its other rails 97 Mb/s" in judged.verdicts[0].sentence
+
+
 def test_a_wrong_value_fails_whatever_the_speed() -> None:
     def spoilt(one: Measurement) -> Measurement:
         if "n4" not in (one.sender, one.receiver):
@@ -369,7 +382,7 @@ def test_a_resumed_run_measures_nothing_twice_and_loses_nothing() -> None:
 
 
 def key(one: Measurement) -> tuple[object, ...]:
-    return one.stage, one.round, one.port, one.sender, one.receiver, one.repeat
+    return one.stage, one.round, one.port, one.sender, one.receiver, one.repeat, one.rail
 
 
 def test_a_slow_majority_of_crossing_pairs_does_not_make_itself_normal() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance import kept
-from rankdeck.acceptance.choice import choose
+from rankdeck.acceptance.choice import choose, fabric_of, rails_of
 from rankdeck.acceptance.gate import Around, Gated, gate, kept_by_slurm
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.identity import Identity, Network, job_address, program, read_identity
@@ -19,9 +19,9 @@ from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat
 from rankdeck.acceptance.steps import MARK, Step, said, script
-from rankdeck.acceptance.work import Ground
+from rankdeck.acceptance.work import Ground, Work, command_lines, find, known_of
 from rankdeck.backends.placement import without
-from rankdeck.errors import LaunchError
+from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
@@ -346,3 +346,59 @@ def test_a_cpu_is_hot_by_itself_or_near_its_own_limit(
     (chip / "temp1_crit").write_text(critical)
 
     assert cpu_heat(tmp_path) == heat
+
+
+ONE_RAIL = {"mlx5_0": 400.0, "mlx5_1": 400.0, "mlx5_10": 400.0, "mlx5_bond": 25.0}
+
+
+def test_rails_are_the_fastest_ports_of_equal_index() -> None:
+    said = {
+        **SAID,
+        "n1": node("n1", rdma=ONE_RAIL),
+        "n2": node("n2", rdma={**ONE_RAIL, "mlx5_9": 400.0}),
+    }
+    two = ("n1", "n2")
+
+    assert rails_of(two, said, ()) == {
+        "n1": ("mlx5_0", "mlx5_1", "mlx5_10"),
+        "n2": ("mlx5_0", "mlx5_1", "mlx5_9"),
+    }
+    assert rails_of(NODES, said, ()) == {}, "n3 has no RDMA"
+    asked = rails_of(two, said, ("mlx5_bond",))
+    assert (asked["n1"], fabric_of(asked, said)) == (("mlx5_bond",), "rdma")
+    with pytest.raises(RankdeckError, match="n1 has no active mlx5_9; it has mlx5_0"):
+        rails_of(two, said, ("mlx5_9",))
+
+
+def test_active_ports_are_read_from_what_a_node_says() -> None:
+    ports = {
+        "mlx5_0/1": {"rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE"},
+        "mlx5_0/2": {"rate": "100 Gb/sec (4X EDR)", "state": "4: ACTIVE"},
+        "mlx5_1/1": {"rate": "400 Gb/sec (4X NDR)", "state": "1: DOWN"},
+        "mlx5_2/1": {"rate": "?", "state": "4: ACTIVE"},
+        "mlx5_3/1": 7,
+    }
+
+    one = read_identity(b"#rankdeck-facts " + json.dumps({"rdma": ports}).encode())
+
+    assert one is not None
+    assert one.rdma == {"mlx5_0": 400.0, "mlx5_0:2": 100.0}
+
+
+def test_each_rail_has_its_own_devices_ports_and_rate() -> None:
+    rails = {"n1": ("mlx5_0", "mlx5_1:2"), "n2": ("mlx5_0", "mlx5_4")}
+    ground = Ground(
+        cluster=CLUSTER, addresses={"n1": "10.0.0.1", "n2": "10.0.0.2"}, known=Known(link_gbps=1.0), rdma_gbps=400.0,
+        rails={"ib_write_bw": rails},
+    )  # fmt: skip
+    work = Work(
+        stage=Stage.PAIRS, recipe="ib_write_bw", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 1), ("n2", "n1", 0, 1)), place=1,
+    )  # fmt: skip
+
+    lines = command_lines(work, ground)
+
+    assert ["-d mlx5_1 -i 2" in line for line in lines] == [True, False, False, True]
+    assert ["-d mlx5_4" in line for line in lines] == [False, True, True, False]
+    assert {one.rail for one in work.pending()} == {1}
+    assert known_of(find("ib_write_bw"), 1.0, 400.0).link_gbps == 400.0
+    assert known_of(find("iperf3"), 1.0, 400.0).link_gbps == 1.0

@@ -3,10 +3,12 @@
 Before a collective over GPUs the network below it is measured: when NCCL is slow, its sentence needs that.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankdeck.acceptance.identity import Identity
+from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.nodeset import fold
 
@@ -132,6 +134,44 @@ def _groups(lacking: Mapping[str, Sequence[str]]) -> list[Chosen]:
     name = _first(names, lacking)
     why = f"every node has {name}" if name else _why_not(names, lacking)
     return [Chosen(stage=Stage.GROUPS, recipe=name, why=why)]
+
+
+Rails = Mapping[str, tuple[str, ...]]
+"""Node -> its devices, one a rail; of all nodes as many."""
+
+
+def rails_of(nodes: Sequence[str], said: Mapping[str, Identity], asked: Sequence[str]) -> Rails:
+    """The devices asked for, else the fastest RDMA ports of each node; empty where there are fewer than two.
+
+    Raises RankdeckError where a node lacks one that was asked for.
+    """
+    if asked:
+        for node in nodes:
+            has = {*said[node].rdma, *said[node].networks}
+            if lacks := [name for name in asked if name not in has]:
+                known = ", ".join(sorted(has)[:12])
+                raise RankdeckError(f"{node} has no active {', '.join(lacks)}; it has {known}")
+        return dict.fromkeys(nodes, tuple(asked))
+    fastest = {node: _fastest(said[node].rdma) for node in nodes if node in said}
+    count = min(map(len, fastest.values()), default=0)
+    return {node: ports[:count] for node, ports in fastest.items()} if count > 1 else {}
+
+
+def _fastest(ports: Mapping[str, float]) -> tuple[str, ...]:
+    """Those for jobs; a slower one is for storage or management."""
+    best = max(ports.values(), default=0.0)
+    return tuple(sorted((name for name, rate in ports.items() if rate == best), key=_by_number))
+
+
+def _by_number(name: str) -> tuple[str | int, ...]:
+    """`mlx5_10` behind `mlx5_9`."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
+
+
+def fabric_of(rails: Rails, said: Mapping[str, Identity]) -> str:
+    """Whether rails are `rdma` devices or `network` interfaces."""
+    node, ports = next(iter(rails.items()), ("", ()))
+    return "rdma" if ports and all(one in said[node].rdma for one in ports) else "network"
 
 
 def _why_not(names: Sequence[str], lacking: Mapping[str, Sequence[str]]) -> str:

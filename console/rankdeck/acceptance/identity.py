@@ -1,5 +1,6 @@
 """What a node said about itself: read with care, and made facts to compare with the majority. Pure."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -56,6 +57,8 @@ class Identity:
     has: frozenset[str] = frozenset()
     """Programs, `module:NAME` of Python, `rdma`, `gpu:nvidia`, `gpu:amd`."""
     networks: Mapping[str, Network] = field(default_factory=dict[str, Network])
+    rdma: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Active RDMA port -> Gb/s, named as NCCL does: `mlx5_0`, or `mlx5_0:2` for another port than 1."""
     at: float = 0.0
     """Its clock, epoch seconds."""
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -84,9 +87,22 @@ def _identity(said: Table) -> Identity:
         hostname=_text(said, "hostname"), machine=_text(said, "machine", 1000), boot=_text(said, "boot"),
         busy=float(busy) if number(busy) else None, users=_words(said, "users"), heat=_words(said, "heat")[:_SAID],
         gpu=kind, gpus=int(count) if number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(said, "gpu_pids"),
-        has=frozenset(has), networks=networks, at=float(at) if number(at) else 0.0,
+        has=frozenset(has), networks=networks, rdma=_active(rdma), at=float(at) if number(at) else 0.0,
         facts=_facts(said, gpu, rdma, kind),
     )  # fmt: skip
+
+
+_RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec")
+
+
+def _active(rdma: Table) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, one in list(rdma.items())[:_MOST]:
+        device, _, port = clean(name, 32).partition("/")
+        rate = _RATE.match(_text(as_table(one), "rate"))
+        if rate and "ACTIVE" in _text(as_table(one), "state"):
+            found[device if port in ("", "1") else f"{device}:{port}"] = float(rate[1])
+    return found
 
 
 _PLAIN = ("kernel", "arch", "system", "cpu", "governor", "mpi", "python")

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import median
 
 from rankdeck.acceptance.leaves import LeafFault, Leaves, crosses, find_leaves, leaf_faults
 from rankdeck.acceptance.measurement import (
@@ -76,6 +77,8 @@ class Context:
     """From the cluster file or the fabric; empty: found from the pairs, where they show any."""
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
+    rails: tuple[str, ...] = ()
+    """The device of each rail, "" where the nodes call theirs differently; empty where there is one rail."""
     expected: Expected | None = None
     """What the medians should reach."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -128,6 +131,18 @@ class _Facts:
 
     def shown(self, value: float) -> str:
         return f"{value:.3g} {self.context.unit}".rstrip()
+
+    def rail(self, number: int) -> str:
+        """`2 (mlx5_2)`."""
+        name = self.context.rails[number] if number < len(self.context.rails) else ""
+        return f"{number} ({name})" if name else str(number)
+
+    def named(self, path: Path, sign: str = "→") -> str:
+        """`n1→n2`, and on which rail where there are several."""
+        rail = path[0].rail
+        several = any(end.rail != rail for end, _ in self.speeds)
+        where = f" on rail {self.rail(rail)}" if several else ""
+        return f"{path[0].node}{sign}{path[1].node}{where}"
 
     def note(self, node: str) -> str:
         text = self.context.notes.get(node, "")
@@ -302,12 +317,14 @@ def _rails(facts: _Facts, left: frozenset[Path]) -> tuple[tuple[Verdict, ...], f
     """Verdicts about rails, and the slow paths that they do not explain."""
     faults = rail_faults(facts.speeds, left, facts.context.leaves)
     explained = frozenset(path for fault in faults for path in fault.paths)
-    return tuple(map(_rail_verdict, faults)), left - explained
+    return tuple(_rail_verdict(facts, one) for one in faults), left - explained
 
 
-def _rail_verdict(fault: RailFault) -> Verdict:
+def _rail_verdict(facts: _Facts, fault: RailFault) -> Verdict:
     of = f" of leaf {fault.leaf}" if fault.leaf else ""
-    seen = f"rail {fault.rail} is slow on {len(fault.nodes)} nodes{of} ({_some(fault.nodes)}), their other rails are full"
+    slow = max(facts.speeds[path] for path in fault.paths)
+    normal = facts.population_of(next(iter(fault.paths))).median
+    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({_some(fault.nodes)}), their other rails are full"
     return Verdict(
         kind=Kind.RAIL, subject=f"rail {fault.rail}{of}", answer=Answer.SLOW,
         sentence=f"{seen}: the switch of this rail, or its configuration",
@@ -329,7 +346,7 @@ def _end_verdict(facts: _Facts, node: str, sides: Mapping[Side, Evidence]) -> Ve
     if 0 < len(slow_rails) < len(rails):
         kind, what = (
             Kind.HCA,
-            f"on port {', '.join(map(str, slow_rails))} alone: that HCA, its slot or its cable",
+            f"on port {', '.join(map(facts.rail, slow_rails))} alone: that HCA, its slot or its cable",
         )
     elif len(roles) == 2:
         kind, what = Kind.NODE, "its NIC, slot, CPU or clocks; single-node results say which"
@@ -406,8 +423,7 @@ def _pairs(facts: _Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], t
 
 
 def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
-    sender, receiver = path
-    subject = f"{sender.node}{'–' if both else '→'}{receiver.node}"
+    subject = facts.named(path, "–" if both else "→")
     speed, normal = facts.speeds[path], facts.population_of(path)
     other = [
         one.value for one in facts.done if one.port and one.value is not None and one.path == path
@@ -451,7 +467,7 @@ def _again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
 
 
 def _shaky(facts: _Facts, path: Path) -> Verdict:
-    subject, runs = f"{path[0].node}→{path[1].node}", facts.runs[path]
+    subject, runs = facts.named(path), facts.runs[path]
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
@@ -489,23 +505,25 @@ def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
 
 
 def _few(facts: _Facts) -> tuple[Verdict, ...]:
-    """Two or three nodes: each path against the other direction and the ceiling."""
+    """Two or three nodes: each path against the ceiling, its other rails, and the other direction."""
     found = list(_configuration(facts))
-    for (sender, receiver), speed in facts.speeds.items():
-        back = facts.speeds.get((receiver, sender))
-        if back is not None and speed < back * (1 - facts.context.tolerance):
-            text = (
-                f"{sender.node}→{receiver.node} at {facts.shown(speed)}, back {facts.shown(back)}: one direction of one of "
-                "the two; swap cable or port and measure again"
+    least = 1 - facts.context.tolerance
+    for path, speed in facts.speeds.items():
+        (sender, receiver), back = path, facts.speeds.get((path[1], path[0]))
+        rails = [value for (a, b), value in facts.speeds.items() if (a.node, b.node) == (sender.node, receiver.node)]  # fmt: skip
+        usual = median(rails)
+        if speed < usual * least:
+            text = f"its other rails {facts.shown(usual)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
+        elif back is not None and speed < back * least:
+            text = f"back {facts.shown(back)}: one direction of one of the two; swap cable or port and measure again"
+        else:
+            continue
+        found.append(
+            Verdict(
+                kind=Kind.PAIR, subject=facts.named(path), answer=Answer.SLOW,
+                sentence=f"{facts.named(path)} at {facts.shown(speed)}, {text}",
             )
-            found.append(
-                Verdict(
-                    kind=Kind.PAIR,
-                    subject=f"{sender.node}→{receiver.node}",
-                    answer=Answer.SLOW,
-                    sentence=text,
-                )
-            )
+        )  # fmt: skip
     return tuple(found)
 
 

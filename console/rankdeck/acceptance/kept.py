@@ -27,7 +27,11 @@ def read_plan(text: str) -> RunPlan:
         found: dict[str, Any] = json.loads(text)
         stages = tuple(_stage(one) for one in found.pop("stages"))
         nodes, notes = tuple(found.pop("nodes")), tuple(found.pop("notes"))
-        return RunPlan(**found, nodes=nodes, notes=notes, stages=stages)
+        rails = {
+            recipe: {node: tuple(ports) for node, ports in of.items()}
+            for recipe, of in found.pop("rails", {}).items()
+        }
+        return RunPlan(**found, nodes=nodes, notes=notes, stages=stages, rails=rails)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the plan of a run: {error}") from error
 

@@ -42,8 +42,9 @@ def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
         if one.stage is Stage.SINGLE:
             found[one.sender].append(one.value)
         elif one.stage is Stage.PAIRS:
-            found[f"{one.sender} sends"].append(one.value)
-            found[f"{one.receiver} receives"].append(one.value)
+            rail = f" on rail {one.rail}" if one.rail else ""
+            found[f"{one.sender} sends{rail}"].append(one.value)
+            found[f"{one.receiver} receives{rail}"].append(one.value)
     return dict(found)
 
 

@@ -12,7 +12,7 @@ from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Options, Pair, pair_rounds
-from rankdeck.acceptance.work import Ground, Work, command_lines, find, seconds_of
+from rankdeck.acceptance.work import Ground, Work, command_lines, find, known_of, seconds_of
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.text import size as bytes_text
 
@@ -58,7 +58,7 @@ def plan_run(request: Request, scene: Scene) -> RunPlan:
         cluster=scene.ground.cluster.name, nodes=scene.nodes, left_out=scene.gated.left_out, leaves=scene.leaves,
         stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
         seed=scene.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
-        link_gbps=gbps, soak=request.soak, notes=(*scene.gated.notes, *_limits(request, scene), _said(scene, stages)),
+        link_gbps=gbps, rdma_gbps=scene.ground.rdma_gbps, rails=scene.ground.rails, soak=request.soak, notes=(*scene.gated.notes, *_limits(request, scene), _said(scene, stages)),
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _single(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
         stage=Stage.SINGLE,
         recipe=one.recipe,
         nodes=scene.nodes[:1],
-        runs=((scene.nodes[0], "", 0),),
+        runs=((scene.nodes[0], "", 0, 0),),
     )
     yield StagePlan(
         stage=Stage.SINGLE, recipe=one.recipe, rounds=1, tests=len(scene.nodes), minutes=(seconds + _START[False]) / 60,
@@ -114,6 +114,11 @@ def repeats_of(recipe: str, repeats: int) -> int:
     return repeats if find(recipe).traits.directed else max(1, repeats // 2)
 
 
+def rail_count(plan: RunPlan, recipe: str) -> int:
+    """Rails that a recipe measures apart."""
+    return len(next(iter(plan.rails.get(recipe, {}).values()), ("",)))
+
+
 def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     """What the schedule of a recipe's pairs is made from."""
     asked = {one.stage for one in plan.stages}
@@ -121,7 +126,7 @@ def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     return Options(
         nodes=tuple(nodes), leaves=plan.leaves, seed=plan.seed, exhaustive=plan.exhaustive,
         stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find(recipe).traits.directed,
-        max_crossing=plan.max_crossing,
+        max_crossing=plan.max_crossing, rails=rail_count(plan, recipe),
     )  # fmt: skip
 
 
@@ -169,14 +174,17 @@ def _round_plan(
     seconds, directed = seconds_of(recipe, ground), recipe.traits.directed
     first, last = rounds[0][0]
     ways = 2 if directed else 1
-    runs = ((first, last, 0), (last, first, 0))[:ways]
+    runs = ((first, last, 0, 0), (last, first, 0, 0))[:ways]
     work = Work(stage=stage, recipe=one.recipe, nodes=(first, last), runs=runs)
     each = ways * repeats * (seconds if directed else seconds + _START[False]) + _START[True]
-    tests = ways * repeats * sum(map(len, rounds))
-    moved = int(ground.known.link_gbps * 1e9 / 8 * seconds * tests) if directed else 0
+    rails = next(iter(ground.rails.get(one.recipe, {}).values()), ())
+    tests = ways * repeats * sum(map(len, rounds)) * (len(rails) or 1)
+    link = known_of(recipe, ground.known.link_gbps, ground.rdma_gbps).link_gbps
+    moved = int(link * 1e9 / 8 * seconds * tests) if directed else 0
     return StagePlan(
         stage=stage, recipe=one.recipe, rounds=len(rounds), tests=tests, minutes=len(rounds) * each / 60, bytes=moved,
-        commands=command_lines(work, ground), note=one.why,
+        commands=command_lines(work, ground),
+        note=one.why + (f"; {len(rails)} rails at once: {', '.join(rails)}" if rails else ""),
     )  # fmt: skip
 
 
@@ -191,7 +199,7 @@ def _groups(one: Chosen, request: Request, scene: Scene) -> Iterable[StagePlan]:
         )
         return
     nodes = scene.nodes[: steps[0]]
-    work = Work(stage=Stage.GROUPS, recipe=one.recipe, nodes=nodes, runs=((nodes[0], "", 0),))
+    work = Work(stage=Stage.GROUPS, recipe=one.recipe, nodes=nodes, runs=((nodes[0], "", 0, 0),))
     seconds = seconds_of(find(one.recipe), scene.ground) + _START[False]
     yield StagePlan(
         stage=Stage.GROUPS, recipe=one.recipe, rounds=len(steps), tests=sum(len(groups_of(scene.nodes, size)) for size in steps),

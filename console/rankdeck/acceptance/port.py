@@ -31,6 +31,8 @@ class Request:
     """A job file: container, environment, MPI and options of the measurements are those of this job."""
     max_crossing: float = 1.0
     """Share of the pairs that may cross leaves at once."""
+    rails: tuple[str, ...] = ()
+    """RDMA devices or interfaces of equal index, each measured for itself; empty: the RDMA devices, where there are several."""
     soak: float = 0.0
     """Seconds that the largest group is measured again and again; 0: not at all."""
 

@@ -74,6 +74,8 @@ class Traits:
     """A whole output says which hosts took part."""
     writes: bool = False
     """It writes to disks or heats the node: never run unless asked for by name."""
+    fabric: str = ""
+    """What its rails are: `rdma` for RDMA devices, `network` for interfaces; "" where it takes all of them by itself."""
     begins: str = ""
     """Pattern of the line that begins a run, for outputs with several; "" where the recipe tells them apart."""
     done: str = ""
@@ -90,8 +92,8 @@ class Where:
     """Node -> address on the network to be measured; the name where there is none."""
     ranks_per_node: int = 1
     port: int = 18515
-    device: str = ""
-    """RDMA device of both ends; "" leaves the choice to the program."""
+    devices: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> its RDMA device, `mlx5_0` or `mlx5_0:2` with another port than 1; none leaves the choice to the program."""
     seconds: int = 0
     """Of a measurement that runs for a time; 0: the recipe's own."""
 

@@ -66,6 +66,12 @@ class RunPlan:
     """Share of the pairs that may cross leaves at once."""
     link_gbps: float = 0.0
     """Rate of the job network; 0: not known."""
+    rdma_gbps: float = 0.0
+    """Rate of the RDMA ports; 0: none, or not known."""
+    rails: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[str, ...]]]
+    )
+    """Recipe -> node -> its device for each rail; a recipe that is not here has one rail."""
     like: str = ""
     """The job file whose container, environment and options the measurements have."""
     soak: float = 0.0
@@ -84,7 +90,7 @@ class Cell:
     outcome: Outcome
     """Of the newest measurement that has one; a value of any repeat makes it measured."""
     value: float | None
-    """The best repeat: interference only lowers."""
+    """The best repeat, because interference only lowers; of several rails the slowest one."""
     unit: str
     share: float | None
     """Of the median of its population."""
@@ -210,10 +216,18 @@ def _of_few(run: AcceptanceRun, path: tuple[str, str]) -> Answer | None:
     return next((one for one in known if not one.accepted), known[0] if known else None)
 
 
+def _of_rails(results: Iterable[Result]) -> float | None:
+    """The best repeat of the slowest rail."""
+    best: dict[int, float] = {}
+    for one in results:
+        if one.value is not None:
+            best[one.rail] = max(best.get(one.rail, 0.0), one.value)
+    return min(best.values(), default=None)
+
+
 def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> Cell:
-    values = [one.value for one in results if one.value is not None]
     judgement = run.judgements.get(results[0].recipe)
-    best = max(values, default=None)
+    best = _of_rails(results)
     share, answer = None, None
     if judgement and best is not None and (normal := judgement.population_of(*path)):
         few = len(run.plan.nodes) < FEWEST

@@ -8,7 +8,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, product
 
 from rankdeck.acceptance.judge import Context, Judgement, judge
 from rankdeck.acceptance.leaves import Leaves, crosses
@@ -49,12 +49,14 @@ class Options:
     """Measurements of each direction."""
     directed: bool = True
     """Whether the two directions of a pair are measured apart; else one measurement is of both."""
+    rails: int = 1
+    """Each is measured for itself, all of a pair at once."""
     max_crossing: float = 1.0
     """Share of all pairs of a round that may cross leaves at once: others use the fabric, too."""
 
 
-Run = tuple[str, str, int]
-"""Sender, receiver, repeat."""
+Run = tuple[str, str, int, int]
+"""Sender, receiver, repeat, rail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,8 @@ class Schedule:
         one = measurement
         if not self.options.directed:
             self.done.append(replace(one, sender=one.receiver, receiver=one.sender))
-        self._seen.add((one.stage, one.round, one.port, (one.sender, one.receiver, one.repeat)))
+        run = (one.sender, one.receiver, one.repeat, one.rail)
+        self._seen.add((one.stage, one.round, one.port, run))
 
     def expect(self, expected: Expected | None) -> None:
         """What the medians should reach, as far as it is known by now."""
@@ -209,8 +212,9 @@ class Schedule:
 
     def _runs(self, stage: Stage, pairs: Iterable[Pair]) -> tuple[Run, ...]:
         repeats = self.options.repeats * (CAREFULLY if stage is Stage.CONFIRM else 1)
-        ways = _both_ways if self.options.directed else _one_way
-        return tuple(run for first, last in pairs for run in ways(first, last, repeats))
+        ways = both_ways if self.options.directed else one_way
+        rails = self.options.rails
+        return tuple(run for pair in pairs for run in ways(pair, repeats, rails))
 
     def _confirmations(self) -> list[tuple[tuple[Pair, ...], int]]:
         return [
@@ -254,15 +258,19 @@ class Schedule:
         return [((pair,), 0) for pair in _one_each(crossing, leaves, slow)]
 
 
-def _both_ways(first: str, last: str, repeats: int) -> Iterator[Run]:
-    for number in range(repeats):
-        yield first, last, number
-        yield last, first, number
+def both_ways(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
+    """One after the other, the direction changing each time."""
+    first, last = pair
+    for number, rail in product(range(repeats), range(rails)):
+        yield first, last, number, rail
+        yield last, first, number, rail
 
 
-def _one_way(first: str, last: str, repeats: int) -> Iterator[Run]:
-    for number in range(repeats):
-        yield first, last, number
+def one_way(pair: Pair, repeats: int, rails: int) -> Iterator[Run]:
+    """Of a test without direction."""
+    first, last = pair
+    for number, rail in product(range(repeats), range(rails)):
+        yield first, last, number, rail
 
 
 def _proven(judged: Judgement, nodes: Sequence[str], suspects: Iterable[str]) -> list[str]:

@@ -11,10 +11,10 @@ from rankdeck.acceptance.judge import Context, Judgement, Kind, Verdict
 from rankdeck.acceptance.kept import measurement_of
 from rankdeck.acceptance.measurement import FEWEST, Answer, population
 from rankdeck.acceptance.planning import options_of
-from rankdeck.acceptance.recipe import Expected, Known, Reading, Status
+from rankdeck.acceptance.recipe import Expected, Reading, Status
 from rankdeck.acceptance.run import Progress, RunPlan, StageView
 from rankdeck.acceptance.schedule import Schedule
-from rankdeck.acceptance.work import find
+from rankdeck.acceptance.work import find, known_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 
 _DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
@@ -50,14 +50,21 @@ def schedule_of(
     all_of = tuple(results)
     traits = find(recipe).traits
     context = Context(
-        unit=_unit(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes
-    )
+        unit=_unit(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
+        rails=_rail_names(plan, recipe),
+    )  # fmt: skip
     schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
     for one in all_of:
         if one.recipe == recipe and one.receiver and one.outcome in _DONE:
             schedule.take(measurement_of(one, lower_is_better=traits.lower_is_better))
     schedule.expect(expected(plan, recipe, all_of))
     return schedule
+
+
+def _rail_names(plan: RunPlan, recipe: str) -> tuple[str, ...]:
+    """The device of each rail; "" where the nodes call theirs differently."""
+    columns = zip(*plan.rails.get(recipe, {}).values(), strict=True)
+    return tuple(names[0] if len(set(names)) == 1 else "" for names in columns)
 
 
 def _unit(recipe: str) -> str:
@@ -73,10 +80,11 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected 
         if one.recipe == recipe and one.receiver and one.value is not None
     ]
     found = find(recipe)
-    if not values or not plan.link_gbps or found.traits.lower_is_better:
+    known = known_of(found, plan.link_gbps, plan.rdma_gbps)
+    if not values or not known.link_gbps or found.traits.lower_is_better:
         return None
     middle = Reading(status=Status.MEASURED, text="", value=median(values), unit=found.traits.unit)
-    return found.expect(middle, Known(link_gbps=plan.link_gbps))
+    return found.expect(middle, known)
 
 
 def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> Judged:

@@ -48,7 +48,7 @@ class Work:
     recipe: str
     nodes: tuple[str, ...]
     runs: tuple[Run, ...]
-    """For a single node or a group one: (first node, "", repeat)."""
+    """All of one rail. For a single node or a group one: (first node, "", repeat, 0)."""
     round: int = 0
     port: int = 0
     place: int = 0
@@ -58,9 +58,9 @@ class Work:
     def pending(self) -> Iterator[Result]:
         """One result for each run, without an outcome."""
         group = self.nodes if self.stage in GROUPED else ()
-        for sender, receiver, repeat in self.runs:
+        for sender, receiver, repeat, rail in self.runs:
             yield Result(
-                stage=self.stage, recipe=self.recipe, sender=sender, receiver=receiver, group=group,
+                stage=self.stage, recipe=self.recipe, sender=sender, receiver=receiver, group=group, rail=rail,
                 port=self.port, round=self.round, repeat=repeat, unit=find(self.recipe).traits.unit,
             )  # fmt: skip
 
@@ -74,6 +74,16 @@ class Ground:
     hostnames: Mapping[str, str] = field(default_factory=dict[str, str])
     """What the nodes call themselves; empty where that changes from job to job."""
     known: Known = field(default_factory=Known)
+    rdma_gbps: float = 0.0
+    """Rate of the RDMA ports; 0: none, or not known."""
+    rails: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[str, ...]]]
+    )
+    """Recipe -> node -> its device for each rail."""
+    interfaces: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict[str, Mapping[str, str]]
+    )
+    """Node -> interface -> its address."""
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     like: JobSpec | None = None
     """Container, environment, MPI and options of the jobs are those of this one."""
@@ -92,6 +102,12 @@ def find(recipe: str) -> Recipe:
 def takes_turns(recipe: str) -> bool:
     """Whether a client meets a server: then one job measures a pair several times, in both directions."""
     return bool(find(recipe).commands(Where(nodes=("a", "b"))).server)
+
+
+def known_of(recipe: Recipe, link_gbps: float, rdma_gbps: float) -> Known:
+    """The link that a recipe measures: all but TCP take RDMA where there is any."""
+    tcp = recipe.traits.fabric == "network"
+    return Known(link_gbps=link_gbps if tcp else rdma_gbps or link_gbps)
 
 
 def seconds_of(recipe: Recipe, ground: Ground) -> float:
@@ -147,13 +163,20 @@ def command_lines(work: Work, ground: Ground) -> tuple[str, ...]:
 
 def _where(work: Work, ground: Ground, number: int) -> Where:
     """Where one of the runs takes place."""
-    sender, receiver, _ = work.runs[number]
+    sender, receiver, _, rail = work.runs[number]
     nodes = (sender, receiver) if receiver else work.nodes
+    rails = ground.rails.get(work.recipe, {})
+    devices = {node: rails[node][rail] for node in nodes if node in rails}
+    own = {
+        node: address
+        for node, device in devices.items()
+        if (address := ground.interfaces.get(node, {}).get(device))
+    }
     # Each step has a port of its own: a client never meets the server of another step.
     other = work.attempt + work.port
     port = PORTS + other * _OTHER + (work.place % 64) * 32 + number % 32
     return Where(
-        nodes=nodes, addresses=ground.addresses, port=port, seconds=ceil(ground.seconds),
+        nodes=nodes, addresses={**ground.addresses, **own}, devices=devices, port=port, seconds=ceil(ground.seconds),
         ranks_per_node=ranks_per_node(find(work.recipe), work, ground),
     )  # fmt: skip
 
@@ -161,7 +184,7 @@ def _where(work: Work, ground: Ground, number: int) -> Where:
 def _steps(work: Work, recipe: Recipe, ground: Ground) -> list[Step]:
     limit = PATIENCE * seconds_of(recipe, ground) + _LIMIT
     steps: list[Step] = []
-    for number, (sender, _, _) in enumerate(work.runs):
+    for number, (sender, *_) in enumerate(work.runs):
         commands = recipe.commands(_where(work, ground, number))
         steps.append(Step(number, work.nodes.index(sender), commands.argv, commands.server, limit))
     return steps
@@ -195,8 +218,16 @@ def results_of(
         asked = Asked(
             hosts=_hosts(work, ground), ranks=_ranks(work, recipe, ground), exit_code=exit_code
         )
-        reading = failed(hung) if hung else _worst(read_output(recipe, raw, asked, ground.known))
+        reading = (
+            failed(hung)
+            if hung
+            else _worst(read_output(recipe, raw, asked, _known(recipe, ground)))
+        )
         yield _with(one, reading, 0.0), raw
+
+
+def _known(recipe: Recipe, ground: Ground) -> Known:
+    return known_of(recipe, ground.known.link_gbps, ground.rdma_gbps)
 
 
 def _of_steps(
@@ -235,7 +266,9 @@ def _of_step(recipe: Recipe, part: Said, ground: Ground, hung: str) -> Reading:
     if part.exit_code in _ENDED:
         return failed("it hung: it did not end by itself")
     return _worst(
-        read_output(recipe, part.output, Asked(ranks=2, exit_code=part.exit_code), ground.known)
+        read_output(
+            recipe, part.output, Asked(ranks=2, exit_code=part.exit_code), _known(recipe, ground)
+        )
     )
 
 

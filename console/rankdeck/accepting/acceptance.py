@@ -12,8 +12,9 @@ from secrets import randbelow, token_hex
 from statistics import median
 from typing import Any, Protocol, cast
 
+from rankdeck import plugins
 from rankdeck.acceptance import kept, view
-from rankdeck.acceptance.choice import MODULES, PROGRAMS
+from rankdeck.acceptance.choice import MODULES, PROGRAMS, Rails, fabric_of, rails_of
 from rankdeck.acceptance.gate import Around, gate, kept_by_slurm
 from rankdeck.acceptance.identity import (
     PROGRAM,
@@ -30,7 +31,7 @@ from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
 from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan
-from rankdeck.acceptance.work import Ground, Work, command_lines, job_spec
+from rankdeck.acceptance.work import Ground, Work, command_lines, find, job_spec
 from rankdeck.accepting.measure import Means, measured
 from rankdeck.accepting.raw import RawOutputs
 from rankdeck.accepting.runner import Runner
@@ -96,6 +97,7 @@ class Acceptance:
                 "a share of crossing pairs needs to know which nodes share a switch: "
                 "write `leaf: NAME` at the nodes of the cluster file"
             )
+        ground = replace(ground, rails=_rails(request, gated.nodes, said))
         scene = Scene(gated=gated, said=said, ground=ground, leaves=leaves, seed=randbelow(1 << 30))
         self._plan = replace(plan_run(request, scene), like=request.like)
         self._ground = ground
@@ -149,19 +151,7 @@ class Acceptance:
         self._identity = {
             node: {**one.facts, **of_network(one, addresses[node])} for node, one in said.items()
         }
-        rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
-        hostnames = (
-            {}
-            if cluster.backend == "kubernetes"
-            else {node: one.hostname for node, one in said.items()}
-        )
-        gpus = {node: one.gpus for node, one in said.items() if one.gpus}
-        known = Known(link_gbps=median(rates) if rates else 0.0)
-        return (
-            replace(ground, addresses=addresses, hostnames=hostnames, gpus=gpus, known=known),
-            said,
-            around,
-        )
+        return _surveyed(ground, said, addresses), said, around
 
     async def _identities(self, nodes: Sequence[str], ground: Ground) -> dict[str, Identity]:
         """Node -> what it says it is; raises RankdeckError where the question cannot even be started."""
@@ -215,7 +205,8 @@ class Acceptance:
         return run
 
     def _new_runner(self, ground: Ground, run: str) -> Runner:
-        ground = replace(ground, run=run)
+        assert self._plan is not None
+        ground = replace(ground, run=run, rails=self._plan.rails)
         runner = Runner(self._session, self.store, self._raw, ground, self._touch)
         runner.take(self.store.measurements(run))
         runner.odd.update(differing(self._identity))
@@ -383,10 +374,13 @@ class Acceptance:
             for node in nodes
         }
         ground = self._ground or Ground(
-            cluster=self._session.cluster, addresses=addresses, seconds=run.plan.seconds
+            cluster=self._session.cluster,
+            addresses=addresses,
+            rails=run.plan.rails,
+            seconds=run.plan.seconds,
         )
         work = Work(
-            stage=result.stage, recipe=result.recipe, nodes=nodes, runs=((result.sender, result.receiver, result.repeat),),
+            stage=result.stage, recipe=result.recipe, nodes=nodes, runs=((result.sender, result.receiver, result.repeat, result.rail),),
             port=result.port,
         )  # fmt: skip
         return command_lines(work, ground)
@@ -394,6 +388,34 @@ class Acceptance:
     def raw(self, result: Result, most: int = 1 << 20) -> str:
         """The whole output of a measurement, safe to show; "" if it is gone."""
         return self._raw.read(result, most)
+
+
+def _surveyed(ground: Ground, said: Mapping[str, Identity], addresses: Mapping[str, str]) -> Ground:
+    """The ground with what the nodes said of themselves."""
+    rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
+    ports = [max(one.rdma.values()) for one in said.values() if one.rdma]
+    # A pod has another name each time.
+    fixed = ground.cluster.backend != "kubernetes"
+    interfaces = {
+        node: {name: net.addresses[0] for name, net in one.networks.items() if net.addresses}
+        for node, one in said.items()
+    }
+    return replace(
+        ground, addresses=addresses, interfaces=interfaces,
+        hostnames={node: one.hostname for node, one in said.items()} if fixed else {},
+        gpus={node: one.gpus for node, one in said.items() if one.gpus},
+        known=Known(link_gbps=median(rates) if rates else 0.0), rdma_gbps=median(ports) if ports else 0.0,
+    )  # fmt: skip
+
+
+def _rails(
+    request: Request, nodes: Sequence[str], said: Mapping[str, Identity]
+) -> dict[str, Rails]:
+    """Recipe -> rails, for those that measure one rail at a time; raises RankdeckError."""
+    rails = rails_of(nodes, said, request.rails)
+    fabric = fabric_of(rails, said)
+    names = [name for name in plugins.names("recipes") if find(name).traits.fabric == fabric]
+    return dict.fromkeys(names, rails) if rails else {}
 
 
 def _asked_again(plan: RunPlan) -> Request:

@@ -50,6 +50,7 @@ def _name(one: Result) -> str:
         one.stage.value,
         one.recipe,
         *filter(None, nodes),
+        *([f"rail{one.rail}"] if one.rail else []),
         str(one.port),
         str(one.repeat),
     )

@@ -11,7 +11,7 @@ from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.kept import measurement_of, params_hash
 from rankdeck.acceptance.measurement import clocks_under_load, differing
 from rankdeck.acceptance.run import RunPlan
-from rankdeck.acceptance.schedule import Round, Run
+from rankdeck.acceptance.schedule import Round, Run, both_ways, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
 from rankdeck.acceptance.work import (
     Ground,
@@ -97,9 +97,10 @@ class Runner:
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        both = (pair, (pair[1], pair[0]))
-        ways = both if find(recipe).traits.directed else both[:1]
-        runs = [(*way, repeat) for repeat in range(repeats) for way in ways]
+        ways = both_ways if find(recipe).traits.directed else one_way
+        runs = ways(
+            pair, repeats, len(next(iter(self._ground.rails.get(recipe, {}).values()), ("",)))
+        )
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
 
@@ -114,7 +115,11 @@ class Runner:
         """All nodes at once; a recipe without a launcher is one job of all of them."""
         work = [
             Work(
-                stage=Stage.SINGLE, recipe=recipe, nodes=(node,), runs=((node, "", 0),), place=place
+                stage=Stage.SINGLE,
+                recipe=recipe,
+                nodes=(node,),
+                runs=((node, "", 0, 0),),
+                place=place,
             )
             for place, node in enumerate(self._plan.nodes)
         ]
@@ -144,7 +149,7 @@ class Runner:
                     stage=Stage.GROUPS,
                     recipe=recipe,
                     nodes=group,
-                    runs=((group[0], "", 0),),
+                    runs=((group[0], "", 0, 0),),
                     round=number,
                     place=place,
                 )
@@ -164,7 +169,7 @@ class Runner:
                 stage=Stage.SOAK,
                 recipe=recipe,
                 nodes=nodes,
-                runs=((nodes[0], "", repeat),),
+                runs=((nodes[0], "", repeat, 0),),
                 round=repeat,
             )
             await self._round([[work]])
@@ -243,7 +248,7 @@ class Runner:
             if not again:
                 return
             work = replace(
-                work, runs=tuple((one.sender, one.receiver, one.repeat) for one in again)
+                work, runs=tuple((one.sender, one.receiver, one.repeat, one.rail) for one in again)
             )
 
     def _results(self, work: Work, done: Ended) -> list[tuple[Result, bytes]]:
@@ -340,18 +345,20 @@ def _parts(plan: RunPlan) -> list[tuple[Stage, str]]:
 
 
 def _works(one: Round, recipe: str) -> Iterable[list[Work]]:
-    """The jobs of a round, pair by pair: all of a pair in one, or one after the other where a launcher starts it."""
+    """The jobs of a round, a pair and rail each: all runs of it in one, or one after the other where a launcher starts it."""
 
-    def pair_of(run: Run) -> tuple[str, ...]:
-        return tuple(sorted(run[:2]))
+    def place_of(run: Run) -> tuple[str, str, int]:
+        first, last = sorted(run[:2])
+        return first, last, run[3]
 
     turns = takes_turns(recipe)
-    for place, (pair, some) in enumerate(groupby(sorted(one.runs, key=pair_of), key=pair_of)):
+    places = groupby(sorted(one.runs, key=place_of), key=place_of)
+    for place, ((*pair, _), some) in enumerate(places):
         runs = sorted(some, key=lambda run: (run[2], run[0]))
         base = Work(
             stage=one.stage,
             recipe=recipe,
-            nodes=pair,
+            nodes=tuple(map(str, pair)),
             runs=tuple(runs),
             round=one.number,
             port=one.port,

@@ -66,7 +66,8 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
     return Request(
         nodes=nodes, begin=begin, only=stages, recipes=tuple(options.recipe), exhaustive=options.exhaustive,
         include_busy=choose.nodes(cluster, options.include_busy) if options.include_busy else (),
-        repeats=options.repeats, seconds=options.seconds, max_crossing=_share(options.max_crossing), soak=span(options.soak) if options.soak else 0.0,
+        repeats=options.repeats, seconds=options.seconds, max_crossing=_share(options.max_crossing),
+        rails=tuple(filter(None, options.rails.split(","))), soak=span(options.soak) if options.soak else 0.0,
         like=str(find_job(options.like, cluster.file)) if options.like else "",
     )  # fmt: skip
 

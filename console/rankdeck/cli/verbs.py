@@ -275,6 +275,11 @@ VERBS = (
                 "measure these nodes although they are busy", metavar="NODESET", default=""
             ),
             "--exhaustive": _flag("every pair, however many nodes there are"),
+            "--rails": _option(
+                "RDMA devices or interfaces to measure each for itself (default: all RDMA devices of the fastest rate)",
+                metavar="DEVICE,…",
+                default="",
+            ),
             "--max-crossing": _option(
                 "let at most so many of a hundred pairs cross leaves at once: others use the fabric, too",
                 metavar="PERCENT",

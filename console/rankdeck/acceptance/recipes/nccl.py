@@ -257,8 +257,7 @@ class _NcclTests:
             "-g",
             "1",
         )
-        env = {"NCCL_IB_HCA": f"={where.device}"} if where.device else {}
-        return Commands(launch=Launch.MPI, argv=argv, env=env)
+        return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[Reading, ...]:
         return read(text)

@@ -53,14 +53,13 @@ class _Perftest:
 
     def commands(self, where: Where) -> Commands:
         """Both ends run the same program: write against read breaks both."""
-        device = ("-d", where.device) if where.device else ()
         seconds = str(where.seconds or 3)
         options = [seconds if word == _SECOND else word for word in self.options]
-        argv = (self.program, *options, "-F", "-p", str(where.port), *device)
+        argv = (self.program, *options, "-F", "-p", str(where.port))
         return Commands(
             launch=Launch.PLAIN,
-            argv=(*argv, where.receiver),
-            server=argv,
+            argv=(*argv, *_device(where, where.nodes[0]), where.receiver),
+            server=(*argv, *_device(where, where.nodes[-1])),
             waits=("Couldn't connect to",),
         )
 
@@ -69,6 +68,12 @@ class _Perftest:
 
     def expect(self, reading: Reading, known: Known) -> Expected | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
+
+
+def _device(where: Where, node: str) -> tuple[str, ...]:
+    """The options for the device of one end."""
+    device, _, port = where.devices.get(node, "").partition(":")
+    return (*(("-d", device) if device else ()), *(("-i", port) if port else ()))
 
 
 def _read(text: str, unit: str) -> Reading:
@@ -145,13 +150,16 @@ _SECOND = "{seconds}"
 _SECONDS = ("-D", _SECOND, "--report_gbits")
 _BANNER = r"^-{20,}\n +(?:RDMA_|Send|Raw|Atomic).{0,80}Test *$"
 _TABLE = r"^ *#bytes"
-_GBPS = Traits(unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, begins=_BANNER, done=_TABLE)
+_GBPS = Traits(
+    unit="Gb/s", directed=True, tolerance=0.05, seconds=5.0, fabric="rdma", begins=_BANNER, done=_TABLE
+)  # fmt: skip
 _USEC = Traits(
     unit="us",
     directed=True,
     lower_is_better=True,
     tolerance=0.20,
     seconds=3.0,
+    fabric="rdma",
     begins=_BANNER,
     done=_TABLE,
 )

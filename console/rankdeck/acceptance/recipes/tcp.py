@@ -41,6 +41,7 @@ class Iperf3:
         directed=True,
         tolerance=0.10,
         seconds=4.0,
+        fabric="network",
         begins=r'^(?:\{(?!"event")|Connecting to host |iperf3: error - unable to connect)',
     )
 

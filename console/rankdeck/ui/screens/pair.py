@@ -89,7 +89,8 @@ def pair_lines(run: AcceptanceRun, port: AcceptancePort, cell: Cell | None) -> l
 def _result_line(one: Result) -> Runs:
     value = "" if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
     where = f"{one.stage.value}, round {one.round + 1}, repeat {one.repeat + 1}"
-    port = f", port {one.port}" if one.port else ""
+    port = f", rail {one.rail}" if one.rail else ""
+    port += f", port {one.port}" if one.port else ""
     return [
         (f"   {one.outcome.value:13}", "text"),
         (f"{value:14}", "title"),
