@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `scale`, `faults`, `matrix` and `fuzz` have options of their own."""
+"""`python -m benchmarks [NAME…] [--json]`: run them, print what came out; `scale`, `faults`, `acceptance_faults`, `matrix` and `fuzz` have options of their own."""
 
 import argparse
 import sys
@@ -30,6 +30,7 @@ OF_THEIR_OWN = {
     "fuzz": "benchmarks.matrix.fuzz",
     "house": "benchmarks.house",
     "scale": "benchmarks.scale",
+    "acceptance_faults": "benchmarks.acceptance_faults",
 }
 """Programs with options and a table of their own."""
 
