@@ -171,6 +171,26 @@ def test_a_node_that_is_taken_out_is_no_strike(site: Site) -> None:
     assert site.said() == []
 
 
+def test_low_clocks_of_a_cpu_are_compared_with_those_of_nodes_alike(site: Site) -> None:
+    runner, means = site.runner(lambda sender, _: 0.062 if sender == "n5" else 0.095)
+    runner.alike.update({node: "Pi 4" if node in ("n7", "n8") else "EPYC" for node in NODES})
+    clocks = {"n5": 0.9e9, "n7": 1.5e9, "n8": 1.5e9}
+
+    def load(count: int) -> None:
+        for node in NODES:
+            clock = clocks.get(node, 2.4e9)
+            values = {"cpu.used": {"": 97 if node != "n2" else 3}, "cpu.freq": {"": clock}}
+            means.fleet.apply(node, Sample(count, float(count), values))
+
+    means.after = load
+    asyncio.run(runner.go("r1", PLAN))
+
+    seen = "its cpu clock under load is 900 of 2400 MHz, 4 of 5 have full"
+    assert runner.odd == {"n5": seen}
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd).verdicts
+    assert verdict.sentence.endswith(seen)
+
+
 def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) -> None:
     runner, means = site.runner(lambda sender, _: 0.062 if sender == "n5" else 0.095)
 

@@ -144,25 +144,54 @@ def best_of(runs: Iterable[Measurement]) -> float | None:
 
 
 LOW_CLOCK = 0.9
-"""Share of what the other GPUs run at under load, below which a clock is low."""
+"""Share of what others of the same hardware run at under load, below which a clock is low."""
 
 
-def clocks_under_load(highest: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Node -> `full`, or which of its GPUs ran slower than those of all nodes; fewer than four GPUs say nothing.
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A clock that is watched while something computes."""
 
-    `highest` is node -> GPU -> the highest clock that it was seen at while it computed, in MHz.
+    fact: str
+    used: str
+    """Metric: percent of the time at work."""
+    clock: str
+    mhz: float
+    """Of one unit of that metric."""
+    word: str
+    """Before the number of a low one; `{}` is its device."""
+
+
+CLOCKS = (
+    Clock("gpu clocks under load", "gpu.used", "gpu.clock", 1.0, "GPU {} at "),
+    Clock("cpu clock under load", "cpu.used", "cpu.freq", 1e-6, ""),
+)
+_NAMED = 4
+Highest = Mapping[str, Mapping[str, float]]
+"""Node -> device -> the highest clock that it was seen at while it computed, in MHz."""
+
+
+def clocks_under_load(highest: Highest, alike: Mapping[str, str], word: str) -> dict[str, str]:
+    """Node -> `full`, or which of its devices ran slower than those of nodes alike; fewer than four say nothing.
+
+    `alike` is node -> its hardware: other processors have other clocks.
     """
-    clocks = [clock for gpus in highest.values() for clock in gpus.values()]
-    if len(clocks) < FEWEST:
-        return {}
-    usual = median(clocks)
+    groups: defaultdict[str, dict[str, Mapping[str, float]]] = defaultdict(dict)
+    for node, clocks in highest.items():
+        groups[alike.get(node, "")][node] = clocks
     found: dict[str, str] = {}
-    for node, gpus in highest.items():
-        low = {gpu: clock for gpu, clock in gpus.items() if clock < LOW_CLOCK * usual}
-        words = [f"GPU {gpu} at {clock:.0f}" for gpu, clock in sorted(low.items())[:4]]
-        more = f" and {len(low) - 4} more" if len(low) > 4 else ""
-        found[node] = f"{', '.join(words)}{more} of {usual:.0f} MHz" if low else "full"
+    for group in groups.values():
+        clocks = [clock for devices in group.values() for clock in devices.values()]
+        if len(clocks) >= FEWEST:
+            usual = median(clocks)
+            found |= {node: _low(devices, usual, word) for node, devices in group.items()}
     return found
+
+
+def _low(devices: Mapping[str, float], usual: float, word: str) -> str:
+    low = {device: clock for device, clock in devices.items() if clock < LOW_CLOCK * usual}
+    words = [f"{word.format(name)}{clock:.0f}" for name, clock in sorted(low.items())[:_NAMED]]
+    more = f" and {len(low) - _NAMED} more" if len(low) > _NAMED else ""
+    return f"{', '.join(words)}{more} of {usual:.0f} MHz" if low else "full"
 
 
 def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

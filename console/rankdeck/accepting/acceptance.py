@@ -26,7 +26,7 @@ from rankdeck.acceptance.identity import (
     read_identity,
 )
 from rankdeck.acceptance.measurement import differing
-from rankdeck.acceptance.normal import Compared, compare
+from rankdeck.acceptance.normal import Compared, compare, hardware
 from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
@@ -210,6 +210,7 @@ class Acceptance:
         runner = Runner(self._session, self.store, self._raw, ground, self._touch)
         runner.take(self.store.measurements(run))
         runner.odd.update(differing(self._identity))
+        runner.alike.update({node: hardware(facts) for node, facts in self._identity.items()})
         return runner
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:

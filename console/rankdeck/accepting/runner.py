@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.kept import measurement_of, params_hash
-from rankdeck.acceptance.measurement import clocks_under_load, differing
+from rankdeck.acceptance.measurement import CLOCKS, clocks_under_load, differing
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, both_ways, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
@@ -31,9 +31,8 @@ from rankdeck.state.acceptance import AcceptanceRuns
 _ATTEMPTS = 3
 """Times that a measurement which never began is tried, each on other ports: that is no strike."""
 _SOAKS = 10_000
-_CLOCK = "gpu clocks under load"
 _COMPUTES, _LOOK = 50, 1.0
-"""Percent of the time in which a GPU must be at work for its clock to count; seconds between two looks."""
+"""Percent of the time in which a processor must be at work for its clock to count; seconds between two looks."""
 
 
 class Runner:
@@ -62,7 +61,10 @@ class Runner:
         self.resting: dict[str, tuple[str, str]] = {}
         """Node -> (job of which something may be left, why): in no measurement until it is proven clean."""
         self._wanted: list[list[Work]] = []
-        self._clocks: dict[str, dict[str, float]] = {}
+        self.alike: dict[str, str] = {}
+        """Node -> its hardware; clocks are compared with those of nodes alike."""
+        self._clocks: dict[tuple[str, str], dict[str, float]] = {}
+        """(fact, node) -> device -> the highest clock under load, MHz."""
         self._slow_clocks: dict[str, str] = {}
         """Node -> what stands of its clocks in `odd`."""
 
@@ -295,25 +297,36 @@ class Runner:
                 self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), said)))
 
     async def _watch_clocks(self, nodes: Iterable[str]) -> None:
-        """Note the highest clock of each GPU that computes: slow with low clocks is another fault than slow with full ones."""
+        """Note the highest clock of each GPU and CPU that computes: slow with low clocks is another fault than slow with full ones."""
         known = [node for node in nodes if self._means.fleet.knows(node)]
         while True:
-            for name in known:
-                node, seen = self._means.fleet.node(name), self._clocks.setdefault(name, {})
-                used = node.current("gpu.used")
-                for gpu, clock in node.current("gpu.clock").items():
-                    if used.get(gpu, 0) > _COMPUTES:
-                        seen[gpu] = max(seen.get(gpu, 0.0), float(clock))
+            for name, one in product(known, CLOCKS):
+                node, seen = (
+                    self._means.fleet.node(name),
+                    self._clocks.setdefault((one.fact, name), {}),
+                )
+                used = node.current(one.used)
+                for device, clock in node.current(one.clock).items():
+                    if used.get(device, 0) > _COMPUTES:
+                        seen[device] = max(seen.get(device, 0.0), clock * one.mhz)
             await asyncio.sleep(_LOOK)
 
     def _keep_clocks(self) -> None:
         """With the identity of the nodes: kept runs say it, too, and a later one what changed."""
-        seen = {node: gpus for node, gpus in self._clocks.items() if gpus}
-        told = {node: {_CLOCK: text} for node, text in clocks_under_load(seen).items()}
+        told: dict[str, dict[str, str]] = {}
+        for one in CLOCKS:
+            seen = {
+                node: found
+                for (fact, node), found in self._clocks.items()
+                if fact == one.fact and found
+            }
+            for node, text in clocks_under_load(seen, self.alike, one.word).items():
+                told.setdefault(node, {})[one.fact] = text
         self._store.identify(self._run, told)
+        slow = differing(told)
         for node in {*told, *self._slow_clocks}:
-            was, now = self._slow_clocks.pop(node, ""), differing(told).get(node, "")
-            left = [part for part in self.odd.pop(node, "").split("; ") if part and part != was]
+            was, now = self._slow_clocks.pop(node, "").split("; "), slow.get(node, "")
+            left = [part for part in self.odd.pop(node, "").split("; ") if part and part not in was]
             if now:
                 self._slow_clocks[node] = now
             if said := "; ".join((*left, *([now] if now else []))):
