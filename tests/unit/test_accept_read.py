@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import re
 import time
 
 import pytest
@@ -289,6 +290,7 @@ STRESS = (
 DCGM = (
     "Successfully ran diagnostic for group.\n+------+------+\n| Diagnostic | Result |\n"
     "|  Deployment ------+------|\n| Denylist | Pass |\n| NVML Library | Pass |\n| PCIe | Skip - All |\n"
+    "+------+------+\n"
 )
 BUSY = {
     "end": {
@@ -432,6 +434,9 @@ STRANGE = {
     "ts": _tagged(b"Nov 22 22:20:18 "),
     "time-in-brackets": _tagged(b"[2026-11-22 22:20:18] "),
     "pdsh": _tagged(b"node-01.example.org: "),
+    "compose": _tagged(b"nccl-launcher-1  | "),
+    "journal": _tagged(b"Nov 22 22:20:18 node-01 slurmstepd[4711]: "),
+    "kubectl-and-time": _tagged(b"[pod/nccl-launcher-x7/main] 2026-11-22T22:20:18.123456789Z "),
     "all-at-once": lambda raw: _tagged(
         b"\x1b[33m2026-11-22T22:20:18+00:00 0: [1,0]<stdout>:\x1b[0m"
     )(raw).replace(b"\n", b"\r\n"),
@@ -468,6 +473,78 @@ def test_a_file_that_ends_early_never_gives_another_value(row: tuple) -> None:
     for count in range(0, len(lines), step):
         found = read_output(plugins.find("recipes", recipe.decode())(), b"".join(lines[:count]))
         assert {one.value for one in found} <= {None, *whole}, count
+
+
+MADE = [
+    (recipe, output.encode(), index)
+    for index, (recipe, output, status, *_) in enumerate(OTHERS)
+    if status is Status.MEASURED
+]
+WHOLE = [
+    *(
+        ((parts := RECORDED[row[0]].partition(b"\n"))[0].decode(), parts[2], row[0])
+        for row in MEASURED
+    ),
+    *MADE,
+    ("nccl-tests", NCCL.encode(), "nccl"),
+]
+"""Recipe, output, and how the case is called."""
+
+
+def values_of(recipe: str, raw: bytes) -> set[float]:
+    found = read_output(plugins.find("recipes", recipe)(), raw)
+    return {one.value for one in found if one.value is not None}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "raw"), [one[:2] for one in WHOLE], ids=[str(one[2]) for one in WHOLE]
+)
+def test_a_file_that_ends_within_a_line_never_gives_a_part_of_a_number(
+    recipe: str, raw: bytes
+) -> None:
+    lines = [b"", *(raw[: found.end()] for found in re.finditer(rb"\n", raw))][-12:]
+    ends_of_lines = set().union(*(values_of(recipe, line) for line in (*lines, raw)))
+
+    for end in range(max(0, len(raw) - 400), len(raw)):
+        assert values_of(recipe, raw[:end]) <= ends_of_lines, raw[max(0, end - 60) : end]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "raw"), [one[:2] for one in WHOLE], ids=[str(one[2]) for one in WHOLE]
+)
+def test_lines_that_stand_twice_give_the_same_value_or_none(recipe: str, raw: bytes) -> None:
+    twice = b"".join(line + line for line in raw.splitlines(keepends=True))
+
+    assert values_of(recipe, twice) <= values_of(recipe, raw)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "raw"), [one[:2] for one in WHOLE], ids=[str(one[2]) for one in WHOLE]
+)
+def test_two_outputs_line_by_line_give_a_value_of_one_of_them_or_none(
+    recipe: str, raw: bytes
+) -> None:
+    other = re.sub(rb"(\d)(\d*\.\d\d)", rb"\g<1>9\g<2>", raw)
+    pairs = zip(raw.splitlines(keepends=True), other.splitlines(keepends=True), strict=True)
+    mixed = b"".join(line for both in pairs for line in both)
+
+    known = values_of(recipe, raw) | values_of(recipe, other)
+    assert (
+        all(
+            one == pytest.approx(min(known, key=lambda value: abs(value - one)))
+            for one in values_of(recipe, mixed)
+        )
+        if known
+        else not values_of(recipe, mixed)
+    )
+
+
+def test_perftest_of_today_says_mebibytes() -> None:
+    rows = RECORDED["write-bw-all"].partition(b"\n")[2].replace(b"[MB/sec]", b"[MiB/sec]")
+
+    (one,) = read_output(plugins.find("recipes", "ib_write_bw")(), rows)
+
+    assert one.value == pytest.approx(6.93 * 8 * 2**20 / 1e9)
 
 
 ONE_AFTER_ANOTHER = (

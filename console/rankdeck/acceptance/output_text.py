@@ -32,9 +32,12 @@ _TAG = re.compile(
 `[rank3]: ` of torch, `[pod/x/main] ` of kubectl, and the times that Kubernetes, `ts` and others put before a line."""
 _TAGS = 3
 """So many may stand before one line: a time, a tag of the scheduler, one of the launcher."""
-_HOST_TAG = re.compile(r"^[\w.-]{1,80}: ", re.MULTILINE)
+_HOST_TAG = re.compile(
+    r"^[\w.-]{1,80}(?::| {1,40}\|| [\w./-]{1,80}\[\d{1,9}\]:)(?: |$)", re.MULTILINE
+)
 _FEWEST_LINES = 5
-"""Lines that all begin with `name: ` from which on that is a tag (pdsh, clush), not what a program says."""
+"""Lines that all begin so from which on that is a tag, not what a program says: `name: ` of pdsh and clush, `name  | ` of
+docker compose, `host program[7]: ` of journalctl behind the time."""
 _STEERING = re.compile(
     r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78Mc])"
 )

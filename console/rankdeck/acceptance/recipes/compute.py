@@ -41,7 +41,8 @@ _GOSA_TOLERANCE = 0.05
 _GRID_S = "mimax = 65 mjmax = 65 mkmax = 129"
 _LOOPS = re.compile(r"Loop executed for (\d{1,9}) times")
 _GOSA = re.compile(r"^[ \t]{0,20}Gosa[ \t]{0,20}:[ \t]{0,20}(\S+)", re.MULTILINE)
-_MFLOPS = re.compile(r"MFLOPS measured\s*:\s*(\S+)")
+_MFLOPS = re.compile(r"MFLOPS measured\s*:\s*(\d{1,15}\.\d{6}|\S{1,20}(?=\s))")
+"""C's `%f` has six digits behind the point: fewer at the end of a file, and the line was cut."""
 _DECOMPOSED = re.compile(
     r"I-decomp\s*=\s*(\d{1,5})\s*J-decomp\s*=\s*(\d{1,5})\s*K-decomp\s*=\s*(\d{1,5})"
 )

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import as_table, first_line, lines_of, object_in, tables
@@ -34,7 +35,13 @@ class Dcgm:
     """dcgmi diag: each test passes, fails or is skipped; text and JSON (`-j`), DCGM 3 and 4."""
 
     name: ClassVar[str] = "dcgmi"
-    traits: ClassVar[Traits] = Traits(unit="tests", tolerance=0.0, seconds=150.0)
+    traits: ClassVar[Traits] = Traits(
+        unit="tests",
+        tolerance=0.0,
+        seconds=150.0,
+        begins="Successfully ran diagnostic",
+        done=r"^\+-+",
+    )
 
     def commands(self, where: Where) -> Commands:
         return Commands(launch=Launch.PLAIN, argv=("dcgmi", "diag", "-r", "1", "-j"))
@@ -54,8 +61,12 @@ class Dcgm:
                     f"it did not run: `{line[:120]}`" if line else "no test passed or failed"
                 ),
             )
-        if found is None and "Successfully ran diagnostic" not in text:
-            return (not_measured("no line `Successfully ran diagnostic`: it was cut off"),)
+        if found is None and not _whole(text):
+            return (
+                not_measured(
+                    "no line `Successfully ran diagnostic`, or no end of its table: it was cut off"
+                ),
+            )
         note = ", ".join(
             f"{count[word]} {word}" for word in ("pass", "warn", "skip") if count[word]
         )
@@ -67,10 +78,17 @@ class Dcgm:
         return None
 
 
+def _whole(text: str) -> bool:
+    """Whether the table has its last rule."""
+    table = [line for line in lines_of(text) if line.startswith(("|", "+"))]
+    return "Successfully ran diagnostic" in text and bool(table) and table[-1].startswith("+--")
+
+
 def _of_text(text: str) -> list[tuple[str, str]]:
     """`| Memory | Pass - All |`: test, outcome; DCGM 4 has a line for each GPU below."""
     found: list[tuple[str, str]] = []
-    for line in lines_of(text):
+    # A line that was written twice over (`tee -a`) is one.
+    for line, _ in groupby(lines_of(text)):
         cells = [cell.strip() for cell in line.split("|", 4)]
         words = (
             re.findall(r"[a-z]+", cells[2][:40].casefold())

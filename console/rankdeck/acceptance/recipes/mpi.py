@@ -198,6 +198,8 @@ class Osu(_Mpi):
             return (failed(f"wrong values at {wrong[-1]} bytes"),)
         if line := first_line(text, *_ABORTED):
             return (failed(f"it broke: `{line[:120]}`"),)
+        if text.rstrip(" \t").endswith(table[-1].cells[-1]) and not _osu_ended(table[-1]):
+            return (not_measured("the last line has no end: it may have been cut"),)
         said = _said(table[-1])
         for column, unit in _OSU_VALUES:
             if (value := number(said.get(column, ""))) is not None:
@@ -206,6 +208,11 @@ class Osu(_Mpi):
                     Reading(status=Status.MEASURED, text="", value=value, unit=unit, size=size),
                 )
         return (not_measured("the last row is not complete"),)
+
+
+def _osu_ended(row: Row) -> bool:
+    """Whether the last word of the row is a whole one even without a line end: that of `-c`."""
+    return row.cells[-1].casefold() == "pass"
 
 
 def _said(row: Row) -> dict[str, str]:

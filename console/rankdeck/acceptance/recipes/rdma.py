@@ -23,8 +23,13 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.model.job import Launch
 
 _LAYOUT = Layout("#bytes", "#iterations", re.compile(r"(?:BW |[\d.]{1,8}% )?\S+"))
-_BANDWIDTH = {"BW average[Gb/sec]": 1.0, "BW average[MB/sec]": (1 << 20) * 8 / 1e9}
-"""Column -> Gb/s in one of its unit: perftest's MB is 2^20."""
+_MIB = (1 << 20) * 8 / 1e9
+_BANDWIDTH = {
+    "BW average[Gb/sec]": 1.0,
+    "BW average[MB/sec]": _MIB,
+    "BW average[MiB/sec]": _MIB,
+}
+"""Column -> Gb/s in one of its unit: perftest's MB is 2^20, and since 2022 it says so."""
 _LATENCY = ("t_typical[usec]", "t_avg[usec]")
 _AFTER = ("Completion with error", "Failed status", "Failed to complete")
 """What is said once traffic began: a strike."""
