@@ -325,9 +325,9 @@ class SimulatedFleet:
             self._keep_alive(now)
 
     def _keep_alive(self, now: float) -> None:
-        """Ping where nothing was said for half of the time that a broker allows."""
+        """Ping where nothing was said for as long as was agreed, as paho does."""
         for connection in [one for many in self._connections.values() for one in many]:
-            if connection.line is None or now - connection.spoke < connection.keepalive / 2:
+            if connection.line is None or now - connection.spoke < connection.keepalive:
                 continue
             connection.spoke = now
             try:

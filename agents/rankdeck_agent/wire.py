@@ -7,7 +7,7 @@ Standard library only; the one module that both sides import. Telemetry goes ove
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Optional, Union
 
@@ -454,54 +454,52 @@ def decode(kind: str, payload: bytes) -> Message:
     if make is None:
         raise WireError(f"unknown kind of message {kind[:40]!r}")
     try:
-        raw = _JSON.decode(payload.decode())
-        message = make(**_known(make, raw))
+        return _made(make, _known(make, _JSON.decode(payload.decode())))
+    except WireError:
+        raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"bad {kind}: {str(error)[:200]}") from error
-    if isinstance(message, HealthReport):
-        return checked(message)
-    if isinstance(message, Sample):
-        _check_values(message.values)
-        if message.report is not None:
-            return replace(message, report=_report_in(message.report))
-    return message
 
 
 def _known(make: Any, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
     return {k: v for k, v in raw.items() if k in make.__dataclass_fields__}
 
 
-def _report_in(raw: Any) -> HealthReport:  # noqa: ANN401 - decoded JSON
-    """The report within a sample; raises WireError."""
-    try:
-        return checked(HealthReport(**_known(HealthReport, raw)))
-    except (TypeError, AttributeError) as error:
-        raise WireError(f"bad report in a sample: {str(error)[:200]}") from error
+def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a class of messages
+    """The message with these fields, checked where that is done here; raises WireError, or what a constructor does."""
+    if make is HealthReport:
+        return _report(fields)
+    if make is Sample:
+        _check_values(fields.get("values"))
+        if fields.get("report") is not None:
+            fields["report"] = _report(_known(HealthReport, fields["report"]))
+    message: Message = make(**fields)
+    return message
 
 
-def checked(raw: Any) -> HealthReport:  # noqa: ANN401 - made of decoded JSON
+def _report(fields: dict[str, Any]) -> HealthReport:
     """The report with the type and range of every field checked; raises WireError.
 
     One wrong field refuses the whole report: half of it could look better than the node is.
     """
-    whole = (raw.level, raw.applies, raw.judged, raw.more)
+    reasons = tuple(map(_reason_row, _listed(fields.get("reasons", ()), "reasons")))
+    failed = tuple(_listed(fields.get("failed", ()), "failed"))
+    checked: dict[str, Any] = {**fields, "reasons": reasons, "failed": failed}
+    made = HealthReport(**checked)
+    whole = (made.level, made.applies, made.judged, made.more)
     if any(type(number) is not int or not 0 <= number < 1 << 53 for number in whole):
         raise WireError("bad health: level, applies, judged and more are whole numbers")
-    if raw.level > 3 or not all(map(_is_number, (raw.at, raw.heartbeat))):
+    if made.level > 3 or not all(map(_is_number, (made.at, made.heartbeat))):
         raise WireError("bad health: no such level, or at and heartbeat are no numbers")
-    if not (0 < raw.heartbeat <= LONGEST_HEARTBEAT):
-        raise WireError(f"bad health: a heartbeat of {raw.heartbeat:g} s")
-    if not (isinstance(raw.expect, str) and isinstance(raw.limits, str)):
-        raise WireError("bad health: expect and limits are texts")
-    reasons = tuple(map(_reason_row, _listed(raw.reasons, "reasons")))
-    if any(row[1] > raw.level for row in reasons):
+    if not (0 < made.heartbeat <= LONGEST_HEARTBEAT):
+        raise WireError(f"bad health: a heartbeat of {made.heartbeat:g} s")
+    if not all(isinstance(text, str) for text in (made.expect, made.limits, *failed)):
+        raise WireError("bad health: expect, limits and the names of failed are texts")
+    if any(row[1] > made.level for row in reasons):
         raise WireError("bad health: a reason is worse than its level")
-    failed = _listed(raw.failed, "failed")
-    if not all(isinstance(name, str) for name in failed):
-        raise WireError("bad health: failed is no list of names")
-    _check_values({"numbers": raw.numbers})
-    _check_values(raw.grown)
-    return replace(raw, reasons=reasons, failed=tuple(failed))
+    _check_values({"numbers": made.numbers})
+    _check_values(made.grown)
+    return made
 
 
 LONGEST_HEARTBEAT = 3600.0

@@ -1,7 +1,10 @@
 """Connections: reuse, loss, host keys, tunnels, and every refusal in one sentence."""
 
 import asyncio
+import contextlib
+import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,12 +194,12 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
         words = await Agents(c)._path("n1")
-        before = path.stat().st_mtime_ns
+        before = path.stat().st_ino
         again = await Agents(c)._path("n1")
 
         assert words == again == ("python3", str(path))
         assert path.read_bytes() == bundle().data
-        assert path.stat().st_mtime_ns == before
+        assert path.stat().st_ino == before
         tag = (await c.run("n1", ("python3", "-c", _TAG))).out.decode().strip()
         beside = f"{path.name}.{tag}"
         assert sorted(file.name for file in path.parent.iterdir()) == [path.name, beside]
@@ -214,6 +217,56 @@ async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(
         assert f"{path}/rankdeck_agent".encode() not in fast.err
         assert fast.out == slow.out
         assert slow.code == 0
+
+
+async def test_agents_that_nobody_used_for_long_go_when_another_is_put_there(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        folder = found.sshd["n1"].home / ".cache/rankdeck"
+        folder.mkdir(parents=True)
+        ages = {"unused": 31, "lately": 29, "running": 400}
+        for number, (what, days) in enumerate(ages.items()):
+            for end in ("", ".cpython-39"):
+                file = folder / f"agent-{number:012x}.pyz{end}"
+                file.write_text(f"import sys\nsys.stdin.read()  # {what}\n")
+                os.utime(file, (time.time() - days * 86400,) * 2)
+        (folder / "agent-of-mine.pyz").touch()
+        os.utime(folder / "agent-of-mine.pyz", (0, 0))
+        running = await c.open(
+            "n1", ("python3", str(folder / "agent-000000000002.pyz")), lambda _: None
+        )
+        await until_runs(b"agent-000000000002.pyz")
+        _, path = await Agents(c)._path("n1")
+        left = sorted(
+            file.name for file in folder.glob("*.pyz*") if not file.name.startswith(bundle().name)
+        )
+        there = [str(file) for file in folder.iterdir()]
+        await running.close()
+
+    lately, kept = "agent-000000000001.pyz", "agent-000000000002.pyz"
+    assert left == sorted(
+        [lately, f"{lately}.cpython-39", kept, f"{kept}.cpython-39", "agent-of-mine.pyz"]
+    )
+    assert path in there
+
+
+async def until_runs(words: bytes) -> None:
+    """Until some process has these words in its command."""
+    await until(lambda: any(words in line for line in _command_lines()))
+
+
+def _command_lines():
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_bytes()
+
+
+async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
+        _, path = await Agents(c)._path("n1")
+        os.utime(path, (1e9, 1e9))
+        await Agents(c)._path("n1")
+
+        assert time.time() - os.stat(path).st_mtime < 3600  # noqa: PTH116
 
 
 async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):
@@ -325,7 +378,8 @@ async def looked(found, python):
 async def test_a_node_that_says_nothing_of_its_images_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.images.bring.SILENCE", 1.0)
     async with nodes(tmp_path, ["n1"]) as found:
-        answer = await looked(found, slow_python(tmp_path, "exec sleep 600"))
+        # Longer than it is waited for, but not for ever: nobody ends it.
+        answer = await looked(found, slow_python(tmp_path, "exec sleep 5"))
 
     assert str(answer) == "n1: no answer within 1 s"
 

@@ -2,15 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from textual.geometry import Size
 
+from rankdeck.config import accounts
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.node import NodeState
+from rankdeck.state.node import HEARTBEATS, LATE, NodeState
 from rankdeck.telemetry import link
 from rankdeck.telemetry.broker import PrivateBroker
 from rankdeck.telemetry.broker.session import Connection
@@ -232,6 +234,39 @@ def test_the_configuration_of_an_agent_does_not_cost_by_the_number_of_nodes() ->
     assert len(Name.compared) < 10
 
 
+def test_the_accounts_of_all_agents_are_read_again_only_where_they_are_others(
+    tmp_path, monkeypatch
+) -> None:
+    read: list[Path] = []
+    regular = accounts.read_regular
+
+    def counted(path: Path, limit: int) -> bytes:
+        read.append(path)
+        return regular(path, limit)
+
+    monkeypatch.setattr(accounts, "read_regular", counted)
+    file = tmp_path / "agents"
+    names = [f"n{number}" for number in range(NODES)]
+    cluster = Cluster(name="lab", nodes=tuple(Node(name=name) for name in names))
+    broker = Broker(host="b", port=1883, agents_file=str(file))
+    accounts.write_accounts(str(file), {name: f"secret of {name}" for name in names})
+    told = [link.agent_config(cluster, broker, name)["password"] for name in names]
+    accounts.write_accounts(str(file), {name: f"another of {name}" for name in names})
+
+    assert (told[-1], len(read)) == ("secret of n1999", 1)
+    assert link.agent_config(cluster, broker, "n7")["password"] == "another of n7"
+
+
+@pytest.mark.parametrize("nodes", [3, link.FEW_NODES + 1])
+def test_a_node_that_sends_heartbeats_to_our_broker_need_not_ping_it_as_well(nodes) -> None:
+    cluster = Cluster(name="lab", nodes=tuple(Node(name=f"n{n}") for n in range(nodes)))
+    told = link.PrivateLink(cluster, Fleet(cluster)).agent_config("n1")
+
+    assert told["keepalive"] > told["heartbeat"]
+    # The broker still ends a dead connection before the node would be unknown by silence.
+    assert 1.5 * told["keepalive"] < HEARTBEATS * told["heartbeat"] + LATE
+
+
 def test_whoever_is_due_is_told_once_and_the_last_time_counts() -> None:
     line: Deadlines[str] = Deadlines({"a": 1.0, "b": 2.0, "c": 3.0})
     line.set("a", 5.0)
@@ -259,6 +294,24 @@ def test_rows_are_asked_again_only_where_something_changed() -> None:
     levels["n60"] = 2
     rows.again(("n60",))
     assert rows.names[:3] == ["n50", "n60", "n0"]
+
+
+def test_few_rows_that_moved_are_put_in_their_places_without_asking_for_the_others() -> None:
+    class Counted(int):
+        compared = 0
+
+        def __lt__(self, other: int) -> bool:
+            Counted.compared += 1
+            return int(self) < int(other)
+
+    places = {f"n{number}": Counted(number) for number in range(4000)}
+    rows = Arrangement(places, lambda name: places[name] >= 0, lambda name: (places[name],))
+    Counted.compared = 0
+    places |= {"n7": Counted(9000), "n3000": Counted(-1), "n10": Counted(5000)}
+    rows.again(("n7", "n3000", "n10"))
+
+    assert rows.names == sorted(places.keys() - {"n3000"}, key=lambda name: int(places[name]))
+    assert Counted.compared < 200
 
 
 class Line11(CellMap):

@@ -42,6 +42,18 @@ def test_once_a_minute_while_nobody_types() -> None:
     assert [at - 1000 for at in times.collected] == [60, 120, 180]
 
 
+def test_more_seldom_where_there_is_much_to_look_at() -> None:
+    times = Times()
+
+    def collect() -> None:
+        times.collected.append(times.now)
+        times.now += 0.2
+
+    times.quiet = Quiet(collect, lambda: times.now)
+    times.wait(470, typing=False)
+    assert [round(at - 1000) for at in times.collected] == [60, 260, 461]
+
+
 def test_not_while_somebody_types_but_at_the_first_quiet_moment() -> None:
     times = Times()
     times.wait(90, typing=True)

@@ -247,7 +247,7 @@ def test_numbers_of_samples_end_when_they_are_no_longer_asked_for() -> None:
     for _ in range(3):
         lab.fleet.apply("n1", Sample(1, lab.wall.now, {"cpu.used": {"": 51.0}}, report=told))
         lab.wait(1)
-    assert (lab.fleet.node("n1").summary("cpu.used"), lab.fleet.node("n1").detailed) == (51.0, True)
+    assert (lab.fleet.node("n1").value("cpu.used"), lab.fleet.node("n1").detailed) == (51.0, True)
     lab.fleet.want(frozenset())
     for _ in range(3):
         lab.wait(4)

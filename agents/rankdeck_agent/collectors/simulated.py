@@ -52,7 +52,7 @@ class _Simulation:
     lane = "simulated"
     period = 0.0
     pace = 1.0
-    """Seconds of work for each second that passes; 0: the load stands still."""
+    """Seconds of work for each second that passes; 0: the load stands still, without noise, and all has followed it."""
 
     def __init__(self, seed: str, faults: Sequence[str], salt: int) -> None:
         self.doing = ""
@@ -139,10 +139,11 @@ class SimulatedGpus(_Simulation):
 
     def _work(self, number: int, step: float) -> dict[str, float]:
         wave = 0.5 + 0.5 * math.sin(self._at / 40 + number * 0.3)
-        used = min(100.0, max(0.0, 100 * wave + self._random.gauss(0, 3)))
+        used = min(100.0, max(0.0, 100 * wave + self._random.gauss(0, 3) * self.pace))
         power = round(70 + 5.6 * used, 1)
         # Heat follows work slowly, as metal does.
-        self._heat[number] += (38 + 0.38 * used - self._heat[number]) * (1 - math.exp(-step / 20))
+        follows = 1 - math.exp(-step / 20) if self.pace else 1.0
+        self._heat[number] += (38 + 0.38 * used - self._heat[number]) * follows
         self._joules[number] += power * step
         heat = round(self._heat[number])
         return {
@@ -215,7 +216,9 @@ class SimulatedRdma(_Simulation):
         self._count(reading, port, names, int(fell))
 
     def _one(self, reading: Reading, port: str, faults: Sequence[str], step: float) -> None:
-        rate = 30e9 * max(0.0, math.sin(self._at / 40)) * self._random.uniform(0.9, 1.0)
+        rate = (
+            30e9 * max(0.0, math.sin(self._at / 40)) * self._random.uniform(1 - 0.1 * self.pace, 1)
+        )
         lost = int(self._random.random() < 0.05 and rate > 0)
         lost += int(40 * step) if "retx" in faults else 0
         late = int(3 * step) if "retx" in faults else 0

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import cgroup, processes
 from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
@@ -165,6 +166,7 @@ class Supervisor:
             self._find_lost_ranks()
             self._activity.look(self._tally.running(), now)
             self._hear_from_elsewhere(now)
+            mark_agent_used()
 
     def _pump(self, stream: Stream) -> None:
         try:

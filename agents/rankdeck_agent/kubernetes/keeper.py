@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Optional
 
+from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, plain
 from rankdeck_agent.job.supervisor_state import tell
@@ -102,6 +103,7 @@ class Keeper:
         while not self._asked and not self._settled():
             self._turn()
             self._show()
+            mark_agent_used()
         code = self._end() if self._asked else self._finish()
         self._stop()
         return code

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
+from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import is_closed
 from rankdeck_agent.slurm import claim
@@ -347,6 +348,7 @@ def keep() -> int:
     keeper = Keeper()
     try:
         while mine.holds() and keeper.turn(time.monotonic()):
+            mark_agent_used()
             time.sleep(_TURN)
     finally:
         mine.leave()

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from secrets import token_urlsafe
+from types import MappingProxyType
 
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import BrokerError
@@ -11,14 +13,28 @@ from rankdeck.errors import BrokerError
 SIZE_LIMIT = 4 << 20
 
 
-def read_accounts(path: str) -> dict[str, str]:
-    """Name -> password; empty where there is no such file yet. Raises BrokerError."""
+def read_accounts(path: str) -> Mapping[str, str]:
+    """Name -> password; empty where there is no such file yet. Raises BrokerError.
+
+    Each agent that starts asks: the file is read again only where it is another one.
+    """
+    file = Path(path).expanduser()
     try:
-        text = read_regular(Path(path).expanduser(), SIZE_LIMIT).decode()
+        seen = file.stat()
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return _read(file, path, (seen.st_dev, seen.st_ino, seen.st_ctime_ns, seen.st_size))
+
+
+@lru_cache(1)
+def _read(file: Path, path: str, version: tuple[int, ...]) -> Mapping[str, str]:
+    del version
+    try:
+        text = read_regular(file, SIZE_LIMIT).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BrokerError(f"cannot read the agents' accounts in {path}: {error}") from error
+        raise _unreadable(path, error) from error
     pairs = (line.partition(":") for line in text.splitlines() if line.strip())
     accounts = {name: password for name, _, password in pairs}
     if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
@@ -26,7 +42,11 @@ def read_accounts(path: str) -> dict[str, str]:
             f"{path}: the password of {hashed[0]} is missing or hashed; keep the plain text here "
             "and hash a copy for the broker (mosquitto_passwd -U)"
         )
-    return accounts
+    return MappingProxyType(accounts)
+
+
+def _unreadable(path: str, error: Exception) -> BrokerError:
+    return BrokerError(f"cannot read the agents' accounts in {path}: {error}")
 
 
 def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

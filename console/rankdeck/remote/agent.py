@@ -42,7 +42,7 @@ from rankdeck_agent.__main__ import main
 sys.exit(main())
 """
 _COMPILE = """\
-import importlib.util, marshal, os, sys, zipfile
+import glob, importlib.util, marshal, os, re, sys, zipfile
 part, agent = sys.argv[1:]
 with zipfile.ZipFile(part) as source, zipfile.ZipFile(part + "c", "w", zipfile.ZIP_DEFLATED) as compiled:
     for name in source.namelist():
@@ -50,9 +50,25 @@ with zipfile.ZipFile(part) as source, zipfile.ZipFile(part + "c", "w", zipfile.Z
             code = marshal.dumps(compile(source.read(name), agent + "/" + name, "exec", dont_inherit=True))
             compiled.writestr(name + "c", importlib.util.MAGIC_NUMBER + bytes(12) + code)
 os.replace(part + "c", "%s.%s" % (agent, sys.implementation.cache_tag))
+
+running = set()
+for file in glob.glob("/proc/[0-9]*/cmdline"):
+    try:
+        with open(file, "rb") as words:
+            running.update(re.findall(r"agent-[0-9a-f]{12}[.]pyz", words.read().decode("utf-8", "replace")))
+    except OSError:
+        pass
+now = os.stat(part).st_mtime
+for old in glob.glob(os.path.dirname(agent) + "/agent-*.pyz"):
+    name, seen = os.path.basename(old), os.stat(old)
+    ours = re.fullmatch(r"agent-[0-9a-f]{12}[.]pyz", name)
+    if ours and old != agent and name not in running and now - max(seen.st_mtime, seen.st_atime) > 30 * 86400:
+        for file in glob.glob(old + "*"):
+            os.remove(file)
 """
 """Run by the node's Python when the agent is put there: from a zip file Python keeps no compiled modules by itself,
-and compiling is most of the time that a command of the agent takes to start."""
+and compiling is most of the time that a command of the agent takes to start. Agents of other versions that nobody
+has used for 30 days are removed then: none that runs here, and by the clock of the file system, which nodes may share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +280,18 @@ _LOOK = (
     'printf "\\nrankdeck|%s|%s|%s\\n" "${a%%|*}" "${a##*|}" "$f"'
 )
 _ASK = """\
-import hashlib, sys
+import hashlib, os, sys
+digest = ""
 try:
     with open(sys.argv[1], "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
+    os.utime(sys.argv[1], None)
 except EnvironmentError:
-    digest = ""
+    pass
 print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
 """
-"""Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there."""
+"""Run by the node's Python, which may be an old one: its version, and SHA-256 of the agent that lies there,
+which counts as used from now on."""
 _PUT = (
     'umask 077; mkdir -p "${1%/*}" && cat > "$1.$$.part" && '
     'test "$(wc -c < "$1.$$.part")" -eq "$2" && '

@@ -169,9 +169,9 @@ class NodeState:
     def summary(self, metric: str) -> float | None:
         """The one number that stands for a metric in lists; see `rules.summary`."""
         told = self._judgement.told
-        if self.values or told is None:
-            return SUMMARY[metric](self.current)
-        return None if told.remembered else told.report.numbers.get(metric)
+        known = told.report.numbers.get(metric) if told and not told.remembered else None
+        # An agent of another version may leave out a number of ours.
+        return SUMMARY[metric](self.current) if known is None else known
 
     def lacks(self, metric: str) -> bool:
         """Whether a metric, or a device of it, could not be read."""
@@ -382,19 +382,30 @@ class NodeState:
         return news or self.skew_moved
 
     def _take_numbers(self, sample: Sample, at: float) -> None:
-        sane = sanitize.sane(sample.values)
+        fresh: dict[str, Mapping[str, Number]] = {}
         for metric, raw in islice(sample.values.items(), sanitize.METRICS):
             reading = self._readings.get(metric)
-            if reading is None:
-                self._take_first(metric, raw, at)
-                continue
-            if sane and (*raw,) == reading.names:
-                if metric in _LINKS and raw != reading.numbers:
-                    self._note_links(metric, raw)
-                reading.take(raw, at)
-                self.values[metric] = reading.numbers
+            if reading is not None and raw == reading.numbers:
+                # Most numbers of most nodes stand still.
+                reading.take(reading.numbers, at)
             else:
-                self._take_others(reading, metric, raw, at)
+                fresh[metric] = raw
+        sane = sanitize.sane(fresh)
+        for metric, raw in fresh.items():
+            self._take_fresh(metric, raw, at, sane=sane)
+
+    def _take_fresh(self, metric: str, raw: Mapping[str, Number], at: float, *, sane: bool) -> None:
+        """Take numbers that are not those of before."""
+        reading = self._readings.get(metric)
+        if reading is None:
+            self._take_first(metric, raw, at)
+        elif sane and (*raw,) == reading.names:
+            if metric in _LINKS:
+                self._note_links(metric, raw)
+            reading.take(raw, at)
+            self.values[metric] = reading.numbers
+        else:
+            self._take_others(reading, metric, raw, at)
 
     def _note_heard(self, stamp: float) -> None:
         """Note a sign of life that the node stamped so."""

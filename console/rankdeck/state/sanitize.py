@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from math import hypot
 from sys import intern
@@ -104,14 +103,20 @@ def hello(raw: Hello, name: str) -> Hello:
 
 def report(raw: HealthReport) -> HealthReport:
     """A HealthReport with clean words, finite numbers and a heartbeat that hides no silence for long."""
-    # Of the names our own: each message has copies.
-    named = {metric: raw.numbers[metric] for metric in SUMMARY if metric in raw.numbers}
-    return replace(
-        raw,
+    return HealthReport(
         at=number(raw.at),
+        level=raw.level,
         heartbeat=min(max(raw.heartbeat, HEARTBEAT[0]), HEARTBEAT[1]),
+        applies=raw.applies,
+        judged=raw.judged,
         reasons=tuple(map(_row, raw.reasons[:REASONS])),
-        numbers=numbers(named),
+        more=raw.more,
+        # Of the names our own: each message has copies.
+        numbers={
+            metric: value
+            for metric in SUMMARY
+            if (value := raw.numbers.get(metric)) is not None and abs(value) <= LARGEST
+        },
         failed=tuple(name for name in raw.failed if name in SUMMARY),
         expect=intern(clean(raw.expect, NAME)),
         limits=intern(clean(raw.limits, LONGEST_TEXT)),

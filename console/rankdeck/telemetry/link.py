@@ -18,6 +18,7 @@ from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.node import LATE
 from rankdeck.telemetry.broker import PrivateBroker
 from rankdeck.telemetry.site_client import Address, SiteClient, Topics
 from rankdeck_agent.wire import WireError, decode, split_time, split_topic
@@ -33,8 +34,12 @@ _NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
 """Names of nodes that Kubernetes takes."""
 KEPT = frozenset({"hello", "health"})
 """Kinds of messages that a broker keeps and that still say something."""
-HEARD_ALWAYS = {"hello": 1, "health": 1, "event": 1}
-"""Kinds of messages of every node that a console always hears, and at which quality of service."""
+HEARD_ALWAYS = {"hello": 1, "health": 0, "event": 1}
+"""Kinds of messages of every node that a console always hears, and at which quality of service.
+
+Each health message says all, and is said again with every heartbeat: to acknowledge each would cost as much
+as to read it, and at most 20 could be under way.
+"""
 MANY = 64
 """Nodes whose samples are asked for by name; of more than half of a larger fleet those of all are."""
 MANY_NODES_PERIOD = 15.0
@@ -180,10 +185,13 @@ class PrivateLink:
             "tls": False,
             "ca_file": "",
         }
+        common = _common(self._cluster, node_name)
         return {
-            **_common(self._cluster, node_name),
+            **common,
             "host": host,
             "port": port,
+            # SSH tells of a node that is gone: who sends heartbeats need not ping as well.
+            "keepalive": int(common["heartbeat"] + LATE),
             **login,
         }
 
@@ -314,7 +322,7 @@ def password_of(broker: Broker) -> str:
 
 def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
     """What the agent of a node needs to publish to the site's broker; raises BrokerError."""
-    accounts = read_accounts(broker.agents_file) if broker.agents_file else {}
+    accounts = read_accounts(broker.agents_file) if broker.agents_file else dict[str, str]()
     if node in accounts:
         login = {"username": node, "password": accounts[node]}
     else:
@@ -371,7 +379,7 @@ def _tls(broker: Broker) -> ssl.SSLContext:
         ) from error
 
 
-def _common(cluster: Cluster, node: str) -> dict[str, object]:
+def _common(cluster: Cluster, node: str) -> dict[str, Any]:
     return {
         "cluster": cluster.name,
         "node": node,

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 PERIOD = 60.0
 """Seconds between two full collections, if there is a quiet moment."""
+SELDOM = 1000
+"""The same in times of what the last one took, where that is longer: they shall not cost more than a thousandth."""
 LONGEST = 600.0
 """Seconds after which one comes, quiet or not."""
 QUIET = 3.0
@@ -27,6 +29,7 @@ class Quiet:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._collect = collect or collect_and_set_aside
+        self._period = PERIOD
         self._clock = clock
         self._typed = self._collected = clock()
 
@@ -38,13 +41,15 @@ class Quiet:
         """Collect, if it is time and nobody is held up; call now and then."""
         now = self._clock()
         past = now - self._collected
-        if past >= LONGEST or (past >= PERIOD and now - self._typed >= QUIET):
+        if past >= LONGEST or (past >= self._period and now - self._typed >= QUIET):
             self.collect()
 
     def collect(self) -> None:
         """Collect now: something big has just come or gone."""
+        begin = self._clock()
         self._collect()
         self._collected = self._clock()
+        self._period = max(PERIOD, SELDOM * (self._collected - begin))
 
 
 def hold_off() -> None:

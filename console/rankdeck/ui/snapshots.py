@@ -1,7 +1,8 @@
 """The fleet or one node at one time, now or in the past, as the fleet and node screens draw it."""
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
@@ -13,7 +14,10 @@ from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.query import Subject
 from rankdeck.ui.widgets.canvas import Runs, cut, sparkline
 
-Key = Callable[[str], tuple[object, ...]]
+Order = tuple[Any, ...]
+Key = Callable[[str], Order]
+MANY = 50
+"""Where more than one in so many rows moved, sorting all is cheaper than moving each."""
 
 
 class Snapshot(Protocol):
@@ -118,7 +122,7 @@ def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key
         return lambda name: (nodes[name].heard_at,)
     column = find(title)
 
-    def key(name: str) -> tuple[object, ...]:
+    def key(name: str) -> Order:
         value = instant.number(column, name) if column else None
         return value is None, -(value or 0.0)
 
@@ -139,12 +143,28 @@ class Arrangement:
         moved = {name: key for name, key in fresh.items() if key != self._keys.get(name)}
         if not moved:
             return
+        if MANY * len(moved) > len(self.names):
+            self._sort(moved)
+            return
+        for name, key in moved.items():
+            self._put(name, key)
+
+    def _put(self, name: str, key: Order | None) -> None:
+        """Take one out of its place, and put it where it belongs now."""
+        if name in self._keys:
+            del self.names[bisect_left(self.names, self._keys[name], key=self._keys.__getitem__)]
+            del self._keys[name]
+        if key is not None:
+            self._keys[name] = key
+            insort(self.names, name, key=self._keys.__getitem__)
+
+    def _sort(self, moved: Mapping[str, Order | None]) -> None:
+        """The same for many at once: what is sorted already costs next to nothing to be sorted again."""
         for name, key in moved.items():
             if key is None:
                 del self._keys[name]
             else:
                 self._keys[name] = key
-        # What is sorted already costs next to nothing to be sorted again.
         self.names = [name for name in self.names if name not in moved]
         self.names += [name for name, key in moved.items() if key is not None]
         self.names.sort(key=self._keys.__getitem__)

@@ -2,11 +2,13 @@
 
 import os
 import resource
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from rankdeck_agent.files import readable
+from rankdeck_agent.files import mark_agent_used, readable
 
 
 @pytest.fixture
@@ -39,3 +41,21 @@ def test_the_end_of_a_stream_is_worth_a_look() -> None:
     os.close(writing)
     assert readable([reading], 5) == [reading]
     os.close(reading)
+
+
+def test_the_file_of_an_agent_that_runs_for_long_counts_as_used_once_a_day(tmp_path, monkeypatch):
+    agent, other = tmp_path / "agent-0123456789ab.pyz", tmp_path / "agent.py"
+    hour = time.time() - 3600
+    for file in (agent, other):
+        file.touch()
+        os.utime(file, (1e9, 1e9))
+        monkeypatch.setattr(sys, "argv", [str(file)])
+        mark_agent_used()
+    assert time.time() - agent.stat().st_mtime < 60
+    assert other.stat().st_mtime == 1e9
+    monkeypatch.setattr(sys, "argv", [str(agent)])
+    os.utime(agent, (hour, hour))
+    mark_agent_used()
+    assert agent.stat().st_mtime == pytest.approx(hour)
+    agent.unlink()
+    mark_agent_used()

@@ -8,6 +8,7 @@ from rankdeck_agent.collectors.simulated import (
     FAULTS,
     SIMULATED,
     SimulatedGpus,
+    SimulatedHost,
     SimulatedRdma,
     chosen,
 )
@@ -40,6 +41,28 @@ def test_a_sick_gpu_shows_it_and_its_neighbours_do_not(fault, metric, sick):
     values = after(SimulatedGpus("n1", (fault,))).values[metric]
 
     assert {device for device, value in values.items() if sick(value)} == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("make", "metric"), [(SimulatedGpus, "gpu.temp"), (SimulatedHost, "cpu.used")]
+)
+def test_the_load_of_a_node_that_nobody_looks_at_stands_still_until_it_is_another(make, metric):
+    made = make("n1")
+    made.pace = 0.0
+    first, second, third = (made.collect(at).values[metric] for at in (0.0, 10.0, 40.0))
+    made.skip(100.0)
+    fourth, fifth = (made.collect(at).values[metric] for at in (50.0, 60.0))
+
+    assert first == second == third
+    assert third != fourth == fifth
+
+
+def test_the_traffic_of_a_port_that_nobody_looks_at_is_even():
+    made = SimulatedRdma("n3")
+    made.pace = 0.0
+    counts = [made.collect(float(at)).values["rdma.rx"]["mlx5_0/1"] for at in (0, 10, 20, 30)]
+
+    assert counts[3] - counts[2] == counts[2] - counts[1] == counts[1] - counts[0] > 0
 
 
 def test_a_lost_gpu_has_no_numbers_but_an_error():

@@ -81,7 +81,6 @@ class VTable(Canvas, can_focus=True):
         self.marked: frozenset[str] = frozenset()
         """Rows with a sign before them."""
         self.top = 0
-        self._places: dict[str, int] = {}
         self._layout: tuple[object, Layout] = (None, ())
         """The columns that fit, and of which columns and width."""
         self._cells: dict[str, list[Run]] = {}
@@ -97,10 +96,9 @@ class VTable(Canvas, can_focus=True):
             return
         at = self.index
         self.rows = tuple(rows)
-        self._places = {row: place for place, row in enumerate(self.rows)}
         if self._on_top:
             self.cursor = self.rows[0] if self.rows else ""
-        elif self.cursor not in self._places:
+        elif self.cursor not in self.rows:
             self.cursor = self.rows[min(at, len(self.rows) - 1)] if self.rows else ""
         self._keep_in_view()
         self.refresh()
@@ -138,7 +136,8 @@ class VTable(Canvas, can_focus=True):
 
     @property
     def index(self) -> int:
-        return self._places.get(self.cursor, 0)
+        # Looked for when asked: a table of all places would be made anew with each new order.
+        return self.rows.index(self.cursor) if self.cursor in self.rows else 0
 
     @property
     def body(self) -> int:
