@@ -1,4 +1,4 @@
-"""The other `job` commands: run, cancel, inspect, spawn, answer, remove, list, port."""
+"""The other `job` commands: run, cancel, inspect, attempts, spawn, answer, remove, list, port."""
 
 import argparse
 import contextlib
@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
         ("inspect", "say where every rank here is now"),
+        ("attempts", "Slurm: where the output of each run begins"),
     ):
         one = verbs.add_parser(verb, help=purpose)
         one.add_argument("job")
@@ -126,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb == "cancel":
             one.add_argument("--grace", type=float, default=10.0, metavar="S")
             one.add_argument("--by", choices=ASKERS, default=ASKERS[0])
+            one.add_argument("--tasks", default="", metavar="3,5-7", help="of an array of Slurm")
         if verb == "answer":
             one.add_argument("id")
             one.add_argument("text", nargs="+")
@@ -158,13 +160,20 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _attempts(folder: RunFolder) -> dict[str, Any]:
+    from rankdeck_agent.slurm.run import log_starts
+
+    return {"starts": log_starts(folder)}
+
+
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda asked: run_each() if asked.each else run(),
     "list": _list,
     "port": _port,
     "cancel": lambda asked: _say(
-        cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by)
+        cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by, asked.tasks)
     ),
+    "attempts": lambda asked: _say(_attempts(existing(asked.job, asked.node))),
     "inspect": lambda asked: _say(inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: _say(spawn(existing(asked.job, asked.node))),
     "remove": lambda asked: _say(remove(existing(asked.job, asked.node))),
