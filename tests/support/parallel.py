@@ -19,6 +19,7 @@ TOGETHER: Mapping[str, str] = {
     "test_root_slurm_arrays": "slurm lab",
     "test_root_slurm_cluster": "slurm lab",
     "test_root_slurm_ends": "slurm lab",
+    "test_root_slurm_inside": "slurm lab",
 }
 """File -> group, where it is not a group of its own."""
 APART = frozenset({"test_demo", "test_demo_faults"})

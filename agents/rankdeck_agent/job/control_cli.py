@@ -15,7 +15,7 @@ from rankdeck_agent.files import keep_private
 from rankdeck_agent.job.cancel import ASKERS, cancel
 from rankdeck_agent.job.daemons import good_id
 from rankdeck_agent.job.detach import run, run_each
-from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders, existing
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders, existing, is_slurm
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.journal import is_closed, table
 from rankdeck_agent.job.supervisor_state import supervisor_pid, tell
@@ -160,6 +160,14 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _inspect(folder: RunFolder) -> dict[str, Any]:
+    if is_slurm(folder):
+        from rankdeck_agent.slurm.inside import inspect as inspect_inside
+
+        return inspect_inside(folder)
+    return inspect(folder)
+
+
 def _attempts(folder: RunFolder) -> dict[str, Any]:
     from rankdeck_agent.slurm.run import log_starts
 
@@ -174,7 +182,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
         cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by, asked.tasks)
     ),
     "attempts": lambda asked: _say(_attempts(existing(asked.job, asked.node))),
-    "inspect": lambda asked: _say(inspect(existing(asked.job, asked.node))),
+    "inspect": lambda asked: _say(_inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: _say(spawn(existing(asked.job, asked.node))),
     "remove": lambda asked: _say(remove(existing(asked.job, asked.node))),
     "answer": lambda asked: _say(
