@@ -59,6 +59,8 @@ def test_srun_is_told_of_the_cpus_and_a_torchrun_has_one_for_each_rank(tmp_path)
     ("{partiton: a}", "did you mean `partition`"),
     ("{ntasks-per-node: 4}", "ranks_per_node"),
     ("{hetjob: 1}", "not supported"),
+    ("{container: /images/bundle}", "not supported: its bundle"),
+    ("{args: ['--container=/images/bundle']}", "not supported: its bundle"),
     ("{args: ['--output=x']}", "is set by Rankdeck"),
     ("{args: [hold]}", "is no option of sbatch"),
     ("{mem: much}", "is not an amount of memory"),
