@@ -142,7 +142,7 @@ CANCEL: Walk = (
         "agent/job/processes.py:named",
     ),
     (
-        "console/backends/ssh.py:_left",
+        "console/backends/ssh.py:left_there",
         "console/state/jobs.py:Jobs.cancelled",
         "console/state/job_recorder.py:JobRecorder.save",
         "console/state/history.py:History.save",

@@ -620,8 +620,11 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #            seconds), running (ranks that still run)
 #   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
 #   slurm    id, state, reason, attempt, partition, nodes, text, do, stuck, position, waiting, limit, start, ends
-#            what Slurm says of the job (slurm/track.py); the last one has `over`, and node, rank, code, by, end
+#            what Slurm says of the job (slurm/track.py), array: its tasks as sbatch has them; the last one has
+#            `over`, and node, rank, code, by, end
 #   attempt  number, text                  Slurm queued the job again: from now on of this run
+#   task     rank, id, state, reason, attempt, text, do, over, nodes, node, code, start, end
+#            what Slurm says of one task of an array (slurm/array.py); a higher attempt: it was queued again
 #   closed   -                             nothing more will come from this node
 # The stream adds frames that are not in the file:
 #   data     r, s ("out"|"err"), o (offset), n (bytes that follow this line), at

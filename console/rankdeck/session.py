@@ -28,7 +28,6 @@ from rankdeck.errors import (
     LaunchError,
     NodeError,
     RankdeckError,
-    UnknownJobError,
 )
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
@@ -39,6 +38,7 @@ from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout, KubernetesJob
 from rankdeck.model.past import PastView
 from rankdeck.model.process import NodeProcess
+from rankdeck.model.slurm import LogRun
 from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmPartition
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding
@@ -90,12 +90,8 @@ HEAR_AFTER = 1.0
 """Seconds after which a command that shows a job listens to its nodes too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What the user's files remember."""
-
-    history: History
-    accepted: AcceptanceRuns
+Kept = tuple[History, AcceptanceRuns]
+"""What the user's files remember."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +124,8 @@ class Session:
         self._cluster_client = ClusterClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = LogReader(agents)
-        self._history = history = kept.history
-        self._accepted = kept.accepted
+        self._history, self._accepted = kept
+        history = self._history
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, self._nodes_log)
@@ -138,7 +134,7 @@ class Session:
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
         self._past = SitePast(cluster, self._start)
-        self._background: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[Any]] = []
         self._acceptance: Acceptance | None = None
         self._listens = False
         """Whether telemetry of the nodes is being received."""
@@ -298,9 +294,8 @@ class Session:
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
         """The plan to follow a job of others, and when it was made; Slurm is also asked for one that just ended."""
-        if self.slurm.asked and text.isdigit() and text.isascii():
-            number = text
-        else:
+        number = text
+        if not (self.slurm.asked and text.isdigit() and text.isascii()):
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
                 if why := self.why_not("follow", found.place):
@@ -308,8 +303,6 @@ class Session:
                 return attach_plan(self.cluster, found), found.created
             number = found.id
         seen = await self.slurm.look(number)
-        if seen.error:
-            raise UnknownJobError(seen.error)
         return slurm.attach_plan(self.cluster, seen), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
@@ -346,11 +339,14 @@ class Session:
         """Give these YAML documents to Kubernetes; what kubectl says. Raises NodeError."""
         return await self._cluster_client.apply(text)
 
-    async def _find_in_background(self) -> None:
-        await self.find_running(LOOK_LIMIT)
-
     def _keep(self, job: Job) -> None:
         self._recorder.save(job, time.time())
+
+    async def cancel_tasks(
+        self, job_id: str, tasks: Sequence[int], grace: float | None = None
+    ) -> CancelReport:
+        """End only these tasks of an array of Slurm; the rest is as `cancel` has it."""
+        return await slurm.cancel_tasks(self._agents, self.jobs.job(job_id), tasks, grace)
 
     async def cancel(
         self, job_id: str, grace: float | None = None, *, by: str = "user"
@@ -411,6 +407,10 @@ class Session:
         """What runs on these nodes now; a node that does not answer is named. Raises RankdeckError on Kubernetes."""
         self._need_ssh()
         return await find_processes(self._agents, nodes)
+
+    async def log_run(self, job_id: str, number: int) -> LogRun:
+        """Where the output of this run (from 0) of a job that Slurm queued again lies; raises RankdeckError."""
+        return await slurm.log_run(self._agents, self.jobs.job(job_id), number)
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
         """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
@@ -548,7 +548,7 @@ class Session:
         self._start(self._keep_time())
         if link is not None:
             self._start(collect(self.cluster, self.switches))
-            self._start(self._find_in_background())
+            self._start(self.find_running(LOOK_LIMIT))
             if self.cluster.backend == "kubernetes":
                 self.fleet.await_nodes(awaited=self.fleet.open)
                 self._start(self._cluster_client.watch(self.fleet, self.kubernetes))
@@ -597,7 +597,7 @@ class Session:
         for task in self._background:
             task.cancel()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
         self._background = [task for task in self._background if not task.done()]
         self._background.append(self._tasks.create_task(work))
         return self._background[-1]
@@ -682,7 +682,7 @@ async def open_session_on(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()
         shell = await stack.enter_async_context(reach.shell(questions))
-        session = Session(cluster, Kept(history, accepted), questions, shell, tasks)
+        session = Session(cluster, (history, accepted), questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)

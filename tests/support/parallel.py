@@ -16,7 +16,10 @@ TOGETHER: Mapping[str, str] = {
     "test_root_lab": "root lab",
     "test_root_preflight": "root lab",
     "test_root_slurm": "slurm lab",
+    "test_root_slurm_arrays": "slurm lab",
+    "test_root_slurm_cluster": "slurm lab",
     "test_root_slurm_ends": "slurm lab",
+    "test_root_slurm_inside": "slurm lab",
 }
 """File -> group, where it is not a group of its own."""
 APART = frozenset({"test_demo", "test_demo_faults"})

@@ -22,7 +22,7 @@ from rankdeck.acceptance.reading import read_output
 from rankdeck.backends.inspect import _concluded
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.plans import plan_job
-from rankdeck.backends.ssh import _left
+from rankdeck.backends.ssh import left_there
 from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
 from rankdeck.config.files import look_at
@@ -261,7 +261,7 @@ def answers() -> Take:
         image_rows(found.get("rows"))
         if isinstance(found.get("ranks"), list):
             _concluded(jobs.job("j"), {"n1": found}, {})
-        _left("n1", answer)
+        left_there("n1", answer)
 
     return take
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rankdeck.backends.inspect import _concluded
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.remote_log import _found
-from rankdeck.backends.ssh import _left, _port
+from rankdeck.backends.ssh import _port, left_there
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.bring import image_rows
 from rankdeck.model.border import DEEPEST, table
@@ -150,7 +150,7 @@ def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
     out = hostile.line(answer)
     inspected = Answer(0, out, b"").row
     try:
-        left = _left("n1", Answer(0, out, b""))
+        left = left_there("n1", Answer(0, out, b""))
     except AgentError:
         left = []
 

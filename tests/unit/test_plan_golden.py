@@ -114,6 +114,39 @@ def test_nccl_tests_of_16_gpus_through_pyxis_are_planned_to_the_letter() -> None
     compare("slurm-a100.pyxis-nccl", render(plan))
 
 
+EVERY_OPTION = (
+    "--container-name=work",
+    "--no-container-mount-home",
+    "--container-remap-root",
+    "--container-writable",
+)
+ON_SLURM = {
+    "pyxis": Container(
+        image="/images/app.sqsh", runtime="enroot", gpu="nvidia", workdir="/work",
+        mounts=("/data:/data:ro", "/scratch:/scratch"), args=EVERY_OPTION,
+    ),
+    "apptainer": Container(
+        image="/images/app.sif", runtime="apptainer", gpu="nvidia", workdir="/work", mounts=("/data:/data:ro",)
+    ),
+    "podman": Container(
+        image="registry.example.org/app:1", runtime="podman", gpu="nvidia", workdir="/work", mounts=("/data:/data:ro",)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("runtime", ON_SLURM)
+def test_every_runtime_on_slurm_is_planned_to_the_letter(runtime: str, launch: Launch) -> None:
+    spec = JobSpec(
+        name="app", launch=launch, command=("app.py", "--steps", "5"), nodes=2, ranks_per_node=8,
+        env={"NCCL_IB_HCA": "=mlx5_0", "TOKEN": "a b"}, options={"slurm.gpus": "8"}, container=ON_SLURM[runtime],
+    )  # fmt: skip
+    plan = SlurmBackend(cast("Agents", None)).plan(read_cluster(SAMPLES / "slurm-a100.yaml"), spec, "app-1")  # fmt: skip
+    (told,) = [file.text for file in plan.nodes[0].files if file.path == "job.sbatch"]
+
+    compare(f"slurm-runtime.{runtime}.{launch}", told)
+
+
 def test_a_parameter_that_the_job_sets_is_not_set_again() -> None:
     said = ("--mca", "btl_vader_single_copy_mechanism", "none")
     spec = short(read_job(SAMPLES / "jobs" / "mpi-hello.yaml"))

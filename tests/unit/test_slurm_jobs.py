@@ -1,5 +1,6 @@
 """Jobs of Slurm in the console: what a job file asks for, and what becomes of the state when Slurm speaks."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from rankdeck.backends.slurm import SlurmBackend, script
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, NodeEvent
+from rankdeck.model.job import Abort, Container, JobSpec, Launch, NodeEvent
 from rankdeck.model.slurm import SlurmStatus, queue_words
 from rankdeck.state.jobs import Jobs
 
@@ -58,6 +59,8 @@ def test_srun_is_told_of_the_cpus_and_a_torchrun_has_one_for_each_rank(tmp_path)
     ("{partiton: a}", "did you mean `partition`"),
     ("{ntasks-per-node: 4}", "ranks_per_node"),
     ("{hetjob: 1}", "not supported"),
+    ("{container: /images/bundle}", "not supported: its bundle"),
+    ("{args: ['--container=/images/bundle']}", "not supported: its bundle"),
     ("{args: ['--output=x']}", "is set by Rankdeck"),
     ("{args: [hold]}", "is no option of sbatch"),
     ("{mem: much}", "is not an amount of memory"),
@@ -69,13 +72,50 @@ def test_what_is_wrong_is_named_by_its_place(tmp_path, slurm: str, why: str) -> 
         asked(tmp_path, slurm)
 
 
-def test_an_array_is_refused_and_not_mixed_up() -> None:
-    spec = JobSpec(
-        name="x", launch="plain", command=("a",), ranks_per_node=1, options={"slurm.array": "0-3"}
+def array(tasks: str, **more: object) -> JobSpec:
+    """An array of one process each."""
+    spec = {
+        "name": "x",
+        "launch": Launch.PLAIN,
+        "command": ("a",),
+        "ranks_per_node": 1,
+        "abort": Abort(enabled=False),
+    }
+    return JobSpec(**{**spec, "options": {"slurm.array": tasks}, **more})  # type: ignore[arg-type]
+
+
+def test_the_ranks_of_an_array_are_its_tasks() -> None:
+    (node,) = SlurmBackend(None).plan(CLUSTER, array("1,4-9:2%3"), "x-1").nodes
+    (told,) = [file.text for file in node.files if file.path == "job.sbatch"]
+
+    assert node.ranks == (1, 4, 6, 8)
+    assert "#SBATCH --array=1,4-9:2%3\n" in told
+    assert "#SBATCH --ntasks-per-node=1\n" in told
+    assert 'export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"\n' in told
+    assert (
+        json.loads(next(f.text for f in node.files if f.path == "slurm.json"))["array"]
+        == "1,4-9:2%3"
     )
 
-    with pytest.raises(LaunchError, match="array"):
+
+@pytest.mark.parametrize(("spec", "why"), [
+    (array("0-3", nodes=2), "one process on one node"),
+    (array("0-3", ranks_per_node=2), "one process on one node"),
+    (array("0-3", launch=Launch.MPI), "one process on one node"),
+    (array("0-3", abort=Abort()), "no `abort`"),
+    (array("0-9999999"), "1 to 4096 can be followed"),
+    (array("9-3"), "has no tasks"),
+])  # fmt: skip
+def test_other_arrays_are_refused_and_not_mixed_up(spec: JobSpec, why: str) -> None:
+    with pytest.raises(LaunchError, match=why):
         SlurmBackend(None).plan(CLUSTER, spec, "x-1")
+
+
+def test_an_array_submitted_by_hand_writes_a_file_for_each_task() -> None:
+    assert '--output="$RANKDECK_RUN"/%a.out' in script(CLUSTER, array("0-3"), "x-1")
+    assert '--output="$RANKDECK_RUN"/%a.%t.out' in script(
+        CLUSTER, array("0-3", ranks_per_node=2), "x-1"
+    )
 
 
 def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:
@@ -233,3 +273,74 @@ def test_what_it_waits_for_is_one_line() -> None:
     )
     assert queue_words(SlurmStatus(state="RUNNING", ends=100.0), 40.0) == "60 s left"
     assert queue_words(SlurmStatus(state="TIMEOUT", over=True), 40.0) == ""
+
+
+def test_a_task_that_slurm_ended_is_told_so_and_blames_no_other() -> None:
+    state = jobs()
+    word = {"kind": "slurm", "id": "10", "array": "0-1", "state": "RUNNING"}
+    limit = {
+        "kind": "task",
+        "rank": 0,
+        "id": "11",
+        "state": "TIMEOUT",
+        "over": True,
+        "text": "its time limit was over",
+        "do": "more",
+    }
+    gone = {
+        "kind": "task",
+        "rank": 1,
+        "id": "10",
+        "state": "CANCELLED",
+        "over": True,
+        "text": "cancelled by alice",
+    }
+    over = {
+        "kind": "slurm",
+        "id": "10",
+        "array": "0-1",
+        "state": "FAILED",
+        "over": True,
+        "text": "2 of 2 tasks did not end well",
+    }
+    told(state, *BEGAN, word, *TERMED, limit, gone, over, *CLOSED)
+
+    job = state.job("x-1")
+
+    assert (job.unit, job.state, [rank.state for rank in job.ranks]) == (
+        "task",
+        "failed",
+        ["failed", "cancelled"],
+    )
+    assert job.first_failure is not None
+    assert (job.first_failure.what, job.first_failure.rank, job.first_failure.victims) == (
+        "scheduler",
+        0,
+        (),
+    )
+    assert job.first_failure.explained[0].means == "its time limit was over"
+    assert job.slurm is not None
+    assert [(task.number, task.id, task.state) for task in job.slurm.tasks] == [
+        (0, "11", "TIMEOUT"),
+        (1, "10", "CANCELLED"),
+    ]
+    assert Jobs().restore(job).slurm == job.slurm
+
+
+def test_a_task_that_was_queued_again_keeps_its_run_and_the_others_go_on() -> None:
+    state = jobs()
+    word = {"kind": "slurm", "id": "10", "array": "0-1", "state": "RUNNING"}
+    again = {"kind": "task", "rank": 1, "attempt": 1, "text": "n2 failed"}
+    told(state, *BEGAN, word, again)
+
+    job = state.job("x-1")
+
+    assert [rank.state for rank in job.ranks] == ["running", "pending"]
+    assert job.slurm is not None
+    (task,) = job.slurm.tasks
+    assert (task.number, task.attempt, task.attempts[0].text, task.attempts[0].nodes) == (
+        1,
+        1,
+        "n2 failed",
+        ("n2",),
+    )

@@ -3,7 +3,9 @@
 import pytest
 
 from rankdeck.following import ASLEEP, HEAR, Awake
+from rankdeck.model.activity import Activity
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
+from rankdeck.model.slurm import SlurmStatus
 from rankdeck.rules.progress import last_run, phases
 from rankdeck.rules.rank_activity import QUIET, Known
 from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls
@@ -38,6 +40,18 @@ def test_the_one_silent_rank_of_512_is_named() -> None:
 
     assert (found.kind, found.ranks) == ("rank", (137,))
     assert found.text == "rank 137 on n18 silent for 6 min 30 s while 511 others go on"
+
+
+def test_the_tasks_of_an_array_wait_for_nobody() -> None:
+    now = 1000.0
+    ranks = [rank(n, 300.0 if n == 137 else now - n % 5) for n in range(512)]
+    array = job(ranks, slurm=SlurmStatus(id="10", state="RUNNING", array="0-511"))
+    stuck = Known(
+        looks={137: [Activity("T", "do_signal_stop", 0.0, None, at) for at in (990.0, 995.0)]}
+    )
+
+    assert stalls(array, now, unknown) == ()
+    assert [found.kind for found in stalls(array, now, stuck)] == ["stopped"]
 
 
 def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> None:

@@ -156,16 +156,16 @@ class _Hunt:
             time.sleep(_POLL)
 
 
-def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0]) -> dict[str, Any]:
+def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
     """End every process of the job on this node; `left` names what would not end.
 
-    `by` is one of ASKERS and goes into the events.
+    `by` is one of ASKERS and goes into the events. Of an array of Slurm only `tasks` (`3,5-7`) end, if any are named.
     """
     _let_begin(folder)
     if is_slurm(folder):
         from rankdeck_agent.slurm.ending import cancel as cancel_slurm_job
 
-        return cancel_slurm_job(folder, grace, by)
+        return cancel_slurm_job(folder, grace, by, tasks)
     stop_resuming(folder)
     hunt = _Hunt(folder, supervisor_pid(folder))
     if hunt.supervisor:

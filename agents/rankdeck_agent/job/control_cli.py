@@ -1,4 +1,4 @@
-"""The other `job` commands: run, cancel, inspect, spawn, answer, remove, list, port."""
+"""The other `job` commands: run, cancel, inspect, attempts, spawn, answer, remove, list, port."""
 
 import argparse
 import contextlib
@@ -15,7 +15,7 @@ from rankdeck_agent.files import keep_private
 from rankdeck_agent.job.cancel import ASKERS, cancel
 from rankdeck_agent.job.daemons import good_id
 from rankdeck_agent.job.detach import run, run_each
-from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders, existing
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_folders, existing, is_slurm
 from rankdeck_agent.job.inspect import inspect
 from rankdeck_agent.job.journal import is_closed, table
 from rankdeck_agent.job.supervisor_state import supervisor_pid, tell
@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
         ("inspect", "say where every rank here is now"),
+        ("attempts", "Slurm: where the output of each run begins"),
     ):
         one = verbs.add_parser(verb, help=purpose)
         one.add_argument("job")
@@ -126,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb == "cancel":
             one.add_argument("--grace", type=float, default=10.0, metavar="S")
             one.add_argument("--by", choices=ASKERS, default=ASKERS[0])
+            one.add_argument("--tasks", default="", metavar="3,5-7", help="of an array of Slurm")
         if verb == "answer":
             one.add_argument("id")
             one.add_argument("text", nargs="+")
@@ -158,14 +160,29 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _inspect(folder: RunFolder) -> dict[str, Any]:
+    if is_slurm(folder):
+        from rankdeck_agent.slurm.inside import inspect as inspect_inside
+
+        return inspect_inside(folder)
+    return inspect(folder)
+
+
+def _attempts(folder: RunFolder) -> dict[str, Any]:
+    from rankdeck_agent.slurm.run import log_starts
+
+    return {"starts": log_starts(folder)}
+
+
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda asked: run_each() if asked.each else run(),
     "list": _list,
     "port": _port,
     "cancel": lambda asked: _say(
-        cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by)
+        cancel(existing(asked.job, asked.node), max(0.0, asked.grace), asked.by, asked.tasks)
     ),
-    "inspect": lambda asked: _say(inspect(existing(asked.job, asked.node))),
+    "attempts": lambda asked: _say(_attempts(existing(asked.job, asked.node))),
+    "inspect": lambda asked: _say(_inspect(existing(asked.job, asked.node))),
     "spawn": lambda asked: _say(spawn(existing(asked.job, asked.node))),
     "remove": lambda asked: _say(remove(existing(asked.job, asked.node))),
     "answer": lambda asked: _say(

@@ -34,9 +34,12 @@ _TICK = os.sysconf("SC_CLK_TCK")
 Row = dict[str, Any]
 
 
-def inspect(folder: RunFolder) -> Row:
-    """One row per running rank; `spy` and `ras` say why they are not there."""
-    mine = _processes_of_ranks(folder)
+def inspect(folder: RunFolder, host: str = "") -> Row:
+    """One row per running rank; `spy` and `ras` say why they are not there.
+
+    Where several nodes share the run folder only ranks that began on `host` are meant.
+    """
+    mine = _processes_of_ranks(folder, host)
     before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
     began = time.monotonic()
     mains = {rank: _main(pids) for rank, pids in mine.items()}
@@ -61,13 +64,13 @@ def inspect(folder: RunFolder) -> Row:
 # ---- which processes -----------------------------------------------------------------------
 
 
-def _processes_of_ranks(folder: RunFolder) -> dict[int, list[int]]:
+def _processes_of_ranks(folder: RunFolder, host: str) -> dict[int, list[int]]:
     """The processes of each running rank: the program and all below it."""
     alive = processes.belonging(folder.job, folder.node, supervisor_pid(folder))
     started = {
         int(event["rank"]): int(event["pid"])
         for event in all_events(folder / "events")
-        if event["kind"] == "started" and "pid" in event
+        if event["kind"] == "started" and "pid" in event and host in ("", event.get("host"))
     }
     some = dict(list(started.items())[:_MOST_RANKS])
     found = processes.trees(alive, some.values())

@@ -1,17 +1,19 @@
 """Takes a Slurm job out of Slurm and proves it: scancel, the grace, SIGKILL, and a look that it is gone."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import all_events, is_closed
 from rankdeck_agent.names import REFUSED
 from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.marks import ASKED, FOLDER, SEEN
-from rankdeck_agent.slurm.rows import shown_job
+from rankdeck_agent.slurm.rows import shown_jobs
 from rankdeck_agent.slurm.run import read_id
 from rankdeck_agent.slurm.verdict import FINAL
 
@@ -25,23 +27,25 @@ _TOLD = 3.0
 _POLL = 0.1
 
 
-def cancel(folder: RunFolder, grace: float, by: str) -> dict[str, Any]:
-    """End the job; `left` names it where it would not go. `grace` is in seconds."""
+def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
+    """End the job, or only these tasks of an array (`3,5-7`); `left` names what would not go. `grace` is in seconds."""
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
     if attached(folder):
         refused = _refused(folder, by)
         if refused:
             return {"left": [_left(f"{REFUSED}{refused}")], "ended": 0}
-    _note(folder, f"{ASKED}.{by}.{round(grace)}")
+    for end in [f".{task}" for task in numbers(tasks)] or [""]:
+        _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
     number, path = _wait_for_id(folder)
     if not number:
         closed = is_closed(folder / "events")
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
         return {"left": left, "ended": 0}
     claim.Watch().ensure()
+    number = f"{number}_[{tasks}]" if tasks else number
     why = _end(folder, Slurm(path), number, grace)
-    if not why:
+    if not why and not tasks:
         _wait_for_close(folder)
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
 
@@ -89,8 +93,9 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
     while True:
         time.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
         looks += 1
-        reply = ask_for_job(slurm, number)
-        state = state_of(reply)
+        job, _, tasks = number.partition("_")
+        reply = ask_for_job(slurm, job)
+        state = state_of(reply, numbers(tasks.strip("[]")))
         if not state:
             _note(folder, f"{SEEN}.{looks}", reply.out)
             return ""
@@ -103,16 +108,17 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
             slurm.ask("scancel", number)
 
 
-def state_of(reply: Reply) -> str:
-    """The state in which it still is, or why that is not known; "" once it is over."""
+def state_of(reply: Reply, tasks: Sequence[int] = ()) -> str:
+    """The state in which it, or one of these tasks, still is, or why that is not known; "" once it is over."""
     if is_unknown(reply):
         return ""
     if reply.error:
         return reply.error
-    seen = shown_job(reply.out)
-    if seen is None:
+    rows = list(shown_jobs(reply.out))
+    if not rows:
         return "Slurm gives no answer about it"
-    return "" if seen.state in FINAL else seen.state
+    meant = [row for row in rows if not tasks or any(covers(row, task) for task in tasks)]
+    return next((row.state for row in meant if row.state not in FINAL), "")
 
 
 def _wait_for_close(folder: RunFolder) -> None:

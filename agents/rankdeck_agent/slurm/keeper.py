@@ -4,13 +4,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.journal import is_closed
 from rankdeck_agent.slurm import claim
+from rankdeck_agent.slurm.array import ArrayRun
 from rankdeck_agent.slurm.budget import (
     JOB_CALLS,
     QUEUE_CALLS,
@@ -30,6 +31,7 @@ from rankdeck_agent.slurm.rows import (
     account_rows,
     queue_rows,
     shown_job,
+    shown_jobs,
     these_jobs,
 )
 from rankdeck_agent.slurm.run import Run, not_taken, read_id, settings, write_id
@@ -98,7 +100,7 @@ class Keeper:
     def _open(self, folder: RunFolder, now: float) -> None:
         self._unsubmitted.pop(str(folder.path), None)
         try:
-            run = Run(folder)
+            run = open_run(folder)
         except OSError as error:
             print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
             return
@@ -120,6 +122,8 @@ class Keeper:
         try:
             if run.look(now):
                 self._rhythm.want(now + _AFTER_END)
+            if run.over:  # a cancel has seen its end
+                run.close()
         except OSError as error:
             # One folder that cannot be read or written must not hold up the other jobs.
             print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
@@ -148,7 +152,9 @@ class Keeper:
         lasts = {run.id: run.track.last for run in self._runs.values()}
         lines = (line for line in text.splitlines() if line.partition("|")[0] in lasts)
         rows = {row["id"]: row for row in job_rows("\n".join(lines))}
-        if all(last and is_same(rows.get(name), last) for name, last in lasts.items()):
+        arrays = any(isinstance(run, ArrayRun) for run in self._runs.values())
+        same = all(last and is_same(rows.get(name), last) for name, last in lasts.items())
+        if same and not arrays:
             self._rhythm.asked(now, well=True)
         else:
             self._rhythm.want(now)
@@ -186,12 +192,12 @@ class Keeper:
         unknown = is_unknown(reply)
         self._rhythm.asked(now, well=reply.well or unknown)
         self._note_silence(reply, well=reply.well or unknown)
-        seen = shown_job(reply.out) if reply.well else None
-        if seen is not None or unknown:
-            self._take({seen.id: seen} if seen else {}, now)
+        found = list(shown_jobs(reply.out)) if reply.well else []
+        if found or unknown:
+            self._take(found, now)
 
     def _ask_for_all(self, now: float) -> None:
-        found: dict[str, Seen] = {}
+        found: list[Seen] = []
         for question in self._questions():
             self._budget.spend(QUEUE_CALLS, now)
             reply = self._slurm().ask(*question)
@@ -200,7 +206,7 @@ class Keeper:
             self._note_silence(reply, well=reply.well or unknown)
             if not reply.well and not unknown:
                 return
-            found.update({seen.id: seen for seen in queue_rows(reply.out)})
+            found += queue_rows(reply.out)
         self._take(found, now)
 
     def _questions(self) -> list[tuple[str, ...]]:
@@ -220,11 +226,14 @@ class Keeper:
                     f"Slurm does not answer: {reply.error}; what is shown of it is from before"
                 )
 
-    def _take(self, found: Mapping[str, Seen], now: float) -> None:
-        self._find_unsubmitted(found.values())
+    def _take(self, found: Sequence[Seen], now: float) -> None:
+        self._find_unsubmitted(found)
+        rows = {seen.id: seen for seen in found}
         missing: list[Run] = []
         for run in self._runs.values():
-            if (seen := found.get(run.id)) is not None:
+            if isinstance(run, ArrayRun):
+                self._take_array(run, [seen for seen in found if seen.job == run.id], now)
+            elif (seen := rows.get(run.id)) is not None:
                 self._take_one(run, seen, now)
             else:
                 missing.append(run)
@@ -238,17 +247,30 @@ class Keeper:
         }
         for seen in found:
             if seen.folder in folders:
-                write_id(folders[seen.folder], seen.id, os.environ.get("PATH", os.defpath))
+                write_id(folders[seen.folder], seen.job, os.environ.get("PATH", os.defpath))
 
     def _take_one(self, run: Run, seen: Seen, now: float) -> None:
         try:
             run.take(self._in_full(run, seen, now))
-            if run.track.over:
+            if run.over:
                 run.close()
             elif run.track.batch_over:
                 # It is being cleaned up: a moment, and longer each time.
                 run.track.missed += 1
                 self._rhythm.want(now + min(2.0**run.track.missed, 30.0))
+        except OSError as error:
+            print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
+
+    def _take_array(self, run: ArrayRun, rows: Sequence[Seen], now: float) -> None:
+        try:
+            run.take_rows(rows)
+            if run.unsure():
+                reply = self._slurm().ask(*account_question([run.id]))
+                run.settle(account_rows(reply.out), answered=reply.well)
+            if run.over:
+                run.close()
+            elif not rows:
+                self._rhythm.want(now + 5.0)
         except OSError as error:
             print(f"{run.folder.path}: {error}", file=sys.stderr, flush=True)
 
@@ -304,6 +326,12 @@ class Keeper:
         for number, where in (places(reply.out) if reply.well else {}).items():
             if number in waiting:
                 self._place(waiting[number], where)
+
+
+def open_run(folder: RunFolder) -> Run:
+    """The job of this folder, or the array; raises OSError."""
+    array = settings(folder).get("array")
+    return ArrayRun(folder, array) if isinstance(array, str) else Run(folder)
 
 
 def _waits(run: Run) -> bool:

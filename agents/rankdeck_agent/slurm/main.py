@@ -1,44 +1,32 @@
-"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look`, `attach` and `ended` of the agent."""
+"""The commands `slurm submit`, `keep`, `watch`, `list`, `service`, `look`, `attach`, `beside` and `ended` of the agent."""
 
 import sys
+from importlib import import_module
 
 from rankdeck_agent.files import keep_private
 
-_USAGE = (
-    "rankdeck-agent: slurm takes one of: submit, keep, watch, list, service, look, attach, ended"
-)
+_VERBS = {
+    "submit": "submit",
+    "keep": "keeper",
+    "watch": "cluster_watch",
+    "list": "cluster_watch",
+    "service": "service",
+    "attach": "submit",
+    "look": "attach",
+    "beside": "inside",
+    "ended": "history",
+}
+"""Command -> the module that has it, which is loaded only then: the keeper must stay small."""
+_NAMES = {"list": "list_all"}
+"""What a command is called there, where that is another word."""
 
 
 def main(argv: list[str]) -> int:
     """Run one command; returns its exit status."""
     keep_private()
-    if argv == ["submit"]:
-        from rankdeck_agent.slurm.submit import submit
-
-        return submit()
-    if argv == ["keep"]:
-        from rankdeck_agent.slurm.keeper import keep
-
-        return keep()
-    if argv in (["watch"], ["list"]):
-        from rankdeck_agent.slurm.cluster_watch import list_all, watch
-
-        return watch() if argv == ["watch"] else list_all()
-    if argv == ["service"]:
-        from rankdeck_agent.slurm.service import service
-
-        return service()
-    if argv == ["attach"]:
-        from rankdeck_agent.slurm.submit import attach
-
-        return attach()
-    if argv == ["look"]:
-        from rankdeck_agent.slurm.attach import look
-
-        return look()
-    if argv == ["ended"]:
-        from rankdeck_agent.slurm.history import ended
-
-        return ended()
-    print(_USAGE, file=sys.stderr)
-    return 2
+    verb, arguments = argv[0] if argv else "", argv[1:]
+    if verb not in _VERBS or len(arguments) != (verb == "beside"):
+        print(f"rankdeck-agent: slurm takes one of: {', '.join(_VERBS)}", file=sys.stderr)
+        return 2
+    module = import_module(f"rankdeck_agent.slurm.{_VERBS[verb]}")
+    return int(getattr(module, _NAMES.get(verb, verb))(*arguments))

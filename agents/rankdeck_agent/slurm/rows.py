@@ -81,6 +81,11 @@ class Seen(NamedTuple):
     tasks: int = 0
     """How many it asked for; 0: not said."""
 
+    @property
+    def job(self) -> str:
+        """Its id, or that of the array whose task it is."""
+        return self.array.partition("_")[0] or self.id
+
 
 def queue_rows(text: str) -> Iterator[Seen]:
     """The jobs in an answer to `SQUEUE`; other lines are left out."""
@@ -131,7 +136,16 @@ def shown_job(text: str) -> Optional[Seen]:
 
     Of a key that stands twice the first counts: names and commands come later, but for the name of the job.
     """
-    line = next((line for line in text.splitlines() if line.startswith("JobId=")), "")
+    return next(shown_jobs(text), None)
+
+
+def shown_jobs(text: str) -> Iterator[Seen]:
+    """The same of an array: one of each task that began, one of those that wait together."""
+    lines = (line for line in text.splitlines() if line.startswith("JobId="))
+    return (seen for seen in map(_shown, lines) if seen is not None)
+
+
+def _shown(line: str) -> Optional[Seen]:
     cells = _pairs(line)
     if not cells.get("JobId", "").isdigit() or not cells.get("JobState"):
         return None

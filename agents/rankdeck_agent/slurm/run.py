@@ -65,15 +65,23 @@ class Run:
         """Read what ranks wrote; whether something ended, so that Slurm should be asked. Raises OSError."""
         before = (self.track.batch_over, len(self.track.ended))
         for mark in self._marks.look():
-            attempt = self.track.attempt
-            fresh = self.track.take_mark(mark)
-            if self.track.attempt != attempt:
-                self._again(attempt)
-            self._add(fresh)
+            self._take_mark(mark)
         self._read_orders()
         self._copy_output()
         self._growth.look(now)
         return (self.track.batch_over, len(self.track.ended)) != before
+
+    def _take_mark(self, mark: Mark) -> None:
+        attempt = self.track.attempt
+        fresh = self.track.take_mark(mark)
+        if self.track.attempt != attempt:
+            self._again(attempt)
+        self._add(fresh)
+
+    @property
+    def over(self) -> bool:
+        """Whether Slurm said that it is over."""
+        return self.track.over
 
     @property
     def attached(self) -> bool:
@@ -123,16 +131,23 @@ class Run:
         for name in sorted(self._marks.others - self._asked):
             self._asked.add(name)
             words = name.split(".")
-            if words[0] == names.ASKED and len(words) > 2 and not self.track.ours:
-                self.track.ours = words[1]
-                grace = float(words[2]) if words[2].isdigit() else 0.0
-                self._journal.add("cancel", grace=grace, by=words[1])
+            if words[0] == names.ASKED and len(words) > 2:
+                self._take_order(words)
             if words[0] == names.SEEN:
-                seen = shown_job(
-                    (self.folder / names.FOLDER / name).read_text(errors="replace")[:65536]
-                )
-                if seen is not None and seen.id == self.id:
-                    self.take(seen)
+                self._take_answer((self.folder / names.FOLDER / name).read_text(errors="replace"))
+
+    def _take_answer(self, text: str) -> None:
+        """Take what Slurm told a cancel."""
+        seen = shown_job(text)
+        if seen is not None and seen.id == self.id:
+            self.take(seen)
+
+    def _take_order(self, words: list[str]) -> None:
+        """Note who asked for the cancel, and with which grace."""
+        if not self.track.ours:
+            self.track.ours = words[1]
+            grace = float(words[2]) if words[2].isdigit() else 0.0
+            self._journal.add("cancel", grace=grace, by=words[1])
 
     # ---- Slurm
 
@@ -144,7 +159,8 @@ class Run:
             self._again(before, seen)
         if self.attached:
             self._begin_ranks(seen)
-        self._add(self.track.take_seen(seen, time.time()))
+        fresh = self.track.take_seen(seen, time.time())
+        self._add({**event, **self._about()} for event in fresh)
 
     def _again(self, before: int, seen: Optional[Seen] = None) -> None:
         """Record that Slurm queued the job again."""
@@ -176,11 +192,15 @@ class Run:
         elif not found.well:
             unheard = self.track.unheard()
             self._add({"kind": "exited", "rank": rank, "status": None} for rank in unheard)
-        self._journal.add("slurm", **final_row(found, seen, self.track.attempt))
+        self._journal.add("slurm", **final_row(found, seen, self.track.attempt), **self._about())
         self._tell_end(found)
         self._journal.add("closed")
         self._journal.flush()
         self.closed = True
+
+    def _about(self) -> Event:
+        """What each `slurm` event has besides."""
+        return {}
 
     def _tell_end(self, found: Verdict) -> None:
         end = outcome(UNKNOWN if found.code is None else min(max(found.code, 0), 255))
@@ -235,17 +255,32 @@ def settings(folder: RunFolder) -> dict[str, Any]:
         return {}
 
 
+def log_starts(folder: RunFolder) -> list[dict[str, int]]:
+    """Of each attempt where its output begins: `rank.3/out` -> bytes; a log that is not named began empty."""
+    found: dict[int, dict[str, int]] = {0: {}}
+    for path in (*folder.path.glob("attempt.*"), *folder.path.glob("rank.*/attempt.*")):
+        number = path.name.partition(".")[2]
+        if number.isdigit() and len(number) < 6:
+            above = "" if path.parent == folder.path else f"{path.parent.name}/"
+            sizes = _sizes(path).items()
+            found.setdefault(int(number), {}).update({above + name: size for name, size in sizes})
+    return [found.get(number, {}) for number in range(max(found) + 1)]
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """The lines `NAME BYTES` of a file that a batch script left."""
+    words = (row.rpartition(" ") for row in path.read_text(errors="replace").splitlines())
+    return {name: int(size) for name, _, size in words if size.isdigit()}
+
+
 def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
     """Where the launcher's output of an attempt begins, in bytes; None where there is no such attempt yet."""
     if attempt == 0:
         return 0
     try:
-        rows = (folder / f"attempt.{attempt}").read_text(errors="replace").splitlines()
+        return _sizes(folder / f"attempt.{attempt}").get("launcher/out")
     except OSError:
         return None
-    begins = "launcher/out "
-    size = next((row[len(begins) :] for row in rows if row.startswith(begins)), "")
-    return int(size) if size.isdigit() else None
 
 
 def _lines(path: Path, begin: Optional[int], end: Optional[int]) -> list[str]:

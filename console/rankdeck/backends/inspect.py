@@ -15,6 +15,7 @@ from rankdeck.rules.find_jobs import Found, found_jobs
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
 
 LIMIT = 45.0
+_MOST_HOSTS = 4096
 _TOGETHER = 32
 """Nodes that are asked at the same time."""
 
@@ -28,7 +29,8 @@ async def inspect_job(agents: Agents, job: Job, limit: float = LIMIT) -> Inspect
     async def one(node: str) -> None:
         try:
             async with slots:
-                answers[node] = await _ask(agents, job.id, node, limit)
+                row = await _ask(agents, job.id, node, limit)
+            _take_answer(node, row, answers, missing)
         except NodeError as error:
             missing[node] = clean(error.why, 300)
 
@@ -40,9 +42,30 @@ async def inspect_job(agents: Agents, job: Job, limit: float = LIMIT) -> Inspect
 
 async def _ask(agents: Agents, job: str, node: str, limit: float) -> Mapping[str, Any]:
     answer = await agents.call(node, ("job", "inspect", job, node), limit=limit)
-    if not isinstance(answer.row.get("ranks"), list):
+    if not any(isinstance(answer.row.get(key), list) for key in ("ranks", "inside")):
         raise AgentError(node, answer.complaint)
     return answer.row
+
+
+def _take_answer(
+    node: str,
+    row: Mapping[str, Any],
+    answers: dict[str, Mapping[str, Any]],
+    missing: dict[str, str],
+) -> None:
+    """A node's own answer; of a login node of Slurm those of the nodes on which the ranks are."""
+    if "inside" not in row:
+        answers[node] = row
+        return
+    for one in cast("list[object]", row["inside"])[:_MOST_HOSTS]:
+        found = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        host = clean(found.get("host"), 64)
+        if host and isinstance(found.get("ranks"), list):
+            answers[host] = found
+    unheard = row.get("missing")
+    if isinstance(unheard, dict):
+        told = cast("dict[str, object]", unheard).items()
+        missing |= {clean(host, 64): clean(why, 300) for host, why in list(told)[:_MOST_HOSTS]}
 
 
 def _concluded(

@@ -120,7 +120,9 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
     },
     "cancel": {"grace": number, "by": text(20)},
     "slurm": {
-        **dict.fromkeys(("id", "state", "reason", "partition", "nodes", "node", "by"), text(2000)),
+        **dict.fromkeys(
+            ("id", "state", "reason", "partition", "nodes", "node", "by", "array"), text(2000)
+        ),
         **dict.fromkeys(("text", "do"), text(20_000)),
         **dict.fromkeys(("attempt", "position", "waiting", "rank", "code"), integer),
         **dict.fromkeys(("start", "ends", "end"), stamp),
@@ -128,6 +130,13 @@ _EVENTS: Mapping[str, Mapping[str, Check]] = {
         **dict.fromkeys(("stuck", "over"), flag),
     },
     "attempt": {"number": integer, "text": text(20_000)},
+    "task": {
+        **dict.fromkeys(("id", "state", "reason", "nodes", "node"), text(2000)),
+        **dict.fromkeys(("text", "do"), text(20_000)),
+        **dict.fromkeys(("rank", "attempt", "code"), integer),
+        **dict.fromkeys(("start", "end"), stamp),
+        "over": flag,
+    },
     "closed": {},
 }
 

@@ -11,20 +11,33 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.launchers import script_command
+from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.placement import find_runtime, refuse_claims
-from rankdeck.backends.ssh import START_LIMIT, SshBackend
+from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.config.document import suggest
 from rankdeck.config.slurm import OFF
-from rankdeck.errors import LaunchError, NodeError
+from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
+from rankdeck.model.border import integer
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Abort, CancelReport, JobSpec, Launch, Plan
+from rankdeck.model.job import (
+    Abort,
+    CancelReport,
+    Job,
+    JobSpec,
+    Launch,
+    Plan,
+    State,
+)
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.slurm import LogRun
 from rankdeck.model.slurm_cluster import SlurmLook
-from rankdeck_agent.wire import REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck.remote.agent import Agents
+from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (
@@ -40,7 +53,10 @@ PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the range of ephemeral ports of Linux."""
-_ARRAY = "`array`: Rankdeck does not follow the tasks of an array yet; `rankdeck export-script` writes a script for sbatch"
+_ARRAY = "a task of an array is one process on one node: `launch: plain`, `nodes: 1`, `ranks_per_node: 1` and no `abort`; `rankdeck export-script` writes any other array as a script for sbatch"
+_MOST_TASKS, _MOST_RUNS = 4096, 1000
+_NEVER = 1 << 62
+"""Where the output begins of a run that there was not."""
 SUBMIT_LIMIT = 95.0
 """Seconds: sbatch tries again by itself for over a minute while the controller is busy."""
 SCRIPT, SETTINGS, SBATCH = "job.sbatch", "slurm.json", "sbatch"
@@ -52,6 +68,12 @@ trap 'status=$?; mark "ended.$status"' EXIT
 mark "began.${SLURMD_NODENAME:-$(uname -n)}"
 """
 """Tells the keeper when the script begins and ends, and where the output of this attempt begins."""
+_TASK = """\
+attempt=${SLURM_RESTART_COUNT:-0}
+export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"
+[ "$attempt" = 0 ] || (cd "$RANKDECK_RUN/rank.$RANKDECK_RANK" && stat -c '%n %s' out err >"attempt.$attempt" 2>/dev/null) || :
+"""
+"""The same of a task of an array: its rank has the task's number."""
 
 
 class SlurmBackend(SshBackend):
@@ -66,19 +88,21 @@ class SlurmBackend(SshBackend):
         If the cluster file names no login node there is only that script.
         """
         login = cluster.options.get("login", "")
+        array = options(cluster, spec, "slurm").get("array", "")
         names = [f"{job}-node{number}" for number in range(spec.nodes)]
         plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
         if not login:
             return plan
-        if "array" in options(cluster, spec, "slurm"):
-            raise LaunchError("plan", _ARRAY)
-        asked = {
+        asked: dict[str, int | str] = {
             key: int(cluster.options[key]) for key in ("rpcs_per_minute",) if key in cluster.options
         }
+        ranks = tuple(range(plan.world_size))
+        if array:
+            asked["array"], ranks = array, _tasks(spec, array)
         submitter = NodePlan(
             job=job,
             node=login,
-            ranks=tuple(range(plan.world_size)),
+            ranks=ranks,
             processes=(
                 ProcessPlan(SBATCH, (SBATCH, "--parsable", "--export=ALL", SCRIPT), cwd=RUN_TOKEN),
             ),
@@ -123,6 +147,87 @@ class SlurmBackend(SshBackend):
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
+
+
+def _tasks(spec: JobSpec, array: str) -> tuple[int, ...]:
+    """The numbers of the tasks in `0-9:3%2`; raises LaunchError."""
+    alone = spec.launch is Launch.PLAIN and spec.nodes == 1 and spec.ranks_per_node in (0, 1)
+    if not alone or spec.abort.enabled:
+        raise LaunchError("plan", _ARRAY)
+    found: set[int] = set()
+    for part in array.partition("%")[0].split(","):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        numbers = range(int(first), int(last or first) + 1, max(int(step or 1), 1))
+        found.update(numbers[: _MOST_TASKS + 1])
+    if not 0 < len(found) <= _MOST_TASKS:
+        raise LaunchError(
+            "plan",
+            f"`array: {array}` has {len(found) or 'no'} tasks; 1 to {_MOST_TASKS} can be followed",
+        )
+    return tuple(sorted(found))
+
+
+async def cancel_tasks(
+    agents: Agents, job: Job, tasks: Sequence[int], grace: float | None
+) -> CancelReport:
+    """End these tasks of an array; `grace` None takes the job's own. Raises RankdeckError."""
+    if job.slurm is None or not job.slurm.array:
+        raise RankdeckError(f"{job.id} is no array of Slurm: its ranks end together")
+    grace = job.plan.grace if grace is None else grace
+    login = job.plan.nodes[0].node
+    command = (
+        "job",
+        "cancel",
+        job.id,
+        login,
+        "--grace",
+        f"{grace:g}",
+        "--tasks",
+        fold_ranks(tasks),
+    )
+    left = left_there(login, await agents.call(login, command, limit=grace + CANCEL_LIMIT))
+    return CancelReport(job.id, State.RUNNING if left else State.CANCELLED, tuple(left))
+
+
+async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
+    """Where the output of this run (from 0) of a job lies; raises RankdeckError."""
+    plan = job.plan
+    if plan.backend != "slurm":
+        raise RankdeckError(f"{plan.job} has one run: only Slurm queues jobs again")
+    starts = await log_starts(agents, plan)
+    if not 0 <= number < len(starts):
+        last = len(starts) - 1
+        have = f"the runs 0 to {last}" if last else "one run, 0"
+        raise RankdeckError(f"{plan.job} has {have}: there is no run {number}")
+    begins = starts[number]
+    if number and job.unit == "task":  # a task that was not queued again has no such run
+        begun = {rank for rank, _ in begins}
+        never = {(r, s): _NEVER for r in plan.nodes[0].ranks for s in STREAMS if r not in begun}
+        begins = {**never, **begins}
+    return LogRun(begins, starts[number + 1] if number + 1 < len(starts) else {})
+
+
+async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str], int], ...]:
+    """Of each run of a job that Slurm queued again where its output begins: rank and stream -> bytes.
+
+    A log that is not named began empty. Raises NodeError.
+    """
+    node = plan.nodes[0]
+    answer = await agents.call(
+        node.node, ("job", "attempts", plan.job, node.node), limit=START_LIMIT
+    )
+    raw = answer.row.get("starts")
+    if not isinstance(raw, list):
+        raise AgentError(node.node, answer.complaint)
+    told = cast("list[object]", raw)[:_MOST_RUNS]
+    rows = [cast("dict[str, Any]", one if isinstance(one, dict) else {}) for one in told]
+    places = {f"rank.{rank}/{stream}": (rank, stream) for rank in node.ranks for stream in STREAMS}
+    places |= {f"launcher/{stream}": (LAUNCHER, stream) for stream in STREAMS}
+    return tuple(
+        {places[name]: at for name, at in row.items() if name in places and integer(at)}
+        for row in rows
+    )
 
 
 ATTACHED = "attached"
@@ -202,7 +307,7 @@ def _directives(step: _Step, job: str) -> list[str]:
     values = {
         "job-name": spec.name,
         "nodes": str(spec.nodes),
-        "ntasks-per-node": str(1 if _one_task(spec) else ranks_per_node(cluster, spec)),
+        "ntasks-per-node": str(1 if _one_task(step) else ranks_per_node(cluster, spec)),
         "output": f"{RUN_TOKEN}/launcher/out" if step.watched else f"rankdeck-{job}.out",
         "open-mode": "append",
     }
@@ -227,9 +332,11 @@ def _escaped(line: str) -> str:
     return f'"{safe}"' if " " in safe and RUN_TOKEN not in safe else safe
 
 
-def _one_task(spec: JobSpec) -> bool:
+def _one_task(step: _Step) -> bool:
     """Whether a node has one task, which starts its ranks itself or is all of it."""
-    return spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
+    plain = step.spec.launch is Launch.PLAIN and step.spec.ranks_per_node in (0, 1)
+    alone = "array" in step.chosen and plain
+    return alone or step.spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
 
 
 def _cpus_per_task(step: _Step) -> str:
@@ -258,9 +365,13 @@ def _environment(step: _Step, job: str) -> list[str]:
         f"mkdir -p {RUN}",
     ]
     return [
-        *(_MARKS.splitlines() if step.watched else by_hand),
+        *(_watched(step).splitlines() if step.watched else by_hand),
         *(f"export {shell_line([f'{key}={value}'])}" for key, value in env.items()),
     ]
+
+
+def _watched(step: _Step) -> str:
+    return _TASK if "array" in step.chosen else _MARKS
 
 
 def _file(name: str, text: str) -> list[str]:
@@ -273,7 +384,8 @@ def _file(name: str, text: str) -> list[str]:
 def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     """The srun line of one task: each writes into files of its own, by the shim or by srun."""
     spec = step.spec
-    by_hand = f"--output={RUN}/%t.out --error={RUN}/%t.err --open-mode=append"
+    name = "%t" if "array" not in step.chosen else "%a" if _one_task(step) else "%a.%t"
+    by_hand = f"--output={RUN}/{name}.out --error={RUN}/{name}.err --open-mode=append"
     words = ["srun --kill-on-bad-exit=1 --wait=60", *extra]
     words += [] if step.watched else [by_hand]
     cpus = _cpus_per_task(step)

@@ -120,7 +120,7 @@ class SshBackend:
         while True:
             try:
                 answer = await self._agents.call(node, command, limit=grace + CANCEL_LIMIT)
-                return _left(node, answer)
+                return left_there(node, answer)
             except UnreachableError:
                 if time.monotonic() + _RETRY >= deadline:
                     raise
@@ -134,7 +134,7 @@ def _port(answer: Answer) -> int:
     return int(answer.word)
 
 
-def _left(node: str, answer: Answer) -> list[RemainingProcess]:
+def left_there(node: str, answer: Answer) -> list[RemainingProcess]:
     """What the node says is left; a job that never began there left nothing."""
     rows = answer.row.get("left")
     if not isinstance(rows, list):

@@ -9,8 +9,10 @@ from pathlib import Path
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, job_of, opened, until_done
 from rankdeck.cli.shapes import job_shape, other_shape, report_shape, slurm_job_shape
+from rankdeck.logs.order import choose as choose_ranks
 from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -29,7 +31,7 @@ def sentence(job: Job) -> str:
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     queue = f"; {said}" if job.slurm and (said := queue_words(job.slurm, time.time())) else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
-    return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; ranks: {parts or 'none yet'}{queue}"
+    return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {parts or 'none yet'}{queue}"
 
 
 def summary(job: Job) -> str:
@@ -120,7 +122,10 @@ def _table(
     if jobs or others:
         output.say_table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
-            [*map(_row, jobs), *map(_other_row, others)],
+            [
+                *(row for job in jobs for row in (_row(job), *_task_rows(job))),
+                *map(_other_row, others),
+            ],
         )
     elif not parts:
         output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
@@ -136,6 +141,29 @@ def _row(job: Job) -> tuple[str, ...]:
         started,
         _why(job),
     )
+
+
+def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
+    """The tasks of an array: each that runs or did not end well, and how many wait or are done."""
+    tasks = {task.number: task for task in job.slurm.tasks} if job.slurm and job.slurm.array else {}
+    if not (job.slurm and job.slurm.array):
+        return
+    for state in (State.PENDING, State.DONE):
+        alike = [rank.rank for rank in job.ranks if rank.state is state]
+        if alike:
+            yield f"  task {fold_ranks(alike)}", state.value, str(len(alike)), "", "", ""
+    for rank in job.ranks:
+        if rank.state in (State.PENDING, State.DONE):
+            continue
+        task = tasks.get(rank.rank)
+        again = f"run {task.attempt + 1}" if task and task.attempt else ""
+        end = how_it_ended(rank.exit_code, rank.signal) if rank.state.final else ""
+        said = task.text if task and task.text else end
+        started = (
+            time.strftime("%m-%d %H:%M:%S", time.localtime(rank.started)) if rank.started else "-"
+        )
+        why = "; ".join(filter(None, (again, said)))
+        yield f"  task {rank.rank}", rank.state.value, "1", rank.node, started, why
 
 
 def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
@@ -180,13 +208,25 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
             raise output.UsageError(
                 f"{job.id} is a {job.plan.owner}: `cancel --yes` ends it all the same"
             )
-        output.progress(f"{job.id}: cancelling on {fold(job.nodes)} …")
-        report = await session.cancel(job.id, options.grace)
+        tasks = _tasks(job, options.task)
+        what = f"task {fold_ranks(tasks)} of {job.id}" if tasks else job.id
+        output.progress(f"{what}: cancelling on {fold(job.nodes)} …")
+        if tasks:
+            report = await session.cancel_tasks(job.id, tasks, options.grace)
+        else:
+            report = await session.cancel(job.id, options.grace)
     if options.json:
         output.say_object(report_shape(report))
     else:
         output.say(proof(report))
     return output.OK if clean_report(report) else output.TROUBLE
+
+
+def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
+    try:
+        return choose_ranks(text, job.ranks) if text else ()
+    except ValueError as error:
+        raise output.UsageError(f"--task {text}: {error}") from error
 
 
 def inspect(options: argparse.Namespace, _open_console: object) -> int:

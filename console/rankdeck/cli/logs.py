@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import itemgetter
 
+from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output, stream
 from rankdeck.cli.opening import job_of, opened, until_done
 from rankdeck.logs.collapse import Collapse, Folded, folded
@@ -35,15 +36,17 @@ Shape = dict[str, object]
 class Reader:
     """Everything some ranks wrote, each line handed on once, whatever a log can hold."""
 
-    def __init__(self, session: Session, job: Job, ranks: Sequence[int], only: str) -> None:
-        self._session, self._job, self._ranks, self._only = session, job, ranks, only
+    def __init__(
+        self, session: Session, job: Job, ranks: Sequence[int], wanted: Callable[[Line], bool]
+    ) -> None:
+        self._session, self._job, self._ranks, self._wanted = session, job, ranks, wanted
         self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
 
     async def read(self, show: stream.Print) -> None:
         """All there is now; of a job that has ended, all there will ever be."""
         session, job = self._session, self._job
         session.watch(job.id, self._ranks, None)
-        printer = stream.Printer(session, job, self._ranks, show, self._only)
+        printer = stream.Printer(session, job, self._ranks, show, self._wanted)
         if job.state.final:
             await stream.print_until_finished(session, job.id, printer)
         else:
@@ -212,18 +215,30 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
         await session.following.caught_up()
         job = await job_of(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
+        wanted = await _wanted(session, job, options)
         if view:
-            reader = Reader(session, job, ranks, options.stream)
+            reader = Reader(session, job, ranks, wanted)
             await _VIEWS[view](reader, job, options)
             return output.OK
         session.watch(job.id, ranks, None)
         show = stream.show_object if options.json else stream.show_text
-        printer = stream.Printer(session, job, ranks, show, options.stream)
+        printer = stream.Printer(session, job, ranks, show, wanted)
         if options.follow or job.state.final:
             await stream.print_until_finished(session, job.id, printer)
         else:
             await stream.print_what_there_is(session, job.id, printer)
     return output.OK
+
+
+async def _wanted(
+    session: Session, job: Job, options: argparse.Namespace
+) -> Callable[[Line], bool]:
+    """Which lines are meant: of a stream, of one run."""
+    streams = (options.stream,) if options.stream else STREAMS
+    if options.attempt is None:
+        return lambda line: line.stream in streams
+    run = await session.log_run(job.id, options.attempt)
+    return lambda line: line.stream in streams and run.has(line.rank, line.stream, line.offset)
 
 
 def _view(options: argparse.Namespace) -> str:

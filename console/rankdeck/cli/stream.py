@@ -34,13 +34,13 @@ class Printer:
         job: Job,
         ranks: Sequence[int],
         show: Print,
-        stream: str = "",
+        wanted: Callable[[Line], bool] = lambda _: True,
     ) -> None:
         self._logs: dict[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
         self._session, self._job = session, job.id
         self._nodes = _places(job)
         self._seen = dict.fromkeys(ranks, 0)
-        self._show, self._stream = show, stream
+        self._show, self._wanted = show, wanted
         self._said_lost: set[str] = set()
         session.following.listen(job.id, self._hear)
 
@@ -107,7 +107,7 @@ class Printer:
         return log.lines[max(0, seen - log.first) :]
 
     def _print(self, line: Line) -> None:
-        if not self._stream or line.stream == self._stream:
+        if self._wanted(line):
             self._show(self._nodes.get(line.rank, ""), line)
 
 

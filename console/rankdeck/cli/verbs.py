@@ -379,6 +379,9 @@ VERBS = (
             "--follow": _flag("go on until the job ends"),
             "--launcher": _flag("what mpirun, torchrun or Slurm wrote, not the ranks"),
             "--stream": _option("only this stream", choices=("out", "err"), default=""),
+            "--attempt": _option(
+                "Slurm: only this run of a job that was queued again, from 0", metavar="N", type=int
+            ),
             "--collapse": _flag(
                 "equal lines once, with the ranks that wrote them and those that did not"
             ),
@@ -401,6 +404,9 @@ VERBS = (
                 "seconds from TERM to KILL (default: the job's)",
                 metavar="SECONDS",
                 type=float,
+            ),
+            "--task": _option(
+                "Slurm: only these tasks of an array, such as 3,5-7", metavar="TASKS"
             ),
             "--yes": _flag("also a job that somebody else started, without a question"),
         },

@@ -19,6 +19,12 @@ _TIME = re.compile(r"\d+(?:-\d+(?::\d+){0,2}|(?::\d+){0,2})|UNLIMITED|INFINITE")
 OFF = "no"
 """A switch that is off, where that is not the same as left out."""
 HET = "a job of several different parts (hetjob) is not supported: submit each part as a job of its own, or the whole with sbatch"
+OCI = (
+    "Slurm's own `--container` is not supported: its bundle alone says what is mounted, so the ranks could not write their"
+    " output, and a node without oci.conf runs the command outside of it without a word; use `container:` with apptainer,"
+    " podman or enroot (Pyxis)"
+)
+"""By Slurm's Containers Guide, known limitations, read for 24.05 and 26.05."""
 REFUSED = {
     "nodes": "belongs into the job itself: `nodes: N` beside `slurm:`",
     "ntasks-per-node": "belongs into the job itself: `ranks_per_node: N` beside `slurm:`",
@@ -29,6 +35,7 @@ REFUSED = {
     "chdir": "is `workdir:` of the job itself",
     "gpus-per-node": "is called `gpus` here: GPUs of each node, `gpus: 8` or `gpus: a100:8`",
     "container-image": "is `container:` of the job itself",
+    "container": OCI,
     "hetjob": HET,
     "het-group": HET,
 }
@@ -92,6 +99,8 @@ def _arguments(entry: Entry) -> str:
             item.report(f"`{word[:60]}` is no option of sbatch: write `--name=value`")
         if word.split("=")[0] in ("--het-group", "--hetjob", "hetjob"):
             item.report(HET)
+        if word.split("=")[0] in ("--container", "--container-id"):
+            item.report(OCI)
         if word.split("=")[0] in _OURS:
             item.report(f"`{word[:60]}` is set by Rankdeck")
     return json.dumps(words)

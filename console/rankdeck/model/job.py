@@ -327,6 +327,11 @@ class Job:
     """What happened on its nodes meanwhile, what matters most first."""
 
     @property
+    def unit(self) -> str:
+        """What one of its ranks is called: a task, where it is an array of Slurm."""
+        return "task" if self.slurm is not None and self.slurm.array else "rank"
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Where its ranks are, as far as known."""
         if any(node.elsewhere for node in self.plan.nodes):

@@ -1,5 +1,6 @@
 """What Slurm says of a job, now and of its earlier runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
@@ -23,6 +24,45 @@ class Attempt:
     """Ranks that ended otherwise than with 0, a few."""
     exit_code: int | None = None
     """Of the first of them; 128 + signal where a signal ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRun:
+    """Where the output of one run of a job lies: rank and stream -> bytes."""
+
+    starts: Mapping[tuple[int, str], int]
+    """A log that is not named began empty."""
+    ends: Mapping[tuple[int, str], int]
+    """Of a log that is not named it is the last run so far."""
+
+    def has(self, rank: int, stream: str, offset: int) -> bool:
+        """Whether the byte at this offset was written in this run."""
+        key = (rank, stream)
+        return self.starts.get(key, 0) <= offset < self.ends.get(key, offset + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmTask:
+    """One task of an array as Slurm has it; its rank has the same number."""
+
+    number: int
+    id: str = ""
+    """Slurm's own id of the task, such as 4713 for 4711_3; "" while it waits with others."""
+    state: str = ""
+    reason: str = ""
+    text: str = ""
+    """Why it waits, or how it ended: one sentence; "" where there is nothing to say."""
+    do: str = ""
+    attempt: int = 0
+    """How often Slurm queued it again."""
+    attempts: tuple[Attempt, ...] = ()
+    """Its earlier runs, oldest first."""
+    over: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether Slurm ended it: its word comes before that of its rank."""
+        return self.over and self.state not in OWN_ENDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +104,10 @@ class SlurmStatus:
     """Exit status of the batch script."""
     by: str = ""
     """Who cancelled it, where Slurm tells."""
+    array: str = ""
+    """Of an array, its tasks as sbatch has them: `0-9%2`; each rank is the task of its number."""
+    tasks: tuple[SlurmTask, ...] = ()
+    """Tasks of which Slurm has said something, in the order of their numbers."""
 
     @property
     def waits(self) -> bool:

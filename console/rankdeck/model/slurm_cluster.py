@@ -136,8 +136,6 @@ class SlurmLook:
     err: str = ""
     ranks: int = 1
     """Whose lines can be told apart; 1 where they are not labelled."""
-    error: str = ""
-    """Why nothing is known, one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

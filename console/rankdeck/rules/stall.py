@@ -220,6 +220,9 @@ def stalls(job: Job, now: float, known: Known) -> tuple[Stall, ...]:
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
     heard = voices(job, now, known)
+    if job.unit == "task":  # tasks of an array wait for nobody
+        found = (stopped(heard), in_device(heard))
+        return tuple(one for one in found if one is not None)
     halted = [raised(heard, known), stopped(heard), in_device(heard)]
     found = [_not_begun(job, now, known.launcher), *halted]
     if not any(halted):

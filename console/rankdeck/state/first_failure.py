@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
+from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import MANNERS, End, Manners, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import FailedJob, Verdict, judge
 from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
-from rankdeck.state.slurm_events import decided_failure, is_cancelled
+from rankdeck.state.slurm_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0
@@ -37,11 +38,39 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
         return record.first_failure
     if is_cancelled(record):
         return None
+    if record.slurm and record.slurm.array:
+        return _failed_task(record)
     if decided := decided_failure(record):
         return decided
     if verdict := judge(_failed_job(record)):
         return _in_full(record, verdict)
     return _nothing_done(record) if record.ended and not record.cancelled else None
+
+
+def _failed_task(record: JobRecord) -> FirstFailure | None:
+    """The task of an array that failed first: it is to blame for nothing but itself."""
+    failed = [rank for rank in record.ranks.values() if rank.state is State.FAILED]
+    if not failed:
+        return None
+    first = min(failed, key=lambda rank: rank.ended or record.latest)
+    task, end = record.tasks.get(first.rank), _rank_end(record, first)
+    decided = task if task is not None and task.decided else None
+    lines = _lines(record, end)
+    others = fold_ranks(rank.rank for rank in failed)
+    said = explain(lines, exit_status(first.exit_code, first.signal))
+    return FirstFailure(
+        what=SCHEDULER if decided else "rank",
+        rank=first.rank,
+        node=first.node,
+        name=f"Slurm: {decided.state}" if decided else "",
+        exit_code=None if decided else first.exit_code,
+        signal=None if decided else first.signal,
+        at=first.ended or record.latest,
+        lines=lines,
+        explained=(Explained(decided.text, decided.do),) if decided and decided.do else said,
+        evidence=(f"{len(failed)} of {len(record.ranks)} tasks failed: {others}",),
+        settled=record.ended,
+    )
 
 
 def _nothing_done(record: JobRecord) -> FirstFailure | None:

@@ -10,7 +10,7 @@ from rankdeck.model.job import MUTE, NodeEvent, RankState, State
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End, read_words
 from rankdeck.state.record import EndTold, JobRecord, NodeRecord, last_lines, looked
-from rankdeck.state.slurm_events import attempted, slurm_says
+from rankdeck.state.slurm_events import attempted, slurm_says, task_says
 from rankdeck_agent.wire import LAUNCHER
 
 _MOST_SAID, _MOST_KERNEL, _MOST_ADDRESSES = 80, 8, 64
@@ -52,6 +52,7 @@ def forget(record: JobRecord, node: NodeRecord) -> None:
     node.seen = -1
     record.settled = False
     record.slurm = None
+    record.tasks.clear()
     for mark in ("ready", "started"):
         record.marks.pop(mark, None)
     for rank, state in record.ranks.items():
@@ -249,6 +250,7 @@ HANDLERS: dict[str, Callable[[JobRecord, NodeRecord, NodeEvent], None]] = {
     "cancel": _cancel_asked,
     "slurm": slurm_says,
     "attempt": attempted,
+    "task": task_says,
     "closing": _closing,
     "closed": _closed,
     "connected": _connected,

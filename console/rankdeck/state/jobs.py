@@ -31,6 +31,7 @@ from rankdeck.state.history import last_word
 from rankdeck.state.job_events import HANDLERS, forget, speaks
 from rankdeck.state.lines import RankLog
 from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
+from rankdeck.state.slurm_events import slurm_with_tasks
 from rankdeck_agent.wire import LAUNCHER
 
 MOST = 100_000
@@ -179,7 +180,7 @@ def snapshot(record: JobRecord) -> Job:
         stalled=() if state.final else record.stalled,
         progress=record.reader.now if record.reader else None,
         marks=dict(record.marks),
-        slurm=record.slurm,
+        slurm=slurm_with_tasks(record),
         clock=record.clock,
         output_coming=any(node.sending for node in record.nodes.values()),
     )

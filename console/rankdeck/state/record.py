@@ -16,7 +16,7 @@ from rankdeck.model.job import (
     Stall,
     State,
 )
-from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.slurm import SlurmStatus, SlurmTask
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
@@ -105,6 +105,8 @@ class JobRecord:
     """Whether nothing has arrived since the last judgement that could change it."""
     stalled: tuple[Stall, ...] = ()
     slurm: SlurmStatus | None = None
+    tasks: dict[int, SlurmTask] = field(default_factory=dict[int, SlurmTask])
+    """What Slurm says of the tasks of an array, by their numbers."""
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
     read_at: float = 0.0
@@ -219,6 +221,7 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecor
     record.settled = job.state.final
     record.marks = dict(job.marks)
     record.slurm = job.slurm
+    record.tasks = {task.number: task for task in job.slurm.tasks} if job.slurm else {}
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final

@@ -1,19 +1,19 @@
 """How what Slurm says of a job changes its record: its state in the queue, its runs, its end."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from rankdeck.model.border import number, stamp
 from rankdeck.model.ending import exit_status
 from rankdeck.model.job import Explained, FirstFailure, NodeEvent, RankState, State
-from rankdeck.model.slurm import Attempt, SlurmStatus
+from rankdeck.model.slurm import Attempt, SlurmStatus, SlurmTask
 from rankdeck.model.text import clean, strip_controls
 from rankdeck.state.record import JobRecord, NodeRecord
 
 SCHEDULER = "scheduler"
 """`FirstFailure.what` of an end that Slurm decided."""
-_WORDS = ("id", "state", "reason", "partition", "nodes", "node", "by")
+_WORDS = ("id", "state", "reason", "partition", "nodes", "node", "by", "array")
 _COUNTS = ("attempt", "position", "waiting", "rank", "code")
 _MOST_ATTEMPTS, _MOST_FAILED = 100, 16
 _MOST_COUNT = 1 << 31
@@ -30,7 +30,7 @@ def slurm_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.slurm = status
     if status.state == "CANCELLED" and status.over:
         record.cancelled = True
-    if status.decided:
+    if status.decided and not status.array:
         _let_go(record)
 
 
@@ -79,7 +79,8 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     if number_ is None:
         return
     before = record.slurm or SlurmStatus()
-    run = _attempt(record, max(number_ - 1, 0), _sentence(event.fields, "text"), event.at)
+    text = _sentence(event.fields, "text")
+    run = _attempt(record.ranks.values(), max(number_ - 1, 0), text, event.at)
     attempts = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.slurm = replace(before, attempts=attempts, attempt=number_)
     record.ranks = {
@@ -92,8 +93,8 @@ def attempted(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     record.stalled = ()
 
 
-def _attempt(record: JobRecord, number_: int, text: str, at: float) -> Attempt:
-    begun = [state for state in record.ranks.values() if state.started is not None]
+def _attempt(ranks: Iterable[RankState], number_: int, text: str, at: float) -> Attempt:
+    begun = [state for state in ranks if state.started is not None]
     ends = [state.ended for state in begun if state.ended is not None]
     failed = [s for s in begun if s.state is State.FAILED and s.ended is not None]
     first = min(failed, key=lambda state: state.ended or at, default=None)
@@ -107,6 +108,60 @@ def _attempt(record: JobRecord, number_: int, text: str, at: float) -> Attempt:
         failed=tuple(state.rank for state in failed[:_MOST_FAILED]),
         exit_code=exit_status(first.exit_code, first.signal) if first else None,
     )
+
+
+def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
+    """Take what Slurm says of one task of an array; its last word ends the rank in its terms."""
+    rank = _count(event.fields, "rank")
+    state = record.ranks.get(rank) if rank is not None else None
+    if state is None:
+        return
+    before = record.tasks.get(state.rank) or SlurmTask(number=state.rank)
+    attempt = _count(event.fields, "attempt") or 0
+    if attempt > before.attempt:
+        run = _attempt([state], before.attempt, _sentence(event.fields, "text"), event.at)
+        kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
+        record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
+        record.ranks[state.rank] = RankState(rank=state.rank, node=node.name, last_line=state.last_line)  # fmt: skip
+        record.told.pop(state.rank, None)
+        record.looks.pop(state.rank, None)
+        return
+    task = replace(
+        before,
+        **{key: clean(event.fields.get(key), 400) for key in ("state", "reason")},
+        id=clean(event.fields.get("id"), 40) or before.id,
+        text=_sentence(event.fields, "text"),
+        do=_sentence(event.fields, "do"),
+        over=event.fields.get("over") is True,
+    )
+    record.tasks[state.rank] = task
+    if task.over:
+        record.ranks[state.rank] = _ended_task(state, task, event)
+
+
+def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent) -> RankState:
+    """The rank of a task that is over: Slurm's word comes before what its shim left."""
+    code = state.exit_code if state.state.final else _count(event.fields, "code")
+    well = task.state == "COMPLETED" and not code
+    end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
+    begun = state.started is not None or bool(event.fields.get("nodes"))
+    return replace(
+        state,
+        state=end,
+        exit_code=code if begun and state.signal is None else None,
+        node=clean(event.fields.get("nodes"), 64)
+        if state.started is None and begun
+        else state.node,
+        ended=state.ended or event.at,
+    )
+
+
+def slurm_with_tasks(record: JobRecord) -> SlurmStatus | None:
+    """What Slurm says of the job, with its tasks if it is an array."""
+    if record.slurm is None or not record.tasks:
+        return record.slurm
+    tasks = tuple(task for _, task in sorted(record.tasks.items()))
+    return replace(record.slurm, tasks=tasks)
 
 
 def is_cancelled(record: JobRecord) -> bool:

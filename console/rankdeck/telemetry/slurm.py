@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeGuard, cast
 
-from rankdeck.errors import NodeError, RankdeckError
+from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.border import fitting, flag, integer, or_null, rows, stamp, text
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.slurm import SlurmStatus
@@ -104,7 +104,7 @@ class SlurmClient:
         return change
 
     async def look(self, number: str) -> SlurmLook:
-        """What Slurm has of this job now, and where its output goes; raises NodeError."""
+        """What Slurm has of this job now, and where its output goes; raises NodeError, UnknownJobError."""
         asked = json.dumps({"id": number, "path": self._path or None}).encode() + b"\n"
         answer = await self._agents.call(self._host, ("slurm", "look"), asked, limit=ASK_LIMIT)
         if answer.code != 0 or not answer.row:
@@ -112,6 +112,8 @@ class SlurmClient:
         row = answer.row
         known = _cleaned(row, _LOOK)
         known |= {key: path for key in ("out", "err") if _shown_whole(path := row.get(key))}
+        if error := known.pop("error", ""):
+            raise UnknownJobError(error)
         return SlurmLook(**known)
 
     def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:

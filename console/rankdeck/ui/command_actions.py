@@ -23,6 +23,7 @@ from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_act
 from rankdeck.ui.fleet_views import FleetView
 
 if TYPE_CHECKING:
+    from rankdeck.model.job import Job
     from rankdeck.ui.console_protocol import Console
     from rankdeck.ui.screens.fleet import FleetScreen
 
@@ -69,9 +70,22 @@ def _job(console: "Console", text: str) -> None:
 
 def _cancel(console: "Console", text: str) -> None:
     screen = job_screen(console)
+    job = screen.job if screen else None
+    if job and job.unit == "task" and text.replace("-", "").replace(",", "").isdigit():
+        job_actions.ask_cancel(console, job.id, _tasks(job, text))
+        return
     if not text and screen:
         text = screen.job_id
     job_actions.ask_cancel(console, console.session.jobs.find(text).id)
+
+
+def _tasks(job: "Job", text: str) -> tuple[int, ...]:
+    from rankdeck.logs.order import choose
+
+    try:
+        return choose(text, job.ranks)
+    except ValueError as error:
+        raise commands.CommandError(str(error)) from error
 
 
 def _rank(console: "Console", text: str) -> None:

@@ -26,7 +26,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("messages", "", "What Rankdeck has to say"),
     Command("events", "", "What happened on the nodes"),
     Command("acceptance", "", "Which node or link is not good"),
-    Command("cancel", "JOB", "End every process of a job"),
+    Command("cancel", "JOB", "End every process of a job; on an array of Slurm also of some tasks: 3,5-7"),
     Command("sh", "", "Run a command on the marked nodes, else on this one; alone: what the last one wrote", many=True),
     Command("mark", "FILTER", "Fleet: mark the nodes that match this filter", many=True),
     Command("silence", "", "Count no reason of the marked nodes for a while: 4h WHY"),

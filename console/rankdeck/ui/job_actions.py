@@ -1,6 +1,6 @@
 """What can be done with a job: start, cancel, look into it, start it again, replay it."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from rankdeck.errors import RankdeckError
@@ -78,8 +78,8 @@ async def _list_ended(console: "Console") -> None:
     console.say(printable(why), "warn")
 
 
-def ask_cancel(console: "Console", job_id: str) -> None:
-    """Ask, then end every process of the job."""
+def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> None:
+    """Ask, then end every process of the job, or of these tasks of an array."""
     from rankdeck.ui.screens.modals import cancel_question
 
     try:
@@ -96,16 +96,17 @@ def ask_cancel(console: "Console", job_id: str) -> None:
     def answer(yes: bool | None) -> None:
         if yes:
             console.say(f"ending {printable(job_id)}…", "warn")
-            console.run_worker(_cancel(console, job_id), name=f"cancel {job_id}")
+            console.run_worker(_cancel(console, job_id, tasks), name=f"cancel {job_id}")
 
-    console.push_screen(cancel_question(job), answer)
+    console.push_screen(cancel_question(job, tasks), answer)
 
 
-async def _cancel(console: "Console", job_id: str) -> None:
+async def _cancel(console: "Console", job_id: str, tasks: Sequence[int]) -> None:
     from rankdeck.ui.screens.modals import report_note
 
     try:
-        report = await console.session.cancel(job_id)
+        session = console.session
+        report = await (session.cancel_tasks(job_id, tasks) if tasks else session.cancel(job_id))
     except RankdeckError as error:
         console.say(printable(str(error)), "bad")
         return

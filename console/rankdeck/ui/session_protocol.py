@@ -119,6 +119,7 @@ class SessionPort(Protocol):
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
+    async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport: ...
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user may not `launch` a job, or `follow` or `cancel` one; "" where nothing is known against it."""
         ...
@@ -284,6 +285,10 @@ class Opening:
     def why_not(self, need: str, what: JobSpec | str) -> str:
         del need, what
         return ""
+
+    async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport:
+        del tasks
+        raise self._not_yet(job_id)
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         del grace

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from rankdeck_agent.slurm.array import Tasks, covers, whole
 from rankdeck_agent.slurm.budget import QUEUE_CALLS, USUAL, Budget, Rhythm, period
 from rankdeck_agent.slurm.commands import complaint, run
 from rankdeck_agent.slurm.marks import BATCH, Mark, Marks, read
@@ -16,6 +17,7 @@ from rankdeck_agent.slurm.rows import (
     moment,
     queue_rows,
     shown_job,
+    shown_jobs,
     span,
 )
 from rankdeck_agent.slurm.submit import job_number
@@ -351,3 +353,111 @@ def test_slurms_own_words_are_found_among_banners() -> None:
 ])  # fmt: skip
 def test_the_id_is_the_last_word_of_sbatch(text: str, number: str) -> None:
     assert job_number(text) == number
+
+
+# ---- arrays
+
+
+def task(number: str, state: str, **more: object) -> Seen:
+    """A row of one task of array 10, or of those that wait together."""
+    return Seen(f"1{number}"[:4], state, array=f"10_{number}", **more)  # type: ignore[arg-type]
+
+
+def test_an_array_tells_each_task_by_itself() -> None:
+    tasks = Tasks(range(4))
+    rows = [
+        task("0", "RUNNING"),
+        task("1", "COMPLETED", code=0),
+        task("2-3%1", "PENDING", reason="JobArrayTaskLimit"),
+    ]
+
+    first, second = tasks.take_rows(rows), tasks.take_rows(rows)
+
+    assert [(row["rank"], row["state"], row.get("over")) for row in first] == [
+        (0, "RUNNING", None),
+        (1, "COMPLETED", True),
+    ]
+    assert second == []
+    assert not tasks.over
+    assert whole(rows, "10")[:3] == ("10", "RUNNING", "")
+
+
+def test_tasks_that_waited_together_end_together() -> None:
+    tasks = Tasks(range(3))
+    ends = tasks.take_rows([task("0-2%1", "CANCELLED", by="alice")])
+
+    assert [row["rank"] for row in ends] == [0, 1, 2]
+    assert tasks.over
+    assert tasks.verdict().text == "cancelled by alice, not through Rankdeck"
+
+
+def test_a_list_of_tasks_that_was_cut_short_may_have_any() -> None:
+    assert [covers(task(text, "PENDING"), 7) for text in ("1,3,5,...", "[1-9:2%2]", "1-9:3", "7", "8-", "x")] == [
+        True, True, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_slurms_word_on_a_task_comes_before_what_its_rank_left() -> None:
+    tasks = Tasks([5])
+    tasks.take_mark(Mark(0, 5, True, 1.0, host="n1", pid=3))
+    tasks.take_mark(Mark(0, 5, False, 2.0, status=143))
+    (end,) = tasks.take_rows([task("5", "TIMEOUT", limit=60.0)])
+
+    assert "time limit of 00:01:00" in end["text"]
+    assert tasks.take_mark(Mark(0, 5, False, 3.0, status=0)) == []
+    assert (tasks.verdict().state, tasks.verdict().code) == ("FAILED", 143)
+    assert tasks.verdict().text == "1 of 1 tasks did not end well: TIMEOUT 5"
+
+
+def test_only_the_task_that_was_queued_again_begins_anew() -> None:
+    tasks = Tasks(range(2))
+    for number in (0, 1):
+        tasks.take_mark(Mark(0, number, True, 1.0, host="n1", pid=3))
+    again_, began = tasks.take_mark(Mark(1, 1, True, 5.0, host="n2", pid=4))
+
+    assert (again_["kind"], again_["rank"], again_["attempt"]) == ("task", 1, 1)
+    assert (began["kind"], began["rank"], began["attempt"]) == ("started", 1, 1)
+    (ended,) = tasks.take_mark(Mark(0, 0, False, 6.0, status=0))
+    assert (ended["rank"], ended["status"]) == (0, 0)
+
+
+def test_a_task_that_slurm_forgot_is_told_by_accounting_or_by_what_it_left() -> None:
+    tasks = Tasks(range(3))
+    tasks.take_mark(Mark(0, 1, True, 1.0, host="n1", pid=3))
+    tasks.take_mark(Mark(0, 1, False, 2.0, status=7))
+    for _ in range(2):
+        tasks.take_rows([])
+
+    assert tasks.unsure()
+    kept = tasks.settle([task("0", "NODE_FAIL", nodes="n2")], answered=True)
+    assert [(row["rank"], row["state"]) for row in kept] == [(0, "NODE_FAIL")]
+    lost_ = tasks.settle([], answered=False)
+    assert [(row["rank"], row["state"], row.get("code")) for row in lost_] == [
+        (1, "FAILED", 7),
+        (2, "UNKNOWN", None),
+    ]
+    assert tasks.over
+
+
+def test_what_an_earlier_keeper_wrote_of_tasks_is_not_told_again() -> None:
+    events = [
+        {"kind": "started", "rank": 0, "host": "n1", "attempt": 1},
+        {"kind": "exited", "rank": 0, "code": 0, "signal": None},
+        {"kind": "task", "rank": 1, "state": "FAILED", "code": 3, "over": True, "text": ""},
+    ]
+    tasks = Tasks(range(2), events)
+
+    assert tasks.take_rows([task("1", "FAILED", code=3)]) == []
+    (end,) = tasks.take_rows([task("0", "COMPLETED", code=0, restarts=1)])
+    assert (end["rank"], end["attempt"], end["state"]) == (0, 1, "COMPLETED")
+
+
+def test_one_answer_of_scontrol_has_every_task() -> None:
+    text = (
+        SHOWN["24.11"].replace("JobId=7", "JobId=8", 1)
+        + "\n"
+        + SHOWN["24.11"].replace("ArrayTaskId=3", "ArrayTaskId=4-9%2")
+        + "\n"
+    )
+
+    assert [(row.job, row.array) for row in shown_jobs(text)] == [("7", "7_3"), ("7", "7_4-9%2")]

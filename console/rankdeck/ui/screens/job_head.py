@@ -130,7 +130,7 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
         (f" {mark.glyph} {job.state}", mark.role),
         (" ended; output still coming" if coming else "", "dim"),
         optional(formatting.lasted(duration(job)), "text"),
-        optional(f"{formatting.many(len(job.ranks), 'rank')}{counts}", "dim"),
+        optional(f"{formatting.many(len(job.ranks), job.unit)}{counts}", "dim"),
         optional(printable(fold(job.nodes)), "dim"),
     ]
 

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 
 from rankdeck.errors import HistoryError, HostKeyError, UntrustedError
 from rankdeck.model.health import Ack, Level, seconds_of
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
 from rankdeck.ui.formatting import many, since
@@ -73,14 +73,15 @@ _PROOFS = {"slurm": ("Slurm is asked", "whether the job is over (scancel, run as
 """Backend -> how a cancel proves itself there, on two lines."""
 
 
-def cancel_question(job: "Job") -> Question:
-    """Whether to end this job."""
+def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
+    """Whether to end this job, or these tasks of an array."""
     how, proof = _PROOFS.get(job.plan.backend, _SEARCHED)
     running = sum(not rank.state.final for rank in job.ranks)
+    which = fold_ranks(tasks) if tasks else f"{running} of {len(job.ranks)} not ended"
     lines: list[Runs] = [
         [("job    ", "dim"), (printable(job.id), "title")],
         *([[("owner  ", "dim"), (printable(job.plan.owner), "warn")]] if job.plan.owner else []),
-        [("ranks  ", "dim"), (f"{running} of {len(job.ranks)} not ended", "text")],
+        [(f"{job.unit}s  ", "dim"), (which, "text")],
         [("nodes  ", "dim"), (printable(fold(job.nodes)), "text")],
         [("age    ", "dim"), (formatting.lasted(since(job.created)), "text")],
         [],
@@ -90,7 +91,7 @@ def cancel_question(job: "Job") -> Question:
         [(proof, "text")],
     ]
     return Question(
-        "Cancel this job?",
+        "Cancel these tasks?" if tasks else "Cancel this job?",
         lines,
         [
             ("enter", "key"),

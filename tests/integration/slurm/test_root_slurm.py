@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.lab import RootLab
-from tests.support.lab.root import OLD_SANDBOX, SIF, slurm
+from tests.support.lab.root import OLD_SANDBOX, SIF
 from tests.support.lab.root.people import Operator, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SITE = next(Path(sys.prefix).resolve().glob("lib/python3.*/site-packages/torch"), None)
-SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
+SAMPLES = Path(__file__).resolve().parents[3] / "sample-clusters/jobs/programs"
 CLUSTER = """\
 cluster: site
 backend: slurm
@@ -26,18 +25,6 @@ from mpi4py import MPI
 w = MPI.COMM_WORLD
 print(f"rank {w.rank} of {w.size} on {MPI.Get_processor_name()} sum {w.allreduce(w.rank)}")
 """
-
-
-@pytest.fixture(scope="module")
-def root(slurm_lab: RootLab) -> Operator:
-    root = Operator(slurm_lab, "root")
-    slurm.start(root)
-    return slurm.through(root)
-
-
-@pytest.fixture(scope="module")
-def user(root: Operator) -> Operator:
-    return slurm.through(Operator(root.lab, "lab"))
 
 
 class Ran:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.lab import RootLab
 from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator, eventually
 
@@ -19,23 +18,6 @@ ONCE = [
     'echo "run ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" != 0 ] || exec sleep 600',
 ]
 """Sleeps in its first run and ends in the second."""
-
-
-@pytest.fixture(scope="module")
-def root(slurm_lab: RootLab) -> Operator:
-    root = Operator(slurm_lab, "root")
-    slurm.start(root)
-    return slurm.through(root)
-
-
-@pytest.fixture
-def user(root: Operator) -> Iterator[Operator]:
-    """An ordinary user; every test leaves the workers idle."""
-    user = slurm.through(Operator(root.lab, "lab"))
-    yield user
-    user.on("n4", "scancel --me")
-    root.on("n3", "scontrol update nodename=n[1-2] state=resume")
-    assert eventually(lambda: slurm.idle(root)), root.on("n3", "sinfo -R; squeue")
 
 
 def start(user: Operator, command: list[str] | None = None, **spec: Any) -> str:
@@ -165,8 +147,10 @@ def test_a_job_that_was_preempted_and_ended_well_is_done(user: Operator, root: O
     assert "higher priority" in run["text"]
     assert run["nodes"] == ["n1", "n2"]
     assert found["slurm"]["attempt"] == 1
-    assert "run 0" in user.lines(job)
-    assert "run 1" in user.lines(job)
+    assert user.lines(job) == ["run 0", "run 0", "run 1", "run 1"]
+    for run in ("0", "1"):
+        said = [line["text"] for line in user.objects("logs", job, "--attempt", run)]
+        assert said == [f"run {run}"] * 2
 
 
 def test_a_preempted_job_that_is_not_queued_again_says_so(user: Operator) -> None:

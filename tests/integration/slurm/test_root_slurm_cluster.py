@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.lab import RootLab
 from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator, eventually
 
@@ -17,25 +16,6 @@ from rankdeck.remote.agent import bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 REASON = "bad: cable | x"
-
-
-@pytest.fixture(scope="module")
-def root(slurm_lab: RootLab) -> Operator:
-    root = Operator(slurm_lab, "root")
-    slurm.start(root)
-    return slurm.through(root)
-
-
-@pytest.fixture
-def user(root: Operator) -> Iterator[Operator]:
-    """An ordinary user; every test leaves the workers idle."""
-    user = slurm.through(Operator(root.lab, "lab"))
-    yield user
-    root.on(
-        "n3",
-        "scancel --user=lab; scancel --user=root; scontrol update nodename=n[1-2] state=resume",
-    )
-    assert eventually(lambda: slurm.idle(root)), root.on("n3", "sinfo -R; squeue")
 
 
 def node(user: Operator, name: str) -> dict[str, Any]:
@@ -162,7 +142,7 @@ def test_a_slurm_without_accounting_says_that_it_keeps_no_history(user: Operator
     assert (done.returncode, done.stderr.count("keeps no history")) == (0, 1), done.stderr
 
 
-DOC = Path(__file__).resolve().parents[2] / "docs/agent.md"
+DOC = Path(__file__).resolve().parents[3] / "docs/agent.md"
 PROGRAM = "/usr/local/sbin/node-health"
 WORKERS = ("n1", "n2")
 

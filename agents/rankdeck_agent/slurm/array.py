@@ -1,0 +1,293 @@
+"""The tasks of a job array: each is a job of its own for Slurm, and a rank with the task's number in the run folder."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Optional
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.journal import all_events
+from rankdeck_agent.slurm.marks import BATCH, Mark
+from rankdeck_agent.slurm.rows import Seen, shown_jobs
+from rankdeck_agent.slurm.run import Run
+from rankdeck_agent.slurm.track import Event, Track, status_row
+from rankdeck_agent.slurm.verdict import FINAL, Verdict, Words, again, lost, verdict
+
+_MOST = 10_000
+"""Tasks that are named at once."""
+_MISSES = 2
+"""Looks at Slurm in a row that must not tell of a task before accounting is asked for it."""
+
+
+class Task:
+    """What is known of one task."""
+
+    def __init__(self) -> None:
+        self.track = Track()
+        self.ours = ""
+        """By whom Rankdeck was asked to cancel it; "" where it was not."""
+        self.end: Optional[Verdict] = None
+        """How it ended by Slurm's word; None while it waits or runs."""
+        self.status: Optional[int] = None
+        """Exit status that its rank left."""
+        self.missed = 0
+
+
+class Tasks:
+    """All tasks of an array, by their numbers; what is new comes back as events. No I/O."""
+
+    def __init__(self, numbers: Iterable[int], events: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._tasks = {number: Task() for number in numbers}
+        for event in events:
+            task = self._tasks.get(event.get("rank", -1))
+            if task is not None:
+                _restore(task, event)
+
+    def take_mark(self, mark: Mark) -> list[Event]:
+        """What a rank left; nothing once Slurm has said how its task ended."""
+        task = self._tasks.get(mark.rank)
+        if task is None or task.end is not None or mark.rank == BATCH:
+            return []
+        before = task.track.attempt
+        fresh = task.track.take_mark(mark)
+        task.status = None if mark.began else mark.status
+        queued = _queued_again(mark.rank, task) if task.track.attempt != before else []
+        return [*queued, *fresh]
+
+    def take_rows(self, rows: Collection[Seen]) -> list[Event]:
+        """What Slurm says of the tasks: a row of each that runs or ran, one of those that wait together."""
+        own = {number: row for row in rows if (number := task_number(row)) is not None}
+        together = [row for row in rows if task_number(row) is None]
+        events: list[Event] = []
+        for number, task in self._open():
+            row = own.get(number) or next((r for r in together if covers(r, number)), None)
+            task.missed = 0 if row else task.missed + 1
+            if row and (number in own or row.state in FINAL):
+                events += self._take_row(number, task, row)
+        return events
+
+    def _take_row(self, number: int, task: Task, row: Seen) -> list[Event]:
+        events: list[Event] = []
+        if row.restarts > task.track.attempt:
+            task.track.begin_attempt(row.restarts)
+            events = _queued_again(number, task, row)
+        task.track.last = row
+        if row.state in FINAL:
+            return [*events, self._end(number, task, row)]
+        told = _told(row, task)
+        if told != task.track.told:
+            task.track.told = told
+            events.append({"kind": "task", "rank": number, **told})
+        return events
+
+    def _end(self, number: int, task: Task, row: Seen) -> Event:
+        host = task.track.hosts.get(number, "")
+        known = row._replace(failed_node=row.failed_node or host)
+        return self._ended(number, task, verdict(known, Words(), ours=task.ours), row)
+
+    def _ended(self, number: int, task: Task, found: Verdict, row: Optional[Seen]) -> Event:
+        task.end = found
+        times = (
+            {"start": row.start, "end": row.end, "id": row.id, "nodes": row.nodes} if row else {}
+        )
+        told = {**found._asdict(), **times, "attempt": task.track.attempt, "over": True}
+        del told["rank"]
+        kept = {key: value for key, value in told.items() if value not in (None, "")}
+        return {"kind": "task", "rank": number, **kept}
+
+    # ---- what Slurm no longer tells
+
+    def unsure(self) -> bool:
+        """Whether accounting must be asked: of tasks that Slurm's queue no longer has."""
+        return any(task.missed >= _MISSES for _, task in self._open())
+
+    def settle(self, rows: Iterable[Seen], *, answered: bool) -> list[Event]:
+        """The ends of missing tasks as accounting has them; without it what they left tells."""
+        own = {number: row for row in rows if (number := task_number(row)) is not None}
+        events: list[Event] = []
+        for number, task in self._open():
+            row = own.get(number)
+            if task.missed < _MISSES:
+                continue
+            if row is not None and row.state in FINAL:
+                events.append(self._end(number, task, row))
+            elif not answered or task.missed > _MISSES:
+                events.append(self._ended(number, task, lost(task.status), None))
+        return events
+
+    def cancelled(self, by: str, number: Optional[int] = None) -> None:
+        """Note that Rankdeck was asked to end all tasks, or one."""
+        for each, task in self._open():
+            if number in (None, each):
+                task.ours = task.ours or by
+
+    @property
+    def over(self) -> bool:
+        """Whether Slurm has said of every task how it ended."""
+        return not self._open()
+
+    def verdict(self) -> Verdict:
+        """How the whole ended."""
+        return of_tasks({number: task.end for number, task in self._tasks.items() if task.end})
+
+    def _open(self) -> list[tuple[int, Task]]:
+        return [(number, task) for number, task in self._tasks.items() if task.end is None]
+
+
+def _told(row: Seen, task: Task) -> Event:
+    """The fields of a `task` event while it is not over."""
+    told = status_row(row, task.track.attempt)
+    return {
+        key: told[key] for key in ("state", "reason", "attempt", "text", "do") if key in told
+    } | {"id": row.id}
+
+
+def _queued_again(number: int, task: Task, row: Optional[Seen] = None) -> list[Event]:
+    why = again(row or task.track.last or Seen("", ""), Words(), "")
+    task.track.told = {}
+    return [{"kind": "task", "rank": number, "attempt": task.track.attempt, "text": why}]
+
+
+def _restore(task: Task, event: Mapping[str, Any]) -> None:
+    """Take an event that an earlier keeper wrote."""
+    kind, attempt = event["kind"], event.get("attempt")
+    if isinstance(attempt, int) and attempt > task.track.attempt:
+        task.track.begin_attempt(attempt)
+    if kind == "started":
+        task.track.hosts[event["rank"]] = str(event.get("host", ""))
+    elif kind == "exited":
+        task.track.ended.add(event["rank"])
+        code, by_signal = event.get("code"), event.get("signal")
+        task.status = 128 + by_signal if by_signal else code
+    elif kind == "task" and event.get("over"):
+        code = event.get("code")
+        task.end = Verdict(
+            str(event.get("state", "")),
+            str(event.get("text", "")),
+            code=code if isinstance(code, int) else None,
+        )
+
+
+def task_number(row: Seen) -> Optional[int]:
+    """The number in `4711_3`; None of those that wait together, `4711_4-9%2`, and of other jobs."""
+    word = row.array.partition("_")[2]
+    return int(word) if word.isdigit() else None
+
+
+def covers(row: Seen, number: int) -> bool:
+    """Whether the tasks that this row tells of together have that one among them; a list that was cut short may."""
+    text = row.array.partition("_")[2].partition("%")[0].strip("[]")
+    return "." in text or any(_within(part, number) for part in text.split(","))
+
+
+def _within(part: str, number: int) -> bool:
+    span, _, step = part.partition(":")
+    first, _, last = span.partition("-")
+    if not all(word.isdigit() for word in (first, last or first, step or "1")):
+        return False
+    return int(first) <= number <= int(last or first) and not (number - int(first)) % int(step or 1)
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers in `0-2,7`; raises ValueError."""
+    spans = (part.partition("-") for part in text.split(",") if part)
+    return [number for a, _, b in spans for number in range(int(a), int(b or a) + 1)][:_MOST]
+
+
+def whole(rows: Collection[Seen], number: str) -> Seen:
+    """The array as one job: it runs while a task does, and waits while all that are left wait."""
+    busy = [row for row in rows if row.state not in FINAL]
+    runs = [row for row in busy if row.state != "PENDING"]
+    first = (runs or busy or [Seen(number, "PENDING")])[0]
+    nodes = ",".join(dict.fromkeys(row.nodes for row in runs if row.nodes))
+    return first._replace(
+        id=number, array="", nodes=nodes[:400], restarts=0, start=min((row.start for row in rows if row.start), default=None),
+        end=None, failed_node="",
+    )  # fmt: skip
+
+
+def of_tasks(ends: Mapping[int, Verdict]) -> Verdict:
+    """How an array ended whose tasks ended so: it failed where one did, was cancelled where one was."""
+    bad = {number: end for number, end in ends.items() if not end.well}
+    if not bad:
+        return Verdict("COMPLETED", "", code=0)
+    failed = {number: end for number, end in bad.items() if end.state != "CANCELLED"}
+    state = "FAILED" if failed else "CANCELLED"
+    by_state: dict[str, list[int]] = {}
+    for number, end in sorted(bad.items()):
+        by_state.setdefault(end.state, []).append(number)
+    named = ", ".join(f"{state} {fold(numbers)}" for state, numbers in sorted(by_state.items()))
+    code = next((end.code for end in bad.values() if end.code), None)
+    alike = {end.text for end in bad.values()}
+    if state == "CANCELLED" and len(alike) == 1:
+        where = "" if len(bad) == len(ends) else f": tasks {fold(sorted(bad))}"
+        return Verdict(state, f"{alike.pop()}{where}", code=code)
+    return Verdict(state, f"{len(bad)} of {len(ends)} tasks did not end well: {named}", code=code)
+
+
+def fold(numbers: Iterable[int]) -> str:
+    """`0-3,7` for these numbers, in order."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+class ArrayRun(Run):
+    """An array that is open."""
+
+    def __init__(self, folder: RunFolder, array: str) -> None:
+        super().__init__(folder)
+        self._array = array
+        self._tasks = Tasks(folder.ranks()[1:], all_events(folder / "events"))
+        if self.track.ours:
+            self._tasks.cancelled(self.track.ours)
+
+    def _take_mark(self, mark: Mark) -> None:
+        fresh = self._tasks.take_mark(mark)
+        self._add(fresh)
+        # Of the whole only this is used: that something ran, and that something ended.
+        if fresh and mark.began:
+            self.track.hosts[mark.rank] = mark.host
+            self.track.ended.discard(mark.rank)
+        elif fresh:
+            self.track.ended.add(mark.rank)
+
+    def _take_order(self, words: list[str]) -> None:
+        if len(words) > 3 and words[3].isdigit():
+            self._tasks.cancelled(words[1], int(words[3]))
+            return
+        super()._take_order(words)
+        self._tasks.cancelled(words[1])
+
+    def _take_answer(self, text: str) -> None:
+        self.take_rows([seen for seen in shown_jobs(text) if seen.job == self.id])
+
+    def take_rows(self, rows: Collection[Seen]) -> None:
+        """Take what Slurm says of its tasks; none where it no longer tells of any."""
+        self._add(self._tasks.take_rows(rows))
+        if rows and not self._tasks.over:
+            self.take(whole(rows, self.id))
+
+    def unsure(self) -> bool:
+        """Whether accounting must be asked for tasks that are missing."""
+        return self._tasks.unsure()
+
+    def settle(self, rows: Iterable[Seen], *, answered: bool) -> None:
+        """Take what accounting says of tasks that are missing; `answered`: whether there is any."""
+        self._add(self._tasks.settle(rows, answered=answered))
+
+    @property
+    def over(self) -> bool:
+        """Whether all its tasks have ended."""
+        return self._tasks.over
+
+    def close(self, found: Optional[Verdict] = None) -> None:
+        """Write how the array ended, and that nothing more will come."""
+        # Each task has told its own end.
+        self.track.ended.update(self.track.hosts)
+        super().close(found or self._tasks.verdict())
+
+    def _about(self) -> Event:
+        return {"array": self._array}

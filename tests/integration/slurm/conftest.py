@@ -1,0 +1,28 @@
+"""Who works on the Slurm of the root lab: root, who may do everything in it, and an ordinary user."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.lab import RootLab
+from tests.support.lab.root import slurm
+from tests.support.lab.root.people import Operator, eventually
+
+
+@pytest.fixture(scope="module")
+def root(slurm_lab: RootLab) -> Operator:
+    """The administrator; Slurm is up."""
+    root = Operator(slurm_lab, "root")
+    slurm.start(root)
+    return slurm.through(root)
+
+
+@pytest.fixture
+def user(root: Operator) -> Iterator[Operator]:
+    """An ordinary user; every test leaves the queue empty and the workers idle."""
+    user = slurm.through(Operator(root.lab, "lab"))
+    yield user
+    root.on(
+        "n3",
+        "scancel --user=lab; scancel --user=root; scontrol update nodename=n[1-2] state=resume",
+    )
+    assert eventually(lambda: slurm.idle(root)), root.on("n3", "sinfo -R; squeue")
