@@ -543,7 +543,7 @@ class Session:
         self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
             self.following.take_up(job)
-        self._nodes_log.recall(self.fleet, time.time())
+        self._nodes_log.recall(self.fleet, time.time(), stands=link is not None and not brief)
         self._start(self._save())
         self._start(self._keep_time())
         if link is not None:
