@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
-from rankdeck.model.health import Ack, Reason
+from rankdeck.model.health import Ack, Level, Reason
 from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
@@ -98,6 +98,12 @@ class Fleet:
 
     def nodes(self) -> tuple[NodeState, ...]:
         return tuple(self._nodes.values())
+
+    @property
+    def bad(self) -> frozenset[str]:
+        """The nodes on which something is wrong that fails jobs, as far as is known."""
+        known = self._nodes.values()
+        return frozenset(node.name for node in known if node.health.level is Level.BAD)
 
     @property
     def size(self) -> int:

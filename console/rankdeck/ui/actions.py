@@ -117,7 +117,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("fewer", "minus", "fewer", ("job",), "Fewer ranks on a page; fewer lines around"),
     Action("pin", "p", "pin", ("job",), "Keep this rank on every page, or no longer"),
     Action("launcher", "l", "launcher", ("job",), "What the launcher itself wrote"),
-    Action("fold", "F", "fold", ("job",), "Merged: equal lines of many ranks as one, or each", True, ("merged",)),
+    Action("fold", "F", "fold", ("job", "launch"), "Merged: equal lines of many ranks as one, or each; Launch: the files of the plan", True, ("merged",)),
     Action("events", "v", "events", ("job",), "Merged: what the nodes said in between, or not", True, ("merged",)),
     Action("at_node", "at", "node", ("job", "acceptance"), "The node of this line, at its time; escape comes back", True, LOGS),
     Action("mark", "space", "mark", ("fleet", "job"), "Mark this node or line, or no longer", True, NOWHERE),
