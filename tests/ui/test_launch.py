@@ -234,7 +234,7 @@ async def test_a_launch_asks_the_nodes_first_and_stops_at_what_would_fail(
         await pilot.press("3")
         await shows(app, pilot, "mpirun")
         await pilot.press("enter")
-        await shows(app, pilot, "preflight, step 1 of 2")
+        await shows(app, pilot, "preflight 1 of 2, trying")
         stage.asked.set()
         await shows(app, pilot, "1 would make it fail; not started, enter once more")
         await shows(app, pilot, "program  node02: `true` is not there")

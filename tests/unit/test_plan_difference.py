@@ -15,6 +15,8 @@ cat > hosts <<'EOF_'
 EOF
 n1
 EOF_
+export A=1
+export B=2
 mpirun -np 4 run.py"""
 
 
@@ -23,6 +25,7 @@ def test_files_of_a_plan_fold_into_a_line_each_and_commands_are_told_from_the_re
         ("# job a-1", "note"),
         ("cat > run.py  # 6 lines", "setup"),
         ("cat > hosts  # 2 lines", "setup"),
+        ("export  # 2 variables", "setup"),
         ("mpirun -np 4 run.py", "command"),
     ]
     whole = plan_lines(PLAN, folded=False)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from secrets import token_hex
 
 from rankdeck.backends.launchers import plan_mpi, plan_plain, plan_tensorflow, plan_torch
@@ -127,7 +128,18 @@ def plan_lines(text: str, *, folded: bool) -> list[PlanLine]:
             continue
         lines.append(PlanLine(line, _kind(line)))
         end = match[1] if (match := _FILE.search(line)) else ""
-    return [*lines, *(PlanLine(line, "file") for line in inside)]
+    lines += [PlanLine(line, "file") for line in inside]
+    return _with_variables_folded(lines) if folded else lines
+
+
+def _with_variables_folded(lines: list[PlanLine]) -> list[PlanLine]:
+    """One line for the variables that are set in a row."""
+    found: list[PlanLine] = []
+    for is_export, some in groupby(lines, lambda line: line.text.startswith("export ")):
+        row = list(some)
+        many = is_export and len(row) > 1
+        found += [PlanLine(f"export  # {len(row)} variables", "setup")] if many else row
+    return found
 
 
 def _file(head: PlanLine, rest: list[str], *, folded: bool) -> list[PlanLine]:

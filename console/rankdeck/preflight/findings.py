@@ -11,15 +11,15 @@ from rankdeck.model.health import Level
 
 TellFinding = Callable[["Finding"], None]
 """Called with each finding as it is made."""
-Step = Callable[[int, int], None]
-"""Called with how many steps are done, and of how many."""
+Step = Callable[[int, int, str], None]
+"""Called with how many steps are done, of how many, and what is being done."""
 
 
 def tell_nobody(_: "Finding") -> None:
     """For who waits for all findings."""
 
 
-def no_step(_done: int, _of: int) -> None:
+def no_step(_done: int, _of: int, _doing: str) -> None:
     """For who does not show how far it is."""
 
 

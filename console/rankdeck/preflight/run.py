@@ -195,7 +195,9 @@ class _Run:
     def _did(self, steps: int = 1) -> None:
         """So many steps are done: each node that answers is one, each check, and what comes later."""
         self._done += steps
-        self._step(self._done, len(self._layout.places) + len(CHECKS) + LATER)
+        nodes = len(self._layout.places)
+        doing = "asking the nodes" if self._done < nodes else "connecting them, trying two ranks"
+        self._step(self._done, nodes + len(CHECKS) + LATER, doing)
 
     async def all(self) -> None:
         self._did(0)

@@ -150,6 +150,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("hours", "H", "hours", ("node",), "How far back the site's metrics are drawn: 1, 6, 24 hours, 7 days"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
+    Action("tour", "t", "tour", ("help",), "On the demo: ten things worth knowing in two minutes; again: end it", True),
     Action("goto_fleet", "1", "fleet", EVERYWHERE, "All nodes"),
     Action("goto_jobs", "2", "jobs", EVERYWHERE, "All jobs"),
     Action("goto_launch", "3", "launch", EVERYWHERE, "Start a job"),

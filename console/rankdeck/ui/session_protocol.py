@@ -190,7 +190,7 @@ class SessionPort(Protocol):
         self,
         spec: JobSpec,
         tell: Callable[[Finding], None] = ...,
-        step: Callable[[int, int], None] = ...,
+        step: Callable[[int, int, str], None] = ...,
     ) -> tuple[Finding, ...]:
         """What would go wrong with this job; `tell` is called with each finding, `step` with how far of how much it is."""
         ...
@@ -349,7 +349,7 @@ class Opening:
         self,
         spec: JobSpec,
         tell: Callable[[Finding], None] = lambda _: None,
-        step: Callable[[int, int], None] = lambda _done, _of: None,
+        step: Callable[[int, int, str], None] = lambda _done, _of, _doing: None,
     ) -> tuple[Finding, ...]:
         del tell, step
         raise self._not_yet(spec.name)

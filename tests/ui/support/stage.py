@@ -250,11 +250,11 @@ class Stage:
         return job_id
 
     async def preflight(
-        self, spec: JobSpec, tell=lambda _: None, step=lambda _done, _of: None
+        self, spec: JobSpec, tell=lambda _: None, step=lambda _done, _of, _doing: None
     ) -> tuple[Finding, ...]:
         for place, one in enumerate(self.findings, 1):
             tell(one)
-            step(place, len(self.findings) + 1)
+            step(place, len(self.findings) + 1, "trying")
         await self.asked.wait()
         return tuple(self.findings)
 

@@ -374,9 +374,9 @@ class LaunchScreen(BaseScreen):
             self._findings = [*self._findings, finding]
             self._show_plan()
 
-        def step(done: int, of: int) -> None:
+        def step(done: int, of: int, doing: str) -> None:
             back = f"; {actions.key('back')} does not start it" if starts else ""
-            self.say(f"{printable(spec.name)}: preflight, step {done} of {of}{back}", "dim")
+            self.say(f"{printable(spec.name)}: preflight {done} of {of}, {doing}{back}", "dim")
 
         try:
             await self.console.session.preflight(spec, tell, step)
