@@ -185,6 +185,8 @@ class Following:
             self._followers.pop(job_id, None)
             self.jobs.output_over(job_id)
             self._recorder.save(self.jobs.job(job_id), time.time())
+            # Of two consoles that saw the end the first to write it is right, from now on in both.
+            self._hear_consoles()
 
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: it is not waited for."""

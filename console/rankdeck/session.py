@@ -16,7 +16,7 @@ from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
-from rankdeck.backends.placement import without
+from rankdeck.backends.placement import placed
 from rankdeck.backends.plans import new_job_id, render
 from rankdeck.backends.recording import play, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
@@ -41,7 +41,7 @@ from rankdeck.model.process import NodeProcess
 from rankdeck.model.slurm import LogRun
 from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmPartition
 from rankdeck.preflight.doctor import examine
-from rankdeck.preflight.findings import Finding
+from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
 from rankdeck.preflight.run import Tools, preflight
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
@@ -155,7 +155,10 @@ class Session:
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
         """Exactly what a launch would do, under this job id or a new one; asks no node. Raises LaunchError."""
-        return self._plan(without(self.cluster, spec, self.excluded()), job)
+        return self._plan(self._placed(spec), job)
+
+    def _placed(self, spec: JobSpec) -> JobSpec:
+        return placed(self.cluster, spec, self.excluded(), self.fleet.bad, self.fleet.busy)
 
     def _plan(self, spec: JobSpec, job: str = "") -> Plan:
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
@@ -165,21 +168,14 @@ class Session:
         return render(plan)
 
     async def preflight(
-        self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
+        self, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
     ) -> tuple[Finding, ...]:
-        """What would go wrong with this job now; `tell` is called with each finding as it is made."""
-        health = {
-            node.name: node.health for node in self.fleet.nodes() if node.heard_s() is not None
-        }
-        means = Tools(
-            cluster=self.cluster,
-            agents=self._agents,
-            backend=self._backend,
-            health=health,
-        )
-        return await preflight(means, spec, tell)
+        """What would go wrong with this job now; `tell` is called with each finding, `step` with how far it is."""
+        health = {n.name: n.health for n in self.fleet.nodes() if n.heard_s() is not None}
+        means = Tools(self.cluster, self._agents, self._backend, self._placed, health)
+        return await preflight(means, spec, tell, step)
 
-    async def doctor(self, tell: Callable[[Finding], None] = lambda _: None) -> tuple[Finding, ...]:
+    async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
         """What the nodes lack, whatever job will run; `tell` is called with each finding."""
         return await examine(self.cluster, self._agents, tell)
 
@@ -543,7 +539,7 @@ class Session:
         self._history.prune(self.cluster.name)
         for job in reversed(self._history.load(self.cluster.name)):
             self.following.take_up(job)
-        self._nodes_log.recall(self.fleet, time.time())
+        self._nodes_log.recall(self.fleet, time.time(), stands=link is not None and not brief)
         self._start(self._save())
         self._start(self._keep_time())
         if link is not None:

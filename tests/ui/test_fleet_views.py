@@ -11,9 +11,8 @@ from textual.geometry import Region
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, checked
 from rankdeck.ui.glyphs import Mark
-from rankdeck.ui.snapshots import wrong_then
 from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck_agent.wire import Sample
+from rankdeck_agent.wire import HealthReport, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
@@ -123,27 +122,6 @@ def test_a_view_of_known_things_is_allowed() -> None:
     assert checked(view) == view
 
 
-def test_what_was_wrong_is_what_had_begun_and_not_ended() -> None:
-    def told(at: float, kind: str, level: Level, check: str) -> Occurrence:
-        return Occurrence(at, "n1", kind, level, check, "", check)
-
-    history = [
-        told(1, "began", Level.WARN, "disk.full"),
-        told(2, "event", Level.BAD, "kernel.xid"),
-        told(3, "began", Level.BAD, "gpu.missing"),
-        told(5, "ended", Level.OK, "disk.full"),
-        told(9, "began", Level.BAD, "cpu.hot"),
-    ]
-
-    then = {at: [one.check for one in wrong_then(history, at).get("n1", ())] for at in (0, 1, 4, 6)}
-    assert then == {
-        0: [],
-        1: ["disk.full"],
-        4: ["gpu.missing", "disk.full"],
-        6: ["gpu.missing"],
-    }
-
-
 def steady(stage: Stage) -> None:
     """So that no node falls silent while a slow machine tests."""
     for node in stage.fleet.nodes():
@@ -171,6 +149,25 @@ async def test_order_and_filter_in_the_past_use_what_was_shown_then() -> None:
         await lacks(app, pilot, "node01 ")
         assert "90%" in row_of(app, "node02")
         assert text_of(app).index("node02 ") < text_of(app).index("node04 ")
+
+
+async def test_the_why_of_a_paused_picture_is_of_that_moment_as_its_state_is() -> None:
+    stage, _ = sample.fleet(4)
+    steady(stage)
+    full = HealthReport(2e9, 3, 60.0, 7, 7, (("disk.full", 3, "/", 5.0, "/ is 99% full"),))
+    stage.fleet.apply("node02", full)
+    # What an earlier console saw begin there, and nobody saw end.
+    old = Occurrence(1.0, "node03", "began", Level.BAD, "gpu.lost", "1", "GPU 1 is gone")
+    stage.fleet.event_log.restore([old])
+    async with console(stage, (200, 50)) as (app, pilot):
+        await until(pilot, stage.fleet.past.span, "no picture of the past yet")
+        stage.fleet.apply("node02", replace(full, level=0, reasons=()))
+        await pilot.press("P")
+        await shows(app, pilot, "PAUSED")
+        assert "bad" in row_of(app, "node02")
+        assert "/ is 99% full" in row_of(app, "node02")
+        assert "bad" not in row_of(app, "node03")
+        assert "GPU 1 is gone" not in row_of(app, "node03")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,12 @@ from rankdeck.ui.screens.help import help_lines
 from tests.ui.support import scenes
 from tests.ui.test_screens import console, shows, until
 
-SAME_IN_SPIRIT = {"enter": "goes on with what is chosen", "slash": "looks for words"}
-"""No letters: keys whose action each screen has its own word for."""
+SAME_IN_SPIRIT = {
+    "enter": "goes on with what is chosen",
+    "slash": "looks for words",
+    "t": "the tour, on Help alone, where nothing has a time",
+}
+"""Keys whose action each screen has its own word for."""
 PAGE, CELLS = 10, 8
 NAMED = [
     key

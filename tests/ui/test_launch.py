@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.session_protocol import Opening
+from rankdeck_agent.wire import HealthReport
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of
-from tests.ui.test_screens import JOB, console, shows, text_of, type_in
+from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
 
 SIZES = [(200, 50), (80, 24)]
 STUCK = (("load_batch", "train.py", 3), ("<module>", "train.py", 19))
@@ -31,11 +33,11 @@ class Planning(Stage):
     """A stage whose plan says what the job asks for."""
 
     def plan(self, spec: JobSpec):
-        self.asked = spec
+        self.wanted_spec = spec
         return super().plan(spec)
 
     def render(self, plan) -> str:
-        spec = self.asked
+        spec = self.wanted_spec
         return f"job {plan.job}\nmpirun -np {spec.nodes * spec.ranks_per_node} {' '.join(spec.command)}"
 
 
@@ -59,7 +61,7 @@ async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
         await pilot.press("escape", "enter")
         await shows(app, pilot, "hello-1")
     assert stage.launched == ["hello"]
-    assert (stage.asked.nodes, stage.asked.ranks_per_node) == (3, 2)
+    assert (stage.wanted_spec.nodes, stage.wanted_spec.ranks_per_node) == (3, 2)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -217,6 +219,68 @@ async def test_preflight_is_shown_beside_the_plan(stage: Stage) -> None:
         await shows(app, pilot, "try install it on node02")
         await shows(app, pilot, "well  port")
         await shows(app, pilot, "1 would make it fail")
+
+
+BAD = Finding(check="program", level=Level.BAD, text="`true` is not there", node="node02")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_launch_asks_the_nodes_first_and_stops_at_what_would_fail(
+    stage: Stage, size
+) -> None:
+    stage.findings = [BAD]
+    stage.asked.clear()
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("enter")
+        await shows(app, pilot, "preflight 1 of 2, trying")
+        stage.asked.set()
+        await shows(app, pilot, "1 would make it fail; not started, enter once more")
+        await shows(app, pilot, "program  node02: `true` is not there")
+        assert stage.launched == []
+        await pilot.press("enter")
+        await shows(app, pilot, "hello-1")
+    assert stage.launched == ["hello"]
+
+
+async def test_escape_while_the_nodes_are_asked_starts_nothing(stage: Stage) -> None:
+    stage.asked.clear()
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("enter")
+        await shows(app, pilot, "asking the nodes")
+        await pilot.press("escape")
+        await shows(app, pilot, "not started")
+        stage.asked.set()
+        await pilot.press("T")
+        await shows(app, pilot, "preflight: ready")
+    assert stage.launched == []
+
+
+async def test_letters_go_into_the_form_and_the_way_to_a_command_is_told(stage: Stage) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun")
+        await pilot.press("tab", "colon")
+        await shows(app, pilot, "letters go into the form; esc ends that, then : takes a command")
+        await shows(app, pilot, "is not a whole number from 0 on")
+        await pilot.press("escape", "2")
+        await lacks(app, pilot, "is not a whole number")
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun -np 0 true")
+        assert app.screen.form.values["nodes"] == "1"
+
+
+async def test_the_place_of_a_bad_node_is_told_with_why(stage: Stage) -> None:
+    full = (("disk.full", 3, "/", 5.0, "/ is 99% full · jobs fail · free space"),)
+    stage.fleet.apply("node01", HealthReport(2e9, 3, 60.0, 7, 7, full))
+    stage.plan = lambda spec: replace(plan_of("hello-1", 3, 1), nodes=plan_of("h", 3, 1).nodes[1:])
+    stage.render = lambda plan: "mpirun"
+    async with console(stage, (160, 40)) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "node01 bad  left out: / is 99% full")
 
 
 async def test_a_replay_is_opened_and_says_that_it_is_one(stage: Stage) -> None:

@@ -20,7 +20,7 @@ from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat
 from rankdeck.acceptance.steps import MARK, Step, said, script
 from rankdeck.acceptance.work import Ground, Work, command_lines, find, known_of
-from rankdeck.backends.placement import without
+from rankdeck.backends.placement import choose_nodes, placed, without
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
@@ -293,6 +293,25 @@ def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
         without(CLUSTER, replace(spec, on=("n1", "n2")), excluded)
     with pytest.raises(LaunchError, match="wants 4 nodes, 3 are left: n1 excluded"):
         without(CLUSTER, replace(spec, nodes=4), excluded)
+
+
+def test_a_bad_node_is_passed_over_as_long_as_a_good_one_is_free() -> None:
+    spec = JobSpec(name="j", launch=Launch.PLAIN, command=("true",), nodes=2)
+    none, bad = frozenset[str](), frozenset({"n1"})
+
+    def chosen(
+        spec: JobSpec, bad: frozenset[str], busy: frozenset[str], *excluded: str
+    ) -> list[str]:
+        placed_spec = placed(CLUSTER, spec, dict.fromkeys(excluded, "slow"), bad, busy)
+        return [node.name for node in choose_nodes(CLUSTER, placed_spec)]
+
+    assert placed(CLUSTER, spec, {}, none, none) == spec
+    assert chosen(spec, bad, none) == ["n3", "n2"]
+    assert chosen(spec, bad, frozenset({"n3"})) == ["n4", "n2"]
+    assert chosen(spec, bad, frozenset({"n3", "n4"})) == ["n1", "n2"]
+    assert chosen(spec, bad, none, "n3") == ["n4", "n2"]
+    assert chosen(spec, frozenset({"n2"}), none, "n1") == ["n4", "n3"]
+    assert chosen(replace(spec, on=("n1", "n2")), bad, none) == ["n1", "n2"]
 
 
 SMI = """#!/bin/sh

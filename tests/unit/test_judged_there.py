@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Level
+from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import Intake, Telemetry
+from rankdeck.ui.formatting import worst_of
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.rules.report import fingerprint
 from rankdeck_agent.telemetry import wanted
@@ -112,6 +113,68 @@ def test_the_last_will_ends_what_was_remembered() -> None:
     lab.fleet.apply("n1", Hello("n1", False, heartbeat=10.0))
 
     assert lab.health().level is Level.UNKNOWN
+
+
+HOT = ("gpu.temp", 3, "1", 5.0, "GPU 1 is at 95 °C · it throttles · look at fans")
+
+
+def reopened(*told: tuple[str, str]) -> Lab:
+    """A console that was closed while `HOT` was wrong, and is open again."""
+    lab = Lab()
+    rows = [
+        Occurrence(START - 90, "n1", "began", Level.BAD, check, dev, HOT[4]) for check, dev in told
+    ]
+    lab.fleet.event_log.restore(rows)
+    lab.fleet.recall()
+    return lab
+
+
+def kinds(lab: Lab) -> list[tuple[str, str]]:
+    return [(one.kind, one.check) for one in lab.fleet.event_log.take()]
+
+
+def test_what_was_bad_when_the_console_was_closed_stands_as_remembered_until_it_is_judged() -> None:
+    lab = reopened(("gpu.temp", "1"))
+    before = lab.health()
+    lab.hear()
+    begun = lab.health()
+    for _ in range(9):
+        lab.wait(8)
+        lab.hear()
+
+    assert (before.level, before.reasons[0].check) == (Level.BAD, "gpu.temp")
+    assert (begun.level, worst_of(begun.reasons)) == (Level.BAD, "remembered: GPU 1 is at 95 °C")
+    assert [one.check for one in begun.reasons] == ["gpu.temp", "node.remembered"]
+    lab.wait(8)
+    lab.hear()
+    assert lab.health().level is Level.OK
+    assert kinds(lab) == [("ended", "gpu.temp")]
+
+
+def test_what_still_stands_after_reopening_is_neither_new_nor_remembered() -> None:
+    lab = reopened(("gpu.temp", "1"))
+    lab.health()
+    lab.hear(HOT)
+
+    assert lab.checks() == ["gpu.temp"]
+    assert kinds(lab) == []
+
+
+def test_what_an_installed_agent_says_counts_at_once() -> None:
+    lab = reopened(("gpu.temp", "1"))
+    lab.fleet.apply("n1", Hello("n1", True, START, "b", "1", 1.0, installed=True, heartbeat=10.0))
+    lab.hear()
+
+    assert lab.health().level is Level.OK
+    assert kinds(lab) == [("ended", "gpu.temp")]
+
+
+def test_that_a_node_was_not_reached_is_not_remembered_but_its_end_is_told() -> None:
+    lab = reopened(("node.silent", ""))
+    lab.hear()
+
+    assert lab.health().level is Level.OK
+    assert kinds(lab) == [("ended", "node.silent")]
 
 
 def test_a_lost_message_is_made_good_by_the_next_heartbeat() -> None:

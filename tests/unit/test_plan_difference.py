@@ -1,6 +1,6 @@
 """Plans beside one another, and with their files cut short."""
 
-from rankdeck.backends.plans import plan_difference, without_files
+from rankdeck.backends.plans import plan_difference, plan_lines
 
 PLAN = """# job a-1
 cat > run.py <<'EOF'
@@ -15,14 +15,22 @@ cat > hosts <<'EOF_'
 EOF
 n1
 EOF_
+export A=1
+export B=2
 mpirun -np 4 run.py"""
 
 
-def test_the_text_of_a_long_file_is_cut_and_its_commands_stay() -> None:
-    assert without_files(PLAN, most=2) == [
-        "# job a-1", "cat > run.py <<'EOF'", "one", "two", "# … 4 more lines", "EOF",
-        "cat > hosts <<'EOF_'", "EOF", "n1", "EOF_", "mpirun -np 4 run.py",
-    ]  # fmt: skip
+def test_files_of_a_plan_fold_into_a_line_each_and_commands_are_told_from_the_rest() -> None:
+    assert [(line.text, line.kind) for line in plan_lines(PLAN, folded=True)] == [
+        ("# job a-1", "note"),
+        ("cat > run.py  # 6 lines", "setup"),
+        ("cat > hosts  # 2 lines", "setup"),
+        ("export  # 2 variables", "setup"),
+        ("mpirun -np 4 run.py", "command"),
+    ]
+    whole = plan_lines(PLAN, folded=False)
+    assert [line.text for line in whole] == PLAN.splitlines()
+    assert [line.text for line in whole if line.kind == "command"] == ["mpirun -np 4 run.py"]
 
 
 def test_only_what_differs_is_said_and_not_the_id() -> None:

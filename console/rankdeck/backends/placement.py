@@ -1,6 +1,6 @@
 """Which ranks run on which node; the same for every launcher."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from rankdeck import plugins
@@ -130,6 +130,20 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
             f"job `{spec.name}` wants {spec.nodes} nodes, {len(left)} are left: {out} excluded by `rankdeck accept`",
         )
     return replace(spec, on=tuple(left[: spec.nodes]))
+
+
+def placed(
+    cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str], bad: Set[str], busy: Set[str]
+) -> JobSpec:
+    """The job `without` excluded nodes and, where it names none, without bad ones as long as good ones are free."""
+    chosen = without(cluster, spec, excluded)
+    if spec.on or not bad or cluster.backend in ("slurm", "kubernetes"):
+        return chosen
+    first = chosen.on or tuple(node.name for node in cluster.nodes[: spec.nodes])
+    out = {*first, *excluded} | bad | busy
+    free = (n.name for n in cluster.nodes if n.name not in out and n.slots >= spec.ranks_per_node)
+    on = tuple(next(free, name) if name in bad else name for name in first)
+    return chosen if on == first else replace(chosen, on=on)
 
 
 def choose_nodes(cluster: Cluster, spec: JobSpec) -> tuple[Node, ...]:

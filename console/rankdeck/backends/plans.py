@@ -3,7 +3,9 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from secrets import token_hex
 
 from rankdeck.backends.launchers import plan_mpi, plan_plain, plan_tensorflow, plan_torch
@@ -94,20 +96,59 @@ def plan_difference(old: str, old_job: str, new: str, new_job: str) -> tuple[str
     return tuple(line for line in lines if not line.startswith(("---", "+++")))
 
 
-def without_files(text: str, most: int = 4) -> list[str]:
-    """A plan's lines with the text of its files cut short, so that the commands stand out."""
-    lines: list[str] = []
+@dataclass(frozen=True, slots=True)
+class PlanLine:
+    """A line of a plan, and what it is."""
+
+    text: str
+    kind: str
+    """`node` heads the lines of one, `note`, `setup` comes before the commands, `file`, `command`."""
+
+
+_KINDS = (
+    (re.compile(r"# ---- "), "node"),
+    (re.compile(r"#(?!SBATCH)"), "note"),
+    (re.compile(r"(?:mkdir|cd|export|cat >|chmod|umask) "), "setup"),
+)
+
+
+def plan_lines(text: str, *, folded: bool) -> list[PlanLine]:
+    """The lines of a plan by what they are; `folded` leaves one of each file."""
+    lines: list[PlanLine] = []
     inside: list[str] = []
     end = ""
     for line in text.splitlines():
-        if not end:
-            lines.append(line)
-            end = match[1] if (match := _FILE.search(line)) else ""
-        elif line != end:
+        if end and line != end:
             inside.append(line)
-        else:
-            more = len(inside) - most
-            kept = inside if more <= 1 else [*inside[:most], f"# … {more} more lines"]
-            lines += [*kept, line]
+            continue
+        if end:
+            head = lines.pop()
+            lines += _file(head, [*inside, end], folded=folded)
             inside, end = [], ""
-    return [*lines, *inside]
+            continue
+        lines.append(PlanLine(line, _kind(line)))
+        end = match[1] if (match := _FILE.search(line)) else ""
+    lines += [PlanLine(line, "file") for line in inside]
+    return _with_variables_folded(lines) if folded else lines
+
+
+def _with_variables_folded(lines: list[PlanLine]) -> list[PlanLine]:
+    """One line for the variables that are set in a row."""
+    found: list[PlanLine] = []
+    for is_export, some in groupby(lines, lambda line: line.text.startswith("export ")):
+        row = list(some)
+        many = is_export and len(row) > 1
+        found += [PlanLine(f"export  # {len(row)} variables", "setup")] if many else row
+    return found
+
+
+def _file(head: PlanLine, rest: list[str], *, folded: bool) -> list[PlanLine]:
+    if folded:
+        many = "line" if len(rest) == 2 else "lines"
+        return [PlanLine(f"{head.text.partition(' <<')[0]}  # {len(rest) - 1} {many}", "setup")]
+    return [head, *(PlanLine(line, "file") for line in rest)]
+
+
+def _kind(line: str) -> str:
+    found = (kind for pattern, kind in _KINDS if pattern.match(line))
+    return next(found, "command" if line[:1].strip() else "file")

@@ -1,11 +1,17 @@
 """Health of a node, in the words that console and agent share."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence, worst_of
 
-__all__ = ["Health", "Level", "Reason", "Sentence", "worst_of"]
+__all__ = ["Health", "Level", "Reason", "Sentence", "worst_first", "worst_of"]
+
+
+def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """These reasons, of the same level in the order in which they came."""
+    return tuple(sorted(reasons, key=lambda reason: -reason.level))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight import check_nodes
 from rankdeck.preflight.facts import Context, NodeFacts, group, node_facts
-from rankdeck.preflight.findings import Finding, found
-from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tell, unreachable
+from rankdeck.preflight.findings import Finding, TellFinding, found
+from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, unreachable
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 
@@ -247,7 +247,7 @@ def _first(tool: Tool, facts: NodeFacts) -> str:
     return ""
 
 
-async def examine(cluster: Cluster, agents: Agents, tell: Tell) -> tuple[Finding, ...]:
+async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[Finding, ...]:
     """Ask every node what it has; `tell` is called with each finding. No failure of a node is raised."""
     findings: list[Finding] = []
 

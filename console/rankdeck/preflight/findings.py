@@ -1,13 +1,26 @@
 """Findings of preflight: level, sentence, what to do, a change to the job file; the file with these changes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from rankdeck.model.health import Level
+
+TellFinding = Callable[["Finding"], None]
+"""Called with each finding as it is made."""
+Step = Callable[[int, int, str], None]
+"""Called with how many steps are done, of how many, and what is being done."""
+
+
+def tell_nobody(_: "Finding") -> None:
+    """For who waits for all findings."""
+
+
+def no_step(_done: int, _of: int, _doing: str) -> None:
+    """For who does not show how far it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from rankdeck.preflight.facts import (
     node_facts,
     programs_of,
 )
-from rankdeck.preflight.findings import Finding, found
+from rankdeck.preflight.findings import Finding, Step, TellFinding, found, no_step, tell_nobody
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
     hear,
@@ -115,20 +115,30 @@ LIVES = 45
 """Seconds after which the agents end by themselves, whatever happens to us."""
 IMAGE_PATIENCE = 2.0
 """Seconds to read an image whose digest is not known yet; then sizes are compared."""
-Tell = Callable[[Finding], None]
+LATER = 3
+"""Steps after the checks: the nodes connect, two ranks start, the image starts elsewhere."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def as_it_is(spec: JobSpec) -> JobSpec:
+    """For jobs whose nodes are chosen."""
+    return spec
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
     """What preflight works with."""
 
     cluster: Cluster
     agents: Agents
     backend: Backend
+    place: Callable[[JobSpec], JobSpec] = as_it_is
+    """Chooses the nodes as a launch does."""
     health: Mapping[str, Health] = field(default_factory=dict[str, Health])
 
 
-async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, ...]:
+async def preflight(
+    means: Tools, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
+) -> tuple[Finding, ...]:
     """All findings, in the order in which `tell` was called with them; no failure of a node is raised."""
     findings: list[Finding] = []
 
@@ -138,6 +148,7 @@ async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, .
             tell(finding)
 
     try:
+        spec = means.place(spec)
         plan = means.backend.plan(means.cluster, spec, "preflight")
         chooses = means.backend.chooses_nodes
         layout = None if chooses else lay_out(means.cluster, spec, "preflight")
@@ -149,7 +160,7 @@ async def preflight(means: Tools, spec: JobSpec, tell: Tell) -> tuple[Finding, .
         take([await _ask_scheduler(means.backend, plan)])
         return tuple(findings)
     async with AsyncExitStack() as stack:
-        await _Run(means, layout, stack, take).all()
+        await _Run(means, layout, stack, take, step).all()
     return tuple(findings)
 
 
@@ -174,12 +185,22 @@ class _Run:
         layout: Placement,
         stack: AsyncExitStack,
         take: Callable[[list[Finding]], None],
+        step: Step,
     ) -> None:
         self._means, self._layout, self._stack, self._take = means, layout, stack, take
+        self._step, self._done = step, 0
         self._token = token_hex(16)
         self._talks: dict[str, Dialogue] = {}
 
+    def _did(self, steps: int = 1) -> None:
+        """So many steps are done: each node that answers is one, each check, and what comes later."""
+        self._done += steps
+        nodes = len(self._layout.places)
+        doing = "asking the nodes" if self._done < nodes else "connecting them, trying two ranks"
+        self._step(self._done, nodes + len(CHECKS) + LATER, doing)
+
     async def all(self) -> None:
+        self._did(0)
         began = time.monotonic()
         names = [place.node.name for place in self._layout.places]
         answers = await on_each(names, self._facts)
@@ -195,6 +216,7 @@ class _Run:
             image_here=here.stat().st_size if here else None,
         )
         self._take(judge(case))
+        self._did(len(CHECKS))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connect(case))
             tasks.create_task(self._probe(case))
@@ -208,6 +230,8 @@ class _Run:
         except NodeError as error:
             self._take([unreachable(node, error)])
             raise
+        finally:
+            self._did()
         self._talks[node] = talk
         return node_facts(raw, asked, time.time())
 
@@ -256,6 +280,7 @@ class _Run:
         self._take([unreachable(node, error) for node, error in failed.items()])
         reached = {n: a for n, a in answers.items() if not isinstance(a, NodeError)}
         self._take(check_network.judge_pairs(case, reached))
+        self._did()
 
     async def _probe(self, case: Context) -> None:
         """Start two ranks, where nothing found so far says that they cannot start."""
@@ -269,6 +294,7 @@ class _Run:
 
     async def _two_ranks(self, case: Context, spec: JobSpec) -> None:
         outcome = await run_probe(self._means.backend, self._means.cluster, spec)
+        self._did()
         self._take(judge_probe(case, spec, outcome))
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
 
@@ -278,6 +304,7 @@ class _Run:
         if spec is None:
             return
         heard = await hear(self._means.backend, self._means.cluster, spec)
+        self._did()
         self._take(judge_inside(case, heard))
         await on_each(spec.on, lambda node: self._forget(node, heard.plan.job))
 

@@ -86,7 +86,7 @@ def _released(looks: Iterable[Sequence[Activity]]) -> float:
 def _voice(job: Job, rank: RankState, now: float, known: Known, released: float) -> Voice:
     begun = rank.started or 0.0
     heard = max(rank.heard or begun, begun)
-    until = _until(job, rank, now, known)
+    until = _until(job, rank, now, known.told)
     since = max(heard, released)
     looks = tuple(known.looks.get(rank.rank, ()))
     fresh = bool(looks) and (until is None or until - looks[-1].at < STALE)
@@ -100,12 +100,19 @@ def _voice(job: Job, rank: RankState, now: float, known: Known, released: float)
     )
 
 
-def _until(job: Job, rank: RankState, now: float, known: Known) -> float | None:
+def _until(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float | None:
     """Until when its output would have arrived; None: never. A broken link is not silence."""
-    if known.told is None:
+    if told is None:
         return now
-    told = known.told.get(job.plan.supervising_node(rank.node))
-    return now if told is not None and now - told <= FRESH else told
+    heard = told.get(job.plan.supervising_node(rank.node))
+    return now if heard is not None and now - heard <= FRESH else heard
+
+
+def quiet_for(job: Job, rank: RankState, now: float, told: Mapping[str, float] | None) -> float:
+    """Seconds since the last output of a running rank, as far as its node has told; see `Known.told`."""
+    since = rank.heard if rank.heard is not None else rank.started
+    until = _until(job, rank, now, told)
+    return 0.0 if since is None or until is None else max(until - since, 0.0)
 
 
 def named(ranks: Sequence[RankState]) -> str:

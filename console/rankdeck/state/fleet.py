@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
-from rankdeck.model.health import Ack, Reason
+from rankdeck.model.health import Ack, Level, Reason
 from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
@@ -98,6 +98,12 @@ class Fleet:
 
     def nodes(self) -> tuple[NodeState, ...]:
         return tuple(self._nodes.values())
+
+    @property
+    def bad(self) -> frozenset[str]:
+        """The nodes on which something is wrong that fails jobs, as far as is known."""
+        known = self._nodes.values()
+        return frozenset(node.name for node in known if node.health.level is Level.BAD)
 
     @property
     def size(self) -> int:
@@ -284,6 +290,13 @@ class Fleet:
         """Why this node is not OK, as judged last; does not judge again."""
         return self._reasons.get(name, ())
 
+    def recall(self) -> None:
+        """Take what an earlier console saw begin as standing, until each node was judged long enough."""
+        for name, reasons in self.event_log.recall().items():
+            if name in self._nodes:
+                self._nodes[name].recall(reasons)
+                self._changed[name] = None
+
     def set_acks(self, acks: Iterable[Ack]) -> None:
         """Replace the acknowledgements of all nodes."""
         by_node: dict[str, list[Ack]] = {}
@@ -401,7 +414,8 @@ class Fleet:
         state.judge()
         name = state.name
         (self._moving.add if state.moves else self._moving.discard)(name)
-        reasons, before = state.health.reasons, self._reasons.get(name, ())
+        reasons = state.health.reasons
+        before = self._reasons.get(name, self.event_log.stood(name))
         known = state.was_heard or state.kubernetes is not None or state.slurm is not None
         if reasons is before or (not reasons and not before) or not known:
             return

@@ -3,13 +3,13 @@
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import Level, Occurrence, Reason
+from rankdeck.model.health import Level, Occurrence, Reason, worst_first
 from rankdeck.state.node import NodeState
 from rankdeck_agent.wire import Event
 
@@ -26,7 +26,7 @@ BURST = 500
 LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 
 
-UNTOLD = frozenset({"node.coverage"})
+UNTOLD = frozenset({"node.coverage", "node.remembered"})
 
 
 Key = tuple[str, str, str]
@@ -40,7 +40,9 @@ class EventLog:
         self.total = 0
         """Changes exactly when there is something new."""
         self._waiting: deque[Occurrence] = deque(maxlen=BURST)
-        self._open: dict[Key, Level] = {}
+        self._open: dict[Key, Reason] = {}
+        """What began and has not ended."""
+        self._stood: dict[str, tuple[Reason, ...]] = {}
         self._told: dict[tuple[str, str, str, int], None] = {}
 
     def restore(self, occurrences: Iterable[Occurrence]) -> None:
@@ -52,9 +54,21 @@ class EventLog:
             if one.kind == "event":
                 self._told[*key, round(one.at)] = None
             elif one.kind == "began":
-                self._open[key] = one.level
+                self._open[key] = Reason(one.check, one.level, one.text, one.device)
             else:
                 self._open.pop(key, None)
+
+    def recall(self) -> Mapping[str, tuple[Reason, ...]]:
+        """Node -> what an earlier console saw begin there and nobody saw end, the worst first."""
+        found: dict[str, list[Reason]] = {}
+        for (node, _, _), reason in self._open.items():
+            found.setdefault(node, []).append(reason)
+        self._stood = {node: worst_first(reasons) for node, reasons in found.items()}
+        return self._stood
+
+    def stood(self, node: str) -> tuple[Reason, ...]:
+        """What was recalled of this node."""
+        return self._stood.get(node, ())
 
     def event(self, node: str, event: Event, at: float) -> None:
         """Add an event of a node; events that it sends again are left out."""
@@ -75,9 +89,10 @@ class EventLog:
         for reason in after:
             gone.pop((reason.check, reason.device), None)
             key = (node, reason.check, reason.device)
-            if reason.check in UNTOLD or self._open.get(key) == reason.level:
+            known = self._open.get(key)
+            if reason.check in UNTOLD or (known and known.level == reason.level):
                 continue
-            self._open[key] = reason.level
+            self._open[key] = reason
             self._add(_line(at, node, "began", reason.level, reason))
         for reason in gone.values():
             if self._open.pop((node, reason.check, reason.device), None) is not None:
@@ -140,6 +155,8 @@ class FleetPicture:
     at: float
     levels: bytes
     numbers: "array[float]"
+    reasons: Mapping[int, tuple[Reason, ...]]
+    """Place -> why that node had its level; without nodes of which nothing was wrong."""
 
     def level(self, place: int) -> Level:
         """The level of the node at this place; unknown where it was found later."""
@@ -158,15 +175,22 @@ class Picture:
         self._at = at
         self._levels = bytearray()
         self._numbers = array("f")
+        self._reasons: dict[int, tuple[Reason, ...]] = {}
 
     def add(self, node: NodeState) -> None:
-        self._levels.append(node.health.level)
+        health = node.health
+        if health.reasons:
+            self._reasons[len(self._levels)] = health.reasons
+        self._levels.append(health.level)
         for metric in PICTURED:
             value = node.summary(metric)
             self._numbers.append(nan if value is None else value)
 
-    def frame(self) -> FleetPicture:
-        return FleetPicture(self._at, bytes(self._levels), self._numbers)
+    def frame(self, before: FleetPicture | None) -> FleetPicture:
+        """The picture; what is as in the one `before` is kept once."""
+        same = before is not None and before.reasons == self._reasons
+        reasons = before.reasons if before is not None and same else self._reasons
+        return FleetPicture(self._at, bytes(self._levels), self._numbers, reasons)
 
 
 class Past:
@@ -189,7 +213,7 @@ class Past:
 
     def keep(self, picture: "Picture") -> None:
         """Remember a picture that has all nodes."""
-        self._frames.append(picture.frame())
+        self._frames.append(picture.frame(self._frames[-1] if self._frames else None))
 
     def span(self) -> tuple[float, float] | None:
         """Times of the first and last picture, epoch seconds; None if there is none."""

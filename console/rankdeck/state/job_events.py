@@ -50,7 +50,7 @@ def forget(record: JobRecord, node: NodeRecord) -> None:
     """Reset the node's part of the job: it sends all its events again."""
     node.restored = node.closed = node.sending = False
     node.seen = -1
-    record.settled = False
+    record.settled = record.over = False
     record.slurm = None
     record.tasks.clear()
     for mark in ("ready", "started"):

@@ -210,6 +210,8 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
         rank = replace(rank, activity=looks[-1])
     if log is None:
         return rank
+    if record.over:
+        return replace(rank, lines=max(sum(log.counts.values()), rank.lines))
     heard = log.heard if log.heard is not None else rank.heard
     lines = max(sum(log.counts.values()), rank.lines)
     return replace(rank, last_line=log.last or rank.last_line, heard=heard, lines=lines)
@@ -381,7 +383,7 @@ class Jobs:
             return
         elif isinstance(event, Chunk):
             record.log(node.name, event.rank).add(event)
-            record.judged = record.judged and not _is_evidence(record, event)
+            record.judged = record.judged and (record.over or not _is_evidence(record, event))
             listen(record, event.rank, event.at)
         else:
             record.log(node.name, event.rank).tell(event)
@@ -401,9 +403,13 @@ class Jobs:
 
     def output_over(self, job_id: str) -> None:
         """Note that no more output of the job will arrive here."""
-        for node in self._record(job_id).nodes.values():
+        record = self._record(job_id)
+        for node in record.nodes.values():
             node.sending = False
-        self._touch(job_id)
+        self._touch_record(record)
+        if record.ended and not record.over:
+            record.ranks = {rank.rank: rank for rank in snapshot(record).ranks}
+            record.over = True
 
     def set_clock(self, job_id: str, at: float) -> None:
         """Show the time that a replay has reached, in epoch seconds."""

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from sys import intern
 
-from rankdeck.model.health import Ack, Health, Level, Reason, worst_of
+from rankdeck.model.health import Ack, Health, Level, Reason, worst_first, worst_of
 from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.rules.kubernetes import merged
 from rankdeck.rules.slurm_nodes import with_slurm
 from rankdeck_agent.rules.derive import derive
-from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain
+from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain, is_event
 from rankdeck_agent.rules.facts import Expected, Facts, Memory
 from rankdeck_agent.rules.judge import as_lasting, assess, combine
 from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
-from rankdeck_agent.rules.table import CHECKS
+from rankdeck_agent.rules.table import CHECKS, MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
 
 UNHEARD = Health(
@@ -25,6 +25,11 @@ UNHEARD = Health(
     len(CHECKS),
 )
 """Of a node that nobody has judged yet."""
+JUDGED_AGAIN = Reason(
+    "node.remembered",
+    Level.UNKNOWN,
+    "remembered: so it was when it was heard last · it is being judged again · wait a minute or two",
+)
 REMEMBERED = Reason(
     "node.remembered",
     Level.UNKNOWN,
@@ -47,6 +52,20 @@ def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
         return reason
     last = max(covering, key=lambda ack: ack.until)
     return replace(reason, acknowledged_until=last.until, acknowledged_by=last.words)
+
+
+MORE, LONGEST = 15.0, 5 * MINUTE
+"""Seconds added to those that a rule takes to fire, for an agent that has just begun; most seconds of its window."""
+_TAKES: dict[str, float] = {}
+for rule in RULES:
+    takes = rule.hold + min(rule.window, LONGEST) + MORE
+    _TAKES[rule.check] = max(takes, _TAKES.get(rule.check, 0.0))
+"""Check -> seconds after which an agent that has just begun would have told of it."""
+
+
+def _may_be_recalled(reason: Reason) -> bool:
+    """Whether it is about the node itself, and not about how it is reached."""
+    return reason.check in _TAKES or is_event(reason.check)
 
 
 WAITING = 100
@@ -82,7 +101,9 @@ class Judgement:
     __slots__ = (
         "_events",
         "_expects",
+        "_heard_from",
         "_memory",
+        "_recalled",
         "acks",
         "busy",
         "drift",
@@ -102,6 +123,14 @@ class Judgement:
         self._expects = intern(fingerprint(expected))
         self._memory = Memory()
         self._events: tuple[Event, ...] = ()
+        self._recalled: tuple[Reason, ...] = ()
+        """What an earlier console saw wrong, and has not been judged again for long enough."""
+        self._heard_from: float | None = None
+        """When the node was first judged by what it says now."""
+
+    def recall(self, reasons: Sequence[Reason]) -> None:
+        """Take what was wrong when the node was seen last; () forgets it."""
+        self._recalled = tuple(filter(_may_be_recalled, reasons))
 
     def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
         """Take what the agent says, at `now` on our clock; whether that is another judgement than before.
@@ -125,7 +154,7 @@ class Judgement:
         """Whether time alone may change the health: something holds, ends or is acknowledged."""
         known = self._memory
         by_time = self.told is not None and (known.marks or known.happened)
-        return bool(by_time or (self.acks and self.health.reasons))
+        return bool(by_time or self._recalled or (self.acks and self.health.reasons))
 
     def judge(self, facts: Facts, views: Views, wall: float, *, tried: bool) -> None:
         """Judge anew; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
@@ -135,13 +164,30 @@ class Judgement:
             said = self._health_told(self.told, facts)
             health, self._memory = combine(said, facts, self._memory)
             if self.told.remembered and facts.up:
-                health = _as_remembered(said, health)
+                health = _with_remembered(said.reasons, REMEMBERED, health)
         self._events = ()
         heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
+        if self._recalled:
+            health = self._with_recalled(health, facts.now, heard=heard)
         health = merged(health, views.kubernetes, heard=heard, tried=tried)
         # Before Slurm is asked: what somebody knows of is no reason to say that it is still used.
         health = with_slurm(mute(health, self.acks, wall), views.slurm, heard=heard)
         self.health = mute(health, self.acks, wall)
+
+    def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
+        """With what stood before, as long as an agent that has just begun may not have told of it yet."""
+        if heard and self._heard_from is None:
+            self._heard_from = now
+        passed = 0.0 if self._heard_from is None else now - self._heard_from
+        known = {(reason.check, reason.device) for reason in health.reasons}
+        self._recalled = tuple(
+            reason for reason in self._recalled
+            if (reason.check, reason.device) not in known
+            and passed < _TAKES.get(reason.check, MORE)
+        )  # fmt: skip
+        if not self._recalled:
+            return health
+        return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
     def _health_told(self, told: Told, facts: Facts) -> Health:
         """What the agent says, with how much of it is judged by other expectations than ours."""
@@ -178,12 +224,11 @@ class Judgement:
         return explain(facts, derive(facts), memory, covered, self.health.reasons)
 
 
-def _as_remembered(said: Health, now: Health) -> Health:
+def _with_remembered(said: Sequence[Reason], mark: Reason, now: Health) -> Health:
     """What was wrong stands until the agent says otherwise; that all was well is not believed."""
-    theirs = {(reason.check, reason.device) for reason in said.reasons}
+    theirs = {(reason.check, reason.device) for reason in said}
     ours = (r for r in now.reasons if (r.check, r.device) not in theirs)
-    reasons = (*said.reasons, REMEMBERED, *ours)
-    ordered = tuple(sorted(reasons, key=lambda reason: -reason.level))
+    ordered = worst_first((*said, mark, *ours))
     return replace(now, level=ordered[0].level, reasons=ordered)
 
 

@@ -437,9 +437,16 @@ class NodeState:
                 self._overdue[metric] = self.failed[metric] = "no new reading"
         return bool(late)
 
+    def recall(self, reasons: Sequence[Reason]) -> None:
+        """Take what was wrong when an earlier console saw the node last."""
+        self._judgement.recall(reasons)
+
     def judge(self) -> None:
         """Judge anew what is known now."""
         tried = self.was_heard or self.failed_to_attach
+        if self.installed and self.was_heard:
+            # Its agent has judged it all the time.
+            self._judgement.recall(())
         views = Views(self.kubernetes, self.slurm)
         self._judged_skew, self._judged_silent = self.skew, self.silent
         self._judgement.judge(self._facts(), views, self._wall(), tried=tried)

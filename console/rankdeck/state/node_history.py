@@ -45,10 +45,15 @@ class SharedEventLog:
         self._store, self._cluster = store, cluster
         self._version: object = None
 
-    def recall(self, fleet: "Fleet", now: float) -> None:
-        """Load events of earlier consoles and acknowledgements into a new fleet."""
+    def recall(self, fleet: "Fleet", now: float, *, stands: bool = False) -> None:
+        """Load events of earlier consoles and acknowledgements into a new fleet.
+
+        With `stands` what was wrong then is believed until the nodes were judged again.
+        """
         self._write("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.event_log.restore(self.recent(RECALLED))
+        if stands:
+            fleet.recall()
         self.exchange(fleet, now)
 
     def exchange(self, fleet: "Fleet", now: float) -> None:

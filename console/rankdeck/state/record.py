@@ -93,6 +93,8 @@ class JobRecord:
     """Whether it was stopped because a part of it had failed."""
     asked_at: float | None = None
     """When this console was told to cancel it."""
+    over: bool = False
+    """It has ended and all its output came: what is fetched again later is shown, and says nothing new."""
     refused: bool = False
     """Nothing of it was ever started."""
     settled: bool = False
@@ -167,7 +169,7 @@ class JobRecord:
 
 def listen(record: JobRecord, rank: int, at: float) -> None:
     """Note the first output of a job, and read its newest lines for progress."""
-    if rank == LAUNCHER:
+    if rank == LAUNCHER or record.over:
         return
     record.mark("output", at)
     reader = record.reader
@@ -220,7 +222,7 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecor
     record.cancelled, record.kept = job.state is State.CANCELLED, job.kept
     record.settled = job.state.final
     record.marks = dict(job.marks)
-    record.slurm = job.slurm
+    record.slurm, record.stalled = job.slurm, job.stalled
     record.tasks = {task.number: task for task in job.slurm.tasks} if job.slurm else {}
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():

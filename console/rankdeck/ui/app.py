@@ -25,6 +25,7 @@ from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.session_protocol import Opening, OpenSession, SessionPort
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
+from rankdeck.ui.tour import Tour
 
 LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
@@ -77,8 +78,8 @@ class RankdeckApp(FrameDiff):
         self._opener: OpenSession | None = None
         self._asked: HostKeyError | None = None
         self._homes: dict[str, BaseScreen] = {}
-        self._leaving = asyncio.Event()
-        self._status = 0
+        self._leaving, self._status = asyncio.Event(), 0
+        self.tour = Tour()
         self._quiet = Quiet()
         self._keys = KeyQueue(self)
 

@@ -260,6 +260,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "sort": _sort,
     "theme": _theme,
     "ascii": _ascii,
+    "tour": lambda console, _: console.tour.toggle(console),
     "help": lambda console, _: console.action_help(),
     "q": lambda console, _: console.leave(),
 }

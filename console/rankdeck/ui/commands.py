@@ -43,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("sort", "SORT", "Fleet: sort by these, the first counts most", many=True),
     Command("theme", "THEME", "Change the colours"),
     Command("ascii", "", "Draw with ASCII only, or not"),
+    Command("tour", "", "On the demo: ten things worth knowing in two minutes; again: end it"),
     Command("help", "", "Keys and commands"),
     Command("q", "", "Leave; jobs go on"),
 )  # fmt: skip

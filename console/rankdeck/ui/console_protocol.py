@@ -11,6 +11,7 @@ from rankdeck.model.health import Level
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.session_protocol import SessionPort
 from rankdeck.ui.themes import Palette
+from rankdeck.ui.tour import Tour
 
 
 class Theme(Protocol):
@@ -39,6 +40,7 @@ class Console(Theme, Protocol):
     moment: float | None
     """Epoch seconds that Fleet and Node show; None: now."""
     views_file: Path
+    tour: Tour
     first_job: str
     first_replay: float
 

@@ -1,13 +1,15 @@
 """Numbers, ages, signals and what nodes and jobs say, as every screen spells them."""
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.ending import signal_name
-from rankdeck.model.health import Level, Sentence
+from rankdeck.model.health import Level, Reason, Sentence
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
+from rankdeck.state.judgement import REMEMBERED
 from rankdeck.ui.query import Subject
 
 NOTHING = "–"
@@ -130,14 +132,18 @@ def number(node: NodeState, metric: str) -> float | None:
 
 def why(node: NodeState) -> str:
     """The worst reason in words, and how many more there are; where all is well, who alone says so."""
-    reasons = node.health.reasons
-    if not reasons:
-        unheard = node.kubernetes is not None and not node.was_heard
-        return "by Kubernetes alone: no agent is heard" if unheard else ""
-    worst, *others = reasons
+    if node.health.reasons:
+        return worst_of(node.health.reasons)
+    unheard = node.kubernetes is not None and not node.was_heard
+    return "by Kubernetes alone: no agent is heard" if unheard else ""
+
+
+def worst_of(reasons: Sequence[Reason]) -> str:
+    """The first of these reasons in words, whether it is only remembered, and how many more there are."""
+    others = [reason for reason in reasons[1:] if reason.check != REMEMBERED.check]
     more = f" (+{len(others)})" if others else ""
-    text = printable(worst.sentence.seen)
-    return f"{text}{more}"
+    before = "remembered: " if len(others) + 1 < len(reasons) else ""
+    return f"{before}{printable(reasons[0].sentence.seen)}{more}"
 
 
 def told(device: str, text: str) -> str:

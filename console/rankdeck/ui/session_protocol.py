@@ -188,9 +188,12 @@ class SessionPort(Protocol):
         ...
 
     async def preflight(
-        self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
+        self,
+        spec: JobSpec,
+        tell: Callable[[Finding], None] = ...,
+        step: Callable[[int, int, str], None] = ...,
     ) -> tuple[Finding, ...]:
-        """What would go wrong with this job; `tell` is called with each finding as it is made."""
+        """What would go wrong with this job; `tell` is called with each finding, `step` with how far of how much it is."""
         ...
 
     def acknowledge(self, ack: Ack) -> None:
@@ -348,9 +351,12 @@ class Opening:
         raise self._not_yet(job_id)
 
     async def preflight(
-        self, spec: JobSpec, tell: Callable[[Finding], None] = lambda _: None
+        self,
+        spec: JobSpec,
+        tell: Callable[[Finding], None] = lambda _: None,
+        step: Callable[[int, int, str], None] = lambda _done, _of, _doing: None,
     ) -> tuple[Finding, ...]:
-        del tell
+        del tell, step
         raise self._not_yet(spec.name)
 
     def acknowledge(self, ack: Ack) -> None:

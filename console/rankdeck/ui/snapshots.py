@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Level, Reason
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import PICTURED, FleetPicture
@@ -49,14 +49,11 @@ class Now:
 
 
 class Then:
-    """The nodes as they were in a picture, and what the event log had by then."""
+    """The nodes as they were in a picture."""
 
-    def __init__(
-        self, places: Mapping[str, int], frame: FleetPicture, told: Iterable[Occurrence]
-    ) -> None:
+    def __init__(self, places: Mapping[str, int], frame: FleetPicture) -> None:
         self.frame = frame
         self._places = places
-        self._wrong = wrong_then(told, frame.at)
 
     def level(self, name: str) -> Level:
         return self.frame.level(self._places[name])
@@ -67,15 +64,15 @@ class Then:
         return self.frame.number(self._places[name], column.metric)
 
     def why(self, name: str) -> str:
-        wrong = self._wrong.get(name, ())
-        if not wrong:
-            return ""
-        more = f" (+{len(wrong) - 1})" if len(wrong) > 1 else ""
-        return printable(wrong[0].seen, 600) + more
+        reasons = self._reasons(name)
+        return formatting.worst_of(reasons) if reasons else ""
+
+    def _reasons(self, name: str) -> tuple[Reason, ...]:
+        return self.frame.reasons.get(self._places[name], ())
 
     def subject(self, name: str) -> Subject:
         word = self.level(name).word
-        checks = frozenset(one.check for one in self._wrong.get(name, ()))
+        checks = frozenset(reason.check for reason in self._reasons(name))
         return Subject(
             f"{name} {word} {self.why(name)}",
             word,
@@ -87,23 +84,6 @@ class Then:
     def _of_metric(self, metric: str, name: str) -> float | None:
         column = find(metric)
         return None if column is None else self.number(column, name)
-
-
-def wrong_then(told: Iterable[Occurrence], at: float) -> dict[str, list[Occurrence]]:
-    """Node -> what had begun by then and not ended, the worst first."""
-    there: dict[tuple[str, str, str], Occurrence] = {}
-    for one in told:
-        key = (one.node, one.check, one.device)
-        if one.at > at or one.kind == "event":
-            continue
-        if one.kind == "began":
-            there[key] = one
-        else:
-            there.pop(key, None)
-    wrong: dict[str, list[Occurrence]] = {}
-    for one in sorted(there.values(), key=lambda one: -int(one.level)):
-        wrong.setdefault(one.node, []).append(one)
-    return wrong
 
 
 def order(titles: Iterable[str], instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key:

@@ -89,6 +89,9 @@ class Stage:
         self.copies: list[CopyState] = []
         """What a launch tells of an image's copy; it goes on when `copied` is set."""
         self.copied = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Preflight ends once this is set; it is from the beginning."""
+        self.asked.set()
         self.cancelled: list[str] = []
         self.held: list[str] = []
         self.site_past: PastView | None = None
@@ -250,9 +253,13 @@ class Stage:
         self.replayed.append((job_id, speed))
         return job_id
 
-    async def preflight(self, spec: JobSpec, tell=lambda _: None) -> tuple[Finding, ...]:
-        for one in self.findings:
+    async def preflight(
+        self, spec: JobSpec, tell=lambda _: None, step=lambda _done, _of, _doing: None
+    ) -> tuple[Finding, ...]:
+        for place, one in enumerate(self.findings, 1):
             tell(one)
+            step(place, len(self.findings) + 1, "trying")
+        await self.asked.wait()
         return tuple(self.findings)
 
     def acknowledge(self, ack: Ack) -> None:

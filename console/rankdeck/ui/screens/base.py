@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from rankdeck.ui import actions, commands, query
 from rankdeck.ui.snapshots import step
+from rankdeck.ui.tour import TourBar
 from rankdeck.ui.widgets.bars import KeyBar, TopBar
 from rankdeck.ui.widgets.input import Prompt
 
@@ -81,7 +82,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self.top_bar = TopBar(self.screen_name)
-        self.key_bar = KeyBar(self.screen_name)
+        self.key_bar, self.tour_bar = KeyBar(self.screen_name), TourBar()
         self.prompt = Prompt(self._complete)
         self.list_filter = ListFilter(self, "", self.refresh_now)
         """Of use on the screens that are lists; these say what there is to type."""
@@ -133,6 +134,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         yield self.top_bar
         yield from self.body()
         yield self.prompt
+        yield self.tour_bar
         yield self.key_bar
 
     def on_mount(self) -> None:
@@ -154,6 +156,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.top_bar.tick()
             self.tick()
             self.key_bar.turn_off(self.turned_off())
+            self.console.tour.look(self)
+            self.tour_bar.show(self.console.tour.place)
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the place of the keys."""

@@ -265,9 +265,7 @@ class FleetScreen(BaseScreen):
         if frame is shown:
             return False
         self._instant = (
-            Then(self._places, frame, fleet.event_log.newest)
-            if frame
-            else Now(self._states, self.console.levels)
+            Then(self._places, frame) if frame else Now(self._states, self.console.levels)
         )
         self._map_seen = ()
         self.table.refresh()

@@ -40,6 +40,9 @@ class HelpScreen(BaseScreen):
     def main(self) -> Widget:
         return self.page
 
+    def action_tour(self) -> None:
+        self.console.tour.toggle(self.console)
+
     def tick(self) -> None:
         self.page.show(help_lines(self._about, self.console.glyphs, self.size.width))
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
+from textual.worker import Worker
 
-from rankdeck.backends.plans import plan_difference, without_files
+from rankdeck.backends.plans import plan_difference, plan_lines
 from rankdeck.config.changes import filled, form_of
 from rankdeck.config.paths import config_folder
 from rankdeck.config.safe_files import write_new
@@ -20,7 +21,8 @@ from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.preflight.findings import Finding
-from rankdeck.ui import job_actions, node_actions
+from rankdeck.state.node import NodeState
+from rankdeck.ui import actions, formatting, job_actions, node_actions
 from rankdeck.ui.commands import CommandError
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.modals import TrustQuestion
@@ -36,6 +38,8 @@ FIELDS = (
     ("command", "command"),
     ("env", "env"),
 )
+ROLES = {"node": "accent", "note": "dim", "setup": "dim", "file": "text", "command": "title"}
+"""Kind of a line of the plan -> how it looks: the commands stand out."""
 _MOST_WARNED = 4
 NO_MATCH = "no file matches the filter; esc shows all"
 
@@ -60,8 +64,12 @@ class LaunchScreen(BaseScreen):
         self._cloned = ""
         self._only: tuple[str, ...] = ()
         """Nodes that were marked for it."""
-        self._compares = False
+        self._compares, self._folds = False, True
         self._findings: list[Finding] = []
+        self._asking: Worker[None] | None = None
+        """The preflight that was begun last."""
+        self._warned: JobSpec | None = None
+        """Of which it was said that it would fail: it starts when it is asked for once more."""
         self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job file",
@@ -189,13 +197,17 @@ class LaunchScreen(BaseScreen):
             text = session.render(plan)
         except (RankdeckError, ValueError) as error:
             return _complaint(str(error))
-        self._spec = spec
+        # As it was planned: on the nodes that were chosen for it.
+        self._spec = plan.spec or spec
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
             return [*head, *self._difference(plan, text)]
         return [
             *head,
-            *([(printable(line), _role(line))] for line in without_files(text)),
+            *(
+                [(printable(line.text), ROLES[line.kind])]
+                for line in plan_lines(text, folded=self._folds)
+            ),
         ]
 
     def _origin(self) -> list[Runs]:
@@ -218,26 +230,31 @@ class LaunchScreen(BaseScreen):
         ]
 
     def _node_lines(self, plan: Plan) -> list[Runs]:
-        """How the nodes of the plan are: one line each for those that are not well."""
-        fleet = self.console.session.fleet
-        known = [fleet.node(n.node) for n in plan.nodes if fleet.knows(n.node)]
+        """One line for each node of the plan that is not well, and for each left out for that."""
+        fleet, chosen = self.console.session.fleet, [node.node for node in plan.nodes]
+        known = [fleet.node(name) for name in chosen if fleet.knows(name)]
         ill = [node for node in known if node.health.level is not Level.OK]
-        lines: list[Runs] = []
-        for node in ill[:_MOST_WARNED]:
-            mark = self.console.glyphs.level(node.health.level)
-            why = node.health.reasons[0].text if node.health.reasons else "not heard yet"
-            lines.append(
-                [
-                    (
-                        f"{mark.glyph} {printable(node.name)} {node.health.level.word}  ",
-                        mark.role,
-                    ),
-                    (printable(why), "text"),
-                ]
-            )
+        lines = [self._node_line(node, "") for node in ill[:_MOST_WARNED]]
+        out = self._left_out(chosen)[:_MOST_WARNED]
+        lines += [self._node_line(fleet.node(name), "left out: ") for name in out]
         if more := len(ill) - _MOST_WARNED:
             lines += [[(f"  and {more} more nodes that are not well", "warn")]] if more > 0 else []
         return lines
+
+    def _left_out(self, chosen: Sequence[str]) -> list[str]:
+        """The bad nodes in whose place others were chosen."""
+        if self._base is None or self._base.on or self.form.values["on"]:
+            return []
+        session = self.console.session
+        first = [node.name for node in session.cluster.nodes[: len(chosen)]]
+        return [name for name in first if name not in chosen and name in session.fleet.bad]
+
+    def _node_line(self, node: NodeState, said: str) -> Runs:
+        level = node.health.level
+        mark = self.console.glyphs.level(level)
+        why = formatting.why(node) or "not heard yet"
+        head = f"{mark.glyph} {printable(node.name)} {level.word}  "
+        return [(head, mark.role), (said, "warn"), (why, "text")]
 
     def _difference(self, plan: Plan, text: str) -> list[Runs]:
         """The plan against that of the last run of the same name."""
@@ -291,6 +308,21 @@ class LaunchScreen(BaseScreen):
 
     # ---- keys
 
+    def on_screen_resume(self) -> None:
+        """What could not be read in the form is not found again by who comes back."""
+        if self._base is not None and self._spec is None:
+            self.form.fill({**form_of(self._base), **self._wanted_nodes()})
+            self._show_plan()
+        super().on_screen_resume()
+
+    def on_descendant_focus(self) -> None:
+        """A field takes every letter: say how to get at the commands."""
+        if self.form.has_focus:
+            back, command = actions.key("back"), actions.key("command")
+            self.say(
+                f"letters go into the form; {back} ends that, then {command} takes a command", "dim"
+            )
+
     def on_vtable_moved(self) -> None:
         self._cloned, self._read = "", None
         self._read_file()
@@ -311,36 +343,63 @@ class LaunchScreen(BaseScreen):
                 "warn",
             )
             return
-        job_actions.launch(self.console, self._spec)
+        if self._spec == self._warned:
+            job_actions.launch(self.console, self._spec)
+        elif not job_actions.is_off(self.console, "launch", self._spec):
+            self._look(self._spec, starts=True)
 
     def action_diff(self) -> None:
         self._compares = not self._compares
         self._show_plan(restart=True)
 
+    def action_fold(self) -> None:
+        self._folds = not self._folds
+        self._show_plan()
+
     def action_preflight(self) -> None:
         if self._spec is not None:
-            self._findings = []
-            self.say("asking the nodes …", "dim")
-            self.run_worker(self._look_ahead(self._spec), exclusive=True)
+            self._look(self._spec, starts=False)
 
-    async def _look_ahead(self, spec: JobSpec) -> None:
+    def _look(self, spec: JobSpec, *, starts: bool) -> None:
+        """Ask the nodes what would go wrong with this job; if nothing would, start it where it `starts`."""
+        self._findings, self._warned = [], None
+        self.say("asking the nodes …", "dim")
+        work = self._look_ahead(spec, starts=starts)
+        self._asking = self.run_worker(work, name="preflight", group="preflight", exclusive=True)
+
+    async def _look_ahead(self, spec: JobSpec, *, starts: bool) -> None:
         """Show each finding as it comes; nothing found is said too."""
 
         def tell(finding: Finding) -> None:
             self._findings = [*self._findings, finding]
             self._show_plan()
 
+        def step(done: int, of: int, doing: str) -> None:
+            back = f"; {actions.key('back')} does not start it" if starts else ""
+            self.say(f"{printable(spec.name)}: preflight {done} of {of}, {doing}{back}", "dim")
+
         try:
-            await self.console.session.preflight(spec, tell)
+            await self.console.session.preflight(spec, tell, step)
         except RankdeckError as error:
             self.say(printable(str(error)), "bad")
             return
-        bad = sum(one.level is Level.BAD for one in self._findings)
-        self.say(
-            f"preflight: {bad} would make it fail" if bad else "preflight: ready",
-            "warn" if bad else "ok",
-        )
+        self._looked(spec, starts=starts)
+
+    def _looked(self, spec: JobSpec, *, starts: bool) -> None:
+        """All findings are there: start the job, or say why not."""
         self._show_plan()
+        bad = sum(one.level is Level.BAD for one in self._findings)
+        if bad:
+            self._warned = spec
+            key = actions.key("launch")
+            again = f"; not started, {key} once more starts it all the same" if starts else ""
+            self.say(f"preflight: {bad} would make it fail{again}", "warn")
+        elif not starts:
+            self.say("preflight: ready", "ok")
+        elif spec == self._spec:
+            job_actions.launch(self.console, spec)
+        else:
+            self.say("not started: it was changed while the nodes were asked", "warn")
 
     def _finding_lines(self) -> list[Runs]:
         """What preflight found, the worst first; what is well in one line."""
@@ -367,6 +426,10 @@ class LaunchScreen(BaseScreen):
     def take_back(self) -> bool:
         """Out of the form or the plan, out of a clone, out of the filter: all at once."""
         shown = not self.files.has_focus or bool(self._cloned) or bool(self._only)
+        if self._asking is not None and self._asking.is_running:
+            self._asking.cancel()
+            self.say("not started", "warn")
+            return True
         self.files.focus()
         if self._cloned or self._only:
             self._cloned, self._read, self._only = "", None, ()
@@ -388,9 +451,3 @@ def _changed(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _role(line: str) -> str:
-    if line.lstrip().startswith("#"):
-        return "dim"
-    return "title" if line and not line[0].isspace() else "text"

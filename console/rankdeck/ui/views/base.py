@@ -10,6 +10,7 @@ from rankdeck.logs.order import ORDERS, choose, ordered, silence
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.text import printable
+from rankdeck.rules.rank_activity import QUIET, quiet_for
 from rankdeck.rules.rank_status import RankStatus, standings
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
@@ -108,8 +109,8 @@ class RankChoice:
 BACKLOG = 1 << 20
 ALL_BACKLOG = 16 << 20
 """Bytes of earlier output that one rank, and that all ranks of a view together, are asked for."""
-QUIET = 10.0
-"""Seconds behind the others from which on a title says how long a rank has been silent."""
+BEHIND = 10.0
+"""Seconds behind the others from which on a title says how long a rank has been silent; see QUIET too."""
 
 EDGES: dict[RankStatus, str] = {
     RankStatus.FIRST: "bad",
@@ -205,14 +206,15 @@ class Scene:
             return [(ending, role), *([optional(str(standing), role)] if more else [])]
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
-        if standing is RankStatus.STALLED:
-            begun = min(s.since for s in job.stalled if one.rank in (*s.ranks, *s.first))
-            quiet = max(self.now(job) - begun, 0.0)
-            return [(f"stalled {formatting.age(quiet)}", "warn"), *_doing(one)]
+        stuck = standing is RankStatus.STALLED
+        told = self.jobs.told(job.id) if job.clock is None else None
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
-        if (quiet := silence(one, latest)) >= QUIET:
-            return [(f"silent {formatting.age(quiet)}", "warn"), *_doing(one)]
-        return [(str(one.state), role)]
+        behind = silence(one, latest)
+        quiet = max(quiet_for(job, one, self.now(job), told), behind)
+        if quiet >= QUIET or behind >= BEHIND:
+            word = [optional("stalled", "warn")] if stuck else []
+            return [(f"silent {formatting.age(quiet)}", "warn"), *word, *_doing(one)]
+        return [(str(standing), "warn") if stuck else (str(one.state), role)]
 
     def now(self, job: Job) -> float:
         """The moment that is shown: now, or that of a replay."""

@@ -62,8 +62,6 @@ NODE_ROLES = ("text", "accent", "ok", "key", "simulated")
 PREFIX = 18
 TURN = 0.01
 """Seconds of work before keys and painting have their turn."""
-AFTER = 60.0
-"""Seconds after the end of a job in which what its nodes say still belongs to it."""
 
 
 class OneView:
@@ -316,11 +314,11 @@ class LauncherLog:
         return self._found
 
     def _until(self) -> float:
-        """The moment that a replay shows, else shortly after the end of the job."""
+        """The moment that a replay shows, else the end of the job."""
         job = self._scene.jobs.job(self._scene.job_id)
         if job.clock is not None:
             return job.clock
-        return math.inf if job.ended is None else job.ended + AFTER
+        return math.inf if job.ended is None else job.ended
 
 
 def _cleaned(one: Occurrence) -> Occurrence:

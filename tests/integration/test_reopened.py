@@ -1,0 +1,177 @@
+"""What is said of a job is the same while it ends, from another console, and after all were closed and opened again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_main_path import Console, demo_console
+from tests.support.polling import until
+from textual.geometry import Size
+
+from rankdeck.cli import choose
+from rankdeck.cli.shapes import job_shape
+from rankdeck.model.blame import failure
+from rankdeck.model.job import Job, State
+from rankdeck.rules.progress import last_run
+from rankdeck.session import Session, open_session
+from rankdeck.ui.glyphs import UNICODE
+from rankdeck.ui.screens.job_head import head_lines
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+RANKS = 4
+Shape = dict[str, Any]
+HEAD = "job: {name}\nlaunch: {launch}\nnodes: 2\nranks_per_node: 2\ngrace: 1\nabort: {{countdown: 1}}\n"
+TWO_SECONDS = '[ "$RANK" = 2 ] && { sleep 1; %s; }; sleep 60'
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to end: the command of the job, how it is said to end, and a part of what is said."""
+
+    command: str
+    state: State = State.FAILED
+    said: str = ""
+    launch: str = "plain"
+    lines: int = 0
+    """Of each rank, where that is known."""
+
+
+def shell(text: str) -> str:
+    return json.dumps(["sh", "-c", text])
+
+
+def python(text: str) -> str:
+    return json.dumps(["python3", "-c", text])
+
+
+KINDS = {
+    "not-found": Kind('["/opt/none/solver", "-x"]', said="exit 127"),
+    "signal": Kind(shell(TWO_SECONDS % "kill -SEGV $$"), said="signal 11 (SIGSEGV)"),
+    "traceback": Kind(
+        python(
+            "import os, time\nif os.environ['RANK'] == '2': time.sleep(1); {}['lr']\ntime.sleep(60)"
+        ),
+        said="exit 1",
+    ),
+    "mpi-abort": Kind(
+        python(
+            "from mpi4py import MPI; import time; w = MPI.COMM_WORLD; print('rank', w.rank, flush=True)\n"
+            "if w.rank == 2: time.sleep(1); w.Abort(7)\ntime.sleep(60)"
+        ),
+        said="exit 7",
+        launch="mpi",
+    ),
+    "cancel": Kind(shell("echo here; sleep 60"), state=State.CANCELLED),
+    "lines": Kind(
+        python("for i in range(200_000): print('line', i)"), state=State.DONE, lines=200_000
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    with demo_console(tmp_path_factory.mktemp("reopened")) as console:
+        yield console
+
+
+@pytest.fixture
+def folders(console: Console, monkeypatch: pytest.MonkeyPatch) -> Console:
+    """The same folders for this process as for the command line."""
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, console.env[name])
+    monkeypatch.delenv("RANKDECK_STATE", raising=False)
+    return console
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Session]:
+    async with open_session(choose.cluster("demo")) as session:
+        yield session
+
+
+def shape(job: Job) -> Shape:
+    return json.loads(json.dumps(job_shape(job)))
+
+
+async def over(session: Session, job_id: str) -> Job:
+    """The job once it has ended and all its output is here."""
+    await until(lambda: session.jobs.knows(job_id), limit=20)
+    await until(lambda: session.jobs.job(job_id).state.final, limit=60)
+    await session.following.finished(job_id)
+    return session.jobs.job(job_id)
+
+
+async def looked_at(session: Session, job_id: str) -> Job:
+    """The job once somebody had all output of it fetched."""
+    session.watch(job_id, range(RANKS), None)
+    return await session.following.finished(job_id)
+
+
+def unlike(one: object, other: object, where: str = "") -> list[str]:
+    """Where two shapes differ, every field of it."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = sorted({*one, *other})
+        return [
+            text for key in keys for text in unlike(one.get(key), other.get(key), f"{where}.{key}")
+        ]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [text for place, (a, b) in pairs for text in unlike(a, b, f"{where}[{place}]")]
+    return [] if one == other else [f"{where}: {one} != {other}"]
+
+
+def head_of(session: Session, job_id: str) -> str:
+    """The lines over the ranks on the job screen."""
+    job, mark = session.jobs.job(job_id), UNICODE.state(State.FAILED)
+    lines = head_lines(job, mark, Size(200, 50), last_run(job, session.jobs.all()))
+    return "\n".join("".join(text for text, _ in line) for line in lines)
+
+
+async def told_of(session: Session, console: Console, name: str) -> str:
+    """Start the job of this kind, and end it where it is to be cancelled; gives its id."""
+    kind = KINDS[name]
+    text = HEAD.format(name=name, launch=kind.launch) + f"command: {kind.command}\n"
+    job_id = await session.launch(session.read_job(Path(console.file(f"{name}.yaml", text))))
+    session.watch(job_id, range(RANKS))
+    if kind.state is State.CANCELLED:
+        await until(lambda: all(one.lines for one in session.jobs.job(job_id).ranks), limit=30)
+        await session.cancel(job_id)
+    return job_id
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reopening(
+    folders: Console, name: str
+) -> None:
+    kind = KINDS[name]
+    async with opened() as first, opened() as second:
+        job_id = await told_of(first, folders, name)
+        seen = {"first": await over(first, job_id), "second": await over(second, job_id)}
+        # What the one saw later than the other reaches it within the second.
+        await until(lambda: first.jobs.job(job_id) == second.jobs.job(job_id))
+        seen["watched"] = await looked_at(second, job_id)
+        seen["agreed"], head = first.jobs.job(job_id), head_of(first, job_id)
+    listed = await asyncio.to_thread(folders.job, job_id)
+    async with opened() as again:
+        seen["reopened"] = again.jobs.job(job_id)
+        assert head_of(again, job_id) == head
+        seen["reopened, looked at"] = await looked_at(again, job_id)
+        assert head_of(again, job_id) == head
+    after = await asyncio.to_thread(folders.job, job_id)
+
+    shapes = {who: shape(job) for who, job in seen.items()} | {"jobs": listed, "then": after}
+    unequal = {who: found for who, told in shapes.items() if (found := unlike(listed, told))}
+    assert not unequal
+    assert listed["state"] == kind.state
+    assert kind.said in (failure(seen["first"].first_failure) if kind.said else "")
+    written = [rank["lines"] for rank in listed["ranks"]]
+    if kind.lines:
+        assert written == [kind.lines] * RANKS
+    else:
+        rows = await asyncio.to_thread(folders.objects, "logs", job_id)
+        assert written == [sum(row["rank"] == rank for row in rows) for rank in range(RANKS)]
