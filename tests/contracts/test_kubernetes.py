@@ -290,3 +290,12 @@ def test_an_image_that_cannot_be_pulled_is_said(site):
     )
     assert site.rankdeck("cancel", job).returncode == 0
     assert site.left() == []
+
+
+def test_acceptance_is_refused_because_nobody_can_say_which_nodes_were_measured(site):
+    done = site.rankdeck("accept", "--recipe", "iperf3", "--json")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "its scheduler chooses the nodes of pods" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert site.left() == []

@@ -270,6 +270,16 @@ async def test_a_kept_run_in_the_list_is_not_judged_without_its_results() -> Non
         assert "not accepted" not in text_of(app)
 
 
+async def test_a_stopped_run_in_the_list_does_not_count_results_that_it_comes_without() -> None:
+    stopped = replace(made_run(8), progress=Progress.STOPPED)
+    stage, _ = stage_of(stopped)
+    async with console(stage, (120, 40)) as (app, pilot):
+        await opened(app, pilot, "stopped: 8 nodes, it can go on")
+        screen = text_of(app)
+
+    assert "0 measurements" not in screen
+
+
 async def test_a_kept_run_is_opened_from_the_list_without_measuring() -> None:
     stage, port = stage_of(sick())
     async with console(stage, (120, 40)) as (app, pilot):

@@ -273,6 +273,50 @@ def test_the_json_of_nccl_tests_is_read_and_its_environment_is_not() -> None:
     )
 
 
+def split_json(**changes: object) -> str:
+    """Two pairs of hosts from one launch, as nccl-tests 2.19.2 writes it; the second pair takes twice the time."""
+    devices = [
+        {"rank": rank, "group": rank // 2, "hostname": f"n{rank + 1}", "device_info": "H100"}
+        for rank in range(4)
+    ]
+    times = [
+        [100.0, 100.0, 900.0],
+        [99.0, 101.0, 101.0],
+        [200.0, 200.0, 200.0],
+        [150.0, 190.0, 150.0],
+    ]
+    side = {"time": 150.0, "alg_bw": 20.0, "bus_bw": 20.0, "nwrong": 0}
+    row = {
+        "size": 1 << 30, "out_of_place": side, "in_place": side,
+        **dict.fromkeys(("out_of_place_per_iter", "in_place_per_iter"), {"per_process_max_times_us": times} | changes),
+    }  # fmt: skip
+    return nccl_json(config={"devices": devices}, results=[row])
+
+
+def test_each_group_of_split_mode_has_its_own_number_from_one_launch() -> None:
+    found = read_output(plugins.find("recipes", "nccl-tests")(), split_json().encode())
+
+    assert [(one.status, one.hosts, one.ranks) for one in found] == [
+        (Status.MEASURED, ("n1", "n2"), 2),
+        (Status.MEASURED, ("n3", "n4"), 2),
+    ]
+    # 20 GB/s in the 150 µs of the average: 3,000 in 101 and in 200.
+    assert [one.value for one in found] == pytest.approx([20 * 150 / 101, 15.0])
+    assert "group 1, ranks 2-3" in found[1].text
+
+
+@pytest.mark.parametrize(
+    "times", [None, [], [[1.0]], [[1.0]] * 3, [[1.0], [1.0], [1.0], ["nan"]], 7]
+)
+def test_split_mode_without_the_times_of_every_process_is_refused(times: object) -> None:
+    (one,) = read_output(
+        plugins.find("recipes", "nccl-tests")(), split_json(per_process_max_times_us=times).encode()
+    )
+
+    assert (one.status, one.value) == (REFUSED, None)
+    assert "hides the slow one" in one.text
+
+
 # ---- the others
 
 HELLO = "".join(f"Hello, World! I am process {rank} of 2 on n{rank + 1}.\n" for rank in (1, 0))

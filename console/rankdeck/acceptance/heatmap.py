@@ -248,13 +248,15 @@ def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
 
 def headline(run: AcceptanceRun) -> str:
     """The outcome in one line: `accepted: 8 nodes`, `accepted except n[3,7]`, `not accepted: …`."""
+    if run.progress is Progress.STOPPED and not run.results:
+        # A kept run in a list comes without its results.
+        return f"stopped: {len(run.plan.nodes)} nodes, it can go on"
     if run.progress is not Progress.DONE:
         done = sum(
             1 for one in run.results if one.outcome not in (Outcome.PENDING, Outcome.RUNNING)
         )
         return f"{run.progress.value}: {done} measurements done"  # fmt: skip
     if not run.answers:
-        # A kept run in a list comes without its results.
         return f"done: {len(run.plan.nodes)} nodes"
     if run.accepted:
         return f"accepted: {fold(run.good)}"

@@ -83,6 +83,12 @@ class Acceptance:
         """Ask the nodes what they are and have, and say what would be done; nothing is measured."""
         self._refuse_while_running()
         cluster = self._session.cluster
+        if cluster.backend == "kubernetes":
+            # Pods go where the scheduler puts them: a value would stand for nodes it is not of.
+            raise RankdeckError(
+                "nothing can be measured through Kubernetes yet: its scheduler chooses the nodes of pods, and a "
+                "value must be of the nodes asked for; measure over SSH with a cluster file that names no backend"
+            )
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
         ground, said, around = await self._look(wanted, request)
         gated = gate(cluster, wanted, said, around, request.include_busy)

@@ -6,9 +6,11 @@ Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was 
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import ClassVar
+from itertools import chain, islice
+from statistics import median
+from typing import ClassVar, cast
 
 from rankdeck.acceptance.expectations import gpu_network
 from rankdeck.acceptance.output_text import (
@@ -95,18 +97,19 @@ def read(text: str) -> tuple[Reading, ...]:
     """The result of each run, its largest size; copies side by side, on a host each, are one run that is refused."""
     runs = list(islice(runs_of(text, _BEGINS, _DONE), _MOST_RUNS))
     hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in runs}
-    return tuple(map(_read, runs)) if len(hosts) == 1 else (_read(text),)
+    return tuple(chain.from_iterable(map(_read, runs))) if len(hosts) == 1 else _read(text)
 
 
-def _read(text: str) -> Reading:
+def _read(text: str) -> tuple[Reading, ...]:
     early = _never_began(text)
     if early is not None:
-        return early
+        return (early,)
     found = object_in(text) if text.lstrip().startswith("{") else None
     if found is None and text.lstrip().startswith("{"):
-        return not_measured("the JSON is not complete: the run ended early; read its text instead")
+        why = "the JSON is not complete: the run ended early; read its text instead"
+        return (not_measured(why),)
     report = _of_json(found) if found is not None else _of_text(text)
-    return _judged(report, first_line(text, *_BROKEN))
+    return _of_groups(report, found or {}) or (_judged(report, first_line(text, *_BROKEN)),)
 
 
 def _never_began(text: str) -> Reading | None:
@@ -211,6 +214,60 @@ def _of_json(found: Table) -> Report:
         algbw=max(_float(side.get("alg_bw")) or 0.0 for side in (out, into)),
         wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), *(side.get("nwrong") for side in sides))),
         complete="average_bus_bandwidth" in found and "okay" in bounds,
+    )  # fmt: skip
+
+
+_SIDES = ("out_of_place", "in_place")
+
+
+def _of_groups(report: Report, found: Table) -> tuple[Reading, ...]:
+    """Of split mode with `-I 1 -J` a result for each group, by the times of its own processes; else none.
+
+    The row is the average over all groups, so its bandwidth times its time is what a group moves.
+    """
+    groups = sorted({device.group for device in report.devices})
+    whole = _judged(
+        replace(report, devices=tuple(replace(one, group=0) for one in report.devices)), ""
+    )
+    row = as_table((tables(found, "results") or [{}])[-1])
+    times = {side: _times(as_table(row.get(f"{side}_per_iter")), report.devices) for side in _SIDES}
+    if len(groups) < 2 or whole.value is None or not all(times.values()):
+        return ()
+    return tuple(_of_group(whole, report.devices, group, row, times) for group in groups)
+
+
+def _times(per_iteration: Table, devices: Sequence[Device]) -> Mapping[int, Sequence[float]]:
+    """Rank -> the time of each iteration, in µs; empty where they cannot be told apart by group."""
+    rows = per_iteration.get("per_process_max_times_us")
+    processes = cast("list[object]", rows) if isinstance(rows, list) else []
+    known = [cast("list[object]", one) for one in processes if isinstance(one, list)]
+    found = [[value for one in row if (value := _float(one)) and value > 0] for row in known]
+    ranks = sorted(device.rank for device in devices)
+    if not found or len(ranks) % len(found) or not all(found) or len(set(map(len, found))) != 1:
+        return {}
+    each = len(ranks) // len(found)
+    group = {device.rank: device.group for device in devices}
+    # The time of a process is that of all its GPUs.
+    if any(group[one] != group[ranks[place // each * each]] for place, one in enumerate(ranks)):
+        return {}
+    return {rank: found[place // each] for place, rank in enumerate(ranks)}
+
+
+def _of_group(
+    whole: Reading, devices: Sequence[Device], group: int, row: Table, times: Mapping[str, Mapping[int, Sequence[float]]]
+) -> Reading:  # fmt: skip
+    """A group is as slow as its slowest process in each iteration; the median iteration counts."""
+    mine = [device for device in devices if device.group == group]
+    speeds: list[float] = []
+    for side in _SIDES:
+        said = as_table(row.get(side))
+        took = median(map(max, zip(*(times[side][one.rank] for one in mine), strict=True)))
+        speeds.append(
+            (_float(said.get("bus_bw")) or 0.0) * (_float(said.get("time")) or 0.0) / took
+        )
+    return replace(
+        whole, value=min(speeds), out_of_place=speeds[0], in_place=speeds[1], ranks=len(mine),
+        hosts=unique([one.host for one in mine]), text=f"group {group}, ranks {fold_ranks(sorted(one.rank for one in mine))}",
     )  # fmt: skip
 
 

@@ -327,6 +327,7 @@ class AcceptanceScreen(BaseScreen):
     def _start(self) -> None:
         if self.port is not None:
             self._look_at(None, "map")
+            self.say("it runs; x stops it, after a question", "dim")
             self._work(self.port.start(), lambda run: self.say(printable(headline(run)), "ok"))
 
     def action_cancel(self) -> None:
