@@ -4,9 +4,12 @@ turm, as other viewers of queues, calls squeue every two seconds. What the contr
 """
 
 import re
+import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -22,6 +25,9 @@ CALLS_BUDGET = 6.0
 """Calls to the controller a minute, for any number of jobs."""
 MEMORY_BUDGET = 15.0
 """MB on the login node, for all jobs."""
+TRACED = 20.0
+FILE_BUDGET = 1.0
+"""Calls on the folder that all nodes share, for each rank that writes nothing."""
 _SPEC = {
     "job": "many",
     "launch": "plain",
@@ -58,6 +64,7 @@ def _measured(lab: RootLab) -> list[Result]:
     pids, memory = keeper(root)
     if not pids:
         raise MissingError("the jobs ended before they were counted")
+    looks = file_calls(lab) / JOBS / TRACED
     theirs = turm * 60 / PEER_MEASURED
     return [
         Result(
@@ -67,6 +74,10 @@ def _measured(lab: RootLab) -> list[Result]:
         Result(
             name="slurm keeper, memory", value=memory, unit="MB", budget=MEMORY_BUDGET, on_ratio=False,
             note=f"{pids} process",
+        ),
+        Result(
+            name="slurm file system calls, a rank and second", value=looks, unit="calls", budget=FILE_BUDGET, on_ratio=False,
+            note=f"{JOBS} jobs of one rank that write nothing",
         ),
     ]  # fmt: skip
 
@@ -101,6 +112,37 @@ def submit_many(user: Operator, count: int) -> list[str]:
     told = f'cd ~/.local/state/rankdeck/jobs && grep -l \'"kind":"slurm"\' {first}*/login/events | wc -l'
     assert eventually(lambda: int(user.on(slurm.LOGIN, told)) == count, 180)
     return names
+
+
+def file_calls(lab: RootLab) -> int:
+    """How many system calls the keeper makes on the shared folder in `TRACED` seconds."""
+    if shutil.which("strace") is None:
+        raise MissingError("needs strace to count calls on the shared folder")
+    trace = lab.folder / "trace"
+    argv = (
+        "strace",
+        "-f",
+        "-qq",
+        "-y",
+        "-e",
+        "trace=%file,%desc",
+        "-o",
+        str(trace),
+        "-p",
+        str(keeper_pid(lab)),
+    )
+    subprocess.run(("timeout", "--signal=INT", f"{TRACED:.0f}", *argv), check=False)
+    return sum("state/rankdeck/jobs" in line for line in trace.read_text().splitlines())
+
+
+def keeper_pid(lab: RootLab) -> int:
+    """The keeper's pid on this machine; in the lab it has another."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            inside = str(lab.folder) in (place / "mountinfo").read_text()
+            if inside and (place / "cmdline").read_bytes().endswith(b"slurm\0keep\0"):
+                return int(place.name)
+    raise MissingError("no keeper runs")
 
 
 def keeper(root: Operator) -> tuple[int, float]:

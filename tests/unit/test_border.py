@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.backends.inspect import _concluded
+from rankdeck.backends.inspect import _concluded, _take_those_inside
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.remote_log import _found
 from rankdeck.backends.ssh import _port, left_there
@@ -159,6 +159,11 @@ def test_whatever_a_verb_answers_is_an_answer_or_our_own_error(answer):
     job = heard()[0]
     if isinstance(inspected.get("ranks"), list):
         assert _concluded(job, {"n1": inspected}, {}).job == "j"
+    answers: dict = {}
+    _take_those_inside(
+        {"inside": [{**inspected, "host": "n2"}, answer, None], "missing": answer}, answers, {}
+    )
+    assert _concluded(job, answers, {}).job == "j"
     _found(inspected)
 
 

@@ -9,9 +9,10 @@ from rankdeck.backends.slurm import SlurmBackend, script
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, Container, JobSpec, Launch, NodeEvent
+from rankdeck.model.job import Abort, Container, JobSpec, Launch, NodeEvent, Plan
 from rankdeck.model.slurm import SlurmStatus, queue_words
 from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import NodePlan
 
 CLUSTER = Cluster(
     name="c", backend="slurm", nodes=(Node(name="n[1-2]", slots=2, gpus=2),), options={"login": "login"},
@@ -344,3 +345,25 @@ def test_a_task_that_was_queued_again_keeps_its_run_and_the_others_go_on() -> No
         "n2 failed",
         ("n2",),
     )
+
+
+def test_a_node_that_no_slurm_runs_ends_no_rank_of_another_by_such_a_word() -> None:
+    nodes = tuple(NodePlan(job="x-1", node=f"n{at}", ranks=(at,)) for at in (1, 2))
+    state = Jobs()
+    state.add(Plan(job="x-1", name="x", cluster="c", backend="ssh", nodes=nodes), 100.0)
+    for rank in (1, 2):
+        word = {
+            "seq": rank,
+            "at": 101.0,
+            "kind": "task",
+            "rank": rank,
+            "state": "FAILED",
+            "over": True,
+            "nodes": "elsewhere",
+        }
+        state.apply(NodeEvent("x-1", "n1", "task", 101.0, word))
+
+    assert [(rank.node, rank.state) for rank in state.job("x-1").ranks] == [
+        ("n1", "failed"),
+        ("n2", "pending"),
+    ]

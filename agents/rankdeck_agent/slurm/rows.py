@@ -10,7 +10,7 @@ from rankdeck_agent.job.journal import plain
 COLUMNS = {
     "JobID": 20,
     "ArrayJobID": 20,
-    "ArrayTaskID": 40,
+    "ArrayTaskID": 80,
     "State": 24,
     "Reason": 100,
     "exit_code": 12,

@@ -13,6 +13,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 from rankdeck.rules.find_jobs import Found, found_jobs
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
+from rankdeck_agent.wire import NodePlan
 
 LIMIT = 45.0
 _MOST_HOSTS = 4096
@@ -26,37 +27,30 @@ async def inspect_job(agents: Agents, job: Job, limit: float = LIMIT) -> Inspect
     missing: dict[str, str] = {}
     slots = asyncio.Semaphore(_TOGETHER)
 
-    async def one(node: str) -> None:
+    async def one(plan: NodePlan) -> None:
+        node = plan.node
         try:
             async with slots:
-                row = await _ask(agents, job.id, node, limit)
-            _take_answer(node, row, answers, missing)
+                answer = await agents.call(node, ("job", "inspect", job.id, node), limit=limit)
+            if plan.elsewhere and isinstance(answer.row.get("inside"), list):
+                _take_those_inside(answer.row, answers, missing)
+            elif isinstance(answer.row.get("ranks"), list):
+                answers[node] = answer.row
+            else:
+                raise AgentError(node, answer.complaint)
         except NodeError as error:
             missing[node] = clean(error.why, 300)
 
     async with asyncio.TaskGroup() as tasks:
         for node in job.plan.nodes:
-            tasks.create_task(one(node.node))
+            tasks.create_task(one(node))
     return _concluded(job, answers, missing)
 
 
-async def _ask(agents: Agents, job: str, node: str, limit: float) -> Mapping[str, Any]:
-    answer = await agents.call(node, ("job", "inspect", job, node), limit=limit)
-    if not any(isinstance(answer.row.get(key), list) for key in ("ranks", "inside")):
-        raise AgentError(node, answer.complaint)
-    return answer.row
-
-
-def _take_answer(
-    node: str,
-    row: Mapping[str, Any],
-    answers: dict[str, Mapping[str, Any]],
-    missing: dict[str, str],
+def _take_those_inside(
+    row: Mapping[str, Any], answers: dict[str, Mapping[str, Any]], missing: dict[str, str]
 ) -> None:
-    """A node's own answer; of a login node of Slurm those of the nodes on which the ranks are."""
-    if "inside" not in row:
-        answers[node] = row
-        return
+    """What a login node of Slurm has from the nodes on which the ranks are."""
     for one in cast("list[object]", row["inside"])[:_MOST_HOSTS]:
         found = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
         host = clean(found.get("host"), 64)

@@ -37,6 +37,7 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.slurm import LogRun
 from rankdeck.model.slurm_cluster import SlurmLook
 from rankdeck.remote.agent import Agents
+from rankdeck.runtimes import Runtime
 from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
@@ -410,11 +411,20 @@ def _variables(step: _Step) -> dict[str, str]:
     if container is None:
         return own
     if container.runtime not in PYXIS:
-        return {**own, **find_runtime(container).variables(spec.env)}
+        runtime = find_runtime(container)
+        return {**_mca(runtime, spec), **own, **runtime.variables(spec.env)}
     needed = dict(_GPU_VARIABLES.get(container.gpu, {}))
     if spec.launch is Launch.MPI:
         needed |= _PMIX_VARIABLES
     return {**needed, **own}
+
+
+def _mca(runtime: Runtime, spec: JobSpec) -> dict[str, str]:
+    """What mpirun would be told by `--mca NAME VALUE`, as variables: srun starts the ranks without it."""
+    if spec.launch is not Launch.MPI:
+        return {}
+    words = runtime.launcher_args(spec.mpi.flavour)
+    return {f"OMPI_MCA_{words[at + 1]}": words[at + 2] for at in range(0, len(words), 3)}
 
 
 def _pyxis(step: _Step) -> list[str]:

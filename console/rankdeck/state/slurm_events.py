@@ -114,17 +114,12 @@ def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     """Take what Slurm says of one task of an array; its last word ends the rank in its terms."""
     rank = _count(event.fields, "rank")
     state = record.ranks.get(rank) if rank is not None else None
-    if state is None:
-        return
+    if state is None or record.plan.supervising_node(state.node) != node.name:
+        return  # only the login node speaks for ranks elsewhere
     before = record.tasks.get(state.rank) or SlurmTask(number=state.rank)
     attempt = _count(event.fields, "attempt") or 0
     if attempt > before.attempt:
-        run = _attempt([state], before.attempt, _sentence(event.fields, "text"), event.at)
-        kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-        record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
-        record.ranks[state.rank] = RankState(rank=state.rank, node=node.name, last_line=state.last_line)  # fmt: skip
-        record.told.pop(state.rank, None)
-        record.looks.pop(state.rank, None)
+        _begin_again(record, state, before, attempt, event)
         return
     task = replace(
         before,
@@ -136,22 +131,36 @@ def task_says(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
     )
     record.tasks[state.rank] = task
     if task.over:
-        record.ranks[state.rank] = _ended_task(state, task, event)
+        host = clean(event.fields.get("nodes"), 64)
+        known = record.plan.supervising_node(host) == node.name
+        record.ranks[state.rank] = _ended_task(state, task, event, host if known else "")
 
 
-def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent) -> RankState:
-    """The rank of a task that is over: Slurm's word comes before what its shim left."""
+def _begin_again(
+    record: JobRecord, state: RankState, before: SlurmTask, attempt: int, event: NodeEvent
+) -> None:
+    """Keep the run of a task that Slurm queued again; its rank begins anew where nobody knows yet."""
+    run = _attempt([state], before.attempt, _sentence(event.fields, "text"), event.at)
+    kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
+    record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=attempt, attempts=kept)
+    record.ranks[state.rank] = RankState(
+        rank=state.rank, node=event.node, last_line=state.last_line
+    )
+    record.told.pop(state.rank, None)
+    record.looks.pop(state.rank, None)
+
+
+def _ended_task(state: RankState, task: SlurmTask, event: NodeEvent, host: str) -> RankState:
+    """The rank of a task that is over on `host`: Slurm's word comes before what its shim left."""
     code = state.exit_code if state.state.final else _count(event.fields, "code")
     well = task.state == "COMPLETED" and not code
     end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
-    begun = state.started is not None or bool(event.fields.get("nodes"))
+    begun = state.started is not None or bool(host)
     return replace(
         state,
         state=end,
         exit_code=code if begun and state.signal is None else None,
-        node=clean(event.fields.get("nodes"), 64)
-        if state.started is None and begun
-        else state.node,
+        node=state.node if state.started is not None else host or state.node,
         ended=state.ended or event.at,
     )
 

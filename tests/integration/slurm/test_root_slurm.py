@@ -160,6 +160,33 @@ def test_mpi_is_launched_in_images(user: Operator) -> None:
     assert user.lines(mpi["job"]) == [f"rank {r} of 4 on n{1 + r // 2} sum 6" for r in range(4)]
 
 
+LARGE = """\
+from mpi4py import MPI
+w = MPI.COMM_WORLD
+mine, theirs = bytearray([w.rank]) * (8 << 20), bytearray(8 << 20)
+w.Sendrecv(mine, w.rank ^ 1, recvbuf=theirs, source=w.rank ^ 1)
+print(f"rank {w.rank} got {theirs.count(w.rank ^ 1)} bytes")
+"""
+"""Ranks of one node exchange more than what is copied through shared memory."""
+
+
+@pytest.mark.parametrize("image", [SIF, OLD_SANDBOX], ids=["openmpi5", "openmpi4"])
+def test_ranks_of_one_node_exchange_large_messages_between_their_images(
+    user: Operator, image: str
+) -> None:
+    mpi = user.run(
+        "--no-preflight",
+        launch="mpi",
+        command=["python3", "${RANKDECK_RUN}/large.py"],
+        files={"large.py": LARGE},
+        container={"runtime": "apptainer", "image": image},
+    )
+
+    assert [state for _, state in states(mpi)] == [0, 0, 0, 0], mpi
+    assert user.lines(mpi["job"]) == [f"rank {r} got {8 << 20} bytes" for r in range(4)]
+    assert user.lines(mpi["job"], "err") == []
+
+
 def test_torchrun_is_launched_in_images(user: Operator) -> None:
     job = user.run("--no-preflight", **training())
 

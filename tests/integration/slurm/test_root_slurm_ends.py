@@ -147,7 +147,7 @@ def test_a_job_that_was_preempted_and_ended_well_is_done(user: Operator, root: O
     assert "higher priority" in run["text"]
     assert run["nodes"] == ["n1", "n2"]
     assert found["slurm"]["attempt"] == 1
-    assert user.lines(job) == ["run 0", "run 0", "run 1", "run 1"]
+    assert user.lines(job) == ["run 0", "run 1"] * 2
     for run in ("0", "1"):
         said = [line["text"] for line in user.objects("logs", job, "--attempt", run)]
         assert said == [f"run {run}"] * 2
@@ -282,3 +282,42 @@ def refused(user: Operator, options: dict[str, Any]) -> Any:
     }
     file.write_text(yaml.safe_dump(job))
     return user.lab.rankdeck("-c", user.file, "run", str(file), "--no-preflight", limit=60)
+
+
+CHATTY = """\
+#!/bin/sh
+echo "$(basename "$0"): this cluster is going down for maintenance on Monday" >&2
+exec "$(PATH=/usr/bin:/bin command -v "$(basename "$0")")" "$@"
+"""
+
+
+def test_a_line_on_stderr_of_every_command_changes_nothing(user: Operator) -> None:
+    chatty = user.lab.shared / "chatty"
+    chatty.mkdir()
+    for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sinfo", "srun"):
+        (chatty / name).write_text(CHATTY)
+        (chatty / name).chmod(0o755)
+    file = Path(user.file)
+    cluster = yaml.safe_load(file.read_text())
+    cluster["environment"] = {"PATH": f"{chatty}:/usr/bin:/bin"}
+    file.write_text(yaml.safe_dump(cluster))
+
+    done = user.run("--no-preflight", launch="plain", ranks_per_node=1, command=["echo", "here"])
+    assert (done["state"], done["troubles"]) == ("done", [])
+    assert user.lines(done["job"]) == ["here", "here"]
+
+    job = start(user)
+    running(user, job)
+    (report,) = user.objects("cancel", job)
+    assert (report["state"], report["left"]) == ("cancelled", [])
+    assert user.job(job)["slurm"]["state"] == "CANCELLED"
+
+
+def test_a_job_that_asks_for_a_drained_node_says_so(user: Operator, root: Operator) -> None:
+    root.on("n3", "scontrol update nodename=n2 state=drain reason=cable")
+
+    job = start(user, nodes=1, slurm={"nodelist": "n2"})
+
+    assert "drained" in says(user, job, "text"), user.job(job)["slurm"]
+    root.on("n3", "scontrol update nodename=n2 state=resume")
+    running(user, job)

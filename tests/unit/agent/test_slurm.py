@@ -397,6 +397,18 @@ def test_a_list_of_tasks_that_was_cut_short_may_have_any() -> None:
     ]  # fmt: skip
 
 
+def test_a_long_list_of_tasks_keeps_the_mark_that_slurm_cut_it_short() -> None:
+    odd = ",".join(str(number) for number in range(1, 99, 2))
+    line = queue_line(JobID="10", ArrayJobID="10", ArrayTaskID=f"{odd[:64]}...", State="PENDING")
+
+    (row,) = queue_rows(line)
+    tasks = Tasks(range(1, 99, 2))
+    for _ in range(5):
+        tasks.take_rows([row])
+
+    assert not tasks.unsure()
+
+
 def test_slurms_word_on_a_task_comes_before_what_its_rank_left() -> None:
     tasks = Tasks([5])
     tasks.take_mark(Mark(0, 5, True, 1.0, host="n1", pid=3))
