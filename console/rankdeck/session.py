@@ -42,7 +42,7 @@ from rankdeck.model.slurm import LogRun
 from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmPartition
 from rankdeck.preflight.doctor import examine
 from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
-from rankdeck.preflight.run import Tools, preflight
+from rankdeck.preflight.run import Tools, find_mpi, preflight
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
@@ -109,8 +109,7 @@ class Session:
     def __init__(
         self, cluster: Cluster, kept: Kept, questions: Questions, connections: Shell, tasks: asyncio.TaskGroup
     ) -> None:  # fmt: skip
-        self.cluster = cluster
-        self.questions = questions
+        self.cluster, self.questions = cluster, questions
         self.fleet = Fleet(cluster)
         self.switches = Switches(cluster)
         self.kubernetes = KubernetesState()
@@ -134,6 +133,7 @@ class Session:
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
         self._past = SitePast(cluster, self._start)
+        self._tools = Tools(cluster, agents, self._backend, self._placed, self.fleet.healths)
         self._background: list[asyncio.Task[Any]] = []
         self._acceptance: Acceptance | None = None
         self._listens = False
@@ -161,6 +161,7 @@ class Session:
         return placed(self.cluster, spec, self.excluded(), self.fleet.bad, self.fleet.busy)
 
     def _plan(self, spec: JobSpec, job: str = "") -> Plan:
+        spec = self._tools.with_mpi(spec)
         plan = self._backend.plan(self.cluster, spec, job or new_job_id(spec.name))
         return replace(plan, spec=spec)
 
@@ -171,9 +172,7 @@ class Session:
         self, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
     ) -> tuple[Finding, ...]:
         """What would go wrong with this job now; `tell` is called with each finding, `step` with how far it is."""
-        health = {n.name: n.health for n in self.fleet.nodes() if n.heard_s() is not None}
-        means = Tools(self.cluster, self._agents, self._backend, self._placed, health)
-        return await preflight(means, spec, tell, step)
+        return await preflight(self._tools, spec, tell, step)
 
     async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
         """What the nodes lack, whatever job will run; `tell` is called with each finding."""
@@ -198,6 +197,7 @@ class Session:
         job is written to the history before anything starts, so that a console that is killed
         leaves no unknown job behind.
         """
+        await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
         await self._learn_rights()
         if why := self.why_not("launch", spec):

@@ -233,6 +233,27 @@ def test_another_mpi_than_the_job_says_is_named_and_mended(lab: Lab) -> None:
     assert finding["patch"] == {"mpi.flavour": "openmpi5"}
 
 
+def test_which_mpi_it_is_is_found_on_the_nodes_where_the_job_does_not_say(lab: Lab) -> None:
+    if not Path(DEBIANS).exists():
+        pytest.skip(f"needs {DEBIANS}")
+    job = mpi(mpi={"path": DEBIANS})
+    del job["mpi"]["flavour"]
+    job["command"] = ["sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"]
+    said = look(lab, job)
+    (told,) = [one for one in said["findings"] if one["check"] == "mpi"]
+    file, where = str(lab.folder / "job.yaml"), str(lab.cluster_file())
+    # Without a preflight the launch asks by itself.
+    done = lab.rankdeck("-c", where, "run", file, "--no-preflight", "--json", limit=100)
+
+    assert said["ready"]
+    assert told["text"].startswith(f"`{DEBIANS}` is mpirun (Open MPI) 4.")
+    assert told["text"].endswith(": openmpi4")
+    assert done.returncode == 0, done.stderr
+    rows = lab.rankdeck("-c", where, "logs", "looked-at", "--json", limit=60).stdout.splitlines()
+    texts = {json.loads(row)["text"] for row in rows}
+    assert {f"rank {rank} of 2" for rank in range(2)} <= texts
+
+
 def test_every_rank_zero_of_one_is_caught_and_the_fix_works(lab: Lab) -> None:
     program = "/usr/bin/ompi_info"
     if not Path(program).exists() or not Path(DEBIANS).exists():

@@ -12,7 +12,7 @@ SIZES = [(200, 50), (100, 30), (80, 24), (60, 15)]
 WANDERING = (
     (re.compile(r"\d\d:\d\d:\d\d\.\d\d\d"), "HH:MM:SS.mmm"),
     (re.compile(r"\b1:[23]\d\b"), "1:2s"),
-    (re.compile(r"stalled \d\ds"), "stalled SSs"),
+    (re.compile(r"silent \d\ds"), "silent SSs"),
 )
 FAILED = {
     (80, 24): """
@@ -37,13 +37,13 @@ STUCK = {
  stalled  rank 6 is silent for 20 s; the 15 others go on  i looks where every r…
    means one rank stands still  try look where it is, then at its node
  ●●●●●●▲●●● ●●●●●●
-╭━ ▲ 6 node02 stalled SSs  30 lines ━━━ ╭─ ● 0 node01 running  32 lines ───────
+╭━ ▲ 6 node02 silent SSs  stalled ━━━━━ ╭─ ● 0 node01 running  32 lines ───────
 """,
     (60, 15): """
  train-1121-143005-3f2a  ● running  1:2s …    page 1/8  [ ]
  stalled  rank 6 is silent for 20 s; the 15 others go on …
  ●●●●●●▲●●● ●●●●●●
-╭━ ▲ 6 node02 stalled SSs  30 lines ━━━━━━━━━━━━━━━━━━━━━━━
+╭━ ▲ 6 node02 silent SSs  stalled  30 lines ━━━━━━━━━━━━━━
 """,
 }
 
@@ -54,7 +54,7 @@ LENS = """
  rank 6  load_batch (train.py:88)  on node02
      load_batch  train.py:88
      main  train.py:181
-     rank 6 node02 pid 4006  silent 20s, CPU 0%, sleeps in pipe_read  step   30…
+     rank 6 node02 pid 4006  silent SSs, CPU 0%, sleeps in pipe_read  step   30…
 
  15 ranks 0-5,7-15  all_reduce (train.py:190)  on node[01-04]
      all_reduce  dist.py:2501
@@ -95,7 +95,7 @@ async def test_the_rank_that_failed_first_stands_first(size: tuple[int, int]) ->
 async def test_the_rank_that_stands_still_stands_first(size: tuple[int, int]) -> None:
     async with console(scenes.hanging(), size) as (app, pilot):
         app.open_job(JOB)
-        await shows(app, pilot, "━ ▲ 6 node02 stalled")
+        await shows(app, pilot, "━ ▲ 6 node02 silent")
 
         assert STUCK[size].strip("\n") in steady(text_of(app))
 
@@ -104,7 +104,7 @@ async def test_the_rank_that_stands_still_stands_first(size: tuple[int, int]) ->
 async def test_each_view_names_the_rank_that_stands_still(key: str, picture: str) -> None:
     async with console(scenes.hanging(), (80, 24)) as (app, pilot):
         app.open_job(JOB)
-        await shows(app, pilot, "━ ▲ 6 node02 stalled")
+        await shows(app, pilot, "━ ▲ 6 node02 silent")
         await pilot.press(key)
         wanted = picture.strip("\n")
         await until(pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}")
@@ -129,7 +129,7 @@ async def test_a_filter_a_search_and_a_mark_say_so_at_every_size(
 async def test_of_512_ranks_the_one_that_stands_still_is_on_the_first_page() -> None:
     async with console(scenes.hanging(200, 64, 8), (60, 15)) as (app, pilot):
         app.open_job(JOB)
-        await shows(app, pilot, "━ ▲ 200 node26 stalled")
+        await shows(app, pilot, "━ ▲ 200 node26 silent")
         strip = next(line for line in text_of(app).splitlines() if "▲" in line)
 
         assert strip.count("▲") == 1

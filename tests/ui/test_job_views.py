@@ -1,11 +1,12 @@
 """The views of a job's output, by keys, at every size."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from rankdeck.model.health import Level, Occurrence
-from rankdeck.model.job import Chunk
+from rankdeck.model.job import Chunk, NodeEvent
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
@@ -300,3 +301,16 @@ async def test_collapsed_looks_as_it_did_when_somebody_looked(
         await shows(app, pilot, "barrier")
         await pilot.press("c")
         await shows(app, pilot, COLLAPSED)
+
+
+async def test_a_tile_says_how_long_its_rank_is_silent_also_where_all_are() -> None:
+    stage, now = sample.fleet(4)[0], time.time()
+    stage.start("quiet-1", 2, 2)
+    for rank in range(4):
+        stage.write("quiet-1", rank, "step 1\n", at=now - 48)
+    for node in ("node01", "node02"):
+        stage.jobs.apply(NodeEvent("quiet-1", node, "now", now, {}))
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job("quiet-1")
+        for rank, node in enumerate(("node01", "node01", "node02", "node02")):
+            await shows(app, pilot, f"{rank} {node} silent ")

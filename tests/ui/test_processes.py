@@ -171,7 +171,7 @@ async def test_the_rank_that_is_unlike_the_others_stands_out(size: tuple[int, in
     stage = with_processes()
     async with console(stage, size) as (app, pilot):
         app.open_job(scenes.JOB)
-        await shows(app, pilot, "6 node02 stalled")
+        await shows(app, pilot, "6 node02 silent")
         await pilot.press("h")
         await shows(app, pilot, "16 ranks on node[01-04]")
         await shows(app, pilot, "▲0%")

@@ -66,7 +66,7 @@ def job_from(root: Entry) -> JobSpec:
         workdir=take(table, "workdir"),
         files=_files(table["files"], root) if "files" in table else {},
         container=_container(table["container"]) if "container" in table else None,
-        mpi=_mpi(table["mpi"], launch) if "mpi" in table else MpiOptions(),
+        mpi=_mpi(table["mpi"], launch) if "mpi" in table else MpiOptions(detect=True),
         torch=_torch(table["torch"], launch) if "torch" in table else TorchOptions(),
         grace=table["grace"].number(10, most=86400) if "grace" in table else 10.0,
         abort=_abort(table.get("abort"), launch),
@@ -228,6 +228,7 @@ def _mpi(entry: Entry, launch: Launch) -> MpiOptions:
     table = entry.section(MPI_KEYS)
     return MpiOptions(
         flavour=_choice(table, "flavour", FLAVOURS, "openmpi5"),
+        detect="flavour" not in table,
         path=take(table, "path") or "mpirun",
         args=_args(table),
         launcher=_choice(table, "launcher", LAUNCHERS, "rankdeck"),

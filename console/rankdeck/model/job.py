@@ -129,6 +129,8 @@ class MpiOptions:
 
     flavour: str = "openmpi5"
     """openmpi5, openmpi4 or mpich."""
+    detect: bool = False
+    """Nobody said so: it is whatever `path` is on the first node."""
     path: str = "mpirun"
     args: tuple[str, ...] = ()
     launcher: str = "rankdeck"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rankdeck.images.bring import ImageAt, difference, enroot_create, push_command
 from rankdeck.model.health import Level
@@ -183,7 +184,14 @@ def mpi(case: Context) -> Iterable[Finding]:
         )
     for version, nodes in told.items():
         flavour = flavour_of(version)
-        if flavour and flavour != spec.mpi.flavour:
+        if spec.mpi.detect:
+            yield found(
+                Level.OK,
+                "mpi",
+                nodes,
+                f"`{spec.mpi.path}` is {version}: {flavour or spec.mpi.flavour}",
+            )
+        elif flavour and flavour != spec.mpi.flavour:
             yield found(
                 Level.BAD, "mpi", nodes, f"`{spec.mpi.path}` is {version}, but the job says `flavour: {spec.mpi.flavour}`",
                 f"say `flavour: {flavour}`", Change("mpi.flavour", flavour),
@@ -201,6 +209,14 @@ def flavour_of(version: str) -> str:
         if pattern.search(version):
             return flavour
     return ""
+
+
+def found_mpi(spec: JobSpec, version: str) -> JobSpec:
+    """The job with the flavour of this `mpirun --version`, where its file says none."""
+    flavour = flavour_of(version)
+    if spec.launch is not Launch.MPI or not spec.mpi.detect or not flavour:
+        return spec
+    return replace(spec, mpi=replace(spec.mpi, flavour=flavour))
 
 
 def image(case: Context) -> Iterable[Finding]:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.preflight import check_job, check_network
-from rankdeck.preflight.check_job import image, mpi, programs, runtime, same_program
+from rankdeck.preflight.check_job import found_mpi, image, mpi, programs, runtime, same_program
 from rankdeck.preflight.check_network import foreign_host, host, listens_on, meeting, port
 from rankdeck.preflight.check_nodes import (
     clock,
@@ -133,7 +133,21 @@ class Tools:
     backend: Backend
     place: Callable[[JobSpec], JobSpec] = as_it_is
     """Chooses the nodes as a launch does."""
-    health: Mapping[str, Health] = field(default_factory=dict[str, Health])
+    healths: Callable[[], Mapping[str, Health]] = dict[str, Health]
+    """How the nodes are, of those that are heard."""
+    versions: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """Node and launcher -> the first line of its `--version`, as far as somebody asked."""
+
+    def launcher_of(self, spec: JobSpec) -> tuple[str, str]:
+        """The first node of the job and its launcher."""
+        first = spec.on[0] if spec.on else self.cluster.nodes[0].name
+        return first, spec.mpi.path
+
+    def with_mpi(self, spec: JobSpec) -> JobSpec:
+        """The job with the MPI of its first node, where that is known."""
+        if not spec.on and not self.cluster.nodes:
+            return spec
+        return found_mpi(spec, self.versions.get(self.launcher_of(spec), ""))
 
 
 async def preflight(
@@ -162,6 +176,25 @@ async def preflight(
     async with AsyncExitStack() as stack:
         await _Run(means, layout, stack, take, step).all()
     return tuple(findings)
+
+
+async def find_mpi(means: Tools, spec: JobSpec) -> None:
+    """Learn which MPI is on the first node of the job, where nobody said and nobody asked yet; raises LaunchError."""
+    if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.chooses_nodes:
+        return
+    spec = spec if spec.on else means.place(spec)
+    node, path = means.launcher_of(spec)
+    if (node, path) in means.versions:
+        return
+    search = {**means.cluster.environment, **spec.env}.get("PATH", "")
+    question = {"seconds": LIVES, "path": search, "versions": [path]}
+    try:
+        async with means.agents.dialogue(node, ("preflight",)) as talk:
+            asked = time.time()
+            facts = node_facts(await talk.ask(question, FACTS_LIMIT), asked, time.time())
+    except NodeError:
+        return  # the launch says why
+    means.versions[node, path] = facts.versions.get(path, "")
 
 
 async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
@@ -205,6 +238,7 @@ class _Run:
         names = [place.node.name for place in self._layout.places]
         answers = await on_each(names, self._facts)
         facts = {n: a for n, a in answers.items() if isinstance(a, NodeFacts)}
+        self._learn_mpi(facts.get(names[0]))
         if len(facts) == len(names):
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
             self._take([found(Level.OK, "reach", "", text)])
@@ -212,7 +246,7 @@ class _Run:
         case = Context(
             layout=self._layout,
             facts=facts,
-            health=self._means.health,
+            health=self._means.healths(),
             image_here=here.stat().st_size if here else None,
         )
         self._take(judge(case))
@@ -220,6 +254,14 @@ class _Run:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connect(case))
             tasks.create_task(self._probe(case))
+
+    def _learn_mpi(self, first: NodeFacts | None) -> None:
+        """Go on with the MPI that the first node has."""
+        spec, node = self._layout.spec, self._layout.places[0].node.name
+        version = first.versions.get(spec.mpi.path, "") if first else ""
+        if version:
+            self._means.versions[node, spec.mpi.path] = version
+            self._layout = replace(self._layout, spec=found_mpi(spec, version))
 
     async def _facts(self, node: str) -> NodeFacts:
         try:

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
-from rankdeck.model.health import Ack, Level, Reason
+from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.kubernetes import KubernetesNode
 from rankdeck.model.slurm_cluster import SlurmNode
 from rankdeck.model.text import clean
@@ -98,6 +98,10 @@ class Fleet:
 
     def nodes(self) -> tuple[NodeState, ...]:
         return tuple(self._nodes.values())
+
+    def healths(self) -> dict[str, Health]:
+        """Of each node that was heard how it is."""
+        return {n.name: n.health for n in self._nodes.values() if n.heard_s() is not None}
 
     @property
     def bad(self) -> frozenset[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rankdeck.model.slurm_cluster import ServiceOrder
 from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
+from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
@@ -233,6 +234,18 @@ def _ascii(console: "Console", text: str) -> None:
     console.paint_anew()
 
 
+def tour(console: "Console") -> None:
+    """Begin the tour on the demo, or end it."""
+    files = console.session.job_files()
+    here = console.session.cluster.name == DEMO and any(file.stem == FILE for file in files)
+    if not here and console.tour.place is None:
+        console.say(ELSEWHERE, "warn")
+        return
+    console.tour.toggle()
+    console.goto("fleet")
+    console.say("" if console.tour.place is not None else ENDED, "dim")
+
+
 VERBS: dict[str, Callable[["Console", str], None]] = {
     "fleet": lambda console, _: console.goto("fleet"),
     "node": _node,
@@ -260,7 +273,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "sort": _sort,
     "theme": _theme,
     "ascii": _ascii,
-    "tour": lambda console, _: console.tour.toggle(console),
+    "tour": lambda console, _: tour(console),
     "help": lambda console, _: console.action_help(),
     "q": lambda console, _: console.leave(),
 }

@@ -10,8 +10,8 @@ from textual.widget import Widget
 
 from rankdeck.ui import actions, commands, query
 from rankdeck.ui.snapshots import step
-from rankdeck.ui.tour import TourBar
-from rankdeck.ui.widgets.bars import KeyBar, TopBar
+from rankdeck.ui.tour import OVER, Sight
+from rankdeck.ui.widgets.bars import KeyBar, TopBar, TourBar
 from rankdeck.ui.widgets.input import Prompt
 
 if TYPE_CHECKING:
@@ -156,8 +156,13 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.top_bar.tick()
             self.tick()
             self.key_bar.turn_off(self.turned_off())
-            self.console.tour.look(self)
+            if self.console.tour.look(self.sight()):
+                self.say(OVER, "ok")
             self.tour_bar.show(self.console.tour.place)
+
+    def sight(self) -> Sight:
+        """What is on the screen, for the tour."""
+        return Sight(self.screen_name, self.list_filter.text)
 
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the place of the keys."""

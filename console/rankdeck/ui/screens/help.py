@@ -9,7 +9,7 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.job import State
 from rankdeck.rules.rank_status import RankStatus
-from rankdeck.ui import actions, commands
+from rankdeck.ui import actions, command_actions, commands
 from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Run, Runs
@@ -41,7 +41,7 @@ class HelpScreen(BaseScreen):
         return self.page
 
     def action_tour(self) -> None:
-        self.console.tour.toggle(self.console)
+        command_actions.tour(self.console)
 
     def tick(self) -> None:
         self.page.show(help_lines(self._about, self.console.glyphs, self.size.width))

@@ -20,6 +20,7 @@ from rankdeck.ui import actions, job_actions, node_actions
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, head_lines
+from rankdeck.ui.tour import Sight
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView
 from rankdeck.ui.views.diff import DiffView
@@ -78,6 +79,11 @@ class JobScreen(BaseScreen):
         return self.now.widget
 
     # ---- painting
+
+    def sight(self) -> Sight:
+        job = self.job
+        failed = job is not None and job.state.final and job.first_failure is not None
+        return Sight(self.screen_name, view=self.now.name, failed=failed)
 
     def wanted_nodes(self) -> frozenset[str] | None:
         return frozenset(self.job.nodes) if self.job else frozenset()

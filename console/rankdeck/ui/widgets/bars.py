@@ -10,6 +10,7 @@ from textual import events
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
+from rankdeck.ui.tour import STEPS
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
 
 if TYPE_CHECKING:
@@ -208,3 +209,33 @@ def _key_of(action: actions.Action, *, off: bool = False) -> Runs:
     if off:
         return [(f"({key} {label})", "dim@bar")]
     return [(f" {key} ", "key@bar"), (f"{label} ", "dim@bar")]
+
+
+class TourBar(Canvas):
+    """The step of the tour, over the keys; nothing where there is none."""
+
+    surface = "bar"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place: int | None = None
+        self.display = False
+
+    def show(self, place: int | None) -> None:
+        """Show this step."""
+        if place != self._place:
+            self._place, self.display = place, place is not None
+            self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        if self._place is None:
+            return []
+        step = STEPS[self._place]
+        if y:
+            return [(f"   {step.why}", "text@bar")]
+        ends = f"   :tour ends it, {actions.key('command')} and {actions.key('help')} work as ever"
+        return [
+            (f" tour {self._place + 1} of {len(STEPS)}  ", "title@bar"),
+            (step.do, "key@bar"),
+            (ends if width > len(ends) + 40 else "   :tour ends it", "dim@bar"),
+        ]
