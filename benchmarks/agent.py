@@ -73,17 +73,35 @@ topic=glances
 topic_structure=per-plugin
 """
 BUDGETS = {"collectd": 1.3, "glances": 1 / 20}
-OURS = {"agent": 0.15, "agent_watched": None, "agent_gpus": 0.5}
+UNJUDGED = "agent_unjudged"
+OURS = {"agent": 0.15, "agent_watched": None, UNJUDGED: None, "agent_gpus": 0.5}
 """Ours and their budgets, times the machine factor: a bare machine; one that somebody looks at, so that full samples are
-sent as well; one with 8 GPUs and 8 RDMA ports that nobody looks at."""
+sent as well; one that sends these and does not judge; one with 8 GPUs and 8 RDMA ports that nobody looks at."""
 QUIET = 1 / 5
-"""What a node sends that nobody looks at, beside what it sends with full samples."""
+"""What a node sends that nobody looks at, beside an agent that sends full samples and does not judge."""
 EXPORTER = "prometheus-node-exporter"
 _EXPORTER_PORT = free_port()
 UNPACK = ROOT / "tests/support/packages.sh"
 UNPACKED = ("collectd:collectd-core", f"{EXPORTER}:{EXPORTER}")
 """Peers that this benchmark gets by itself, as root on Debian: unpacked, not installed."""
 PEERS = "for peers: apt-get install collectd-core prometheus-node-exporter; pip install glances paho-mqtt certifi"
+
+
+JUDGING = 1.15
+_UNJUDGED = (
+    "-c",
+    """
+from rankdeck_agent import publisher, telemetry
+from rankdeck_agent.__main__ import main
+class Unjudged(telemetry.NodeJudge):
+    def judge(self, *read):
+        return None
+telemetry.NodeJudge = Unjudged
+publisher.Publisher.health = lambda *told: None
+raise SystemExit(main())
+""",
+)
+"""The same agent as it was before it judged: full samples once a second, and no word on its health."""
 
 
 def run() -> list[Result]:
@@ -99,6 +117,9 @@ def run() -> list[Result]:
         processes = {
             "agent": stack.enter_context(_agent(port, "bench", samples=False)),
             "agent_watched": stack.enter_context(_agent(port, "watched", samples=True)),
+            UNJUDGED: stack.enter_context(
+                _agent(port, "unjudged", samples=True, program=_UNJUDGED)
+            ),
         }
         note = machine.missing()
         if not note:
@@ -115,7 +136,7 @@ def run() -> list[Result]:
             must_live(name, process)
         if "agent_gpus" in processes and not family(processes["agent_gpus"].pid)[1:]:
             raise RuntimeError("the process that asks NVML did not run while it was measured")
-    return [*_cpu(used, note), *_memory(resident), _network(heard)]
+    return [*_cpu(used, note), *_judging(used), *_memory(resident), _network(heard)]
 
 
 @contextmanager
@@ -137,10 +158,20 @@ def _heard(port: int) -> Generator[Counter[str]]:
     client.loop_stop()
 
 
+def _judging(used: Mapping[str, float]) -> list[Result]:
+    """What judging costs: on a node that nobody looks at, and on one whose samples are sent as well."""
+    peer = "samples without judging"
+    return [
+        Result(name=f"{name}_judging", value=used[name], unit="% of a core", peer=peer,
+               peer_value=used[UNJUDGED], budget=budget)
+        for name, budget in (("agent", JUDGING), ("agent_watched", None))
+    ]  # fmt: skip
+
+
 def _network(heard: Counter[str]) -> Result:
     return Result(
-        name="agent_network", value=heard["bench"] / 1024, unit="KiB", peer="with full samples",
-        peer_value=heard["watched"] / 1024, budget=QUIET, note="topics and messages, beginning and all",
+        name="agent_network", value=heard["bench"] / 1024, unit="KiB", peer="samples without judging",
+        peer_value=heard["unjudged"] / 1024, budget=QUIET, note="topics and messages, beginning and all",
     )  # fmt: skip
 
 
@@ -151,6 +182,7 @@ def _agent(
     *,
     samples: bool = False,
     environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "rankdeck_agent"),
 ):
     config = {
         "cluster": "bench",
@@ -161,7 +193,7 @@ def _agent(
         "root": root,
         "samples": samples,
     }
-    argv = (sys.executable, "-m", "rankdeck_agent", "telemetry")
+    argv = (sys.executable, *program, "telemetry")
     return running(argv, (json.dumps(config) + "\n").encode(), **(environment or {}))
 
 

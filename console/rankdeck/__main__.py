@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run
+from rankdeck.cli.output import require_terminal
 from rankdeck.config.safe_files import keep_private
 
 if TYPE_CHECKING:
@@ -21,10 +22,9 @@ def open_console(
     cluster: "Cluster", job: str = "", *, replay: float = 0.0, simulated: bool = False
 ) -> int:
     """Show the console, on this job if one is named, until it is closed; `simulated`: on made-up nodes."""
-    from rankdeck.cli import demo
     from rankdeck.ui.garbage_collection import hold_off
 
-    demo.require(os.environ)
+    require_terminal(os.environ)
     hold_off()  # Reading the modules below would bring three full collections.
     from rankdeck.config.settings import UiSettings, lacks_unicode, read_settings
     from rankdeck.ui.app import run as show

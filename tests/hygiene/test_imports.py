@@ -64,10 +64,14 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
 
 
 FIRST_PICTURE = """
-import json, sys
-import rankdeck.__main__, rankdeck.cli.choose, rankdeck.config.settings
-import rankdeck.ui.app, rankdeck.ui.session_protocol, rankdeck.ui.screens.fleet
-print(json.dumps(sorted(sys.modules)))
+import json, sys, types
+import rankdeck.__main__, rankdeck.cli.choose
+import rankdeck.ui.app, rankdeck.ui.screens.fleet
+out = sys.stdout
+rankdeck.ui.app.run = lambda *_, **__: print(json.dumps(sorted(sys.modules)), file=out)
+sys.stdin = sys.stdout = types.SimpleNamespace(isatty=lambda: True)
+rankdeck.__main__.open_console(None)
+sys.stdout = out
 """
 
 

@@ -1,10 +1,14 @@
 """The telemetry link with real clients, over the private broker and over mosquitto."""
 
 import asyncio
+import json
+import platform
 import shutil
 import socket
 import subprocess
+import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiomqtt
 import pytest
@@ -15,7 +19,8 @@ from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.broker import PrivateBroker
-from rankdeck.telemetry.link import open_link
+from rankdeck.telemetry.link import installed_config, open_link
+from rankdeck.ui.screens.node import _judge
 from rankdeck_agent.config import from_mapping
 from rankdeck_agent.wire import Hello, Sample, encode, topic
 
@@ -251,12 +256,16 @@ async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(mosquitto, 
     assert link.trouble == ""
 
 
-@asynccontextmanager
-async def open_mosquitto(tmp_path):
-    """A mosquitto without passwords, ready; gives its port."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+@asynccontextmanager
+async def open_mosquitto(tmp_path, port=0):
+    """A mosquitto without passwords and without a memory, ready; gives its port."""
+    port = port or free_port()
     conf = tmp_path / "open.conf"
     conf.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\n")
     process = await asyncio.create_subprocess_exec("mosquitto", "-c", str(conf))
@@ -287,3 +296,78 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
     assert (link.trouble, link.intake.refused) == ("", {"n2": 1})
     said = [r.message for r in caplog.records if "left out" in r.message]
     assert said == ["hello of 5 MB on 'rankdeck/1/lab/n2/hello': left out"]
+
+
+@asynccontextmanager
+async def installed_agent(tmp_path, site, name="n1"):
+    """A real agent, with the configuration that `agent install` writes for this cluster file."""
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(installed_config(site, site.broker, name)))
+    argv = (sys.executable, "-m", "rankdeck_agent", "--config", str(file))
+    process = await asyncio.create_subprocess_exec(*argv)
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def watching(site):
+    """A console on that cluster file: its fleet, judged as time goes on."""
+    fleet = Fleet(site)
+    async with open_link(site, fleet):
+        yield fleet
+
+
+def checks(fleet, name="n1"):
+    fleet.take_changes()
+    return {reason.check for reason in fleet.node(name).health.reasons}
+
+
+def is_heard(fleet, name="n1"):
+    """Whether the node itself was heard, not only what the broker had kept of it."""
+    found = checks(fleet, name)
+    return fleet.node(name).was_heard and not found & {"node.silent", "node.remembered"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+async def test_of_two_consoles_the_one_that_installed_the_agent_last_is_judged_by(tmp_path) -> None:
+    async with open_mosquitto(tmp_path) as port:
+        ours = cluster(Broker(host="127.0.0.1", port=port))
+        ours = replace(ours, expect={"kernel": platform.release()})
+        theirs = replace(ours, expect={"kernel": "another"})
+        silent = replace(ours, expect={})
+        async with watching(ours) as a, watching(theirs) as b, watching(silent) as c:
+            async with installed_agent(tmp_path, ours):
+                await until(lambda: all(map(is_heard, (a, b, c))), 30)
+                seen = [
+                    ("agent.expect" in checks(each), _judge(each.node("n1")) != "")
+                    for each in (a, b, c)
+                ]
+                assert seen == [(False, False), (True, True), (False, True)]
+                assert b.node("n1").health.level >= Level.UNKNOWN
+            async with installed_agent(tmp_path, theirs):
+                await until(
+                    lambda: "agent.expect" in checks(a) and "agent.expect" not in checks(b), 30
+                )
+                assert "another `expect:`" in _judge(a.node("n1"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+async def test_a_broker_that_forgot_what_it_had_kept_is_told_all_again(tmp_path) -> None:
+    port = free_port()
+    site = cluster(Broker(host="127.0.0.1", port=port))
+    async with watching(site) as before:
+        async with open_mosquitto(tmp_path, port), installed_agent(tmp_path, site, "n2"):
+            await until(lambda: is_heard(before, "n2"), 30)
+        # Restarted without a memory, and no agent says anything: nobody is ok by silence.
+        async with open_mosquitto(tmp_path, port), watching(site) as after:
+            await until(lambda: after.trouble == "")
+            assert checks(after, "n2") == {"node.silent"}
+            async with installed_agent(tmp_path, site, "n2"):
+                await until(lambda: is_heard(after, "n2") and after.node("n2").hello, 30)
+                await until(lambda: is_heard(before, "n2"), 30)
+        assert before.node("n2").installed

@@ -1,12 +1,16 @@
 """The differences that are sent show the same picture as sending everything."""
 
+import sys
+
 import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
+from rankdeck.ui import terminal
 from rankdeck.ui.terminal import Picture
 
 WIDTH, HEIGHT = 24, 5
@@ -82,3 +86,12 @@ def test_one_changed_digit_is_a_few_bytes() -> None:
     frame.update([(0, 0, [Segment("CPU   42%  rack 17")])], ColorSystem.TRUECOLOR)
 
     assert len(frame.update([(0, 0, [Segment("CPU   43%  rack 17")])], ColorSystem.TRUECOLOR)) < 12
+
+
+def test_signs_that_are_taken_to_be_of_one_cell_are_that_for_textual_too() -> None:
+    signs = [chr(code) for code in range(32, sys.maxunicode + 1) if terminal._EVEN(chr(code))]
+
+    assert len(signs) > 600
+    assert [sign for sign in signs if get_character_cell_size(sign) != 1] == []
+    assert terminal._EVEN("●━╸─ sim0001 · 12%…")
+    assert not any(map(terminal._EVEN, ("◽", "漢", "e\u0301")))

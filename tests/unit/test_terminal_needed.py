@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rankdeck.cli import demo
-from rankdeck.cli.output import UsageError
+from rankdeck.cli.output import UsageError, require_terminal
 
 
 @contextmanager
@@ -29,13 +28,13 @@ def on_terminal() -> Generator[None]:
 @pytest.mark.parametrize("kind", ["xterm-256color", "tmux", "linux", "vt100", ""])
 def test_any_terminal_with_a_cursor_will_do(kind: str) -> None:
     with on_terminal():
-        demo.require({"TERM": kind})
+        require_terminal({"TERM": kind})
 
 
 @pytest.mark.parametrize("kind", ["dumb", "unknown"])
 def test_one_that_only_prints_lines_is_refused(kind: str) -> None:
     with on_terminal(), pytest.raises(UsageError, match=f"TERM is `{kind}`; try TERM"):
-        demo.require({"TERM": kind})
+        require_terminal({"TERM": kind})
 
 
 def test_a_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,4 +43,4 @@ def test_a_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "stdout", stdout)
         with pytest.raises(UsageError, match="rankdeck status --json"):
-            demo.require({"TERM": "xterm"})
+            require_terminal({"TERM": "xterm"})

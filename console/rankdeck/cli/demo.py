@@ -3,39 +3,17 @@
 import argparse
 import os
 import resource
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rankdeck.cli import output
 from rankdeck.cli.main import OpenConsole
-from rankdeck.cli.output import UsageError
+from rankdeck.cli.output import UsageError, require_terminal
 from rankdeck.config.clusters import SIMULATED, read_cluster
 from rankdeck.config.document import suggest
 from rankdeck.demo import cluster as embedded
 from rankdeck.demo.fleet import fleet_cluster
 from rankdeck.demo.layout import NODES
 from rankdeck.telemetry.broker.broker import most_connections
-
-BARE = frozenset({"dumb", "unknown"})
-"""Terminals that only print line after line."""
-
-
-def require(environment: Mapping[str, str]) -> None:
-    """Refuse where the console would be a mess of escapes; says what works instead."""
-    kind = environment.get("TERM", "")
-    if kind in BARE:
-        raise UsageError(
-            f"the console needs a terminal that can move its cursor, and TERM is `{kind}`; try TERM=xterm-256color, or `rankdeck status`"
-        )
-    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
-        raise UsageError(
-            "the console needs a terminal, and this is none; for scripts there is `rankdeck status --json`"
-        )
-
-
-def _is_terminal(stream: object) -> bool:
-    isatty = getattr(stream, "isatty", None)
-    return isatty is not None and isatty()
 
 
 def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
@@ -49,7 +27,7 @@ def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
     elif options.action != "status":
         _check(options.fault)
         if options.action is None and not options.json:
-            require(os.environ)
+            require_terminal(os.environ)
         output.progress("demo: starting three virtual nodes …")
         file = embedded.up(options.fault)
         if options.action is None and not options.json:
@@ -68,7 +46,7 @@ def _fleet(options: argparse.Namespace, open_console: OpenConsole) -> int:
         raise UsageError(
             f"--nodes {options.nodes}: from 1 to {most:,} here; more need more open files (`ulimit -Hn`)"
         )
-    require(os.environ)
+    require_terminal(os.environ)
     return open_console(fleet_cluster(options.nodes), "", simulated=True)
 
 

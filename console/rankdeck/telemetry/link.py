@@ -206,6 +206,8 @@ class SiteLink:
         self._cluster = cluster
         self._fleet = fleet
         self._broker = broker
+        self.closed = False
+        """Set before `run` is cancelled: a connection that is lost in that moment would hide the cancellation."""
         self._wait = FIRST_WAIT
         self._told = asyncio.Event()
         always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
@@ -254,6 +256,8 @@ class SiteLink:
                 await client.listen(self.intake.take, self._ready, self.intake.too_long)
             except BrokerError as error:
                 self._note(str(error))
+            if self.closed:
+                return
             if loop.time() - began > STEADY:
                 self._wait = FIRST_WAIT
             await asyncio.sleep(self._wait)
@@ -296,6 +300,7 @@ async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
             # Raised outside, or the group would wrap it.
             failure = error
         finally:
+            site.closed = True
             reading.cancel()
     if failure:
         raise failure

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import select
 import shutil
 import signal
@@ -293,13 +294,18 @@ def _whole(cells: list[Cell], first: int, last: int) -> tuple[int, int]:
     return first, last
 
 
+_EVEN = re.compile(r"[ -~°±·×–…′→↑↓─-◼✓✗⠀-⣿]*").fullmatch
+"""Of characters that take one cell each: ASCII and the signs that we draw with."""
+
+
 def _cells(segments: Iterable[Segment], colours: ColorSystem | None) -> list[Cell]:
     cells: list[Cell] = []
     for text, style, control in segments:
         if control or not text:
             continue
         sgr = _sgr(style, colours) if style else ""
-        cells += map(_letters(sgr).__getitem__, text) if text.isascii() else _wide(text, sgr)
+        even = text.isascii() or _EVEN(text)
+        cells += map(_letters(sgr).__getitem__, text) if even else _wide(text, sgr)
     return cells
 
 
@@ -328,7 +334,7 @@ def _wide(text: str, sgr: str) -> tuple[Cell, ...]:
     for character in text:
         width = get_character_cell_size(character)
         if width:
-            # Of other letters there are too many to keep each.
+            # Of letters of all scripts there are too many to keep each.
             cells.append(letters[character] if character.isascii() else (character, sgr))
             cells.extend([("", sgr)] * (width - 1))
         elif cells:

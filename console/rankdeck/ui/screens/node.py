@@ -198,7 +198,10 @@ def _judge(node: NodeState) -> str:
         version = printable(node.hello.agent) or "unknown"
         return f"judged here: its agent (version {version}) is older than this console and sends only numbers"
     if node.older_expectations:
-        return "its agent judges by another `expect:` than the cluster file; `rankdeck agent install` again"
+        return (
+            "its agent judges by another `expect:` than this cluster file: an older one, or that of "
+            "another console; `rankdeck agent install` again"
+        )
     return ""
 
 
