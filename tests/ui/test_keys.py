@@ -83,6 +83,7 @@ LEADS_AWAY = {
     "cancel",
     "at_node",
     "processes",
+    "describe",
 }
 
 

@@ -104,6 +104,7 @@ class Stage:
         self.looks: list[Look] = []
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
+        self.wound: list[tuple[str, float]] = []
         self.acceptance: AcceptancePort | None = None
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
@@ -245,6 +246,10 @@ class Stage:
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         self.replayed.append((job_id, speed))
         return job_id
+
+    def wind(self, job_id: str, seconds: float) -> bool:
+        self.wound.append((job_id, seconds))
+        return len(self.wound) % 2 == 1
 
     async def preflight(self, spec: JobSpec, tell=lambda _: None) -> tuple[Finding, ...]:
         for one in self.findings:

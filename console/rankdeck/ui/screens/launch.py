@@ -113,6 +113,9 @@ class LaunchScreen(BaseScreen):
         if not self._cloned:
             self._read_file()
 
+    def without_effect(self) -> Iterable[str]:
+        return () if self._spec is not None else ("launch", "preflight", "diff")
+
     def turned_off(self) -> Iterable[str]:
         spec = self._spec
         return ("launch",) if spec and self.console.session.why_not("launch", spec) else ()
@@ -318,7 +321,9 @@ class LaunchScreen(BaseScreen):
         self._show_plan(restart=True)
 
     def action_preflight(self) -> None:
-        if self._spec is not None:
+        if self._spec is None:
+            self.refuse("no plan to test")
+        else:
             self._findings = []
             self.say("asking the nodes …", "dim")
             self.run_worker(self._look_ahead(self._spec), exclusive=True)

@@ -114,7 +114,14 @@ class NodeScreen(BaseScreen):
         if self._unknown():
             modals.ask(self)
         else:
-            self.say("there is nothing to acknowledge", "dim")
+            self.refuse("there is nothing to acknowledge")
+
+    def without_effect(self) -> Iterable[str]:
+        fleet = self.console.session.fleet
+        known = fleet.knows(self.node_name)
+        if not known:
+            return ("acknowledge", "run", "shell", "processes", "logs")
+        return (*(() if self._unknown() else ("acknowledge",)), *self.idle_steps())
 
     def answered(self, text: str | None) -> None:
         if text and self.prompt.mode == node_actions.RUN:
