@@ -12,6 +12,7 @@ from rankdeck.model.command import CommandEnd
 from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.widgets.canvas import in_ascii
 from rankdeck_agent.wire import Event
 from tests.support.acceptance_run import Port, judged, made_run
 from tests.ui.support import sample, scenes
@@ -237,3 +238,43 @@ async def test_a_sorted_column_has_an_arrow_that_turns_with_the_order() -> None:
         await shows(app, pilot, "MEM↑")
         await pilot.press("5")
         await shows(app, pilot, "TIME↓")
+
+
+async def test_a_replay_in_the_list_of_jobs_says_so_and_of_what_moment() -> None:
+    stage = replayed()
+    clock = time.strftime("%H:%M:%S", time.localtime(stage.jobs.job(scenes.JOB).clock))
+    async with console(stage) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, f"REPLAY {clock}")
+
+
+async def test_in_ascii_a_degree_is_no_second_letter() -> None:
+    assert [in_ascii(text) for text in ("95 °C", "61°", "±5 ms", "cut…")] == [
+        "95  C",
+        "61C",
+        "+5 ms",
+        "cut~",
+    ]
+
+
+async def test_the_whole_text_of_a_cut_line_is_one_key_away() -> None:
+    stage = Stage(cluster_of(2))
+    long = "Xid 79, " + "the GPU has fallen off the bus and " * 3 + "END-OF-IT"
+    stage.fleet.apply("node01", Event(1010.0, "bad", "kernel.xid", long, "0"))
+    async with console(stage, (80, 24)) as (app, pilot):
+        await pilot.press("5")
+        await shows(app, pilot, "Xid 79")
+        assert "END-OF-IT" not in text_of(app)
+        await pilot.press("d")
+        await shows(app, pilot, "END-OF-IT")
+        await pilot.press("escape")
+        await lacks(app, pilot, "END-OF-IT")
+
+
+async def test_describe_on_jobs_has_the_failure_and_the_plan() -> None:
+    async with console(ended(), (120, 40)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "rank 2")
+        await pilot.press("d")
+        await shows(app, pilot, "first failure")
+        await shows(app, pilot, "mpirun --hostfile hosts")

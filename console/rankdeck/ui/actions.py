@@ -144,7 +144,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("again", "u", "do again", ("acceptance",), "Measure the pair under the cursor once more", True),
     Action("exclude", "B", "exclude", ("acceptance",), "Take the node of this row out of the run that goes on", True),
     Action("resume", "U", "go on", ("acceptance",), "Go on with a run that was stopped", True),
-    Action("acknowledge", "a", "known", ("fleet", "node", "events"), "Acknowledge for a while: listed, but not counted", True),
+    Action("acknowledge", "a", "acknowledge", ("fleet", "node", "events"), "Acknowledge for a while: listed, but not counted", True),
     Action("pause", "P", "pause", ("fleet", "node", "job"), "Hold the picture; again: back to now; a replay: hold it and go on", True),
     Action("step(-1)", "comma", "earlier", ("fleet", "node", "job"), "One step back in time; in a replay ten seconds", True),
     Action("step(1)", "full_stop", "later", ("fleet", "node", "job"), "One step forward in time; in a replay ten seconds", True),

@@ -91,7 +91,11 @@ class EventsScreen(BaseScreen):
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
-        return "Event", row_lines(self.table.whole(row)) if row in self._rows else ()
+        one = self._rows.get(row)
+        if one is None:
+            return "", ()
+        *cells, (title, _) = self.table.whole(row)
+        return "Event", row_lines([*cells, (title, formatting.told(one.device, one.text))])
 
     # ---- actions
 

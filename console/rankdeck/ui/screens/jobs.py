@@ -122,9 +122,7 @@ class JobsScreen(BaseScreen):
 
     def _outcome(self, row: str) -> Runs:
         job = self._jobs[row]
-        runs: list[Run] = []
-        if job.plan.owner:
-            runs.append((f"{printable(job.plan.owner)} ", "accent"))
+        runs = _whose(job)
         if row in self._others:
             return [*runs, *_told(job)]
         if job.countdown:
@@ -262,6 +260,16 @@ class JobsScreen(BaseScreen):
         text = self.list_filter.text
         self.table.empty = NO_MATCH if text else NO_JOBS
         self._arrange()
+
+
+def _whose(job: Job) -> list[Run]:
+    """That it is a replay, and of what moment; the owner where that is somebody else."""
+    runs: list[Run] = []
+    if job.clock is not None:
+        runs.append((f"REPLAY {formatting.clock(job.clock)} ", "simulated"))
+    if job.plan.owner:
+        runs.append((f"{printable(job.plan.owner)} ", "accent"))
+    return runs
 
 
 def _where(job: Job) -> str:

@@ -32,7 +32,7 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 FIELDS = (
     ("nodes", "nodes"),
     ("ranks_per_node", "ranks/node"),
-    ("on", "on"),
+    ("on", "only on"),
     ("command", "command"),
     ("env", "env"),
 )

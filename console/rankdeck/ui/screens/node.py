@@ -224,7 +224,7 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(formatting.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
     history = sparkline(_values(node.series("cpu.used", "")), wide, glyphs, 100)
-    rows.insert(1, [("   so far  ", "dim"), (history, "accent")])
+    rows.insert(1, [("   history ", "dim"), (history, "accent")])
     model = printable(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
     made_of = [model, f"{len(cores)} cores" if cores else ""]
     after = ", ".join(filter(None, made_of))
