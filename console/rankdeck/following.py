@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
+from rankdeck.backends.recording import Player
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, State
 from rankdeck.rules.abort import countdown_for, reason
@@ -76,6 +77,7 @@ class Following:
         self._start = start
         self._followers: dict[str, Follower] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._players: dict[str, Player] = {}
         self._listeners: dict[str, Callable[[Followed], None]] = {}
         self._held: set[str] = set()
         self._told: dict[str, float] = {}
@@ -86,9 +88,28 @@ class Following:
         """Judge the jobs from now on; `cancel` ends one of which a part has failed."""
         self._start(self._judge(cancel))
 
-    def play(self, job_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run this task in place of a follower; `finished` waits for it."""
-        self._pumps[job_id] = self._start(work)
+    def play(self, job_id: str, player: Player) -> str:
+        """Show this replay in place of a follower; `finished` waits for it. Gives its id."""
+        self._players[job_id] = player
+        self._pumps[job_id] = self._start(player.run())
+        return job_id
+
+    def wind(self, job_id: str, seconds: float) -> bool:
+        """Go on, or back, by so many seconds in this replay; 0 holds it or lets it go on.
+
+        Gives whether it is held now; of a job that is no replay nothing happens.
+        """
+        player = self._players.get(job_id)
+        if player is None:
+            return False
+        over = player.over
+        if seconds:
+            player.wind(seconds)
+        else:
+            player.held = not player.held
+        if over and not player.over:
+            self.play(job_id, player)
+        return player.held
 
     def hold(self, job_id: str) -> None:
         """Keep the rest of the job running: no console of this user stops it."""

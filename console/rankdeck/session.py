@@ -18,7 +18,7 @@ from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.placement import placed
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.recording import play, read_replay
+from rankdeck.backends.recording import Player, read_replay
 from rankdeck.backends.remote_log import LogReader, Ranges
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
@@ -448,12 +448,12 @@ class Session:
         """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""
         job = self.jobs.job(job_id)
         fresh = f"{job_id}.replay-{token_hex(2)}"
-        kept = self._history.events(job_id)
-        shown = await read_replay(self._backend, job, fresh, kept)
-        self.jobs.add(shown.plan, shown.created)
-        self.jobs.set_clock(fresh, shown.created)
-        self.following.play(fresh, play(self.jobs, shown, speed))
-        return fresh
+        shown = await read_replay(self._backend, job, fresh, self._history.events(job_id))
+        return self.following.play(fresh, Player(self.jobs, shown, speed))
+
+    def wind(self, job_id: str, seconds: float) -> bool:
+        """See `Following.wind`."""
+        return self.following.wind(job_id, seconds)
 
     @property
     def history_trouble(self) -> str:

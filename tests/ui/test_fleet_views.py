@@ -50,7 +50,8 @@ async def test_a_view_is_kept_and_comes_back(tmp_path: Path) -> None:
     stage, _ = sample.fleet(12)
     async with console(stage, views_file=file) as (app, pilot):
         await command(pilot, "view one")
-        await shows(app, pilot, "1 of 12 nodes   view one   filter node01   by NODE")
+        await shows(app, pilot, "1 of 12 nodes   view one   by NODE")
+        await shows(app, pilot, " filter node01")
         await shows(app, pilot, "mem.available")
         await command(pilot, "view delete one")
         await shows(app, pilot, "one is forgotten")

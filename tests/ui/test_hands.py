@@ -146,7 +146,7 @@ async def test_output_is_saved_and_found_again(stage: Stage, tmp_path: Path) -> 
         await type_in(pilot, str(tmp_path / "out.log"))
         await pilot.press("enter")
         file = tmp_path / "out.log"
-        await shows(app, pilot, "saved to")
+        await shows(app, pilot, " lines to ")
         assert file.read_text() == "node01 (1): exit 0\nred\n"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         await pilot.press("escape")

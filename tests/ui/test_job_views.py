@@ -1,6 +1,8 @@
 """The views of a job's output, by keys, at every size."""
 
 import time
+from datetime import datetime
+from datetime import time as dt_time
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,41 @@ async def test_a_log_is_read_from_its_node_and_searched_there(stage: Stage, tmp_
         await pilot.press("enter")
         await shows(app, pilot, "match 1 of 1 in all of out")
         await shows(app, pilot, "the needle is here")
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [("77778", 77777), ("1", 0), ("50%", 60_000), ("14:30:05", 90_000), ("119000", 118_999)],
+)
+async def test_one_goes_to_a_line_a_time_or_a_place_of_a_log_that_lies_on_its_node(
+    stage: Stage, tmp_path: Path, typed: str, line: int
+) -> None:
+    at = datetime.combine(datetime.fromtimestamp(time.time()), dt_time(14, 30, 5)).timestamp()
+    at -= 86400 * (at > time.time())
+    text = "".join(f"line {n:06} of a long log\n" for n in range(120_000))
+    (tmp_path / "out").write_text(text)
+    size = len(text) // 120_000
+    index = (f"{n * size} {at + (n - 90_000) / 100:.3f}\n" for n in range(0, 120_000, 50))
+    (tmp_path / "out.idx").write_text("".join(index))
+    stage.on_node[3] = tmp_path / "out"
+    stage.jobs.log(JOB, 3).resume(0)
+    stage._offsets[JOB, 3, "out"] = len(text) - 2600
+    stage.write(JOB, 3, text[-2600:], at=at + 300)
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        app.screen.zoom(3)
+        await shows(app, pilot, "line 119999")
+        await pilot.press("number_sign")
+        await type_in(pilot, typed)
+        await pilot.press("enter")
+
+        def there() -> bool:
+            now = app.screen.view.current_line
+            number = int(now.text.split()[1]) if now else -1
+            return abs(number - line) <= (1 if typed.endswith("%") else 0)
+
+        await until(pilot, there, f"not there:\n{text_of(app)}")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -87,6 +87,7 @@ LEADS_AWAY = {
     "cancel",
     "at_node",
     "processes",
+    "describe",
 }
 
 

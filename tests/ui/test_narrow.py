@@ -119,7 +119,7 @@ async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
         await pilot.press("question_mark")
         seen = ""
-        for _ in range(28):
+        for _ in range(36):
             seen += text_of(app)
             await pilot.press("pagedown")
 

@@ -266,7 +266,7 @@ async def test_help_has_the_keys_of_the_screen_first(stage: Stage, size: tuple[i
         await pilot.press("question_mark")
         await shows(app, pilot, "\n Fleet\n")
         assert text_of(app).splitlines()[2] == " Fleet"
-        pages = {50: 0, 24: 1, 15: 2}[size[1]]
+        pages = {50: 0, 24: 1, 15: 3}[size[1]]
         await pilot.press(*["pagedown"] * pages)
         await shows(app, pilot, "Type a command; tab completes")
         await pilot.press("end")

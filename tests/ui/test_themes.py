@@ -93,7 +93,7 @@ def test_the_shipped_themes_are_all_there() -> None:
 
 @pytest.mark.parametrize("palette", COLOURED, ids=lambda p: p.name)
 def test_every_text_stands_out_from_what_it_lies_on(palette: themes.Palette) -> None:
-    for role, surface in itertools.product(TEXTS, ("background", "bar")):
+    for role, surface in itertools.product(TEXTS, ("background", "bar", "selection")):
         assert contrast(palette.colour(role), palette.surfaces[surface]) >= 4.5, (
             role,
             surface,

@@ -5,6 +5,7 @@ import pytest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, seconds_of
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.fleet_history import FLOOD, HOUR, MOST_AN_HOUR
 from rankdeck.state.history import History
 from rankdeck.state.judgement import mute
 from rankdeck_agent.wire import Event, Hello, Sample
@@ -189,3 +190,19 @@ def test_the_past_is_remembered_in_pictures() -> None:
     numbers = nodes.past.series(0, "mem.used", end)
     assert numbers[-1] == nodes.past.frame(end).number(0, "mem.used") > 0
     assert nodes.past.frame(0.0) is nodes.past.frame(begin)
+
+
+def test_a_node_that_floods_the_events_is_told_of_once_and_the_others_stay() -> None:
+    nodes, _ = fleet()
+    log = nodes.event_log
+    log.event("n2", Event(900.0, "warn", "kernel.oom", "killed a.out"), 900.0)
+    for n in range(3 * MOST_AN_HOUR):
+        log.event("n1", Event(1000.0 + n, "warn", f"made.up.{n}", "so it goes"), 1000.0 + n)
+
+    of_one = [one for one in log.newest if one.node == "n1"]
+    assert len(of_one) == MOST_AN_HOUR + 1
+    assert (of_one[-1].check, of_one[-1].level) == (FLOOD, Level.WARN)
+    assert [one.node for one in log.newest].count("n2") == 1
+
+    log.event("n1", Event(1000.0 + 2 * HOUR, "bad", "gpu.lost", "gone"), 1000.0 + 2 * HOUR)
+    assert log.newest[-1].check == "gpu.lost"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankdeck.rules.progress import _DEFAULTS, ProgressReader, numbers_in
+from rankdeck.rules.progress import _DEFAULTS, ProgressReader, numbers_in, pace
 
 LINES = [
     ("{'loss': 2.3104, 'grad_norm': 1.2, 'learning_rate': 4.9e-05, 'epoch': 0.03}", {"loss": 2.3104, "epoch": 0.03}),
@@ -107,3 +107,20 @@ def test_a_line_that_is_not_unicode_is_searched_all_the_same() -> None:
     reader = ProgressReader({"step": r"it=(\d+)"}, None)
 
     assert reader.take("\udce9 it=7", 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([(10.0, "step 5 loss 2"), (12.0, "saved"), (16.0, "step 8 loss 1")], (8, 2.0)),
+        ([(10.0, "step 5 loss 2")], (5, None)),
+        ([(10.0, "step 5"), (10.0, "step 6")], (6, None)),
+        ([(10.0, "step 9"), (11.0, "step 1")], (1, None)),
+        ([(10.0, "hello")], (None, None)),
+        ([], (None, None)),
+    ],
+)
+def test_the_seconds_of_a_step_are_those_between_the_lines_that_tell_steps(
+    lines: list[tuple[float, str]], told: tuple[float | None, float | None]
+) -> None:
+    assert pace(lines) == told

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from rankdeck.backends import recording
-from rankdeck.backends.recording import Replay, play
+from rankdeck.backends.recording import Player, Replay
 from rankdeck.model.job import Chunk, Job, NodeEvent, State
 from rankdeck.state.jobs import Jobs
 from tests.unit.test_jobs_state import PLAN, Feed
@@ -34,7 +34,7 @@ async def test_a_replay_ends_as_the_job_did() -> None:
     jobs = Jobs()
     jobs.add(PLAN, 100.0)
 
-    await play(jobs, Replay(PLAN, 100.0, tuple(told)), speed=1e6)
+    await Player(jobs, Replay(PLAN, 100.0, tuple(told)), speed=1e6).run()
 
     again = jobs.job("t-1")
     assert (again.state, again.exit_code, again.ranks) == (
@@ -53,7 +53,7 @@ async def test_an_hour_of_nothing_does_not_take_an_hour(monkeypatch) -> None:
     jobs.add(PLAN, 100.0)
 
     async with asyncio.timeout(20):
-        await play(jobs, Replay(PLAN, 100.0, tuple(told)), speed=4.0)
+        await Player(jobs, Replay(PLAN, 100.0, tuple(told)), speed=4.0).run()
 
     assert jobs.job("t-1").state is State.FAILED
 
@@ -65,10 +65,39 @@ async def test_in_between_the_moment_of_the_past_is_shown() -> None:
     jobs.add(plan, now)
 
     async with asyncio.TaskGroup() as tasks:
-        playing = tasks.create_task(play(jobs, Replay(plan, now, (event,)), speed=1.0))
+        playing = tasks.create_task(Player(jobs, Replay(plan, now, (event,)), speed=1.0).run())
         async with asyncio.timeout(20):
             while jobs.job("t-1").clock is None:  # noqa: ASYNC110 - plain data, no Event
                 await asyncio.sleep(0.01)
         assert now <= jobs.job("t-1").clock < now + 1001
         assert jobs.job("t-1").ranks[0].state is State.PENDING
         playing.cancel()
+
+
+async def test_a_held_replay_stands_still_and_a_wound_one_shows_that_moment() -> None:
+    _, told = story()
+    jobs = Jobs()
+    jobs.add(PLAN, 100.0)
+    player = Player(jobs, Replay(PLAN, 100.0, tuple(told)), speed=1e6)
+    await player.run()
+    assert jobs.job("t-1").state is State.FAILED
+
+    player.held = True
+    player.wind(-1000.0)
+    async with asyncio.TaskGroup() as tasks:
+        playing = tasks.create_task(player.run())
+        async with asyncio.timeout(20):
+            while jobs.job("t-1").ranks[2].state is not State.RUNNING:  # noqa: ASYNC110 - plain data, no Event
+                await asyncio.sleep(0.01)
+            assert jobs.job("t-1").clock == 2702.0
+            assert jobs.log("t-1", 2).last == "boom"
+
+            player.wind(999.0)
+            while jobs.job("t-1").ranks[2].state is not State.FAILED:  # noqa: ASYNC110 - plain data, no Event
+                await asyncio.sleep(0.01)
+            assert jobs.job("t-1").clock == 3701.0
+        assert jobs.job("t-1").state is State.RUNNING
+
+        player.held = False
+        await playing
+    assert jobs.job("t-1").state is State.FAILED

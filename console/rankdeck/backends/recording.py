@@ -127,6 +127,8 @@ MOST_PER_LOG = 1 << 20
 PAUSE = 3.0
 """Longest pause of a replay, in seconds of the person who watches."""
 _STEP = 0.05
+SLICE = 100
+"""Items that are taken in at one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +156,63 @@ async def read_replay(
     return Replay(plan, job.created, tuple(replace(i, job=job_id) for i in items))
 
 
-async def play(jobs: Jobs, shown: Replay, speed: float) -> None:
-    """Apply it to `jobs` as time goes by, `speed` times as fast as it was."""
-    clock = shown.created
-    before = time.monotonic()
-    for item in shown.items:
-        if (item.at - clock) / speed > PAUSE:
-            clock = item.at - PAUSE * speed
-        while clock < item.at:
-            jobs.set_clock(shown.plan.job, clock)
-            await asyncio.sleep(_STEP)
-            now = time.monotonic()
-            clock, before = clock + (now - before) * speed, now
-        jobs.apply(item)
-    if shown.items:
-        jobs.set_clock(shown.plan.job, shown.items[-1].at)
+class Player:
+    """Shows a recording as time goes by, `speed` times as fast as it was; it can be held and wound."""
+
+    def __init__(self, jobs: Jobs, shown: Replay, speed: float) -> None:
+        self._jobs, self._shown, self._speed = jobs, shown, speed
+        self._clock = shown.created
+        self._next = 0
+        """The item that comes next."""
+        self.held = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._jobs.add(self._shown.plan, self._shown.created)
+        self._show(self._shown.created)
+        self._next = 0
+
+    @property
+    def over(self) -> bool:
+        return self._next >= len(self._shown.items)
+
+    def wind(self, seconds: float) -> None:
+        """Go on or back by so many seconds of the job; `run` has to be begun again where it was over."""
+        if seconds < 0:
+            # What was applied cannot be taken back: the job begins anew, and catches up.
+            self._begin()
+        self._clock = max(self._clock + seconds, self._shown.created)
+        self._show(self._clock)
+
+    async def run(self) -> None:
+        """Apply it to the jobs, until the end."""
+        before = time.monotonic()
+        while not self.over:
+            if self._clock < self._shown.items[self._next].at:
+                self._skip_pause()
+                self._show(self._clock)
+                await asyncio.sleep(_STEP)
+                now = time.monotonic()
+                self._clock += 0.0 if self.held else (now - before) * self._speed
+                before = now
+            else:
+                await self._apply()
+        if self._shown.items:
+            self._clock = self._shown.items[-1].at
+            self._show(self._clock)
+
+    def _show(self, at: float) -> None:
+        self._jobs.set_clock(self._shown.plan.job, at)
+
+    def _skip_pause(self) -> None:
+        """Of a long pause only its end is waited for."""
+        due = self._shown.items[self._next].at
+        if not self.held and (due - self._clock) / self._speed > PAUSE:
+            self._clock = due - PAUSE * self._speed
+
+    async def _apply(self) -> None:
+        """Take in the next item; after some of them keys have their turn."""
+        self._jobs.apply(self._shown.items[self._next])
+        self._next += 1
+        if self._next % SLICE == 0:
+            await asyncio.sleep(0)

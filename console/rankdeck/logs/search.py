@@ -4,9 +4,11 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 
 from rankdeck.logs.collapse import mask
 from rankdeck.logs.merge import Source, Words
+from rankdeck.model.health import seconds_of
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 
@@ -15,6 +17,50 @@ TROUBLE = re.compile(
     r"|out of memory|killed|not ok|\bxid\b",
     re.IGNORECASE,
 )
+
+
+GOALS = "a line (1200), a time (14:30:05), so long ago (-5m), a place (50%)"
+"""What `goal_of` understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Where somebody wants to go in a log: to a time (epoch seconds), to a line, or a share of it."""
+
+    at: float | None = None
+    line: int | None = None
+    share: float | None = None
+
+    def row(self, count: int) -> int:
+        """Which of so many lines it is, from 0 on; of a goal that is no time."""
+        wanted = self.line - 1 if self.line is not None else round((self.share or 0.0) * count)
+        return min(max(wanted, 0), max(count - 1, 0))
+
+
+def goal_of(text: str, now: float) -> Goal:
+    """Where that is; a time of day is the last one before `now`. Raises ValueError."""
+    text = text.strip()
+    try:
+        if text.startswith("-"):
+            return Goal(at=now - seconds_of(text[1:]))
+        if text.endswith("%"):
+            return Goal(share=min(max(float(text[:-1]) / 100, 0.0), 1.0))
+        if text.isdigit():
+            return Goal(line=int(text))
+        if ":" in text:
+            return Goal(at=_moment(text, now))
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"not understood: {printable(text)}; write {GOALS}")
+
+
+def _moment(text: str, now: float) -> float:
+    """A time of day, or a day and a time, here."""
+    if "-" in text:
+        return datetime.fromisoformat(text).timestamp()
+    of_day = time.fromisoformat(text if text[1:2] != ":" else f"0{text}")
+    moment = datetime.combine(datetime.fromtimestamp(now), of_day)
+    return (moment if moment.timestamp() <= now else moment - timedelta(days=1)).timestamp()
 
 
 SLICE = 1_000

@@ -109,6 +109,20 @@ def _value(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None]:
+    """The newest step that these lines tell, and the seconds that a step took among them.
+
+    Each line comes with its time; None where no step, or no second one, is told.
+    """
+    steps = {"step": _DEFAULTS["step"]}
+    told = [(at, found["step"]) for at, line in lines if (found := numbers_in(line, steps))]
+    if not told:
+        return None, None
+    (began, first), (ended, last) = told[0], told[-1]
+    took = (ended - began) / (last - first) if last > first and ended > began else None
+    return last, took
+
+
 class ProgressReader:
     """Reads lines as they arrive; only one rank counts, the first that prints a step or a loss."""
 

@@ -27,6 +27,14 @@ LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD
 
 
 UNTOLD = frozenset({"node.coverage", "node.remembered"})
+MOST_AN_HOUR = 120
+"""Events of one node in an hour; of a node that tells more it is said that it floods."""
+HOUR = 3600.0
+FLOOD = "node.flood"
+FLOOD_TEXT = (
+    f"tells more than {MOST_AN_HOUR} events an hour; the others are left out here · a check goes to and fro, "
+    "or somebody sends what is not true · see its checks, and its agent's log"
+)
 
 
 Key = tuple[str, str, str]
@@ -44,6 +52,8 @@ class EventLog:
         """What began and has not ended."""
         self._stood: dict[str, tuple[Reason, ...]] = {}
         self._told: dict[tuple[str, str, str, int], None] = {}
+        self._hours: dict[str, tuple[float, int]] = {}
+        """Node -> when its hour began, and how many events it told since."""
 
     def restore(self, occurrences: Iterable[Occurrence]) -> None:
         """What an earlier console saw: it is not told twice."""
@@ -115,6 +125,16 @@ class EventLog:
         return taken
 
     def _add(self, one: Occurrence) -> None:
+        begun, told = self._hours.get(one.node, (one.at, 0))
+        if not 0 <= one.at - begun < HOUR:
+            begun, told = one.at, 0
+        self._hours[one.node] = begun, told + 1
+        if told < MOST_AN_HOUR:
+            self._append(one)
+        elif told == MOST_AN_HOUR:
+            self._append(Occurrence(one.at, one.node, "event", Level.WARN, FLOOD, "", FLOOD_TEXT))
+
+    def _append(self, one: Occurrence) -> None:
         self.newest.append(one)
         self._waiting.append(one)
         self.total += 1

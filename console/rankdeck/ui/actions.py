@@ -67,6 +67,7 @@ OF_THE_APP = frozenset(
         "redraw",
         "inspect",
         "launch_on",
+        "logs",
         "processes",
         "clone",
         "replay",
@@ -79,7 +80,7 @@ KEY_NAMES = {
     "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-",
     "pagedown": "pgdn", "pageup": "pgup", "asterisk": "*",
     "comma": ",", "full_stop": ".", "less_than_sign": "<", "greater_than_sign": ">",
-    "ampersand": "&", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
+    "ampersand": "&", "number_sign": "#", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
 }  # fmt: skip
 
 WALL = ("wall",)
@@ -116,7 +117,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("more", "plus", "more", ("job",), "More ranks on a page; more lines around each that a filter keeps"),
     Action("fewer", "minus", "fewer", ("job",), "Fewer ranks on a page; fewer lines around"),
     Action("pin", "p", "pin", ("job",), "Keep this rank on every page, or no longer"),
-    Action("launcher", "l", "launcher", ("job",), "What the launcher itself wrote"),
+    Action("logs", "l", "logs", ("fleet", "node", "jobs", "job"), "All ranks of the job that runs there in one log; of a job, what its launcher wrote", True, NOWHERE),
+    Action("describe", "d", "describe", ("fleet", "jobs", "job", "events", "processes", "acceptance"), "All about what is under the cursor: a node, a job and its plan, the whole text of a line", True),
+    Action("goto", "number_sign", "go to", ("job", "events"), "Go to a line (1200), a time (14:30:05), so long ago (-5m), a place (50%)", True, LOGS),
     Action("fold", "F", "fold", ("job", "launch"), "Merged: equal lines of many ranks as one, or each; Launch: the files of the plan", True, ("merged",)),
     Action("events", "v", "events", ("job",), "Merged: what the nodes said in between, or not", True, ("merged",)),
     Action("at_node", "at", "node", ("job", "acceptance"), "The node of this line, at its time; escape comes back", True, LOGS),
@@ -126,27 +129,27 @@ ACTIONS: tuple[Action, ...] = (
     Action("wrap", "W", "wrap", ("job",), "Wrap long lines", True, LOGS),
     Action("lofi", "L", "plain", ("job",), "Only the lines, mouse off: copy with the terminal's own means"),
     Action("save", "O", "save", ("job", "sh", "acceptance"), "Output to a file: what is shown; reports of a run"),
-    Action("copy", "y", "copy", ("fleet", "job", "sh"), "Copy the name, or those that are marked; the lines that are shown"),
+    Action("copy", "y", "copy", ("fleet", "jobs", "job", "events", "processes", "inspect", "sh"), "Copy the name, the row or the line under the cursor, or what is marked"),
     Action("copy_path", "Y", "copy path", ("job",), "Copy where the log lies on its node"),
     Action("metric", "m", "map", ("fleet", "acceptance"), "What the map shows: state, or a metric; the next test", True),
     Action("part", "tab", "form", ("launch", "acceptance", "pair"), "Go on to the next part of the screen", True),
     Action("preflight", "T", "preflight", ("launch",), "Test: ask the nodes what would go wrong", True),
-    Action("clone", "C", "again", ("jobs", "job"), "Start it again: its form and plan, to change", True, NOWHERE),
-    Action("replay", "R", "replay", ("jobs", "job"), "Show it again as it happened, four times as fast", True, NOWHERE),
+    Action("clone", "C", "again", ("jobs", "job"), "Start it again: its form and plan, to change", True),
+    Action("replay", "R", "replay", ("jobs", "job"), "Show it again as it happened, four times as fast", True),
     Action("keep", "K", "keep", ("job",), "Keep the other ranks running: stop the countdown"),
     Action("cancel", "x", "cancel", ("jobs", "job", "sh", "acceptance"), "End every process of the job, command or run", True),
     Action("shell", "s", "shell", ("fleet", "node", "job"), "A shell on this node, or on that of the rank; its end comes back here", True),
     Action("processes", "h", "processes", ("fleet", "node", "job"), "What runs there, as htop shows it; of a job: what each rank takes", True),
     Action("plan", "A", "plan", ("acceptance",), "Ask the nodes, and show what a run would do", True),
-    Action("again", "d", "do again", ("acceptance",), "Measure the pair under the cursor once more", True),
+    Action("again", "u", "do again", ("acceptance",), "Measure the pair under the cursor once more", True),
     Action("exclude", "B", "exclude", ("acceptance",), "Take the node of this row out of the run that goes on", True),
     Action("resume", "U", "go on", ("acceptance",), "Go on with a run that was stopped", True),
-    Action("acknowledge", "a", "known", ("fleet", "node", "events"), "Acknowledge for a while: listed, but not counted", True),
-    Action("pause", "P", "pause", ("fleet", "node"), "Hold the picture; again: back to now", True),
-    Action("step(-1)", "comma", "earlier", ("fleet", "node"), "One step back in time"),
-    Action("step(1)", "full_stop", "later", ("fleet", "node"), "One step forward in time"),
-    Action("step(-10)", "less_than_sign", "earlier", ("fleet", "node"), "Ten steps back in time"),
-    Action("step(10)", "greater_than_sign", "later", ("fleet", "node"), "Ten steps forward in time"),
+    Action("acknowledge", "a", "acknowledge", ("fleet", "node", "events"), "Acknowledge for a while: listed, but not counted", True),
+    Action("pause", "P", "pause", ("fleet", "node", "job"), "Hold the picture; again: back to now; a replay: hold it and go on", True),
+    Action("step(-1)", "comma", "earlier", ("fleet", "node", "job"), "One step back in time; in a replay ten seconds", True),
+    Action("step(1)", "full_stop", "later", ("fleet", "node", "job"), "One step forward in time; in a replay ten seconds", True),
+    Action("step(-10)", "less_than_sign", "earlier", ("fleet", "node", "job"), "Ten steps back in time"),
+    Action("step(10)", "greater_than_sign", "later", ("fleet", "node", "job"), "Ten steps forward in time"),
     Action("hours", "H", "hours", ("node",), "How far back the site's metrics are drawn: 1, 6, 24 hours, 7 days"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
     Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
@@ -212,6 +215,30 @@ def bindings(screen: str) -> list[Binding]:
         for action in for_screen(screen)
         for key in action.keys.split(",")
     ]
+
+
+HABITS = {
+    "e": "`:edit` opens the job file of Launch; e goes to the next error, as in lnav",
+    "ctrl+k": "x cancels a job, X sends a signal to a process",
+}
+"""Letters of other programs, and what does it here."""
+
+
+def is_key(screen: str, key: str) -> bool:
+    """Whether the key does something on this screen, moving included."""
+    own = any(key in one.keys.split(",") for one in for_screen(screen))
+    moves = steps(key, 1) is not None or aside(key, 1) is not None or beside(key) is not None
+    return own or moves or key in ("tab", "shift+tab", "ctrl+p", "ctrl+c", "ctrl+q", "enter")
+
+
+def elsewhere(key: str) -> str:
+    """What to say of a key that does nothing here."""
+    if key in HABITS:
+        return HABITS[key]
+    there = [one for one in ACTIONS if key in one.keys.split(",")]
+    if not there:
+        return f"no key: {shown(key)}; ? lists the keys"
+    return f"{shown(key)} ({there[0].label}) is no key here, but on {', '.join(there[0].screens)}"
 
 
 FAR = 1 << 40

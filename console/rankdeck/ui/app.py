@@ -121,6 +121,12 @@ class RankdeckApp(FrameDiff):
         else:
             await super().on_event(event)
 
+    def on_key(self, event: events.Key) -> None:
+        """A key that nobody took."""
+        screen = self.screen
+        if isinstance(screen, BaseScreen) and not actions.is_key(screen.screen_name, event.key):
+            screen.unknown_key(event.key)
+
     def _resumed(self, app: object) -> None:
         del app
         self.forget_frame()
@@ -243,6 +249,12 @@ class RankdeckApp(FrameDiff):
             self.copy_to_clipboard(text[: terminal.CLIPBOARD_LIMIT])
         self.say(f"copied {what}", "ok")
 
+    def show_whole(self, title: str, lines: Sequence[Sequence[tuple[str, str]]]) -> None:
+        """On top of the screen: the whole of what is under its cursor."""
+        from rankdeck.ui.screens.modals import Whole
+
+        self.push_screen(Whole(title, lines))
+
     def use_mouse(self, *, on: bool) -> None:
         """Take the mouse, or leave it to the terminal so that one can select text."""
         names = ("_disable_mouse_support", "_enable_mouse_support")
@@ -300,6 +312,9 @@ class RankdeckApp(FrameDiff):
 
     def action_clone(self) -> None:
         command_actions.clone(self)
+
+    def action_logs(self) -> None:
+        command_actions.logs(self)
 
     def action_processes(self) -> None:
         command_actions.processes(self)

@@ -7,6 +7,7 @@ from rankdeck.ui.screens import base, modals
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.screens.events import EventsScreen
     from rankdeck.ui.screens.inspect import InspectScreen
     from rankdeck.ui.screens.job import JobScreen
     from rankdeck.ui.screens.jobs import JobsScreen
@@ -18,10 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankdeck.model.nodeset import fold
 from rankdeck.model.slurm_cluster import ServiceOrder
 from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
+from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
@@ -108,6 +111,14 @@ def _pager(console: "Console", text: str) -> None:
     if screen is None:
         raise commands.CommandError("open a job first, then a rank of it")
     screen.page()
+
+
+def _goto(console: "Console", text: str) -> None:
+    if screen := job_screen(console):
+        screen.go_to(text)
+    else:
+        console.goto("events")
+        cast("EventsScreen", console.home("events")).go_to(text)
 
 
 def _report(console: "Console", text: str) -> None:
@@ -259,6 +270,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "cancel": _cancel,
     "rank": _rank,
     "pager": _pager,
+    "goto": _goto,
     "report": _report,
     "edit": _edit,
     "script": _script,
@@ -312,6 +324,22 @@ def inspect(console: "Console") -> None:
         cast("InspectScreen", screen).look()
     elif job_id := shown(console):
         console.push_screen(base.make("inspect", job_id))
+
+
+def logs(console: "Console") -> None:
+    """The output of the job that is meant, all ranks in one; on a job, what its launcher wrote."""
+    if job := job_screen(console):
+        job.zoom(LAUNCHER)
+        return
+    nodes = set(node_actions.targets(console))
+    newest = (job for job in console.session.jobs.all() if nodes & set(job.nodes))
+    job_id = shown(console) or next((one.id for one in newest), "")
+    if not job_id or not console.session.jobs.knows(job_id):
+        console.say("no job of ours ran there", "dim")
+        return
+    console.open_job(job_id)
+    ranks = f"node={fold(sorted(nodes))}" if nodes else ""
+    console.call_after_refresh(lambda: (screen := job_screen(console)) and screen.read_logs(ranks))
 
 
 def processes(console: "Console") -> None:

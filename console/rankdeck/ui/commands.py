@@ -35,6 +35,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("cp", "", "Copy a file to the marked nodes: FILE [PATH]"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
     Command("pager", "", "On a job: the whole log of this rank in $PAGER, on its node"),
+    Command("goto", "", "In a log or in Events: to a line (1200), a time (14:30:05), so long ago (-5m), a place (50%)"),
     Command("report", "PATH", "All about this job: a page (.html) or an archive (.tar.gz) to attach to a ticket"),
     Command("edit", "", "On Launch: this job file in $EDITOR"),
     Command("script", "PATH", "On Launch: this job as a shell script that needs no Rankdeck"),

@@ -62,6 +62,10 @@ class Console(Theme, Protocol):
         """Copy `text` to the clipboard and say that `what` was copied."""
         ...
 
+    def show_whole(self, title: str, lines: Sequence[Sequence[tuple[str, str]]]) -> None:
+        """Show, on top of the screen, the whole of what is under its cursor."""
+        ...
+
     def goto(self, name: str) -> None:
         """Show the main screen of that name, with nothing on top of it."""
         ...

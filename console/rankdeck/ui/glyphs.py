@@ -1,5 +1,6 @@
 """Signs for states, bars and frames, in two alphabets: every state has its own shape."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rankdeck.model.health import Level
@@ -13,6 +14,14 @@ class Mark:
 
     glyph: str
     role: str
+
+
+_ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
+
+
+def worst(marks: Sequence[Mark]) -> Mark:
+    """Of marks that share a cell, the one that wants to be looked at."""
+    return min(marks, key=lambda mark: _ROLES.index(mark.role))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui.formatting import many
 from rankdeck.ui.screens import base
+from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
@@ -112,6 +113,25 @@ def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
         return
     runtime: Runtime = plugins.find("runtimes", spec.container.runtime)()
     shell(console, runtime.shell(spec.container, job.id, rank))
+
+
+def log_folder(job: "Job | None", rank: int | None) -> tuple[str, str]:
+    """The node that keeps the log of this rank, and its folder there; "" for none."""
+    plans = job.plan.nodes if job is not None and rank is not None else ()
+    node = next((one.node for one in plans if rank == LAUNCHER or rank in one.ranks), "")
+    folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
+    state = "${RANKDECK_STATE:-${XDG_STATE_HOME:-~/.local/state}/rankdeck}"
+    return node, f"{state}/jobs/{job.id if job else ''}/{node}/{folder}"
+
+
+def page(console: "Console", job: "Job | None", rank: int | None) -> bool:
+    """Read the whole log of a rank in the pager of its node; False where there is none."""
+    node, folder = log_folder(job, rank)
+    if node:
+        # The names in it are our own; the node's shell has to work out where its state is.
+        script = f"cd {folder} && exec ${{PAGER:-less}} out err"
+        on_terminal(console, node, ("sh", "-c", script), "pager")
+    return bool(node)
 
 
 async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -> None:

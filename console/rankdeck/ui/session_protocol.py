@@ -182,6 +182,13 @@ class SessionPort(Protocol):
         """Play a job again, `speed` times as fast as it was; returns the id of the replay."""
         ...
 
+    def wind(self, job_id: str, seconds: float) -> bool:
+        """Go on, or back, by so many seconds in this replay; 0 holds it or lets it go on.
+
+        Gives whether it is held now.
+        """
+        ...
+
     async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:
         """Write all about a job to `path`: a page of HTML, or an archive. Gives node -> why it is not
         in it; raises RankdeckError."""
@@ -344,6 +351,10 @@ class Opening:
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         del speed
+        raise self._not_yet(job_id)
+
+    def wind(self, job_id: str, seconds: float) -> bool:
+        del seconds
         raise self._not_yet(job_id)
 
     async def report(self, job_id: str, path: Path, *, page: bool) -> Mapping[str, str]:

@@ -107,6 +107,7 @@ class Stage:
         self.looks: list[Look] = []
         self.findings: list[Finding] = []
         self.replayed: list[tuple[str, float]] = []
+        self.wound: list[tuple[str, float]] = []
         self.acceptance: AcceptancePort | None = None
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
@@ -252,6 +253,10 @@ class Stage:
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         self.replayed.append((job_id, speed))
         return job_id
+
+    def wind(self, job_id: str, seconds: float) -> bool:
+        self.wound.append((job_id, seconds))
+        return len(self.wound) % 2 == 1
 
     async def preflight(
         self, spec: JobSpec, tell=lambda _: None, step=lambda _done, _of, _doing: None

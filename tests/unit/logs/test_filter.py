@@ -1,10 +1,12 @@
 """Filters: in, out, context, and lines that come later."""
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.search import Filtered, Search, Wanted, troubles
+from rankdeck.logs.search import Filtered, Goal, Search, Wanted, goal_of, troubles
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, write
 
@@ -123,3 +125,38 @@ def test_a_long_log_is_looked_at_in_slices_with_the_same_answer() -> None:
     whole = Filtered(log, Wanted(("error",), (), 1))
     whole.update()
     assert filtered.lines == whole.lines
+
+
+DAY = datetime(2026, 11, 23, 14, 0, 0).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("1200", Goal(line=1200)),
+        ("50%", Goal(share=0.5)),
+        ("250%", Goal(share=1.0)),
+        ("13:59:30", Goal(at=DAY - 30)),
+        ("9:30", Goal(at=DAY - 4.5 * 3600)),
+        ("14:00:01", Goal(at=DAY + 1 - 86400)),
+        ("2026-11-22 14:00:00", Goal(at=DAY - 86400)),
+        ("-5m", Goal(at=DAY - 300)),
+        (" -2h ", Goal(at=DAY - 7200)),
+    ],
+)
+def test_where_to_go_is_a_line_a_time_or_a_share(text: str, goal: Goal) -> None:
+    assert goal_of(text, DAY) == goal
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:99", "-", "%", "1e400%x", "-9e999d", "9999999-1-1 1:1"]
+)
+def test_what_is_no_place_in_a_log_is_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="not understood"):
+        goal_of(text, DAY)
+
+
+def test_a_line_beyond_the_end_is_the_last_one() -> None:
+    assert [Goal(line=n).row(10) for n in (0, 1, 10, 99)] == [0, 0, 9, 9]
+    assert [Goal(share=s).row(10) for s in (0.0, 0.5, 1.0)] == [0, 5, 9]
+    assert Goal(line=1).row(0) == 0

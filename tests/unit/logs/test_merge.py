@@ -89,7 +89,7 @@ def test_lines_that_came_too_fast_leave_a_mark() -> None:
         pass
 
     assert merged.lines[0].stream == GAP
-    assert merged.lines[0].text.startswith("6,000 lines came too fast")
+    assert merged.lines[0].text.startswith("6,000 lines arrived faster")
     assert [line.text for line in merged.lines[1:]] == [f"line {n}" for n in range(6_000, 9_999)]
 
 

@@ -37,7 +37,7 @@ from rankdeck.ui.acceptance_page import (
 from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.screens.modals import Question
+from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck.ui.widgets.pairmap import ROLES, PairMap, legend
@@ -72,6 +72,7 @@ class AcceptanceScreen(BaseScreen):
         """What the prompt is for: `plan` or `save`."""
         self.head = TextPage(id="accept-head", can_focus=False)
         self.runs = VTable(self._columns(), empty=NOTHING, id="runs")
+        self.runs.sorted_by = ("STARTED",)
         self.plan = TextPage(id="accept-plan")
         self.strip = CellMap(lambda group: max(group, key=lambda one: one.role != "ok"))
         self.map = PairMap(id="pairs")
@@ -209,12 +210,53 @@ class AcceptanceScreen(BaseScreen):
         pairs.styles.height = "100%" if beside else lines
         return width - wide - 3 if beside else width - 2
 
+    def without_effect(self) -> Iterable[str]:
+        """What its view and the state of its run leave nothing to do for."""
+        run, current = self.run_shown, self.port.current if self.port else None
+        going = current is not None and current.progress is Progress.RUNNING
+        on_map, cell = self._view == "map", self.map.cell
+        able = {
+            "open": self._can_open(run),
+            "describe": on_map and cell is not None,
+            "part": run is not None,
+            "metric": run is not None and len(run.recipes) > 1,
+            "failure": on_map and self.map.has_bad,
+            "at_node": on_map and bool(self._sender),
+            "save": run is not None,
+            "cancel": going,
+            "plan": self.port is not None and not going,
+            "again": on_map and cell is not None and self._opened is None,
+            "exclude": on_map and going and self.map.pair is not None,
+            "resume": not going and self._stopped_run() is not None,
+        }
+        return [name for name, can in able.items() if not can]
+
+    def _can_open(self, run: AcceptanceRun | None) -> bool:
+        if self._view == "runs":
+            return self.runs.cursor in self._kept
+        if self._view == "plan":
+            return run is not None and not self._opened and run.progress is Progress.PENDING
+        return self.map.cell is not None
+
+    def _stopped_run(self) -> AcceptanceRun | None:
+        """The run that would go on: the one under the cursor, or on screen."""
+        run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
+        return run if run is not None and run.progress is Progress.STOPPED else None
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        cell = self.map.cell if self._view == "map" else None
+        if cell is None:
+            return "", ()
+        texts = [("", one.text) for one in cell.results if one.text]
+        return said(cell), [[(printable(said(cell)), "text")], [], *row_lines(texts)]
+
     # ---- keys: from view to view
 
     def action_part(self) -> None:
         """Map, sentences, plan, runs: the next of them has the keys."""
         if self._view == "map" and self.map.has_focus:
             self.told.focus()
+            self.say("the keys move the sentences now; tab goes on", "dim")
             return
         views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
         at = views.index(self._view) if self._view in views else -1
@@ -224,7 +266,7 @@ class AcceptanceScreen(BaseScreen):
         run = self.run_shown
         recipes = run.recipes if run else ()
         if len(recipes) < 2:
-            self.say("one test alone measured pairs" if recipes else "no pairs are measured", "dim")
+            self.refuse("one test alone measured pairs" if recipes else "no pairs are measured")
             return
         at = recipes.index(self._recipe) if self._recipe in recipes else 0
         self._recipe = recipes[(at + 1) % len(recipes)]
@@ -232,7 +274,7 @@ class AcceptanceScreen(BaseScreen):
 
     def action_failure(self) -> None:
         if self._view != "map" or not self.map.next_bad():
-            self.say("no cell that is not good", "dim")
+            self.refuse("no cell that is not good")
 
     def take_back(self) -> bool:
         """From a kept run back to the list of runs."""
@@ -268,14 +310,21 @@ class AcceptanceScreen(BaseScreen):
     def _open_cell(self) -> None:
         run, pair = self.run_shown, self.map.pair
         if run is None or pair is None or self.map.cell is None:
-            self.say("nothing was measured here yet", "dim")
+            self.refuse("nothing was measured here yet")
             return
         self.console.push_screen(base.make("pair", run, self.map.cell.recipe, *pair))
 
+    @property
+    def _sender(self) -> str:
+        """The node of the row under the cursor; "" where this cluster has none of that name."""
+        sender = self.map.pair[0] if self.map.pair else ""
+        return sender if self.console.session.fleet.knows(sender) else ""
+
     def action_at_node(self) -> None:
-        pair = self.map.pair
-        if self._view == "map" and pair is not None and self.console.session.fleet.knows(pair[0]):
-            self.console.open_node(pair[0])
+        if self._view == "map" and self._sender:
+            self.console.open_node(self._sender)
+        else:
+            self.refuse("no node of this cluster is under the cursor")
 
     # ---- keys: plan, start, stop, go on
 
@@ -316,7 +365,7 @@ class AcceptanceScreen(BaseScreen):
     def _ask_start(self) -> None:
         run = self.run_shown
         if run is None or self._opened is not None or run.progress is not Progress.PENDING:
-            self.say("this run has begun already; A plans another one", "dim")
+            self.refuse("this run has begun already; A plans another one")
             return
         keys: Runs = [("enter", "key"), (" start     ", "text"), ("esc", "key"), (" not yet", "text")]  # fmt: skip
         self.console.push_screen(
@@ -333,7 +382,7 @@ class AcceptanceScreen(BaseScreen):
     def action_cancel(self) -> None:
         run = self.port.current if self.port else None
         if run is None or run.progress is not Progress.RUNNING:
-            self.say("no acceptance run is going on", "dim")
+            self.refuse("no acceptance run is going on")
             return
         running = sum(one.outcome is Outcome.RUNNING for one in run.results)
         lines: list[Runs] = [
@@ -359,9 +408,9 @@ class AcceptanceScreen(BaseScreen):
         self.say(words, "bad" if left else "ok")
 
     def action_resume(self) -> None:
-        run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
-        if run is None or run.progress is not Progress.STOPPED or self.port is None:
-            self.say("only a run that was stopped can go on", "dim")
+        run = self._stopped_run()
+        if run is None or self.port is None:
+            self.refuse("only a run that was stopped can go on")
             return
         if not self._is_free():
             return
@@ -375,9 +424,9 @@ class AcceptanceScreen(BaseScreen):
     def action_again(self) -> None:
         run, cell = self.run_shown, self.map.cell
         if self.port is None or run is None or self._view != "map" or cell is None:
-            self.say("choose a cell of the map first", "dim")
+            self.refuse("choose a cell of the map first")
         elif self._opened is not None:
-            self.say("that run is kept: only the run of this console can measure again", "dim")
+            self.refuse("that run is kept: only the run of this console can measure again")
         else:
             self.say(f"{cell.sender} – {cell.receiver}: once more", "dim")
             again = self.port.again(cell.sender, cell.receiver, cell.recipe)
@@ -386,7 +435,7 @@ class AcceptanceScreen(BaseScreen):
     def action_exclude(self) -> None:
         run, pair = self.port.current if self.port else None, self.map.pair
         if run is None or run.progress is not Progress.RUNNING or self._view != "map" or not pair:
-            self.say("a node can be taken out of a run that goes on", "dim")
+            self.refuse("a node can be taken out of a run that goes on")
             return
         node = pair[0]
         lines: list[Runs] = [

@@ -1,17 +1,22 @@
 """What all screens share: the bar on top, keys below, the prompt, a paint timer."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
+from rankdeck.config.safe_files import write_new
+from rankdeck.model.text import printable
 from rankdeck.ui import actions, commands, query
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.tour import OVER, Sight
-from rankdeck.ui.widgets.bars import KeyBar, TopBar, TourBar
+from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
+from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.input import Prompt
 
 if TYPE_CHECKING:
@@ -84,6 +89,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.top_bar = TopBar(self.screen_name)
         self.key_bar, self.tour_bar = KeyBar(self.screen_name), TourBar()
         self.prompt = Prompt(self._complete)
+        self.filter_bar = FilterBar()
+        self.filter_bar.display = False
+        self._refused: set[str] = set()
+        """Keys of which it was said that they are none here."""
         self.list_filter = ListFilter(self, "", self.refresh_now)
         """Of use on the screens that are lists; these say what there is to type."""
 
@@ -125,6 +134,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Actions that cannot be done now, such as for want of a right; their keys say why."""
         return ()
 
+    def without_effect(self) -> Iterable[str]:
+        """Actions that would do nothing now, such as to cancel what has ended; no footer has them."""
+        return ()
+
     @property
     def main(self) -> Widget:
         """The widget that has the keys."""
@@ -133,6 +146,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield self.top_bar
         yield from self.body()
+        yield self.filter_bar
         yield self.prompt
         yield self.tour_bar
         yield self.key_bar
@@ -156,6 +170,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.top_bar.tick()
             self.tick()
             self.key_bar.turn_off(self.turned_off())
+            self.key_bar.leave_out(self.without_effect())
+            asked = self.prompt.display and self.prompt.mode == "/"
+            self.filter_bar.show("" if asked else self.list_filter.text)
             if self.console.tour.look(self.sight()):
                 self.say(OVER, "ok")
             self.tour_bar.show(self.console.tour.place)
@@ -167,6 +184,28 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the place of the keys."""
         self.key_bar.say(text, role)
+
+    def refuse(self, why: str) -> None:
+        """Say why the key that was pressed does nothing now."""
+        self.say(why, "dim")
+
+    def unknown_key(self, key: str) -> None:
+        """Say, once for each, that a key is none of this screen, and where it is one."""
+        if key not in self._refused:
+            self._refused.add(key)
+            self.refuse(actions.elsewhere(key))
+
+    def save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
+        """Write these lines to a file that is not there yet."""
+        self.run_worker(self._save_lines(path, lines, what), group="save", exclusive=True)
+
+    async def _save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
+        try:
+            await asyncio.to_thread(write_new, path, lines)
+        except OSError as error:
+            self.say(f"not saved: {printable(str(error))}", "warn")
+        else:
+            self.say(f"saved {what} to {printable(str(path))}", "ok")
 
     # ---- the prompt
 
@@ -207,6 +246,17 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def action_filter(self) -> None:
         self.list_filter.ask()
 
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        """What `describe` shows of what is under the cursor: a title, and lines; () for nothing."""
+        return "", ()
+
+    def action_describe(self) -> None:
+        title, lines = self.whole()
+        if lines:
+            self.console.show_whole(title, lines)
+        else:
+            self.refuse("there is nothing under the cursor")
+
     # ---- back in time
 
     def action_pause(self) -> None:
@@ -219,6 +269,14 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """So many pictures further; back where it is negative."""
         self.console.moment = step(self.console.session.fleet, self.console.moment, frames)
         self.refresh_now()
+
+    def idle_steps(self) -> Iterable[str]:
+        """Those of the steps in time that lead nowhere: only a held picture has others beside it."""
+        moment, span = self.console.moment, self.console.session.fleet.past.span()
+        if moment is None or span is None or moment <= span[0]:
+            yield "step(-1)"
+        if moment is None or span is None or moment >= span[1]:
+            yield "step(1)"
 
     # ---- everywhere
 

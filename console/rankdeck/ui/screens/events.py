@@ -1,15 +1,17 @@
 """The events screen: what happened on all nodes, newest first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.logs.search import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
-from rankdeck.ui import formatting, query, snapshots
+from rankdeck.ui import formatting, node_actions, query, snapshots
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -31,6 +33,7 @@ class EventsScreen(BaseScreen):
         hint = "words, state=bad, node=n[01-04], check=disk.full"
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self.table = VTable(self._columns(), empty=NOTHING_YET)
+        self.table.sorted_by = ("TIME",)
 
     def body(self) -> Iterable[Widget]:
         return (self.table,)
@@ -73,7 +76,51 @@ class EventsScreen(BaseScreen):
         self.table.show(list(self._rows))
         self.table.refresh()
 
+    def without_effect(self) -> Iterable[str]:
+        one = self._rows.get(self.table.cursor)
+        if one is None:
+            return ("open", "describe", "goto", "copy", "acknowledge")
+        return () if self._stands(one) else ("acknowledge",)
+
+    def _stands(self, one: Occurrence) -> bool:
+        """Whether what was told is still a reason that nobody has acknowledged."""
+        fleet = self.console.session.fleet
+        return fleet.knows(one.node) and (one.node, one.check, one.device) in (
+            node_actions.unknown_reasons(self.console, (one.node,))
+        )
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        row = self.table.cursor
+        one = self._rows.get(row)
+        if one is None:
+            return "", ()
+        *cells, (title, _) = self.table.whole(row)
+        return "Event", row_lines([*cells, (title, formatting.told(one.device, one.text))])
+
     # ---- actions
+
+    def action_copy(self) -> None:
+        if one := self._rows.get(self.table.cursor):
+            self.console.copy(formatting.told(one.device, one.text), "this event")
+
+    def action_goto(self) -> None:
+        self.prompt.ask("#", "", GOALS)
+
+    def go_to(self, text: str) -> None:
+        """Put the cursor on this row, or on the newest event that is not later."""
+        try:
+            goal = goal_of(text, self.console.session.fleet.wall())
+        except ValueError as error:
+            self.say(str(error), "warn")
+            return
+        rows = list(self._rows.values())
+        if not rows:
+            return
+        if goal.at is None:
+            place = goal.row(len(rows))
+        else:
+            place = next((n for n, one in enumerate(rows) if one.at <= goal.at), len(rows) - 1)
+        self.table.go(place)
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
         self._open(message.row)
@@ -88,14 +135,20 @@ class EventsScreen(BaseScreen):
             self.console.open_node(one.node, one.at)
 
     def action_acknowledge(self) -> None:
-        modals.ask(self)
+        one = self._rows.get(self.table.cursor)
+        if one is not None and self._stands(one):
+            modals.ask(self)
+        else:
+            self.refuse("nothing to acknowledge: this is over, or known")
 
     def _narrowed(self) -> None:
         self.table.empty = NO_MATCH if self.list_filter.text else NOTHING_YET
         self.tick()
 
     def answered(self, text: str | None) -> None:
-        if text and (one := self._rows.get(self.table.cursor)):
+        if text and self.prompt.mode == "#":
+            self.go_to(text)
+        elif text and (one := self._rows.get(self.table.cursor)):
             modals.answer(self, text, [(one.node, one.check, one.device)])
 
 

@@ -320,7 +320,7 @@ class FleetScreen(BaseScreen):
 
     def _show_rows(self) -> None:
         names = self._arrangement.names
-        self.table.sorted_by = self.view.sort[0]
+        self.table.sorted_by, self.table.turned = self.view.sort, self.view.reversed
         self.table.show(names[::-1] if self.view.reversed else names)
 
     def _show_map(self, changed: Iterable[str] = ()) -> None:
@@ -363,8 +363,6 @@ class FleetScreen(BaseScreen):
         if self.view_name:
             changed = "" if view == self._kept else " (changed)"
             runs += [("   view ", "dim"), (self.view_name, "key"), (changed, "dim")]
-        if view.filter:
-            runs += [("   filter ", "dim"), (view.filter, "key")]
         titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
         runs += [("   by ", "dim"), (titles, "text")]
         if self._marks:
@@ -395,6 +393,9 @@ class FleetScreen(BaseScreen):
         name = list(self._states)[message.place]
         if name in self.table.rows:
             self.table.go(self.table.rows.index(name))
+
+    def action_describe(self) -> None:
+        self.action_open()
 
     def action_open(self) -> None:
         if self.table.cursor:
@@ -472,11 +473,18 @@ class FleetScreen(BaseScreen):
     def action_shell(self) -> None:
         node_actions.shell(self.console)
 
+    def without_effect(self) -> Iterable[str]:
+        if not self.targets:
+            yield from ("open", "describe", "logs", "run", "shell", "processes", "mark", "copy")
+        if not node_actions.unknown_reasons(self.console, self.targets):
+            yield "acknowledge"
+        yield from self.idle_steps()
+
     def action_acknowledge(self) -> None:
         if node_actions.unknown_reasons(self.console, self.targets):
             modals.ask(self)
         else:
-            self.say("there is nothing to acknowledge", "dim")
+            self.refuse("there is nothing to acknowledge")
 
     def answered(self, text: str | None) -> None:
         if text and self.prompt.mode == node_actions.RUN:

@@ -58,6 +58,14 @@ class InspectScreen(BaseScreen):
             looking = f" looking at every rank of {printable(self.job_id)} …"
             self.page.show([[(looking, "dim")]])
 
+    def action_copy(self) -> None:
+        if self._found is None:
+            self.refuse("nothing was found yet")
+            return
+        lines = lens_lines(self._found, self.size.width)
+        told = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+        self.console.copy(told, "where every rank is")
+
     def look(self) -> None:
         """Look anew."""
         self.say("looking …", "dim")

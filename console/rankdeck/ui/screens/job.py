@@ -1,31 +1,31 @@
 """One job: its ranks in a strip, and its output in five views to search, filter, mark and save."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.config.safe_files import write_new
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.logs.merge import EVENT
 from rankdeck.logs.order import choose
-from rankdeck.logs.search import Wanted, troubles
+from rankdeck.logs.search import GOALS, Goal, goal_of, troubles
 from rankdeck.model.job import Job
 from rankdeck.model.text import printable
 from rankdeck.rules.progress import last_run
-from rankdeck.ui import actions, job_actions, node_actions
-from rankdeck.ui.glyphs import Mark
+from rankdeck.ui import actions, formatting, job_actions, node_actions
+from rankdeck.ui.glyphs import worst
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.screens.job_head import JobHead, head_lines
+from rankdeck.ui.screens.job_head import JobHead, description, head_lines
 from rankdeck.ui.tour import Sight
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView
 from rankdeck.ui.views.diff import DiffView
 from rankdeck.ui.views.logs import MergedView, OneView
 from rankdeck.ui.views.wall import WallView
+from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.foldlist import FoldList
 from rankdeck.ui.widgets.logline import STAMPS, stamp
 from rankdeck.ui.widgets.logview import LogView, marked
@@ -33,18 +33,14 @@ from rankdeck.ui.widgets.logwall import LogWall
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck_agent.wire import LAUNCHER
 
-AROUND = (0, 1, 3, 10)
-MOST_SLICES = 1_000
-"""Of lines that a key waits for, while the log goes on growing."""
+REPLAY_STEP = 10.0
+"""Seconds of the job that one step of a replay is."""
 NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
 PAINT = 0.1
 BETWEEN = 0.02
 """Seconds between two turns of a view that has much to do."""
 WIDE_STRIP = 20
 """Lines of the screen from which on the strip may have three."""
-
-ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
-"""Of marks in the strip, the worst first."""
 
 
 class JobScreen(BaseScreen):
@@ -59,7 +55,7 @@ class JobScreen(BaseScreen):
         self.job: Job | None = None
         self.scene = Scene(self.console, job_id)
         self.head = JobHead(id="head")
-        self.strip = CellMap(_worst, id="strip")
+        self.strip = CellMap(worst, id="strip")
         self.view = LogView(id="view")
         self.table = FoldList(id="table")
         self.wall = WallView(self.scene)
@@ -219,8 +215,14 @@ class JobScreen(BaseScreen):
         else:
             self.zoom(row.ranks[0])
 
-    def action_launcher(self) -> None:
-        self.zoom(LAUNCHER)
+    def read_logs(self, ranks: str = "") -> None:
+        """The merged log, of these ranks alone."""
+        if self.job is None:
+            self.call_after_refresh(self.read_logs, ranks)
+            return
+        if ranks:
+            self.choose_ranks(ranks)
+        self.bring(self.merged)
 
     def action_failure(self) -> None:
         if self.view.display:
@@ -234,7 +236,9 @@ class JobScreen(BaseScreen):
             return
         failure = self.job.first_failure if self.job else None
         if failure is None:
-            self.say("no line speaks of an error" if self.view.display else "no rank has failed")
+            self.refuse("no line speaks of an error" if self.view.display else "no rank has failed")
+        elif self.now is self.one and failure.rank == self.one.rank:
+            self.say("this is the rank that failed first; no line of it speaks of an error", "dim")
         else:
             self.zoom(LAUNCHER if failure.rank is None else failure.rank)
 
@@ -257,6 +261,42 @@ class JobScreen(BaseScreen):
         while self.view.display and self.undo():
             pass
         self.bring(self.wall)
+
+    # ---- what is under the cursor
+
+    def without_effect(self) -> Iterable[str]:
+        job = self.job
+        if job is None:
+            return ()
+        able = {
+            "cancel": not job.state.final and job.clock is None,
+            "clone": job.state.final and job.plan.spec is not None,
+            "replay": job.state.final and job.clock is None,
+            "pause": job.clock is not None,
+            "step(-1)": job.clock is not None,
+            "step(1)": job.clock is not None,
+            "shell": bool(self.targets),
+            "at_node": bool(self.targets),
+            "next_match": self.view.search is not None,
+            "follow": not self.view.follow,
+            "next_page": self.now is not self.wall or self.wall.pages(job) > 1,
+            "failure": job.first_failure is not None,
+            "zoom": not self.table.display or self.table.entry is not None,
+        }
+        return [name for name, can in able.items() if not can]
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        if self.job is None:
+            return "", ()
+        if self.table.display:
+            entry = self.table.entry
+            return "Row", (entry.row, *entry.more) if entry else ()
+        line = self.view.current_line if self.view.display else None
+        if line is None:
+            return self.job_id, description(self.console, self.job, self.size.width - 12)
+        who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
+        title = f"{who}, {line.stream}, {formatting.clock(line.at, millis=True)}"
+        return title, [[(printable(line.text, 1 << 16), "text")]]
 
     # ---- which ranks
 
@@ -338,7 +378,7 @@ class JobScreen(BaseScreen):
     def _change(self, step: int) -> None:
         """More or less at once: tiles on the wall, lines around those that a filter keeps."""
         if self.view.display:
-            self.surround(step)
+            self.say(self.view.surround(step), "dim")
         elif self.job is not None and self.now is self.wall:
             self.wall.resize(self.job, step)
             self.refresh_now()
@@ -366,10 +406,33 @@ class JobScreen(BaseScreen):
                 "V": self._without,
                 "r": self.choose_ranks,
                 "D": self.compare_with,
+                "#": self.go_to,
                 "save to ": self._save,
             }[mode](text)
 
     # ---- moving in a log
+
+    def action_goto(self) -> None:
+        if self._has_log():
+            self.prompt.ask("#", "", GOALS)
+
+    def go_to(self, text: str) -> None:
+        """Go to this line, time or place of the log."""
+        if self.job is None or not text:
+            return
+        now = self.job.clock or self.job.ended or self.console.session.fleet.wall()
+        try:
+            goal = goal_of(text, now)
+        except ValueError as error:
+            self.say(str(error), "warn")
+            return
+        if self.now is self.one:
+            self._on_node(self._reach(goal))
+        elif not self._has_log() or not self.view.reach(goal):
+            self.refuse("no line")
+
+    async def _reach(self, goal: Goal) -> None:
+        self.say(await self.one.reach(goal), "dim")
 
     def action_follow(self) -> None:
         self.view.start_following()
@@ -400,13 +463,8 @@ class JobScreen(BaseScreen):
             act()
 
     async def _read_on(self, act: Callable[[], None]) -> None:
-        source, now = self.view.log_source, self.now
-        for _ in range(MOST_SLICES):
-            if not self.view.busy:
-                break
-            self.view.work()
-            await asyncio.sleep(0)
-        if self.view.log_source is source and self.now is now:
+        now = self.now
+        if await self.view.read_all() and self.now is now:
             act()
 
     def _jump_now(self, *, back: bool) -> None:
@@ -472,35 +530,19 @@ class JobScreen(BaseScreen):
 
     def action_filter_in(self) -> None:
         if self._has_log():
-            self.prompt.ask("&", "", "only lines with this text; empty: all again")
+            before = " ".join(self.view.wanted.within)
+            self.prompt.ask("&", before, "only lines with this text; empty: all again")
 
     def action_filter_out(self) -> None:
         if self._has_log():
-            self.prompt.ask("V", "", "without lines with this text; empty: all again")
+            before = " ".join(self.view.wanted.without)
+            self.prompt.ask("V", before, "without lines with this text; empty: all again")
 
     def _only(self, text: str) -> None:
-        wanted = self.view.wanted
-        within = (*wanted.within, text) if text else ()
-        self.view.want(Wanted(within, wanted.without, wanted.around))
+        self.view.want(replace(self.view.wanted, within=(text,) if text else ()))
 
     def _without(self, text: str) -> None:
-        wanted = self.view.wanted
-        without = (*wanted.without, text) if text else ()
-        self.view.want(Wanted(wanted.within, without, wanted.around))
-
-    def surround(self, step: int) -> None:
-        """More or fewer lines around each one that the filter keeps."""
-        wanted = self.view.wanted
-        if not wanted:
-            self.say(
-                f"choose lines first: {actions.key('filter_in')} keeps some, {actions.key('filter_out')} leaves some out",
-                "dim",
-            )
-            return
-        place = AROUND.index(wanted.around) + step
-        around = AROUND[min(max(place, 0), len(AROUND) - 1)]
-        self.view.want(Wanted(wanted.within, wanted.without, around))
-        self.say(f"{around} lines around each one that the filter keeps", "dim")
+        self.view.want(replace(self.view.wanted, without=(text,) if text else ()))
 
     def undo(self) -> bool:
         """Take back the last thing that changes which lines are shown; False where there is none."""
@@ -509,7 +551,7 @@ class JobScreen(BaseScreen):
         elif self.view.search is not None:
             self.view.find("")
         elif self.view.wanted:
-            self.view.want(Wanted(around=self.view.wanted.around))
+            self.view.want(replace(self.view.wanted, within=(), without=()))
         else:
             return False
         return True
@@ -531,6 +573,7 @@ class JobScreen(BaseScreen):
 
     def action_wrap(self) -> None:
         self.view.wrap = not self.view.wrap
+        self.say("long lines are wrapped" if self.view.wrap else "long lines are cut", "dim")
         self.view.repaint()
 
     def action_stamps(self) -> None:
@@ -582,34 +625,32 @@ class JobScreen(BaseScreen):
         return next((one.node for one in self.job.ranks if one.rank == rank), "")
 
     def action_copy(self) -> None:
-        lines, what = self.now.texts()
+        """The marked lines, else the one under the cursor; all that is shown goes to a file."""
+        lines = self._meant()
         if lines:
-            lines = lines[-1000:]
-            self.console.copy("\n".join(lines), f"{len(lines)} {what}")
+            self.console.copy("\n".join(lines), formatting.many(len(lines), "line"))
+        else:
+            self.refuse("no line here")
+
+    def _meant(self) -> list[str]:
+        if self.table.display:
+            entry = self.table.entry
+            rows = (entry.row, *entry.more) if entry else ()
+            return ["".join(text for text, _ in row).strip() for row in rows]
+        if self.view.display:
+            return self.view.meant()
+        ranks = self.job.ranks if self.job else ()
+        return [printable(one.last_line) for one in ranks if one.rank == self.now.rank]
 
     def action_copy_path(self) -> None:
-        node, path = self._log_folder()
+        node, path = node_actions.log_folder(self.job, self.now.rank)
         if node:
             self.console.copy(path, f"{printable(node)}:{path}")
 
-    def _log_folder(self) -> tuple[str, str]:
-        """The node that keeps the log which is shown, and its folder there; "" for none."""
-        rank = self.now.rank
-        plans = self.job.plan.nodes if self.job is not None and rank is not None else ()
-        node = next((one.node for one in plans if rank == LAUNCHER or rank in one.ranks), "")
-        folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
-        state = "${RANKDECK_STATE:-${XDG_STATE_HOME:-~/.local/state}/rankdeck}"
-        return node, f"{state}/jobs/{self.job_id}/{node}/{folder}"
-
     def page(self) -> None:
         """Read the whole log in the pager of the node that has it."""
-        node, folder = self._log_folder()
-        if not node:
-            self.say(NO_LOG, "dim")
-            return
-        # The names in it are our own; the node's shell has to work out where its state is.
-        script = f"cd {folder} && exec ${{PAGER:-less}} out err"
-        node_actions.on_terminal(self.console, node, ("sh", "-c", script), "pager")
+        if not node_actions.page(self.console, self.job, self.now.rank):
+            self.refuse(NO_LOG)
 
     def action_save(self) -> None:
         rank = self.now.rank
@@ -620,16 +661,25 @@ class JobScreen(BaseScreen):
     def _save(self, text: str) -> None:
         lines, what = self.now.texts()
         if text:
-            work = self._write(Path(text).expanduser(), lines, what)
-            self.run_worker(work, name="save", group="save", exclusive=True)
+            self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} {what}")
 
-    async def _write(self, path: Path, lines: list[str], what: str) -> None:
-        try:
-            await asyncio.to_thread(write_new, path, lines)
-        except OSError as error:
-            self.say(f"not saved: {printable(str(error))}", "warn")
-        else:
-            self.say(f"saved {len(lines):,} {what} to {printable(str(path))}", "ok")
+    # ---- a replay
+
+    def action_pause(self) -> None:
+        """Hold the replay, or let it go on."""
+        self._wind(0.0)
+
+    def action_step(self, frames: int) -> None:
+        """Wind the replay: ten seconds a step."""
+        self._wind(REPLAY_STEP * frames)
+
+    def _wind(self, seconds: float) -> None:
+        if self.job is None or self.job.clock is None:
+            self.refuse("only a replay can be held or wound: R shows this job again")
+            return
+        held = self.console.session.wind(self.job_id, seconds)
+        self.say("held" if held else "")
+        self.call_after_refresh(self.bring, self.now)
 
     # ---- doing
 
@@ -643,8 +693,3 @@ class JobScreen(BaseScreen):
         if self.job is not None and self.job.countdown is not None:
             self.console.session.hold(self.job_id)
             self.say("the other ranks keep running", "ok")
-
-
-def _worst(marks: Sequence[Mark]) -> Mark:
-    """Of ranks that share a cell, the one that wants to be looked at."""
-    return min(marks, key=lambda mark: ROLES.index(mark.role))

@@ -2,23 +2,29 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from textual.geometry import Size
 
+from rankdeck.backends.plans import plan_lines
 from rankdeck.model import text
+from rankdeck.model.blame import how, who
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.slurm import SlurmStatus, queue_words
+from rankdeck.model.states import State
 from rankdeck.model.text import printable
 from rankdeck.rules.job_news import told, when
 from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
 from rankdeck.ui.glyphs import Mark
-from rankdeck.ui.screens.jobs import blamed, duration, rank_counts
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional
 from rankdeck.ui.widgets.text import pressed
+
+if TYPE_CHECKING:
+    from rankdeck.ui.console_protocol import Console
 
 MEDIUM = 24
 """Lines of a screen from which on there is room for more than the state."""
@@ -30,6 +36,35 @@ WIDE = 100
 """Columns from which on bars and lines have their full length."""
 BAR, SPARK = 20, 16
 CELLS = "▁▂▃▄▅▆▇█"
+_PLAN_ROLES = {"node": "accent", "note": "dim", "setup": "dim", "file": "text", "command": "title"}
+"""Kind of a line of a plan -> how it looks: the commands stand out."""
+
+
+def failure_text(job: Job) -> str:
+    """The first failure in one line; "" where there is none."""
+    return blamed(job.first_failure) if job.first_failure else ""
+
+
+def blamed(failure: FirstFailure) -> str:
+    """`rank 2 on n2, exit 3`: who failed first and how."""
+    ending = formatting.ending(failure.exit_code, failure.signal)
+    told = failure.what in ("rank", "launcher") and ending
+    return f"{printable(who(failure))}, {told or how(failure)}"
+
+
+def duration(job: Job) -> float:
+    """Seconds from the launch to the end, or until now."""
+    if job.clock is not None:
+        return max(job.clock - job.created, 0.0)
+    return (job.ended - job.created) if job.ended is not None else since(job.created)
+
+
+def rank_counts(job: Job) -> str:
+    """`3 running, 1 failed`."""
+    counts = dict.fromkeys(State, 0)
+    for rank in job.ranks:
+        counts[rank.state] += 1
+    return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
 
 
 class JobHead(Canvas):
@@ -256,3 +291,20 @@ def _evidence(failure: FirstFailure, room: int) -> list[str]:
     if telling and telling not in last[-room:]:
         return [telling, *last[-room + 1 :]] if room > 1 else [telling]
     return last[-room:]
+
+
+def description(console: "Console", job: Job, width: int) -> list[Runs]:
+    """All about a job: how it is or ended, and the plan by which it was started."""
+    lines = head_lines(job, console.glyphs.state(job.state), Size(width, 50))
+    times: Runs = [(" started ", "dim"), (formatting.day(job.created), "text")]
+    if job.ended:
+        times = [*times, ("  ended ", "dim"), (formatting.day(job.ended), "text")]
+    plan = "" if job.plan.owner else console.session.render(job.plan)
+    return [*lines, times, [], *plan_runs(plan, folded=True)]
+
+
+def plan_runs(text: str, *, folded: bool) -> list[Runs]:
+    """The text of a plan, its commands standing out; `folded` leaves one line of each file."""
+    return [
+        [(printable(line.text), _PLAN_ROLES[line.kind])] for line in plan_lines(text, folded=folded)
+    ]

@@ -1,13 +1,12 @@
 """The jobs screen: all jobs, running and ended."""
 
 import time
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.blame import how, who
-from rankdeck.model.job import FirstFailure, Job, Plan, State
+from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold
 from rankdeck.model.slurm import queue_words
@@ -16,9 +15,14 @@ from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.job_head import description, duration, failure_text, rank_counts
+from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, length
 from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
+
+if TYPE_CHECKING:
+    pass
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
 PARTS = "{} measurements of acceptance runs are left out: / accept shows them, 6 the runs"
@@ -39,33 +43,6 @@ ORDER = {
         )
     )
 }
-
-
-def failure_text(job: Job) -> str:
-    """The first failure in one line; "" where there is none."""
-    return blamed(job.first_failure) if job.first_failure else ""
-
-
-def blamed(failure: FirstFailure) -> str:
-    """`rank 2 on n2, exit 3`: who failed first and how."""
-    ending = formatting.ending(failure.exit_code, failure.signal)
-    told = failure.what in ("rank", "launcher") and ending
-    return f"{printable(who(failure))}, {told or how(failure)}"
-
-
-def duration(job: Job) -> float:
-    """Seconds from the launch to the end, or until now."""
-    if job.clock is not None:
-        return max(job.clock - job.created, 0.0)
-    return (job.ended - job.created) if job.ended is not None else since(job.created)
-
-
-def rank_counts(job: Job) -> str:
-    """`3 running, 1 failed`."""
-    counts = dict.fromkeys(State, 0)
-    for rank in job.ranks:
-        counts[rank.state] += 1
-    return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
 
 
 class JobsScreen(BaseScreen):
@@ -145,9 +122,7 @@ class JobsScreen(BaseScreen):
 
     def _outcome(self, row: str) -> Runs:
         job = self._jobs[row]
-        runs: list[Run] = []
-        if job.plan.owner:
-            runs.append((f"{printable(job.plan.owner)} ", "accent"))
+        runs = _whose(job)
         if row in self._others:
             return [*runs, *_told(job)]
         if job.countdown:
@@ -199,7 +174,7 @@ class JobsScreen(BaseScreen):
             if self.list_filter.matches(_subject(job)) and not self._is_left_out(job)
         ]
         shown.sort(key=lambda job: self._key(job), reverse=self._reversed)
-        self.table.sorted_by = self._sort
+        self.table.sorted_by, self.table.turned = (self._sort,), self._reversed
         self.table.show([job.id for job in shown])
 
     def _is_left_out(self, job: Job) -> bool:
@@ -221,7 +196,28 @@ class JobsScreen(BaseScreen):
         if row and why_not("cancel", row):
             yield "cancel"
 
+    def without_effect(self) -> Iterable[str]:
+        row = self.table.cursor
+        job = self._jobs.get(row)
+        if job is None:
+            return ("open", "describe", "logs", "copy", "clone", "replay", "cancel", "inspect")
+        if row in self._others:
+            return ("logs", "clone", "replay", "cancel", "inspect")
+        if job.clock is not None:
+            return ("cancel", "replay", "clone")
+        return ("cancel",) if job.state.final else ("replay", "clone")
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        row = self.table.cursor
+        if row in self._others or row not in self._jobs:
+            return row, row_lines(self.table.whole(row)) if row else ()
+        return row, description(self.console, self._jobs[row], self.size.width - 12)
+
     # ---- actions
+
+    def action_copy(self) -> None:
+        if row := self.table.cursor:
+            self.console.copy(row, printable(row))
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
         self._open(message.row)
@@ -263,8 +259,17 @@ class JobsScreen(BaseScreen):
     def _narrowed(self) -> None:
         text = self.list_filter.text
         self.table.empty = NO_MATCH if text else NO_JOBS
-        self.say(f"filter: {text}" if text else "", "dim")
         self._arrange()
+
+
+def _whose(job: Job) -> list[Run]:
+    """That it is a replay, and of what moment; the owner where that is somebody else."""
+    runs: list[Run] = []
+    if job.clock is not None:
+        runs.append((f"REPLAY {formatting.clock(job.clock)} ", "simulated"))
+    if job.plan.owner:
+        runs.append((f"{printable(job.plan.owner)} ", "accent"))
+    return runs
 
 
 def _where(job: Job) -> str:

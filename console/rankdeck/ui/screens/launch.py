@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.worker import Worker
 
-from rankdeck.backends.plans import plan_difference, plan_lines
+from rankdeck.backends.plans import plan_difference
 from rankdeck.config.changes import filled, form_of
 from rankdeck.config.paths import config_folder
 from rankdeck.config.safe_files import write_new
@@ -25,6 +25,7 @@ from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting, job_actions, node_actions
 from rankdeck.ui.commands import CommandError
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.input import Form
@@ -34,12 +35,10 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 FIELDS = (
     ("nodes", "nodes"),
     ("ranks_per_node", "ranks/node"),
-    ("on", "on"),
+    ("on", "only on"),
     ("command", "command"),
     ("env", "env"),
 )
-ROLES = {"node": "accent", "note": "dim", "setup": "dim", "file": "text", "command": "title"}
-"""Kind of a line of the plan -> how it looks: the commands stand out."""
 _MOST_WARNED = 4
 NO_MATCH = "no file matches the filter; esc shows all"
 
@@ -120,6 +119,9 @@ class LaunchScreen(BaseScreen):
         self.files.show([str(path) for path in paths if str(path) in self._paths])
         if not self._cloned:
             self._read_file()
+
+    def without_effect(self) -> Iterable[str]:
+        return () if self._spec is not None else ("launch", "preflight", "diff")
 
     def turned_off(self) -> Iterable[str]:
         spec = self._spec
@@ -202,13 +204,7 @@ class LaunchScreen(BaseScreen):
         head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
         if self._compares:
             return [*head, *self._difference(plan, text)]
-        return [
-            *head,
-            *(
-                [(printable(line.text), ROLES[line.kind])]
-                for line in plan_lines(text, folded=self._folds)
-            ),
-        ]
+        return [*head, *plan_runs(text, folded=self._folds)]
 
     def _origin(self) -> list[Runs]:
         if self._only:
@@ -357,7 +353,9 @@ class LaunchScreen(BaseScreen):
         self._show_plan()
 
     def action_preflight(self) -> None:
-        if self._spec is not None:
+        if self._spec is None:
+            self.refuse("no plan to test")
+        else:
             self._look(self._spec, starts=False)
 
     def _look(self, spec: JobSpec, *, starts: bool) -> None:

@@ -19,7 +19,7 @@ from rankdeck.ui import formatting
 from rankdeck.ui.formatting import many, since
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.widgets.text import TextPage, broken
 
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
@@ -66,6 +66,43 @@ class Question(ModalScreen[bool], inherit_bindings=False):
         if event.key in self.yes or event.key in self.no:
             event.stop()
             self.dismiss(event.key in self.yes)
+
+
+class Whole(Question):
+    """The whole of what a line has no room for."""
+
+    yes: ClassVar[tuple[str, ...]] = ("y",)
+    no: ClassVar[tuple[str, ...]] = ("escape", "enter", "q", "d")
+
+    def __init__(self, title: str, lines: Sequence[Runs]) -> None:
+        answers: Runs = [("y", "key"), (" copy     ", "text"), ("esc", "key"), (" back", "text")]
+        super().__init__(title, lines, answers)
+        self._told = lines
+
+    def on_mount(self) -> None:
+        room = self.size
+        width = max(min(room.width - 8, 140), 40)
+        self._lines[:-2] = [piece for line in self._told for piece in broken(line, width - 4)]
+        super().on_mount()
+        box = self.query_one("#question")
+        box.styles.width = width
+        box.styles.height = min(len(self._lines) + 2, room.height - 2)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key in self.yes:
+            told = "\n".join("".join(text for text, _ in line).rstrip() for line in self._told)
+            self.console.copy(told, "all of it")
+        super().on_key(event)
+
+
+def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
+    """A row of a table, a line for each column."""
+    wide = max((len(title) for title, _ in cells), default=0)
+    return [
+        [(f"{title.lower():<{wide}}  ", "dim"), (printable(text, 4000), "text")]
+        for title, text in cells
+        if text
+    ]
 
 
 _SEARCHED = ("every node is searched", "for processes of the job that are left.")

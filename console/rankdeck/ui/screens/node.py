@@ -114,7 +114,14 @@ class NodeScreen(BaseScreen):
         if self._unknown():
             modals.ask(self)
         else:
-            self.say("there is nothing to acknowledge", "dim")
+            self.refuse("there is nothing to acknowledge")
+
+    def without_effect(self) -> Iterable[str]:
+        fleet = self.console.session.fleet
+        known = fleet.knows(self.node_name)
+        if not known:
+            return ("acknowledge", "run", "shell", "processes", "logs")
+        return (*(() if self._unknown() else ("acknowledge",)), *self.idle_steps())
 
     def answered(self, text: str | None) -> None:
         if text and self.prompt.mode == node_actions.RUN:
@@ -220,7 +227,7 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(formatting.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
     history = sparkline(_values(node.series("cpu.used", "")), wide, glyphs, 100)
-    rows.insert(1, [("   so far  ", "dim"), (history, "accent")])
+    rows.insert(1, [("   history ", "dim"), (history, "accent")])
     model = printable(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
     made_of = [model, f"{len(cores)} cores" if cores else ""]
     after = ", ".join(filter(None, made_of))

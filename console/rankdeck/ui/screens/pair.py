@@ -62,6 +62,9 @@ class PairScreen(BaseScreen):
         self.there.show(pair_lines(run, port, there))
         self.back.show(pair_lines(run, port, back))
 
+    def without_effect(self) -> Iterable[str]:
+        return () if self.back.display else ("part",)
+
     def action_part(self) -> None:
         """The other direction has the keys."""
         other = self.back if self.there.has_focus and self.back.display else self.there

@@ -14,10 +14,11 @@ from rankdeck.model.process import NodeProcess, RankUse, uses_of
 from rankdeck.model.text import printable
 from rankdeck.remote.processes import FoundProcesses
 from rankdeck.rules.odd import odd_ones
+from rankdeck.rules.progress import pace
 from rankdeck.ui import formatting
 from rankdeck.ui.node_actions import named
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
-from rankdeck.ui.screens.modals import Question
+from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs
 from rankdeck.ui.widgets.text import TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -135,19 +136,30 @@ class ProcessesScreen(BaseScreen):
         percent = None if use.cpu is None else 100 * use.cpu
         busy = self._of_gpus(use, "gpu.used", max)
         power = self._of_gpus(use, "gpu.power", sum)
+        step, took = self._pace(rank.rank)
         cells = {
             "RANK": str(rank.rank), "NODE": printable(rank.node), "PID": str(use.pid or ""),
             "STATE": use.state if use.processes else rank.state.value, "CPU": formatting.percent(percent),
             "RSS": formatting.size(use.rss), "GPU": ",".join(use.gpus), "USE": formatting.percent(busy),
             "GMEM": formatting.size(use.gpu_memory), "POWER": "" if power is None else f"{power:.0f}W",
             "I/O": formatting.rate(use.traffic), "LINES": f"{rank.lines:,}",
+            "STEP": "" if step is None else f"{step:,.0f}", "S/STEP": "" if took is None else f"{took:.3g}",
             "SILENT": "" if silent is None else formatting.age(silent), "LAST LINE": printable(rank.last_line),
         }  # fmt: skip
         told = {
             "RANK": float(rank.rank), "CPU": percent, "RSS": use.rss, "USE": busy, "GMEM": use.gpu_memory,
-            "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "SILENT": silent,
+            "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "STEP": step, "S/STEP": took, "SILENT": silent,
         }  # fmt: skip
         return Line(str(rank.rank), rank.node, use.processes, cells, _known(told))
+
+    def _pace(self, rank: int) -> tuple[float | None, float | None]:
+        """The newest step of this rank and the seconds that one takes, by the lines that are here."""
+        newest = self.console.session.jobs.log(self._job_id, rank).lines[-PACED:]
+        told = pace((line.at, line.text) for line in newest)
+        if told[0] is None:
+            state = self.console.session.jobs.job(self._job_id).ranks
+            told = pace((0.0, one.last_line) for one in state if one.rank == rank)
+        return told
 
     def _of_gpus(
         self, use: RankUse, metric: str, join: Callable[[list[float]], float]
@@ -173,7 +185,7 @@ class ProcessesScreen(BaseScreen):
                 key=lambda line: line.numbers.get(self._order, nothing),
                 reverse=up is self._reversed,
             )
-        self.table.sorted_by = self._order
+        self.table.sorted_by, self.table.turned = (self._order,), self._reversed
         self.table.show([line.name for line in shown])
         self.table.refresh()
         self._show_info()
@@ -191,8 +203,6 @@ class ProcessesScreen(BaseScreen):
             runs.append((f"   {printable(self._job_id)}", "title"))
         turned = " reversed" if self._reversed else ""
         runs += [("   by ", "dim"), (f"{self._order}{turned}", "text")]
-        if self.list_filter.text:
-            runs += [("   filter ", "dim"), (printable(self.list_filter.text), "key")]
         found = self._found
         if found is not None and found.missing:
             runs.append((f"   not asked: {named(tuple(found.missing))}", "warn"))
@@ -200,7 +210,25 @@ class ProcessesScreen(BaseScreen):
             runs.append((f"   {printable(found.notes[0])}", "dim"))
         self.info.show([fitted(runs, max(self.size.width, 1), self.console.glyphs.more)])
 
+    def without_effect(self) -> Iterable[str]:
+        line = self._lines.get(self.table.cursor)
+        if line is None:
+            return ("describe", "copy", "signal")
+        return () if line.processes else ("signal",)
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        row = self.table.cursor
+        return "Rank" if self._job_id else "Process", row_lines(
+            self.table.whole(row)
+        ) if row else ()
+
     # ---- keys
+
+    def action_copy(self) -> None:
+        row = self.table.cursor
+        if row in self._lines:
+            cells = (text for _, text in self.table.whole(row))
+            self.console.copy("  ".join(filter(None, cells)), "this row")
 
     def on_vtable_heading(self, message: VTable.Heading) -> None:
         if message.title == self._order:
@@ -221,7 +249,7 @@ class ProcessesScreen(BaseScreen):
     def action_signal(self) -> None:
         line = self._lines.get(self.table.cursor)
         if line is None or not line.processes:
-            self.say("no process here", "dim")
+            self.refuse("no process here")
         else:
             self.prompt.ask(ASK, "TERM", " ".join(SIGNALS))
 
@@ -270,6 +298,8 @@ def signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
 
 
 MOST_ASKED = 8
+PACED = 200
+"""Newest lines of a rank that its steps are read from."""
 LEFT = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
 TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
 GROW = ("COMMAND", "LAST LINE")
@@ -282,15 +312,17 @@ ODD = {
     "GMEM": 256.0 * (1 << 20),
     "POWER": 25.0,
     "LINES": 20.0,
+    "STEP": 2.0,
+    "S/STEP": 0.02,
 }
-"""Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines."""
+"""Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines, steps, seconds."""
 PROCESS_COLUMNS = (
     ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
     ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
 )  # fmt: skip
 RANK_COLUMNS = (
     ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
-    ("USE", 5, 6), ("GMEM", 5, 6), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 7), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
+    ("USE", 5, 8), ("GMEM", 5, 5), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 5), ("STEP", 7, 7), ("S/STEP", 6, 6), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
 )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """What a command wrote on many nodes: equal output once, those in trouble first."""
 
-import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.config.safe_files import write_new
 from rankdeck.model.command import OutputGroup
 from rankdeck.model.nodeset import fold
 from rankdeck.model.states import State
@@ -120,11 +118,14 @@ class CommandScreen(BaseScreen):
         else:
             self.say("cancelled: nothing of it is left on any node", "ok")
 
+    def without_effect(self) -> Iterable[str]:
+        return ("cancel",) if self.run_shown.state.over else ()
+
     # ---- keys
 
     def action_cancel(self) -> None:
         if self.run_shown.state.over:
-            self.say("it has ended", "dim")
+            self.refuse("it has ended")
         else:
             self.say("cancelling, and looking at what is left …", "warn")
             self.run_shown.cancel()
@@ -138,15 +139,8 @@ class CommandScreen(BaseScreen):
 
     def answered(self, text: str | None) -> None:
         if text:
-            self.run_worker(self._save(Path(text).expanduser()), name="save", exclusive=True)
-
-    async def _save(self, path: Path) -> None:
-        try:
-            await asyncio.to_thread(write_new, path, self._texts())
-        except OSError as error:
-            self.say(f"not saved: {printable(str(error))}", "warn")
-        else:
-            self.say(f"saved to {printable(str(path))}", "ok")
+            lines = self._texts()
+            self.save_lines(Path(text).expanduser(), lines, f"{len(lines):,} lines")
 
     def _texts(self) -> list[str]:
         """All of it, as `rankdeck sh` prints it."""

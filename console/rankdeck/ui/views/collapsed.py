@@ -73,7 +73,7 @@ class CollapsedView(Rows):
             ("" if self._settled else " reading … ", "accent"),
             (f" {formatting.many(len(collapse.ranks), 'rank')}, {formatting.many(collapse.total, 'line')}, {formatting.many(len(rows), 'kind')}", "text"),
             (f", {odd} unlike the others" if odd else "", "warn"),
-            *([optional(f"{collapse.skipped:,} lines came too fast", "warn")] if collapse.skipped else []),
+            *([optional(f"{collapse.skipped:,} lines arrived too fast to be compared", "warn")] if collapse.skipped else []),
             *([optional("in the order of time", "dim")] if self.by_time else []),
         ]  # fmt: skip
 

@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.merge import EVENT, MergedLog
+from rankdeck.logs.search import Goal
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks
@@ -128,6 +129,15 @@ class OneView:
             return source.gaps[-1].stream, source.gaps[-1].end
         return source.lines[0].stream, source.lines[0].offset
 
+    def _since(self) -> float:
+        """The time from which on every line is here."""
+        source = self.view.log_source
+        if source is None:
+            return math.inf
+        number = source.gaps[-1].before if source.gaps else source.first
+        newest = source.lines[max(number - source.first, 0) :]
+        return newest[0].at if newest else math.inf
+
     @property
     def whole(self) -> bool:
         """Whether everything there is of the log is here."""
@@ -184,6 +194,21 @@ class OneView:
             at = bisect_left(source.lines, place.offset, key=lambda one: one.offset)
             self.view.go(source.first + at)
 
+    async def reach(self, goal: Goal) -> str:
+        """Go to this line, time or place of the whole log; gives what to say. Raises NodeError."""
+        here = self._here(back=True)
+        near = self.deep is None and goal.at is not None and self._since() <= goal.at
+        if here is None or self.rank is None or self.whole or near:
+            return "" if self.view.reach(goal) else "no line"
+        seeker = Seeker(self._output(self.rank), LogPlace(self.rank, here[0], 0))
+        offset, skip = await seeker.find(goal)
+        await self._fetch(replace(seeker.place, offset=offset))
+        lines = len(self.view.shown.lines) if self.view.shown else 0
+        self.view.reach(
+            goal if goal.at is not None else Goal(line=min(skip, max(lines - 1, 0)) + 1)
+        )
+        return ""
+
     async def _open(self) -> None:
         """Have the node ready before anybody asks it: asked in earnest, it says what is wrong."""
         if self.rank is not None:
@@ -197,6 +222,60 @@ class OneView:
             return None
         at = ranks.index(self.rank) if self.rank in ranks else -steps
         return ranks[(at + steps) % len(ranks)]
+
+
+LOOK = 1 << 12
+"""Bytes that are read to learn of what time they are."""
+NEAR = 1 << 14
+"""Bytes that are near enough to what is looked for."""
+EVERY_LINE = "^"
+"""A pattern by which the node counts lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seeker:
+    """Finds a line, a time or a place in a log that lies on its node, by halves."""
+
+    output: OutputPort
+    place: LogPlace
+
+    async def find(self, goal: Goal) -> tuple[int, int]:
+        """An offset shortly before it, and how many lines come between. Raises NodeError."""
+        end = (await self.output.read(self.place, 1)).end
+        if goal.share is not None:
+            return int(goal.share * end), 0
+        if goal.line is not None:
+            return await self._of_line(goal.line - 1, end)
+        return await self._of_time(goal.at or 0.0, end), 0
+
+    async def _of_time(self, at: float, end: int) -> int:
+        low, high = 0, end
+        while high - low > NEAR:
+            middle = (low + high) // 2
+            part = await self.output.read(replace(self.place, offset=middle), LOOK)
+            early = bool(part.chunks) and part.chunks[0].at < at
+            low, high = (middle, high) if early else (low, middle)
+        return low
+
+    async def _of_line(self, wanted: int, end: int) -> tuple[int, int]:
+        low, high, before = 0, end, 0
+        while high - low > NEAR:
+            middle = (low + high) // 2
+            found = await self._lines_before(middle)
+            if found is None or found[1] > wanted or found[0] >= high:
+                high = middle
+            else:
+                low, before = found
+        return low, wanted - before
+
+    async def _lines_before(self, offset: int) -> tuple[int, int] | None:
+        """Where the first line from there on begins, and how many are before it; None at the end."""
+        place = replace(self.place, offset=offset)
+        async with aclosing(self.output.find(place, EVERY_LINE, back=False)) as found:
+            async for one in found:
+                if one.at is not None and one.before is not None:
+                    return one.at, one.before
+        return None
 
 
 def said(found: FoundLine, stream: str, *, back: bool) -> str:

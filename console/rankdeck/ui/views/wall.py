@@ -82,6 +82,11 @@ class WallView:
         ranks = self._scene.ranks(job)
         return self._scene.choice.on_page(ranks, self._size(len(ranks)))
 
+    def pages(self, job: Job) -> int:
+        """How many pages there are."""
+        count = len(self._scene.ranks(job))
+        return self._scene.choice.pages(count, self._size(count))
+
     def turn(self, job: Job, pages: int) -> None:
         """That many pages on, from the first again after the last."""
         choice, count = self._scene.choice, len(self._scene.ranks(job))

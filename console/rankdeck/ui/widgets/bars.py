@@ -12,6 +12,7 @@ from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.tour import STEPS
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
+from rankdeck.ui.widgets.text import fitted
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console
@@ -136,6 +137,26 @@ class TopBar(Canvas):
             at += len(text)
 
 
+class FilterBar(Canvas):
+    """What narrows a list, for as long as it does."""
+
+    surface = "bar"
+    text = ""
+
+    def show(self, text: str) -> None:
+        """Show this filter; "" for none."""
+        self.display = bool(text)
+        if text != self.text:
+            self.text = text
+            self.refresh()
+
+    def line(self, y: int, width: int) -> Runs:
+        del y
+        ways: Runs = [("/", "key@bar"), (" another  ", "dim@bar"), ("esc", "key@bar"), (" all ", "dim@bar")]  # fmt: skip
+        said: Runs = [(" filter ", "dim@bar"), (printable(self.text), "key@bar")]
+        return [*fitted(said, max(width - length(ways), 0), self.glyphs.more), *ways]
+
+
 class KeyBar(Canvas):
     """The keys of this screen; for a while, what there is to say."""
 
@@ -148,6 +169,18 @@ class KeyBar(Canvas):
         self._note = ""
         self._role = "text"
         self._off: frozenset[str] = frozenset()
+        self._idle: frozenset[str] = frozenset()
+
+    @property
+    def offered(self) -> list[actions.Action]:
+        """The actions that can be done now, as far as this bar has them."""
+        return [one for one in self._actions if one.id not in self._idle - self._off]
+
+    def leave_out(self, ids: Iterable[str]) -> None:
+        """Do not offer these actions: now they would do nothing."""
+        if (idle := frozenset(ids)) != self._idle:
+            self._idle = idle
+            self.refresh()
 
     def turn_off(self, ids: Iterable[str]) -> None:
         """Show these actions as those that cannot be done now; pressed, they say why."""
@@ -188,7 +221,7 @@ class KeyBar(Canvas):
         everywhere = [one for one in self._actions if one.screens == actions.EVERYWHERE]
         room = width - sum(length(_key_of(one)) for one in everywhere)
         fitting: list[actions.Action] = []
-        for action in self._actions:
+        for action in self.offered:
             room -= 0 if action in everywhere else length(_key_of(action))
             if action in everywhere or room >= 0:
                 fitting.append(action)

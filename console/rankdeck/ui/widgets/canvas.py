@@ -30,7 +30,7 @@ def optional(text: str, role: str) -> Run:
 
 
 PLAIN = {
-    "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "~", "━": "#", "─": "-",
+    "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x", "→": ">", "−": "-",
 }  # fmt: skip
 """What stands for our own signs in ASCII."""
@@ -75,6 +75,8 @@ def in_ascii(text: str) -> str:
     """`text` for a terminal that has nothing else: same width, every other sign replaced."""
     if text.isascii():
         return text
+    # A degree sign alone is a C; before one it is a blank: `61C`, `95 C`.
+    text = text.replace("°C", " C")
     signs = (c if c.isascii() else PLAIN.get(c, "?") * cell_len(c) for c in text)
     return "".join(signs)
 

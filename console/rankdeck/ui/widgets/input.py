@@ -114,6 +114,8 @@ class Form(Canvas, can_focus=True):
 
 
 REMEMBERED = 50
+REPLACED = ("/", "&", "V", "r")
+"""Modes in which what is typed takes the place of the text before; an arrow key begins to change that."""
 Complete = Callable[[str], Sequence[str]]
 
 
@@ -152,6 +154,8 @@ class Prompt(Input):
         self.styles.padding = (0, 1, 0, len(self._label))
         self.value = text
         self.cursor_position = len(text)
+        if mode in REPLACED:
+            self.select_all()
         self._choices = []
         self._back = 0
         self.display = True

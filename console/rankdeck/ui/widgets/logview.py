@@ -1,13 +1,16 @@
 """One log on the whole screen: follows, really stops, searches, filters, marks, wraps."""
 
+import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import replace
 from itertools import pairwise
 
 from textual import events
 from textual.message import Message
 
 from rankdeck.logs.merge import Source
-from rankdeck.logs.search import Filtered, Picked, Search, Wanted
+from rankdeck.logs.search import Filtered, Goal, Picked, Search, Wanted
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
@@ -137,6 +140,9 @@ def room_for(status: Runs, width: int, more: str) -> Runs:
 
 
 ASIDE = 16
+AROUND = (0, 1, 3, 10)
+MOST_SLICES = 1_000
+"""Of lines that a key waits for, while the log goes on growing."""
 EVERYTHING = actions.FAR
 
 
@@ -252,6 +258,26 @@ class LogView(Canvas, can_focus=True):
         if self._picked is not None:
             self._picked.update(source)
         return self.search is not None and self.search.update(source)
+
+    async def read_all(self) -> bool:
+        """Look at all the lines that are here; False where another log was opened meanwhile."""
+        source = self.log_source
+        for _ in range(MOST_SLICES):
+            if not self.busy:
+                break
+            self.work()
+            await asyncio.sleep(0)
+        return self.log_source is source
+
+    def surround(self, step: int) -> str:
+        """More or fewer lines around each one that the filter keeps; gives what to say."""
+        if not self.wanted:
+            keeps, leaves = actions.key("filter_in"), actions.key("filter_out")
+            return f"choose lines first: {keeps} keeps some, {leaves} leaves some out"
+        place = AROUND.index(self.wanted.around) + step
+        around = AROUND[min(max(place, 0), len(AROUND) - 1)]
+        self.want(replace(self.wanted, around=around))
+        return f"{around} lines around each one that the filter keeps"
 
     def tick(self, title: Runs, changes: int = 0) -> None:
         """Look whether there is anything new to paint; `changes` tells of lines that changed."""
@@ -396,6 +422,24 @@ class LogView(Canvas, can_focus=True):
             self._stop()
             self._top = max(number - self.body // 3, source.first)
         self._choose(number)
+
+    def reach(self, goal: Goal) -> bool:
+        """Go there in the lines that are here; False where there is none."""
+        source = self.shown
+        if source is None or not source.lines:
+            return False
+        place = goal.row(len(source.lines))
+        if goal.at is not None:
+            place = bisect_left(source.lines, goal.at, key=lambda one: one.at)
+        self.go(source.first + min(place, len(source.lines) - 1))
+        return True
+
+    def meant(self) -> list[str]:
+        """The marked lines, else the current one, as plain text."""
+        source, line = self.shown, self.current_line
+        here = source.lines if source is not None else ()
+        marked = [one for one in here if self.marks and key_of(one) in self.marks]
+        return [printable(one.text) for one in marked or ([line] if line else [])]
 
     def mark(self) -> bool | None:
         """Mark the current line, or no longer; None where there is no line."""

@@ -213,6 +213,12 @@ class PairMap(Canvas, can_focus=True):
             self.refresh(Region(0, 0, self.size.width, self.size.height))
             self.post_message(self.Moved())
 
+    @property
+    def has_bad(self) -> bool:
+        """Whether some cell is not good."""
+        cells = self._map.cells.values() if self._map else ()
+        return any(kind(cell) in NOT_GOOD for cell in cells)
+
     def next_bad(self) -> bool:
         """Go to the next cell that is not good, in reading order; False where there is none."""
         heat = self._map
@@ -223,7 +229,7 @@ class PairMap(Canvas, can_focus=True):
         total = len(heat.senders) * wide
         for step in range(total):
             row, column = divmod((start + step) % total, wide)
-            if kind(heat.cell(row, column)) in ("slow", "bad", "unknown"):
+            if kind(heat.cell(row, column)) in NOT_GOOD:
                 self.go(row, column)
                 return True
         return False
@@ -258,6 +264,8 @@ class PairMap(Canvas, can_focus=True):
         return None
 
 
+NOT_GOOD = ("slow", "bad", "unknown")
+"""Kinds of cells that one looks for."""
 LEGEND = (
     (".", "good", "good"), ("+", "fair", "fair"), ("62", "slow", "slow, % of the median"), ("U", "slow", "unsteady"),
     ("W", "bad", "wrong values"), ("F", "bad", "failed"), ("?", "unknown", "not measured"), ("R", "unknown", "refused"),

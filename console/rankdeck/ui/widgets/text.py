@@ -93,6 +93,39 @@ def shifted(runs: Runs, left: int) -> Runs:
     return kept
 
 
+def broken(runs: Runs, width: int) -> list[Runs]:
+    """The runs on as many lines as they need, each but the first under the second run."""
+    if length(runs) <= width:
+        return [runs]
+    first, *others = runs
+    indent = cell_len(first[0]) if others and cell_len(first[0]) <= width // 3 else 0
+    head, said = ([first], others) if indent else ([], list(runs))
+    pieces: list[Runs] = []
+    while said:
+        piece, said = _split(said, max(width - indent, 1))
+        pieces.append([*(head if not pieces else [(" " * indent, "text")]), *piece])
+    return pieces
+
+
+def _split(
+    runs: list[tuple[str, str]], width: int
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The part of the runs that fits, cut at a blank where there is one, and the rest."""
+    text = "".join(text for text, _ in runs)
+    cells = at = 0
+    while at < len(text) and cells + cell_len(text[at]) <= width:
+        cells += cell_len(text[at])
+        at += 1
+    blank = text.rfind(" ", 0, at + 1) + 1 if at < len(text) else 0
+    at = blank or max(at, 1)
+    rest = shifted(runs, at)
+    kept: list[tuple[str, str]] = []
+    for piece, role in runs:
+        kept.append((piece[:at], role))
+        at = max(at - len(piece), 0)
+    return [one for one in kept if one[0]], [one for one in rest if one[0]]
+
+
 def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells: optional ones go, the last first.
 

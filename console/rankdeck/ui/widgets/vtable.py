@@ -77,7 +77,10 @@ class VTable(Canvas, can_focus=True):
         self.columns = tuple(columns)
         self.rows: tuple[str, ...] = ()
         self.empty = empty
-        self.sorted_by = ""
+        self.sorted_by: tuple[str, ...] = ()
+        """Titles of the columns that give the order, the first counts most."""
+        self.turned = False
+        """Whether the order is turned round."""
         self.marked: frozenset[str] = frozenset()
         """Rows with a sign before them."""
         self.top = 0
@@ -234,6 +237,11 @@ class VTable(Canvas, can_focus=True):
             return ""
         return f"{self.top + 1:,}-{self.top + len(self.rows_in_view):,} of {len(self.rows):,}"
 
+    def whole(self, row: str) -> list[tuple[str, str]]:
+        """Each column's title and its whole text in this row, also of those that do not fit."""
+        painted = ((one.title, one.paint(row, one.width)) for one in self.columns)
+        return [(title, "".join(text for text, _ in runs).strip()) for title, runs in painted]
+
     def _row(self, row: str, layout: Layout) -> list[Run]:
         """The cells of a row, without the sign before them."""
         runs: list[Run] = []
@@ -255,10 +263,11 @@ class VTable(Canvas, can_focus=True):
     def _heading(self, layout: Layout) -> list[Run]:
         runs: list[Run] = [(" ", "dim")]
         for column, cells in layout:
-            chosen = column.title == self.sorted_by
-            title = column.title + (self.glyphs.down if chosen else "")
+            chosen = column.title in self.sorted_by
+            arrow = (self.glyphs.up if self.turned else self.glyphs.down) if chosen else ""
+            title = column.title[: cells - len(arrow)] + arrow
             text = title.rjust(cells) if column.right else fit(title, cells, self.glyphs.more)
-            runs.append((text[:cells] + " " * GAP, "key" if chosen else "dim"))
+            runs.append((text + " " * GAP, "key" if chosen else "dim"))
         return runs
 
 
