@@ -46,7 +46,7 @@ from rankdeck.preflight.run import Tools, find_mpi, preflight
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
-from rankdeck.remote.local import WithThisMachine, control_host
+from rankdeck.remote.local import control_host
 from rankdeck.remote.processes import FoundProcesses, find_processes, send_signal
 from rankdeck.remote.shell import Confirm, Questions, Shell
 from rankdeck.remote.user_ssh import UserSsh
@@ -629,11 +629,6 @@ class Session:
         self.questions.answer(accept)
 
 
-def _is_control_host(cluster: Cluster) -> bool:
-    """Whether this machine asks Kubernetes: the cluster file names no other one that has kubectl."""
-    return cluster.backend == "kubernetes" and not cluster.options.get("login")
-
-
 def _unheard(text: str) -> None:
     """Ignore progress messages."""
 
@@ -654,13 +649,11 @@ async def open_session(
     `Session.pending_host_key` has the question. `progress` gets lines for the user. Raises BrokerError if the private broker cannot listen.
     """
 
-    @asynccontextmanager
-    async def over_ssh(questions: Questions) -> AsyncGenerator[Shell]:
+    def over_ssh(questions: Questions) -> AbstractAsyncContextManager[Shell]:
         # asyncssh is large: a simulated fleet does without.
-        from rankdeck.remote.ssh import Connections
+        from rankdeck.remote.ssh import reach
 
-        async with Connections(cluster, confirm or questions.confirm) as connections:
-            yield WithThisMachine(connections) if _is_control_host(cluster) else connections
+        return reach(cluster, confirm or questions.confirm)
 
     reach = Reach(over_ssh, telemetry=telemetry, brief=brief)
     async with open_session_on(cluster, reach, progress or _unheard) as session:

@@ -22,6 +22,11 @@ def control_host(cluster: Cluster) -> str:
     return cluster.options.get("login", "") or THIS_MACHINE
 
 
+def asks_here(cluster: Cluster) -> bool:
+    """Whether this machine asks Kubernetes: the cluster file names no other one that has kubectl."""
+    return cluster.backend == "kubernetes" and control_host(cluster) == THIS_MACHINE
+
+
 class _Program(asyncio.SubprocessProtocol):
     """Hands stdout to a callback at once; keeps the end of stderr."""
 

@@ -12,8 +12,9 @@ import asyncssh
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.remote.local import WithThisMachine, asks_here
 from rankdeck.remote.login import FAILURES, Logins, explain
-from rankdeck.remote.shell import Clock, Confirm, OnData, Result, login_line
+from rankdeck.remote.shell import Clock, Confirm, OnData, Result, Shell, login_line
 
 SESSIONS = 8
 """Per connection; OpenSSH allows 10."""
@@ -298,3 +299,13 @@ def _reading(answer: bytes, asked: float) -> Clock:
     if match[2] is None:
         return Clock(int(match[1]) + 0.5 - asked - half, half + 0.5)
     return Clock(float(match[0]) - asked - half, half)
+
+
+@asynccontextmanager
+async def reach(cluster: Cluster, confirm: Confirm) -> AsyncGenerator[Shell]:
+    """Programs on the nodes of a cluster; on this machine too, where it is the one that asks Kubernetes.
+
+    `confirm` is awaited with each unknown host key.
+    """
+    async with Connections(cluster, confirm) as connections:
+        yield WithThisMachine(connections) if asks_here(cluster) else connections
