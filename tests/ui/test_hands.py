@@ -189,7 +189,7 @@ async def test_a_job_is_prepared_for_exactly_the_marked_nodes(stage: Stage, tmp_
     async with console(stage) as (app, pilot):
         await pilot.press("o", "g", "space", "down", "space", "J")
         await shows(app, pilot, "on     node[01,03]  as marked")
-        await shows(app, pilot, "on          node[01,03]")
+        await shows(app, pilot, "only on     node[01,03]")
         await pilot.press("escape")
         await lacks(app, pilot, "as marked")
 
