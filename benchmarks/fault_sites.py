@@ -15,8 +15,7 @@ from tests.support.lab.rootless import Lab, missing
 from benchmarks.measure import ROOT
 from benchmarks.result import MissingError
 from rankdeck.demo import cluster as demo
-from rankdeck.demo.layout import NODES, DemoFolders
-from rankdeck.demo.processes import read_record
+from rankdeck.demo.cluster import NODES, DemoFolders, read_record
 
 IMPORTS = f"{ROOT}/console:{ROOT}/agents:{ROOT}"
 XDG = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")

@@ -17,7 +17,7 @@ from benchmarks.publishers import CLUSTER
 from benchmarks.result import MissingError, Result
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.broker import PrivateBroker
+from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck_agent.wire import decode, split_topic
 
 NODES = 1000

@@ -111,7 +111,7 @@ def _job(given: list[str]) -> int:
 
 
 def _cluster(given: list[str]) -> int:
-    from rankdeck_agent.kubernetes.cluster_cli import main as cluster
+    from rankdeck_agent.kubernetes.cluster import main as cluster
 
     return cluster(given[1:])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.journal import table
+from rankdeck_agent.job.folder import table
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 
 _BLOCK = 65_536

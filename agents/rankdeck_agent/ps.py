@@ -13,7 +13,7 @@ from typing import Any, Optional, cast
 
 from rankdeck_agent.collectors import nvidia
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.journal import table
+from rankdeck_agent.job.folder import table
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.names import JOB_VARIABLE
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from rankdeck_agent.collectors import collectors
-from rankdeck_agent.expect import ExpectError, read
+from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean
 from rankdeck_agent.machine import machine, name
 from rankdeck_agent.rules.derive import derive

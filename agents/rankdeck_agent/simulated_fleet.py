@@ -3,24 +3,310 @@
 On standard input come lines `NODE JSON`: what the agent of that node would get on its own standard input, first its
 configuration, then `{"samples": true}`; a line `NODE` alone ends it. A line ` JSON` is for the fleet (see `Plan`), or
 asks: ` {"ask": true}` is answered by one line of JSON on standard output. The end of standard input ends all.
+
+One made-up node of a simulated fleet: real judgement and real messages over simulated readings.
+
+One MQTT 3.1.1 connection that only publishes, without a thread: for a process that plays many agents.
+
+What is published waits in a buffer for the connection; answers of the broker are read and dropped.
 """
 
 import heapq
 import json
 import os
 import random
+import socket
 import sys
 import time
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
+from rankdeck_agent import __version__
+from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedHost, SimulatedRdma
 from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_line
 from rankdeck_agent.files import clean
-from rankdeck_agent.mqtt_line import Line, LineError
-from rankdeck_agent.simulated_node import SimulatedNode, any_fault
+from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.telemetry import wanted
-from rankdeck_agent.wire import Message, encode, topic
+from rankdeck_agent.wire import Hello, Message, Sample, encode, topic
+
+SILENT = "silent"
+FAULTS = (
+    ("host", "full"), ("gpu", "hot"), ("gpu", "ecc"), ("gpu", "lost"), ("gpu", "pcie"), ("gpu", "nvlink"),
+    ("gpu", "hang"), ("rdma", "down"), ("rdma", "retx"), ("rdma", "errors"), ("", SILENT),
+)  # fmt: skip
+"""What may befall a node: which part of it, and the fault as `simulate:` names it."""
+WATCHED = 90.0
+"""Seconds after a fault in which the node is read every second: what it left behind has to end."""
+FIRST = 4.0
+"""The same at the start: rates need two readings."""
+ODD, KERNEL = 500, "6.5.0-made-up"
+"""One of so many nodes has another kernel than its peers."""
+UP = 40 * 86400.0
+"""Seconds since the boot that never was."""
+Publish = Callable[[str, Message], None]
+"""Told the kind of a message and the message."""
+
+
+class SimulatedNode:
+    """What the agent of one node does, without its clock: `beat` is called when `due` has come."""
+
+    def __init__(self, config: Config, publish: Publish, now: float, *, installed: bool) -> None:
+        self.name, self.cluster = config.node, config.cluster
+        self.level = 0
+        """The level that was said last."""
+        self.wanted = config.samples
+        """Whether full samples are sent, once a second."""
+        self.due = now
+        self._config, self._publish = config, publish
+        self._host = SimulatedHost(self.name)
+        self._parts = (self._host, SimulatedGpus(self.name), SimulatedRdma(self.name))
+        self._judge = NodeJudge(
+            config.expect, self._boot, config.heartbeat, brief=config.brief, clock=time.monotonic
+        )
+        self._reporter = Reporter(config.heartbeat)
+        self._seq = 0
+        self._fault = ""
+        self._until = self._said = float("-inf")
+        self._watched = now + FIRST
+        self._hello = self._first_word(installed=installed)
+        self._read(now)
+
+    @property
+    def _boot(self) -> str:
+        return f"{zlib.crc32(self.name.encode()):08x}"
+
+    @property
+    def silent(self) -> bool:
+        """Whether a fault keeps it from saying anything."""
+        return self._fault == SILENT
+
+    @property
+    def sick(self) -> bool:
+        return bool(self._fault)
+
+    def goodbye(self) -> Hello:
+        """The last will of its agent."""
+        return replace(self._hello, up=False, inventory={})
+
+    def announce(self) -> None:
+        """Say who it is, and its health at the next beat: a connection was made."""
+        self._publish("hello", replace(self._hello, at=time.time()))
+        self._reporter.forget()
+        self._said = float("-inf")
+
+    def work_on(self, seconds: float) -> None:
+        """The load is another one, as if so much time had passed."""
+        for part in self._parts:
+            part.skip(seconds)
+
+    def fall_ill(self, fault: str, now: float, seconds: float) -> None:
+        """Have this fault for so long."""
+        self._fault, self._until = fault, now + seconds
+        self._watched = self._until + WATCHED
+        self._tell_parts()
+
+    def recover(self, now: float) -> None:
+        """Have no fault any more."""
+        self._fault, self._watched = "", now + WATCHED
+        self._tell_parts()
+
+    def _tell_parts(self) -> None:
+        for part in self._parts:
+            part.faults = tuple(
+                fault for name, fault in FAULTS if name == part.name and fault == self._fault
+            )
+
+    def beat(self, now: float) -> None:
+        """Read, judge and say what is due; then `due` is when to come again."""
+        if self.sick and now >= self._until:
+            self.recover(now)
+        if not self.silent:
+            self._speak(now)
+        busy = self.wanted or now < self._watched
+        self.due = (
+            now + 1.0 if busy else max(self._said + self._config.heartbeat - HASTE, now + 1.0)
+        )
+
+    def _speak(self, now: float) -> None:
+        sample, reading = self._read(now)
+        for event in reading.events:
+            self._publish("event", event)
+        report = self._judge.judge(sample, tuple(reading.events), self._hello.inventory)
+        told = self._reporter.due(report, now)
+        if told is not None:
+            self._publish("health", told)
+            self._reporter.said(told, now)
+            self.level, self._said = told.level, now
+        if self.wanted:
+            self._publish("sample", replace(sample, report=report))
+
+    def _read(self, now: float) -> tuple[Sample, Reading]:
+        """All parts in one reading. The load of a node that nobody looks at stands still."""
+        joined, absent = Reading(), set[str]()
+        joined.put("agent.lag", 0.0)
+        for part in self._parts:
+            part.pace = 1.0 if self.wanted else 0.0
+            reading = part.collect(now)
+            joined.values.update(reading.values)
+            joined.failed.update(reading.failed)
+            joined.events += reading.events
+            absent |= reading.absent(part.metrics)
+        self._seq += 1
+        made = Sample(self._seq, time.time(), joined.values, tuple(sorted(absent)), joined.failed)
+        return made, joined
+
+    def _first_word(self, *, installed: bool) -> Hello:
+        booted = time.time() - UP
+        inventory = {"boot.at": f"{booted:.0f}", "agent.python": "made up"}
+        for part in self._parts:
+            inventory.update(part.inventory)
+        if zlib.crc32(self.name.encode()) % ODD == 0:
+            inventory["kernel"] = KERNEL
+        return Hello(
+            node=self.name,
+            up=True,
+            boot=self._boot,
+            agent=__version__,
+            period=self._config.period,
+            inventory=inventory,
+            simulated=(*self._host.prefixes, "gpu", "rdma"),
+            installed=installed,
+            heartbeat=self._config.heartbeat,
+        )
+
+
+def any_fault(chance: random.Random, among: Iterable[tuple[str, str]] = FAULTS) -> str:
+    """One of the faults."""
+    return chance.choice([fault for _, fault in among])
+
+
+MOST_WAITING = 4 << 20
+"""Bytes that may wait; what comes then is left out."""
+_PING = b"\xc0\x00"
+_CONNACK = b"\x20\x02"
+_BUSY = (BlockingIOError, InterruptedError)
+
+
+class LineError(OSError):
+    """The connection has ended; the text says why."""
+
+
+class Line:
+    """Raises LineError from `read` and `flush` where it cannot go on."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        client_id: str,
+        *,
+        login: tuple[str, str] = ("", ""),
+        keepalive: int = 60,
+        will: Optional[tuple[str, bytes]] = None,
+    ) -> None:
+        """`will`: topic and payload that the broker publishes, retained, where we vanish."""
+        self.dropped = 0
+        self.keepalive = keepalive
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.connect_ex(address)
+        self._waiting = bytearray(_connect(client_id, login, keepalive, will))
+        self._open = False
+        self._answer = b""
+        self._number = 0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is still to be written."""
+        return bool(self._waiting)
+
+    def publish(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
+        """Send a message, or keep it until there is room; False where it is left out."""
+        if len(self._waiting) > MOST_WAITING:
+            self.dropped += 1
+            return False
+        number = b""
+        if qos:
+            self._number = self._number % 0xFFFF + 1
+            number = self._number.to_bytes(2, "big")
+        body = _text(topic.encode()) + number + payload
+        self._waiting += bytes((0x30 | qos << 1 | retain,)) + _length(len(body)) + body
+        if self._open:
+            self.flush()
+        return True
+
+    def ping(self) -> None:
+        """Say that we are there; at least every `keepalive` seconds."""
+        if not self._waiting:
+            self._waiting += _PING
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        try:
+            del self._waiting[: self._socket.send(self._waiting)]
+        except _BUSY:
+            return
+        except OSError as error:
+            raise LineError(error.strerror or "the connection is lost") from error
+        self._open = True
+
+    def read(self) -> None:
+        """Take what the broker says; a refusal is an error."""
+        try:
+            data = self._socket.recv(1 << 16)
+        except _BUSY:
+            return
+        except OSError as error:
+            raise LineError(error.strerror or "the connection is lost") from error
+        if not data:
+            raise LineError("the broker ended the connection")
+        if len(self._answer) < 4:
+            self._answer += data[:4]
+            if len(self._answer) >= 4 and not _accepted(self._answer):
+                raise LineError(f"the broker refuses us: {self._answer[:4].hex()}")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _accepted(answer: bytes) -> bool:
+    return answer[:2] == _CONNACK and answer[3] == 0
+
+
+def _connect(
+    client_id: str, login: tuple[str, str], keepalive: int, will: Optional[tuple[str, bytes]]
+) -> bytes:
+    flags, rest = 0x02, _text(client_id.encode())
+    if will:
+        flags |= 0x2C  # will, QoS 1, retained
+        rest += _text(will[0].encode()) + _text(will[1])
+    if login[0]:
+        flags |= 0xC0
+        rest += _text(login[0].encode()) + _text(login[1].encode())
+    body = _text(b"MQTT") + bytes((4, flags)) + keepalive.to_bytes(2, "big") + rest
+    return b"\x10" + _length(len(body)) + body
+
+
+def _text(raw: bytes) -> bytes:
+    return len(raw).to_bytes(2, "big") + raw
+
+
+def _length(number: int) -> bytes:
+    encoded = bytearray()
+    while True:
+        number, low = divmod(number, 128)
+        encoded.append(low | (0x80 if number else 0))
+        if not number:
+            return bytes(encoded)
+
 
 AGAIN = 2.0
 """Seconds until a lost connection is made anew."""

@@ -620,7 +620,7 @@ def node_plan(raw: Mapping[str, Any]) -> NodePlan:
 #            seconds), running (ranks that still run)
 #   cancel   grace, by ("user"; "abort": a part of the job had failed; "system": SIGTERM, or a launcher's leftovers)
 #   slurm    id, state, reason, attempt, partition, nodes, text, do, stuck, position, waiting, limit, start, ends
-#            what Slurm says of the job (slurm/track.py), array: its tasks as sbatch has them; the last one has
+#            what Slurm says of the job (slurm/run.py), array: its tasks as sbatch has them; the last one has
 #            `over`, and node, rank, code, by, end
 #   attempt  number, text                  Slurm queued the job again: from now on of this run
 #   task     rank, id, state, reason, attempt, text, do, over, nodes, node, code, start, end

@@ -19,7 +19,7 @@ from benchmarks.matrix.lines import WRITER, Missed, missed_of
 from benchmarks.matrix.model import STATE_LIMIT, Group, Row, Tally
 from benchmarks.matrix.scene import START_LIMIT, Scene, ended, job_file, playing
 from benchmarks.matrix.sites import Sites
-from rankdeck.demo.layout import NODES
+from rankdeck.demo.cluster import NODES
 
 FIRST_LINES = 20
 """Lines of each rank that are written before anything is harmed."""

@@ -1,25 +1,98 @@
-"""Followers of running jobs: what nodes report goes to `Jobs` and the history. Carries out gang aborts."""
+"""Followers of running jobs: what nodes report goes to `Jobs` and the history. Carries out gang aborts.
+
+Judges which ranks of running jobs are stalled, with what is known of their nodes and processes.
+"""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
-from rankdeck.backends.recording import Player
+from rankdeck.backends.remote_log import Player
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, State
-from rankdeck.rules.abort import countdown_for, reason
+from rankdeck.model.job import Countdown, Followed, Job, NodeEvent, Stall, State
+from rankdeck.model.text import strip_controls
+from rankdeck.rules.rank_activity import Known
+from rankdeck.rules.root_cause import countdown_for, reason
+from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import Turn
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.stalls import notice_stalls
 from rankdeck_agent.wire import LAUNCHER
 
 log = logging.getLogger(__name__)
+_LAST_LINES = 20
+
+
+def notice_stalls(jobs: Jobs, fleet: Fleet, job_ids: Iterable[str], now: float) -> None:
+    """Judge these jobs; a new stall is also logged."""
+    for job_id in job_ids:
+        job = jobs.job(job_id)
+        found = stalls(job, now, _known(jobs, fleet, job))
+        before = _kinds(job.stalled)
+        for stall in found:
+            if (stall.kind, stall.ranks) not in before:
+                log.warning("%s", stall.text, extra={"source": job_id})
+        jobs.set_stalled(job_id, found)
+
+
+def _kinds(found: Iterable[Stall]) -> set[tuple[str, tuple[int, ...]]]:
+    return {(stall.kind, stall.ranks) for stall in found}
+
+
+def _known(jobs: Jobs, fleet: Fleet, job: Job) -> Known:
+    return Known(
+        idle=lambda node: _idle(fleet, job, node),
+        gpus=lambda node: gpus_busy(_gpus(fleet, node)),
+        clock=lambda node: _clock(fleet, node),
+        launcher=_said(jobs, job, LAUNCHER),
+        words=lambda rank: _said(jobs, job, rank),
+        looks=jobs.looks(job.id),
+        told=jobs.told(job.id),
+    )
+
+
+def _said(jobs: Jobs, job: Job, rank: int) -> list[str]:
+    kept = jobs.log(job.id, rank)
+    lines = [strip_controls(line.text) for line in kept.lines[-_LAST_LINES:]]
+    return [*lines, strip_controls(kept.partial.text)] if kept.partial else lines
+
+
+def _is_heard(fleet: Fleet, name: str) -> bool:
+    if not fleet.knows(name):
+        return False
+    node = fleet.node(name)
+    return node.heard_s() is not None and not node.silent
+
+
+def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
+    """How busy each GPU is, in percent; simulated ones say nothing."""
+    if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
+        return ()
+    node = fleet.node(name)
+    if node.detailed:
+        return [float(value) for value in node.current("gpu.used").values()]
+    mean = node.summary("gpu.used")
+    return [] if mean is None else [mean]
+
+
+def _clock(fleet: Fleet, name: str) -> float | None:
+    return fleet.node(name).value("cpu.freq") if _is_heard(fleet, name) else None
+
+
+def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
+    if not _is_heard(fleet, name):
+        return None
+    node = fleet.node(name)
+    here = sum(1 for rank in job.ranks if rank.node == name)
+    used, cores = node.summary("cpu.used"), node.summary("cpu.cores")
+    return is_idle(here, used, cores, _gpus(fleet, name))
+
+
 TICK = 0.25
 LOOK_PERIOD = 0.02
 ASLEEP, HEAR = 10.0, 3.0

@@ -14,12 +14,11 @@ from rankdeck import plugins
 from rankdeck.backends import slurm
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
-from rankdeck.backends.inspect import ask_what_runs, inspect_job
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
-from rankdeck.backends.placement import placed
+from rankdeck.backends.launchers import placed
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.recording import Player, read_replay
-from rankdeck.backends.remote_log import LogReader, Ranges
+from rankdeck.backends.remote_log import LogReader, Player, Ranges, read_replay
+from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
 from rankdeck.errors import (
@@ -33,23 +32,33 @@ from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Ack
+from rankdeck.model.health import Ack, PastView
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
-from rankdeck.model.kubernetes import JOB, MPIJOB, ClusterAbout, KubernetesJob
-from rankdeck.model.past import PastView
 from rankdeck.model.process import NodeProcess
-from rankdeck.model.slurm import LogRun
-from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmPartition
+from rankdeck.model.schedulers import (
+    JOB,
+    MPIJOB,
+    ClusterAbout,
+    KubernetesJob,
+    LogRun,
+    ServiceChange,
+    ServiceOrder,
+    SlurmPartition,
+)
 from rankdeck.preflight.doctor import examine
-from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
+from rankdeck.preflight.facts import Finding, Step, TellFinding, no_step, tell_nobody
 from rankdeck.preflight.run import Tools, find_mpi, preflight
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
-from rankdeck.remote.command import FAN_OUT, USUAL_LIMIT, CommandRun
-from rankdeck.remote.local import control_host
-from rankdeck.remote.processes import FoundProcesses, find_processes, send_signal
-from rankdeck.remote.shell import Confirm, Questions, Shell
-from rankdeck.remote.user_ssh import UserSsh
+from rankdeck.remote.command import (
+    FAN_OUT,
+    USUAL_LIMIT,
+    CommandRun,
+    FoundProcesses,
+    find_processes,
+    send_signal,
+)
+from rankdeck.remote.shell import Confirm, Questions, Shell, UserSsh, control_host
 from rankdeck.reports.archive import TAIL, write_page, write_report
 from rankdeck.reports.source import NodesOfJob, ReportSource, report_source
 from rankdeck.rules.inspect import Inspection
@@ -57,12 +66,11 @@ from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
-from rankdeck.state.job_recorder import JobRecorder
+from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.kubernetes import KubernetesState
 from rankdeck.state.launch_lock import is_launched, launch_of
 from rankdeck.state.messages import Messages
-from rankdeck.state.node_notes import NodeNotes
+from rankdeck.state.schedulers import KubernetesState
 from rankdeck.telemetry.gnmi import collect
 from rankdeck.telemetry.kubernetes import ClusterClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link

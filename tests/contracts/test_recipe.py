@@ -3,7 +3,7 @@
 import pytest
 
 from rankdeck import plugins
-from rankdeck.acceptance.reading import Asked, read_output
+from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import Known, Recipe, Status, Where
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.job import Launch

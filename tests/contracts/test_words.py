@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.backends.export import export
-from rankdeck.backends.kubernetes_manifest import FOLDER, objects
-from rankdeck.backends.kubernetes_shim import POD_SHIM
+from rankdeck.backends.kubernetes_manifest import FOLDER, POD_SHIM, objects
 from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions

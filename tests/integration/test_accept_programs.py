@@ -13,7 +13,7 @@ from tests.support.mosquitto import free_port
 from tests.support.polling import wait_until
 
 from rankdeck import plugins
-from rankdeck.acceptance.reading import Asked, read_output
+from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import Commands, Reading, Recipe, Status, Where
 
 pytestmark = pytest.mark.slow

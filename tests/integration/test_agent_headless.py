@@ -220,7 +220,7 @@ def test_an_agent_without_tls_survives_a_socket_that_is_not_ready() -> None:
     code = (
         "from rankdeck_agent import telemetry\n"
         "with telemetry._without_openssl():\n"
-        "    from rankdeck_agent.publisher import Publisher\n"
+        "    from rankdeck_agent.telemetry import Publisher\n"
         "from paho.mqtt import client\n"
         "import socket\n"
         "ours, theirs = socket.socketpair()\n"

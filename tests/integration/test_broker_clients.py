@@ -13,8 +13,8 @@ from tests.support import mqtt
 from tests.support.polling import until
 
 from rankdeck.errors import BrokerError
-from rankdeck.telemetry.broker import PrivateBroker, packets
-from rankdeck.telemetry.broker.broker import CONNECTIONS, most_connections
+from rankdeck.telemetry import mqtt_packets
+from rankdeck.telemetry.private_broker import CONNECTIONS, PrivateBroker, most_connections
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ async def raw_login(broker, login, keepalive=0, client_id="raw", will=b""):
     if will:
         body += mqtt.string("rankdeck/1/lab/n1/hello") + mqtt.string(will)
     body += mqtt.string(login[0]) + mqtt.string(login[1])
-    writer.write(packets.packet(packets.Kind.CONNECT, body))
+    writer.write(mqtt_packets.packet(mqtt_packets.Kind.CONNECT, body))
     answer = await asyncio.wait_for(reader.readexactly(4), 5)
     return reader, writer, answer[3]
 
@@ -132,7 +132,9 @@ async def test_the_same_client_id_takes_over_and_the_will_comes_before_the_new_h
         login = broker.credential("n1")
         old, _old_writer, _ = await raw_login(broker, login, will=b"gone")
         _, writer, code = await raw_login(broker, login)
-        writer.write(mqtt.publish(packets.Publish("rankdeck/1/lab/n1/hello", b"back", retain=True)))
+        writer.write(
+            mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/hello", b"back", retain=True))
+        )
         await closed(old)
         await until(lambda: len(got) == 2)
 
@@ -145,7 +147,7 @@ async def test_a_client_id_of_another_account_is_not_taken_over() -> None:
     async with running(lambda *m: got.append(m)) as broker:
         _, mine, _ = await raw_login(broker, broker.credential("n1"))
         _theirs = await raw_login(broker, broker.credential("n2"))
-        mine.write(mqtt.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"still")))
+        mine.write(mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/sample", b"still")))
         await until(lambda: got)
 
     assert got == [("rankdeck/1/lab/n1/sample", b"still")]
@@ -189,14 +191,14 @@ async def test_a_will_for_another_node_is_refused_at_login() -> None:
     async with running() as broker:
         _, _, code = await raw_login(broker, broker.credential("n2"), will=b"gone")
 
-    assert code == packets.Refusal.NOT_ALLOWED
+    assert code == mqtt_packets.Refusal.NOT_ALLOWED
 
 
 async def test_mqtt_5_is_refused_with_the_return_code_for_it() -> None:
     async with running() as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         body = mqtt.string("MQTT") + bytes((5, 2, 0, 60, 0)) + mqtt.string("five")
-        writer.write(packets.packet(packets.Kind.CONNECT, body))
+        writer.write(mqtt_packets.packet(mqtt_packets.Kind.CONNECT, body))
         answer = await closed(reader)
 
     assert answer == bytes((0x20, 2, 0, 1))
@@ -224,14 +226,16 @@ async def test_a_packet_of_more_than_a_mebibyte_closes_the_connection() -> None:
     got = []
     async with running(lambda *m: got.append(m)) as broker:
         reader, writer, _ = await raw_login(broker, broker.credential("n1"))
-        writer.write(mqtt.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20))))
+        writer.write(
+            mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/sample", b"x" * (1 << 20)))
+        )
 
         assert await closed(reader) == b""
     assert got == []
 
 
 async def test_who_does_not_log_in_is_closed(monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck.telemetry.broker.session.LOGIN_LIMIT", 0.2)
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.LOGIN_LIMIT", 0.2)
     async with running() as broker:
         reader, _writer = await asyncio.open_connection("127.0.0.1", broker.port)
 
@@ -239,8 +243,8 @@ async def test_who_does_not_log_in_is_closed(monkeypatch) -> None:
 
 
 async def test_a_sweep_while_a_connection_begins_is_not_the_last(monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck.telemetry.broker.session.LOGIN_LIMIT", 0.2)
-    monkeypatch.setattr("rankdeck.telemetry.broker.broker.SWEEP", 0)
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.LOGIN_LIMIT", 0.2)
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.SWEEP", 0)
     async with running() as broker:
         reader, _writer = await asyncio.open_connection("127.0.0.1", broker.port)
 
@@ -259,10 +263,12 @@ async def test_a_port_in_use_is_one_sentence() -> None:
 
 
 async def test_who_does_not_read_its_acknowledgements_is_cut_off(monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck.telemetry.broker.session.SEND_BUFFER", 0)
-    monkeypatch.setattr("rankdeck.telemetry.broker.session.NO_HURRY", 0.2)
-    monkeypatch.setattr("rankdeck.telemetry.broker.session.BURST", 1 << 30)
-    messages = 1000 * mqtt.publish(packets.Publish("rankdeck/1/lab/n1/event", b"", 1, packet_id=7))
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.SEND_BUFFER", 0)
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.NO_HURRY", 0.2)
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.BURST", 1 << 30)
+    messages = 1000 * mqtt.publish(
+        mqtt_packets.Publish("rankdeck/1/lab/n1/event", b"", 1, packet_id=7)
+    )
     async with running() as broker:
         # So that the kernel takes little of what nobody reads.
         broker._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -283,7 +289,7 @@ async def test_a_client_that_floods_is_slowed_down_and_loses_nothing() -> None:
         _, writer, _ = await raw_login(broker, broker.credential("n1"), keepalive=1)
         for number in range(1200):
             writer.write(
-                mqtt.publish(packets.Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number))
+                mqtt.publish(mqtt_packets.Publish("rankdeck/1/lab/n1/sample", b"%1000d" % number))
             )
         await until(lambda: got)
         early = len(got)
@@ -301,7 +307,9 @@ async def test_two_hundred_agents_at_once_are_all_heard() -> None:
         writers.append(writer)
         for seq in range(5):
             body = json.dumps({"seq": seq}).encode()
-            writer.write(mqtt.publish(packets.Publish(f"rankdeck/1/lab/n{number}/sample", body)))
+            writer.write(
+                mqtt.publish(mqtt_packets.Publish(f"rankdeck/1/lab/n{number}/sample", body))
+            )
         await writer.drain()
         return code
 
@@ -316,7 +324,7 @@ async def test_two_hundred_agents_at_once_are_all_heard() -> None:
 HELD = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from rankdeck.telemetry.broker import PrivateBroker
+from rankdeck.telemetry.private_broker import PrivateBroker
 async def main():
     got, wrong = [], []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what["message"]))

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from tests.support.polling import until
 
-from rankdeck.telemetry.broker import PrivateBroker
+from rankdeck.telemetry.private_broker import PrivateBroker
 
 pytestmark = [
     pytest.mark.slow,

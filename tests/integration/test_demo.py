@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from rankdeck.demo import cluster
-from rankdeck.demo.layout import MARKER
-from rankdeck.demo.processes import marked
+from rankdeck.demo.cluster import MARKER, marked
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Site, doubled
 
-from rankdeck_agent.kubernetes import proxy
+from rankdeck_agent.kubernetes import api
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 Act = Callable[[Double], object]
@@ -109,7 +109,7 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
     tmp_path: Path, kubernetes, kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubernetes(processes=False).kubeconfig()))
-    monkeypatch.setattr(proxy.tempfile, "tempdir", "/tmp")  # a socket's path is short
+    monkeypatch.setattr(api.tempfile, "tempdir", "/tmp")  # a socket's path is short
     left = Path(f"/tmp/rankdeck-kubectl-{os.getpid()}left")
     young = Path(f"/tmp/rankdeck-kubectl-{os.getpid()}young")
     for folder in (left, young):
@@ -117,7 +117,7 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
         (folder / "s").touch()
     os.utime(left, (time.time() - 60, time.time() - 60))
 
-    with proxy.Proxy("", str(kubectl)) as first, proxy.Proxy("", str(kubectl)) as second:
+    with api.Proxy("", str(kubectl)) as first, api.Proxy("", str(kubectl)) as second:
         assert first.alive
         assert second.api.request("GET", "/version")["major"]
         assert (left.exists(), young.exists()) == (False, True)

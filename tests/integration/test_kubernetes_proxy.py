@@ -14,8 +14,15 @@ import yaml
 from tests.support.kubernetes.manifests import config_map, indexed_job
 from tests.support.polling import wait_until
 
-from rankdeck_agent.kubernetes.api import LISTED, TROUBLE, ApiError
-from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, in_words, refusal
+from rankdeck_agent.kubernetes.api import (
+    LISTED,
+    TROUBLE,
+    ApiError,
+    Proxy,
+    ProxyError,
+    in_words,
+    refusal,
+)
 from rankdeck_agent.kubernetes.target import Target, create, leftovers
 
 pytestmark = pytest.mark.slow

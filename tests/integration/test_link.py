@@ -18,8 +18,8 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.broker import PrivateBroker
 from rankdeck.telemetry.link import installed_config, open_link
+from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.ui.screens.node import _judge
 from rankdeck_agent.config import from_mapping
 from rankdeck_agent.wire import Hello, Sample, encode, topic

@@ -10,7 +10,7 @@ from tests.support.polling import until
 
 from rankdeck.errors import UnreachableError
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.local import THIS_MACHINE, LocalShell, WithThisMachine
+from rankdeck.remote.shell import THIS_MACHINE, LocalShell, WithThisMachine
 
 
 async def test_a_program_gets_its_input_and_gives_output_and_status() -> None:

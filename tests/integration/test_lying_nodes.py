@@ -10,7 +10,7 @@ from tests.support.jobs import console
 
 from rankdeck.backends import follow
 from rankdeck.backends.follow import SshFollower
-from rankdeck.backends.recording import record
+from rankdeck.backends.remote_log import record
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.model.job import NodeEvent
 from rankdeck.remote.agent import Agents

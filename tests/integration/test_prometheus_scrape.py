@@ -20,8 +20,8 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.demo import cluster
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Metrics
-from rankdeck.model.past import Times
-from rankdeck.prometheus.past import past_numbers
+from rankdeck.model.health import Times
+from rankdeck.prometheus.site_past import past_numbers
 
 pytestmark = [
     pytest.mark.slow,

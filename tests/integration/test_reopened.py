@@ -19,8 +19,8 @@ from rankdeck.model.blame import failure
 from rankdeck.model.job import Job, State
 from rankdeck.rules.progress import last_run
 from rankdeck.session import Session, open_session
-from rankdeck.ui.glyphs import UNICODE
 from rankdeck.ui.screens.job_head import head_lines
+from rankdeck.ui.themes import UNICODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 RANKS = 4

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from json import dumps
 
-from rankdeck.acceptance.steps import FILE, MARK
+from rankdeck.acceptance.work import FILE, MARK
 from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec, RemainingProcess, State

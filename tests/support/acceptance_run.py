@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rankdeck.acceptance.drift import Drift
 from rankdeck.acceptance.judge import Context, judge
 from rankdeck.acceptance.measurement import Answer, Measurement
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Status
-from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan, StagePlan, StageView
+from rankdeck.acceptance.run import AcceptanceRun, Drift, Progress, RunPlan, StagePlan, StageView
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 

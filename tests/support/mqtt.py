@@ -2,7 +2,7 @@
 
 import struct
 
-from rankdeck.telemetry.broker.packets import Kind, Publish, packet
+from rankdeck.telemetry.mqtt_packets import Kind, Publish, packet
 
 
 def string(text: str | bytes) -> bytes:

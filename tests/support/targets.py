@@ -18,31 +18,28 @@ from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
 from rankdeck import plugins
-from rankdeck.acceptance.reading import read_output
-from rankdeck.backends.inspect import _concluded
+from rankdeck.acceptance.output_text import read_output
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.plans import plan_job
-from rankdeck.backends.ssh import left_there
+from rankdeck.backends.ssh import _concluded, left_there
 from rankdeck.cli.shapes import reading_shape
 from rankdeck.config import trust
 from rankdeck.config.files import look_at
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
 from rankdeck.logs.order import choose
-from rankdeck.model.border import DEEPEST, table
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
+from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.model.past import Times
 from rankdeck.model.pattern import BadPatternError, compiled
-from rankdeck.model.text import clean, printable, strip_controls
+from rankdeck.model.text import DEEPEST, clean, printable, strip_controls, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks
 from rankdeck.prometheus import client
-from rankdeck.prometheus.exporter import Families
+from rankdeck.prometheus.exporter import Families, HttpServer, _read
 from rankdeck.prometheus.names import of_counter
-from rankdeck.prometheus.past import read_matrix
-from rankdeck.prometheus.server import HttpServer, _read
+from rankdeck.prometheus.site_past import read_matrix
 from rankdeck.remote.agent import Answer
 from rankdeck.rules.find_jobs import found_jobs
 from rankdeck.rules.progress import ProgressReader
@@ -50,18 +47,16 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
-from rankdeck.telemetry import gnmi
-from rankdeck.telemetry.broker import packets
+from rankdeck.telemetry import gnmi, mqtt_packets
 from rankdeck.telemetry.link import Intake
 from rankdeck.ui import fleet_views, node_page, snapshots
-from rankdeck.ui.glyphs import UNICODE
 from rankdeck.ui.query import QueryError, Subject, parse
-from rankdeck.ui.sgr import painted
+from rankdeck.ui.themes import UNICODE, painted
 from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
 from rankdeck_agent.collectors.nvidia_reader import Board, Reader
-from rankdeck_agent.job.journal import plain, shown
+from rankdeck_agent.job.folder import plain, shown
 from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
@@ -127,20 +122,20 @@ JSON = rb'{ } [ ] , : " null true NaN -1 1e999 1e308 18446744073709551616 "\ud80
 
 @target(
     "mqtt",
-    packets.MalformedError,
+    mqtt_packets.MalformedError,
     made=ANY,
     words=b"\x00\x04MQTT \x04 \x00\x00 \xff\xff\xff\x7f \x30 \x82 rankdeck/1/c/n/sample # +",
 )
 def mqtt() -> Take:
     readers = {
-        packets.Kind.CONNECT: packets.read_connect,
-        packets.Kind.PUBLISH: packets.read_publish,
-        packets.Kind.PUBACK: lambda _, b: packets.packet_id(b),
+        mqtt_packets.Kind.CONNECT: mqtt_packets.read_connect,
+        mqtt_packets.Kind.PUBLISH: mqtt_packets.read_publish,
+        mqtt_packets.Kind.PUBACK: lambda _, b: mqtt_packets.packet_id(b),
     }
 
     def take(raw: bytes) -> None:
-        whole = list(packets.Framer(1 << 10).feed(raw))
-        framer, half = packets.Framer(1 << 10), len(raw) // 2
+        whole = list(mqtt_packets.Framer(1 << 10).feed(raw))
+        framer, half = mqtt_packets.Framer(1 << 10), len(raw) // 2
         assert [*framer.feed(raw[:half]), *framer.feed(raw[half:])] == whole
         for first, body in whole:
             if reader := readers.get(first >> 4):

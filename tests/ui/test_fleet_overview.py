@@ -4,7 +4,7 @@ import pytest
 
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.ui.fleet_overview import TRENDS, Scene, overview
-from rankdeck.ui.glyphs import ASCII, UNICODE
+from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets.canvas import chart, length
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample, scenes

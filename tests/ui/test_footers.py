@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.command import CommandEnd
 from rankdeck.model.job import JobSpec, Launch, State
+from rankdeck.model.process import CommandEnd
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import in_ascii

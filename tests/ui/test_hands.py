@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.model.command import CommandEnd
 from rankdeck.model.job import RemainingProcess
-from rankdeck.remote.user_ssh import UserSsh
+from rankdeck.model.process import CommandEnd
+from rankdeck.remote.shell import UserSsh
 from rankdeck.ui import node_actions
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of

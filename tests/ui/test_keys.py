@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.ui import actions, glyphs
+from rankdeck.ui import actions, themes
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.help import help_lines
@@ -54,7 +54,7 @@ def test_on_each_screen_a_key_does_one_thing(screen: str) -> None:
 
 @pytest.mark.parametrize("about", actions.EVERYWHERE)
 def test_help_has_every_key_of_every_screen(about: str) -> None:
-    lines = ["".join(text for text, _ in line) for line in help_lines(about, glyphs.UNICODE)]
+    lines = ["".join(text for text, _ in line) for line in help_lines(about, themes.UNICODE)]
     for action in actions.ACTIONS:
         told = [line for line in lines if action.help in line]
         assert any(action.shown_keys in line for line in told), action

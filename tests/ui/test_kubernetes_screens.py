@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.kubernetes import Condition, DeviceCount, KubernetesJob, KubernetesNode
+from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesJob, KubernetesNode
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, lacks, shows
 

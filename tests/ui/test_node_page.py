@@ -5,9 +5,9 @@ import re
 from dataclasses import replace
 
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.past import PastNumbers, PastSeries, PastView, Times
+from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.past import shrunk
+from rankdeck.ui.node_page import shrunk
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.names import LOG_CLOSED
 from rankdeck_agent.wire import Hello, Sample

@@ -4,8 +4,13 @@ import time
 from dataclasses import replace
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.slurm import SlurmStatus
-from rankdeck.model.slurm_cluster import ServiceChange, SlurmJob, SlurmNode, SlurmPartition
+from rankdeck.model.schedulers import (
+    ServiceChange,
+    SlurmJob,
+    SlurmNode,
+    SlurmPartition,
+    SlurmStatus,
+)
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of, type_in
 

@@ -2,8 +2,8 @@
 
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.state.fleet import Switches
-from rankdeck.ui.glyphs import UNICODE as GLYPHS
 from rankdeck.ui.node_page import switch_lines
+from rankdeck.ui.themes import UNICODE as GLYPHS
 
 
 def lines(tell=()):

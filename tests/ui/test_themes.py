@@ -7,7 +7,7 @@ import pytest
 from rich.color import Color
 
 from rankdeck.ui import themes
-from rankdeck.ui.glyphs import ASCII, UNICODE
+from rankdeck.ui.themes import ASCII, UNICODE
 
 SHIPPED, FAULTS = themes.load([themes.shipped_folder()])
 COLOURED = [palette for palette in SHIPPED.values() if not palette.mono]

@@ -12,7 +12,7 @@ from rankdeck.model.job import Chunk
 from rankdeck.model.text import clean, printable, strip_controls
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import command_actions, commands, formatting, query
-from rankdeck.ui.glyphs import ASCII, UNICODE
+from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets import logwall
 from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance.drift import Normal, changed_since, drifts
+from rankdeck.acceptance.run import Normal, changed_since, drifts
 from rankdeck.errors import ConfigError, HistoryError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, Run

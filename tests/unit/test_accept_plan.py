@@ -9,23 +9,41 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance import kept
+from rankdeck.acceptance import normal
 from rankdeck.acceptance.choice import choose, fabric_of, rails_of
-from rankdeck.acceptance.gate import Around, Gated, gate, kept_by_slurm
+from rankdeck.acceptance.gate import (
+    Around,
+    Gated,
+    Identity,
+    Network,
+    gate,
+    job_address,
+    kept_by_slurm,
+    program,
+    read_identity,
+)
 from rankdeck.acceptance.group_stage import next_groups
-from rankdeck.acceptance.identity import Identity, Network, job_address, program, read_identity
 from rankdeck.acceptance.planning import Scene, plan_run
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Known
 from rankdeck.acceptance.recipes.facts import cpu_heat
-from rankdeck.acceptance.steps import MARK, Step, said, script
-from rankdeck.acceptance.work import Ground, Work, command_lines, find, known_of
-from rankdeck.backends.placement import choose_nodes, placed, without
+from rankdeck.acceptance.work import (
+    MARK,
+    Ground,
+    Step,
+    Work,
+    command_lines,
+    find,
+    known_of,
+    said,
+    script,
+)
+from rankdeck.backends.launchers import choose_nodes, placed, without
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.model.slurm_cluster import SlurmNode
+from rankdeck.model.schedulers import SlurmNode
 
 NODES = ("n1", "n2", "n3", "n4")
 CLUSTER = Cluster(
@@ -195,7 +213,7 @@ def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_dis
     assert any("iperf3 -c" in line for line in pairs.commands)
     assert plan.notes[-1].startswith("4 of 4 nodes, 5 rounds, about ")
     assert plan.notes[-1].endswith("; nothing is written to disks")
-    assert kept.read_plan(kept.plan_text(plan)) == plan
+    assert normal.read_plan(normal.plan_text(plan)) == plan
 
 
 def test_only_and_from_leave_stages_out() -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rankdeck import plugins
-from rankdeck.acceptance.reading import Asked, read_output
+from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import Known, Reading, Status
 from rankdeck.acceptance.recipes.compute import expected_gosa
 from tests.support.targets import TARGETS

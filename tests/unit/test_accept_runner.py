@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance import kept, view
+from rankdeck.acceptance import normal, view
 from rankdeck.acceptance.measurement import differing
 from rankdeck.acceptance.run import RunPlan, StagePlan
 from rankdeck.acceptance.work import Ground
 from rankdeck.accepting import measure
-from rankdeck.accepting.raw import RawOutputs
+from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
@@ -35,7 +35,7 @@ class Site:
         self.cluster = Cluster(name="c", nodes=tuple(Node(name=name, slots=2) for name in nodes))
         self.store = AcceptanceRuns(folder / "acceptance.db")
         self.raw = RawOutputs(folder / "raw")
-        self.store.begin(Run("r1", "c", 1.0, kept.plan_hash(PLAN), body=kept.plan_text(PLAN)))
+        self.store.begin(Run("r1", "c", 1.0, normal.plan_hash(PLAN), body=normal.plan_text(PLAN)))
 
     def runner(self, speed: Speed, **more: object) -> tuple[Runner, SimulatedMeans]:
         means = SimulatedMeans(self.cluster, speed, **more)  # type: ignore[arg-type]

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.backends.inspect import _concluded, _take_those_inside
 from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.backends.remote_log import _found
-from rankdeck.backends.ssh import _port, left_there
+from rankdeck.backends.ssh import _concluded, _port, _take_those_inside, left_there
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.bring import image_rows
-from rankdeck.model.border import DEEPEST, table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
+from rankdeck.model.text import DEEPEST, table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _told_by_ranks
 from rankdeck.remote.agent import Agents, Answer, _parse

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.telemetry.broker import packets
-from rankdeck.telemetry.broker.packets import Framer, MalformedError, Publish
-from rankdeck.telemetry.broker.session import valid_topic
+from rankdeck.telemetry import mqtt_packets
+from rankdeck.telemetry.mqtt_packets import Framer, MalformedError, Publish
+from rankdeck.telemetry.private_broker import valid_topic
 from tests.support import mqtt
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -27,15 +27,15 @@ def test_a_message_survives_any_cutting_of_its_bytes(topic, payload, qos, retain
         got += framer.feed(raw[at : at + cut])
         at += cut
 
-    assert [packets.read_publish(*one) for one in got] == [message, message]
+    assert [mqtt_packets.read_publish(*one) for one in got] == [message, message]
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_raise_anything_but_malformed(data) -> None:
     readers = (
-        packets.read_connect,
-        packets.read_publish,
-        lambda first, body: packets.packet_id(body),
+        mqtt_packets.read_connect,
+        mqtt_packets.read_publish,
+        lambda first, body: mqtt_packets.packet_id(body),
     )
     with suppress(MalformedError):
         for first, body in Framer(1 << 16).feed(data):
@@ -50,14 +50,14 @@ def test_no_bytes_raise_anything_but_malformed(data) -> None:
 @given(st.binary(max_size=60), st.integers(0, 255))
 def test_no_connect_raises_anything_but_malformed(tail, flags) -> None:
     with suppress(MalformedError):
-        packets.read_connect(0x10, mqtt.string("MQTT") + bytes((4, flags, 0, 9)) + tail)
+        mqtt_packets.read_connect(0x10, mqtt.string("MQTT") + bytes((4, flags, 0, 9)) + tail)
 
 
 def test_a_connect_is_read_as_it_was_written() -> None:
     ((first, body),) = Framer(1000).feed(mqtt.connect("me", 9, "user", b"secret"))
 
-    hello = packets.read_connect(first, body)
-    assert hello == packets.Connect("me", 9, True, "user", b"secret", None)
+    hello = mqtt_packets.read_connect(first, body)
+    assert hello == mqtt_packets.Connect("me", 9, True, "user", b"secret", None)
 
 
 @pytest.mark.parametrize("bad", ["", "a/+", "#"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rankdeck.errors import AgentError, UnreachableError
-from rankdeck.model.command import CommandEnd
+from rankdeck.model.process import CommandEnd
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.command import CommandRun
 from rankdeck.remote.shell import Clock, OnData, Result

@@ -8,19 +8,18 @@ from typing import ClassVar
 import pytest
 from textual.geometry import Size
 
-from rankdeck.config import accounts
+from rankdeck.config import clusters
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import HEARTBEATS, LATE, NodeState
 from rankdeck.telemetry import link
-from rankdeck.telemetry.broker import PrivateBroker
-from rankdeck.telemetry.broker.session import Connection
 from rankdeck.telemetry.link import Intake
-from rankdeck.ui.glyphs import Mark
+from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
+from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck_agent.mqtt_line import Line, LineError
+from rankdeck_agent.simulated_fleet import Line, LineError
 from rankdeck_agent.wire import HealthReport, Sample, decode, encode, split_time
 from tests.support.polling import until
 
@@ -238,20 +237,20 @@ def test_the_accounts_of_all_agents_are_read_again_only_where_they_are_others(
     tmp_path, monkeypatch
 ) -> None:
     read: list[Path] = []
-    regular = accounts.read_regular
+    regular = clusters.read_regular
 
     def counted(path: Path, limit: int) -> bytes:
         read.append(path)
         return regular(path, limit)
 
-    monkeypatch.setattr(accounts, "read_regular", counted)
+    monkeypatch.setattr(clusters, "read_regular", counted)
     file = tmp_path / "agents"
     names = [f"n{number}" for number in range(NODES)]
     cluster = Cluster(name="lab", nodes=tuple(Node(name=name) for name in names))
     broker = Broker(host="b", port=1883, agents_file=str(file))
-    accounts.write_accounts(str(file), {name: f"secret of {name}" for name in names})
+    clusters.write_accounts(str(file), {name: f"secret of {name}" for name in names})
     told = [link.agent_config(cluster, broker, name)["password"] for name in names]
-    accounts.write_accounts(str(file), {name: f"another of {name}" for name in names})
+    clusters.write_accounts(str(file), {name: f"another of {name}" for name in names})
 
     assert (told[-1], len(read)) == ("secret of n1999", 1)
     assert link.agent_config(cluster, broker, "n7")["password"] == "another of n7"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from rankdeck.backends.recording import Recording
+from rankdeck.backends.remote_log import Recording
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, FirstFailure, NodeNote, RankState, State
 from rankdeck.prometheus.site_past import JobNumbers

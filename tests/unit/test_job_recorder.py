@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.following import notice_stalls
 from rankdeck.model.job import Chunk, NodeEvent
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.stalls import notice_stalls
 from rankdeck_agent.wire import Hello, Sample
 from tests.ui.support.stage import cluster_of, plan_of
 

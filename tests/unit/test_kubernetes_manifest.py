@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankdeck.backends.kubernetes_manifest import job_name, objects
-from rankdeck.backends.kubernetes_shim import POD_SHIM
+from rankdeck.backends.kubernetes_manifest import POD_SHIM, job_name, objects
 from rankdeck.backends.plans import plan_job
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import look_at

@@ -6,7 +6,7 @@ import pytest
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
-from rankdeck.model.kubernetes import Condition, DeviceCount, KubernetesNode
+from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode
 from rankdeck.state.fleet import Fleet
 from rankdeck_agent.wire import Hello, Sample
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from rankdeck.cli.check import live_lines
-from rankdeck.model.kubernetes import ClusterAbout, KubernetesJob, Permission
-from rankdeck.state.kubernetes import KubernetesState
+from rankdeck.model.schedulers import ClusterAbout, KubernetesJob, Permission
+from rankdeck.state.schedulers import KubernetesState
 from rankdeck.telemetry.agent_rows import AgentRows
 from rankdeck.telemetry.kubernetes import RowReader
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from rankdeck.backends.placement import lay_out
+from rankdeck.backends.launchers import lay_out
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
 from rankdeck.preflight import check_job
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
-from rankdeck.preflight.facts import Context, node_facts
-from rankdeck.preflight.findings import Change, Finding
+from rankdeck.preflight.facts import Change, Context, Finding, node_facts
 from rankdeck.preflight.run import judge
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual.geometry import Size
 
-from rankdeck.backends.recording import Recording
+from rankdeck.backends.remote_log import Recording
 from rankdeck.cli.jobs import summary
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster, Node
@@ -16,10 +16,10 @@ from rankdeck.reports import archive
 from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, told, when, with_reasons
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
+from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.node_notes import NodeNotes
-from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens.job_head import head_lines
+from rankdeck.ui.themes import Mark
 from rankdeck_agent.wire import Event, Sample
 from tests.unit.test_history import JOB, NODE, PLAN
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.backends.kubernetes_shim import POD_SHIM
-from rankdeck_agent.kubernetes.split import Splitter
+from rankdeck.backends.kubernetes_manifest import POD_SHIM
+from rankdeck_agent.kubernetes.objects import Splitter
 from tests.support.polling import wait_until
 
 HERE = os.uname().nodename

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankdeck import preflight
-from rankdeck.backends.placement import lay_out
+from rankdeck.backends.launchers import lay_out
 from rankdeck.images import bring
 from rankdeck.images.bring import ImageAt, difference, image_rows
 from rankdeck.model.cluster import Cluster, Node
@@ -19,8 +19,7 @@ from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import check_job, check_network
 from rankdeck.preflight.check_job import flavour_of
-from rankdeck.preflight.facts import Context, node_facts, programs_of
-from rankdeck.preflight.findings import Change, changed
+from rankdeck.preflight.facts import Change, Context, changed, node_facts, programs_of
 from rankdeck.preflight.run import judge
 from rankdeck.preflight.trial_run import Outcome, Said, judge_probe
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node, Switch
-from rankdeck.prometheus.exporter import Exporter, Families
-from rankdeck.prometheus.server import AT_ONCE, HEAD_LIMIT, ListenError, serve
+from rankdeck.prometheus.exporter import AT_ONCE, HEAD_LIMIT, Exporter, Families, ListenError, serve
 from rankdeck.state.fleet import COUNTERS, Fleet, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
 

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from rankdeck.backends import recording
-from rankdeck.backends.recording import Player, Replay
+from rankdeck.backends import remote_log
+from rankdeck.backends.remote_log import Player, Replay
 from rankdeck.model.job import Chunk, Job, NodeEvent, State
 from rankdeck.state.jobs import Jobs
 from tests.unit.test_jobs_state import PLAN, Feed
@@ -47,7 +47,7 @@ async def test_a_replay_ends_as_the_job_did() -> None:
 
 
 async def test_an_hour_of_nothing_does_not_take_an_hour(monkeypatch) -> None:
-    monkeypatch.setattr(recording, "PAUSE", 0.2)
+    monkeypatch.setattr(remote_log, "PAUSE", 0.2)
     _, told = story()
     jobs = Jobs()
     jobs.add(PLAN, 100.0)

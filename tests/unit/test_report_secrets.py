@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankdeck.backends.recording import Recording
+from rankdeck.backends.remote_log import Recording
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, JobSpec, Launch, NodeEvent, NodeNote
 from rankdeck.reports.archive import Logs, ReportSource, pack

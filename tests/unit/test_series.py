@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.state.series import SIZE, WIDEST, Chart, growth, rates
+from rankdeck.state.node import SIZE, WIDEST, Chart, growth, rates
 
 AT = 1_700_000_000.0
 

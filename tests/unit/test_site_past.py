@@ -12,10 +12,16 @@ import pytest
 
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.past import Times, times
+from rankdeck.model.health import Times, times
 from rankdeck.prometheus import client, site_past
-from rankdeck.prometheus.past import _ROWS, expression, node_of, past_numbers, read_matrix
-from rankdeck.prometheus.site_past import SitePast
+from rankdeck.prometheus.site_past import (
+    _ROWS,
+    SitePast,
+    expression,
+    node_of,
+    past_numbers,
+    read_matrix,
+)
 from tests.support.polling import until
 
 NODES = (Node(name="gpu-01", address="10.0.0.1"), Node(name="n2.lab"))

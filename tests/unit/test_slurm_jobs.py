@@ -10,7 +10,7 @@ from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, NodeEvent, Plan
-from rankdeck.model.slurm import SlurmStatus, queue_words
+from rankdeck.model.schedulers import SlurmStatus, queue_words
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 

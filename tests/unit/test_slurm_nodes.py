@@ -8,11 +8,10 @@ from rankdeck.backends.kubernetes import find_listed
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Health, Level, Reason
-from rankdeck.model.slurm import SlurmStatus
-from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode
-from rankdeck.rules.slurm_nodes import with_slurm
+from rankdeck.model.schedulers import SlurmJob, SlurmNode, SlurmStatus
+from rankdeck.rules.schedulers import with_slurm
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.slurm_cluster import SlurmCluster
+from rankdeck.state.schedulers import SlurmCluster
 from rankdeck.telemetry.agent_rows import AgentRows
 from rankdeck.telemetry.slurm import ended_of, takes
 from rankdeck_agent.wire import Hello, Sample

@@ -5,7 +5,7 @@ import pytest
 from rankdeck.following import ASLEEP, HEAR, Awake
 from rankdeck.model.activity import Activity
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
-from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.schedulers import SlurmStatus
 from rankdeck.rules.progress import last_run, phases
 from rankdeck.rules.rank_activity import QUIET, Known
 from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls

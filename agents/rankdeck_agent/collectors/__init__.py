@@ -6,17 +6,13 @@ from typing import Callable
 from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
-from rankdeck_agent.collectors.disk import DiskCollector
-from rankdeck_agent.collectors.ethtool import EthtoolCollector
+from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, NvmeHealthCollector
 from rankdeck_agent.collectors.gpu import GpuCollector
-from rankdeck_agent.collectors.heat import HeatCollector
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
-from rankdeck_agent.collectors.net import NetCollector
-from rankdeck_agent.collectors.nvme import NvmeCollector, NvmeHealthCollector
-from rankdeck_agent.collectors.pi import PiCollector
+from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.collectors.sensors import SensorCollector
+from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
 from rankdeck_agent.collectors.simulated import SIMULATED, chosen
 
 COLLECTORS: tuple[Callable[..., Collector], ...] = (

@@ -1,13 +1,150 @@
-"""Disks: space on mounts, bytes and progress of whole disks. Network mounts are never touched from here."""
+"""Disks and mounts: space, bytes and progress of disks; network mounts, asked in a process each; what NVMe drives say of themselves."""
 
+import array
+import fcntl
 import os
 import re
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Callable, Optional, Union
 
-from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.collectors.network_mounts import SPACE, MountSpace, NetworkMounts
-from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.files import Tree, clean, reason
+
+_STAT = "/usr/bin/stat" if os.access("/usr/bin/stat", os.X_OK) else "/bin/stat"
+COMMAND = (_STAT, "-f", "-c", "%b %f %a %S %c %d", "--")
+"""Blocks in all, free, free for users, their size, inodes in all, free."""
+_EVERY = 15.0
+_DEADLINE = 5.0
+"""Seconds after which the last answer is too old to be shown."""
+_MOUNTS = 32
+_SAID = 4096
+SPACE = ("disk.used", "disk.size", "disk.free", "disk.inodes_used")
+
+
+@dataclass(frozen=True)
+class MountSpace:
+    """What statvfs says of a file system."""
+
+    blocks: int
+    free: int
+    available: int
+    size: int
+    inodes: int
+    inodes_free: int
+
+    def put(self, reading: Reading, path: str) -> None:
+        """Store it as shares and bytes; as df: what root keeps for itself is not free for a job."""
+        used = self.blocks - self.free
+        usable = used + self.available
+        if usable > 0:
+            reading.put("disk.used", round(100.0 * used / usable, 2), path)
+            reading.put("disk.size", self.blocks * self.size, path)
+            reading.put("disk.free", self.available * self.size, path)
+        if self.inodes > 0:
+            share = 100.0 * (self.inodes - self.inodes_free) / self.inodes
+            reading.put("disk.inodes_used", round(share, 2), path)
+
+
+class Probe:
+    """One question to one mount, in a child of its own; raises OSError where none can be made."""
+
+    def __init__(self, command: tuple[str, ...], path: str, now: float) -> None:
+        self.since = now
+        self._out, writing = os.pipe()
+        try:
+            self._pid = _spawn((*command, path), writing)
+        except OSError:
+            os.close(self._out)
+            raise
+        finally:
+            os.close(writing)
+
+    def answer(self) -> Union[MountSpace, ValueError, None]:
+        """What the mount said, or why it refused; None while it says nothing."""
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        said = os.read(self._out, _SAID)
+        os.close(self._out)
+        if status:
+            return ValueError(_last_words(said))
+        try:
+            return MountSpace(*map(whole, said.split()))
+        except (ValueError, TypeError) as error:
+            return ValueError(reason(error))
+
+
+def _spawn(command: tuple[str, ...], out: int) -> int:
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, out, 1),
+        (os.POSIX_SPAWN_DUP2, out, 2),
+    ]
+    return os.posix_spawn(command[0], command, {"LC_ALL": "C"}, file_actions=actions)
+
+
+def _last_words(complaint: bytes) -> str:
+    """ "stat: cannot read file system information for '/x': Stale file handle": the end of it."""
+    text = complaint.decode("utf-8", "replace").strip().rpartition(": ")[2]
+    return clean(text, 160) or "cannot be asked"
+
+
+class NetworkMounts:
+    """Asks each mount now and then, never twice at once; a child that hangs is left alone."""
+
+    def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
+        self._command = command
+        self._probes: dict[str, Probe] = {}
+        self._asked: dict[str, float] = {}
+        self._answers: dict[str, Union[MountSpace, ValueError]] = {}
+
+    def put(self, reading: Reading, paths: Sequence[str], now: float) -> None:
+        """Store what is known of the mounts, and ask those whose turn it is."""
+        for path in paths[:_MOUNTS]:
+            reading.put("disk.mounted", 1, path)
+            self._hear(path)
+            self._ask(path, now)
+            self._put(reading, path, now)
+        self._forget(paths)
+
+    def _hear(self, path: str) -> None:
+        probe = self._probes.get(path)
+        answer = probe and probe.answer()
+        if answer is not None:
+            self._answers[path] = answer
+            del self._probes[path]
+
+    def _ask(self, path: str, now: float) -> None:
+        if path in self._probes or now - self._asked.get(path, -_EVERY) < _EVERY:
+            return
+        self._asked[path] = now
+        try:
+            self._probes[path] = Probe(self._command, path, now)
+        except OSError as error:
+            self._answers[path] = ValueError(f"{self._command[0]} cannot be run: {reason(error)}")
+
+    def _put(self, reading: Reading, path: str, now: float) -> None:
+        probe, answer = self._probes.get(path), self._answers.get(path)
+        waited = now - probe.since if probe else 0.0
+        if answer is None and waited < _DEADLINE:
+            # By mount too: others may have answered.
+            reading.pending |= {*SPACE, f"disk.used/{path}"}
+        if waited >= _DEADLINE:
+            answer = ValueError(f"no answer for {waited:.0f} s")
+        if isinstance(answer, ValueError):
+            reading.fail(SPACE, answer, path)
+        elif answer is not None:
+            answer.put(reading, path)
+        reading.put("disk.stuck", round(waited, 1), path)
+
+    def _forget(self, paths: Sequence[str]) -> None:
+        for path in set(self._asked) - set(paths) - set(self._probes):
+            # A probe in flight stays known: the same mount may come back, and still hang.
+            self._asked.pop(path)
+            self._answers.pop(path, None)
+
 
 _LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs bcachefs vfat exfat ntfs3 overlay tmpfs".split()  # noqa: SIM905
@@ -216,3 +353,153 @@ def _wanted(mount: Mount) -> bool:
 def _below(path: str, parents: list[str]) -> bool:
     """Whether the way to `path` leads through one of `parents`: that alone can hang."""
     return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in parents if p != "/")
+
+
+_BASE = "sys/class/nvme"
+_LIMIT = 64
+_IDENTITY = (("model", "model"), ("firmware", "firmware_rev"), ("serial", "serial"))
+
+
+class NvmeCollector:
+    """State per controller: anything but "live" means that its disks do not answer."""
+
+    name = "nvme"
+    lane = "slow"
+    period = 10.0
+    metrics: tuple[str, ...] = ("nvme.live",)
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._inventory: dict[str, str] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        names: list[str] = []
+        reading.attempt(self.metrics, lambda: names.extend(self._tree.names(_BASE)))
+        for name in names[:_LIMIT]:
+            self.doing = name
+            device = clean(name)
+            reading.attempt(
+                self.metrics, lambda n=name, d=device: self._state(reading, n, d), device
+            )  # fmt: skip
+        self.doing = ""
+        reading.inventory = self._inventory
+        return reading
+
+    def _state(self, reading: Reading, name: str, device: str) -> None:
+        state = self._tree.text(f"{_BASE}/{name}/state")
+        reading.put("nvme.live", int(state == "live"), device)
+        if f"nvme.{device}.model" not in self._inventory:
+            for what, file in _IDENTITY:
+                text = self._tree.maybe(f"{_BASE}/{name}/{file}") or ""
+                self._inventory[f"nvme.{device}.{what}"] = clean(text)
+        if self._inventory.get(f"nvme.{device}.state") != state:
+            self._inventory = {**self._inventory, f"nvme.{device}.state": state}
+
+
+# linux include/uapi/linux/nvme_ioctl.h, include/linux/nvme.h
+_ADMIN_COMMAND = 0xC0484E41
+_COMMAND = struct.Struct("=BBHIIIQQII6III")
+_GET_LOG, _HEALTH, _ALL = 0x02, 0x02, 0xFFFFFFFF
+LOG_SIZE = 512
+_PATIENCE_MS = 5000
+_KELVIN = 273
+_UNIT = 512_000
+"""Bytes in one of the log's units of data."""
+_LASTING = 0b101100
+"""Reliability degraded, read-only, persistent memory region gone: the drive is failing."""
+
+
+class NvmeHealthCollector:
+    """What each drive of this machine tells of its health; needs root, else nothing.
+
+    A thread of its own: a drive that dies answers after a minute, or never.
+    """
+
+    name = "nvme_health"
+    lane = "nvme_health"
+    period = 300.0
+    metrics: tuple[str, ...] = (
+        "nvme.failing",
+        "nvme.warning",
+        "nvme.temp",
+        "nvme.spare",
+        "nvme.worn",
+        "nvme.media_errors",
+        "nvme.unsafe_shutdowns",
+        "nvme.power_on",
+        "nvme.read",
+        "nvme.written",
+    )
+
+    def __init__(self, root: str = "/", ask: "Callable[[str], bytes] | None" = None) -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        # Under another root the drives are those of another machine: nobody to ask.
+        self._ask = ask or (health_log if root == "/" else None)
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        for name in self._tree.names(_BASE)[:_LIMIT] if self._ask else ():
+            # One that is not live would hold us for its time limit.
+            if clean(name) == name and self._tree.maybe(f"{_BASE}/{name}/state") == "live":
+                self.doing = name
+                reading.attempt(self.metrics, lambda n=name: self._health(reading, n), name)
+        self.doing = ""
+        return reading
+
+    def _health(self, reading: Reading, name: str) -> None:
+        if self._ask is None:
+            return
+        try:
+            log = self._ask(name)
+        except PermissionError:
+            # Not root: as if the drive could not tell, with a word in the inventory.
+            reading.inventory = {**reading.inventory, f"nvme.{name}.health": "not read: needs root"}
+            return
+        for metric, number in parsed(log).items():
+            reading.put(metric, number, name)
+
+
+def parsed(log: bytes) -> Mapping[str, int]:
+    """The numbers of a health log (NVM Express base specification, log page 02h); raises ValueError."""
+    if len(log) < LOG_SIZE:
+        raise ValueError(f"a health log of {len(log)} bytes")
+    warning, kelvin, spare, _, worn = struct.unpack_from("<BHBBB", log)
+
+    def counted(at: int) -> int:
+        return int.from_bytes(log[at : at + 16], "little")
+
+    found = {
+        "nvme.failing": int(bool(warning & _LASTING)),
+        "nvme.warning": int(bool(warning)),
+        "nvme.spare": spare,
+        "nvme.worn": worn,
+        "nvme.read": counted(32) * _UNIT,
+        "nvme.written": counted(48) * _UNIT,
+        "nvme.power_on": counted(128) * 3600,
+        "nvme.unsafe_shutdowns": counted(144),
+        "nvme.media_errors": counted(160),
+    }
+    # 0: it does not tell.
+    return {**found, "nvme.temp": kelvin - _KELVIN} if kelvin else found
+
+
+def health_log(name: str) -> bytes:
+    """The health log of a controller of this machine, such as nvme0; raises OSError, PermissionError without root."""
+    handle = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = array.array("B", bytes(LOG_SIZE))
+        address, _ = data.buffer_info()
+        words = (LOG_SIZE // 4 - 1) << 16 | _HEALTH
+        command = bytearray(
+            _COMMAND.pack(_GET_LOG, 0, 0, _ALL, 0, 0, 0, address, 0, LOG_SIZE,
+                          words, 0, 0, 0, 0, 0, _PATIENCE_MS, 0)
+        )  # fmt: skip
+        status = fcntl.ioctl(handle, _ADMIN_COMMAND, command)
+        if status:
+            raise OSError(f"the drive refuses its health log: status {status:#x}")
+        return data.tobytes()
+    finally:
+        os.close(handle)

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Optional
 
 import rankdeck_agent
-from rankdeck_agent.collectors import nvidia_activity, nvidia_calls
+from rankdeck_agent.collectors import nvidia_calls
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia_reader import BOARD
 from rankdeck_agent.files import CHUNK, clean, readable, reason
 
 LIBRARY_VARIABLE = "RANKDECK_NVML"
 """The folder of libnvidia-ml.so.1, where the loader does not find it by itself."""
-METRICS = (*nvidia_calls.METRICS, *nvidia_activity.METRICS)
+METRICS = (*nvidia_calls.METRICS, *nvidia_calls.ACTIVITY)
 DEADLINE = 10.0
 """Seconds after which the driver is said not to answer."""
 FIRST_ANSWER = 1.5

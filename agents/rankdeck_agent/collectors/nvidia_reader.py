@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.collectors import nvidia_activity
+from rankdeck_agent.collectors import nvidia_calls
 from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.collectors.nvidia_activity import Activity
 from rankdeck_agent.collectors.nvidia_calls import (
     CALLS,
     GONE,
@@ -23,6 +22,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
     METRICS,
     NOT_HERE,
     RESET_REQUIRED,
+    Activity,
     Call,
     Handle,
     Library,
@@ -286,7 +286,7 @@ class Reader:
         if device.activity is None:
             return
         nvml = self._nvml
-        keys = [f"{metric}/{device.number}" for metric in nvidia_activity.METRICS]
+        keys = [f"{metric}/{device.number}" for metric in nvidia_calls.ACTIVITY]
         self._board.asking(f"GPU {device.number}, activity")
         try:
             found = device.activity.read(nvml, device.handle)
@@ -420,7 +420,7 @@ def _ended(until: float) -> bool:
 
 def _give_up(why: str) -> int:
     reading = Reading()
-    reading.failed = dict.fromkeys((*METRICS, *nvidia_activity.METRICS), why)
+    reading.failed = dict.fromkeys((*METRICS, *nvidia_calls.ACTIVITY), why)
     _say(reading)
     return 1
 

@@ -1,12 +1,194 @@
-"""Every sensor of every chip under /sys/class/hwmon, as node_exporter names chips and sensors. Nothing is judged by it."""
+"""Every sensor of every chip under /sys/class/hwmon: heat, alarms of fans and voltages, throttling; the Raspberry Pi's own."""
 
+import fcntl
 import os
 import re
+import struct
+from dataclasses import dataclass
+from typing import Optional
 
-from rankdeck_agent.collectors.base import Reading, signed
+from rankdeck_agent.collectors.base import Reading, signed, whole
 from rankdeck_agent.files import Tree, clean
 
 _HWMON = "sys/class/hwmon"
+_CPUS = "sys/devices/system/cpu"
+_PACKAGES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+_INPUT = re.compile(r"(temp\d{1,3})_input")
+_CPU = re.compile(r"cpu(\d{1,5})")
+_ALARM = re.compile(r"(?:temp|in|curr|power)\d{1,3}_(?:crit|lcrit|emergency)_alarm")
+_WARNING = re.compile(
+    r"(?P<what>fan|in|curr)(?P<number>\d{1,3})_(?:alarm|fault|min_alarm|max_alarm)"
+)
+_METRIC_OF = {"fan": "hwmon.fan", "in": "hwmon.voltage", "curr": "hwmon.voltage"}
+_CHIPS = 64
+_SENSORS = 16
+"""Of one chip: a CPU has one per core, and the package is the first."""
+_CORES = 32
+_LOOK_AGAIN = 300.0
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip with sensors, as the kernel names it."""
+
+    device: str
+    inputs: tuple[str, ...]
+    alarms: tuple[str, ...]
+    warnings: tuple[tuple[str, str, str], ...] = ()
+    """(metric, sensor, file) of what is out of its limits but not critical."""
+    margin: tuple[str, str] = ("", "")
+    """Files of the temperature of the CPU package and of its critical one."""
+
+
+class HeatCollector:
+    """Temperatures and alarms of all chips, throttle counts of the CPU."""
+
+    name = "heat"
+    lane = "slow"
+    period = 30.0
+    metrics: tuple[str, ...] = (
+        "hwmon.temp",
+        "hwmon.alarm",
+        "hwmon.fan",
+        "hwmon.voltage",
+        "cpu.margin",
+        "cpu.throttles",
+    )
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._looked = -_LOOK_AGAIN
+        self._chips: list[Chip] = []
+        self._throttles: dict[str, tuple[str, ...]] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        if now - self._looked >= _LOOK_AGAIN:
+            reading.attempt(self.metrics, self._look)
+            self._looked = now
+        for chip in self._chips:
+            self.doing = chip.device
+            self._chip(reading, chip)
+        self.doing = ""
+        for device, files in self._throttles.items():
+            reading.attempt(
+                ("cpu.throttles",),
+                lambda d=device, f=files: self._count(reading, d, f),
+                device,
+            )
+        return reading
+
+    def _look(self) -> None:
+        self._chips = _chips(self._tree)
+        # Chosen once: a sum over other cores would look like a count that moved.
+        self._throttles = self._throttles or _throttles(self._tree)
+
+    def _chip(self, reading: Reading, chip: Chip) -> None:
+        device = chip.device
+        if chip.inputs:
+            reading.attempt(("hwmon.temp",), lambda: self._hottest(reading, chip), device)
+        if chip.alarms:
+            reading.attempt(("hwmon.alarm",), lambda: self._alarm(reading, chip), device)
+        for metric in dict.fromkeys(warning[0] for warning in chip.warnings):
+            reading.attempt((metric,), lambda m=metric: self._warn(reading, chip, m), device)
+        if chip.margin[0]:
+            reading.attempt(("cpu.margin",), lambda: self._margin(reading, chip))
+
+    def _hottest(self, reading: Reading, chip: Chip) -> None:
+        temps: list[int] = []
+        refused: list[Exception] = []
+        for file in chip.inputs:
+            try:
+                temps.append(signed(self._tree.read(file)))
+            except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
+                refused.append(error)
+        if temps:
+            reading.put("hwmon.temp", max(temps) / 1e3, chip.device)
+        elif refused:
+            raise refused[0]
+
+    def _alarm(self, reading: Reading, chip: Chip) -> None:
+        raised = any(whole(self._tree.read(file)) for file in chip.alarms)
+        reading.put("hwmon.alarm", int(raised), chip.device)
+
+    def _warn(self, reading: Reading, chip: Chip, metric: str) -> None:
+        files = [(sensor, file) for of, sensor, file in chip.warnings if of == metric]
+        raised = [s for s, file in files if whole(self._tree.read(file)) and self._outside(s, file)]
+        reading.put(metric, int(bool(raised)), chip.device)
+
+    def _outside(self, sensor: str, file: str) -> bool:
+        """Whether its limits say so too: boards whose limits nobody has set raise alarms for ever."""
+        texts = [self._tree.maybe(f"{sensor}_{part}") for part in ("input", "min", "max")]
+        if file.endswith("_fault") or texts[0] is None or texts[1:] == [None, None]:
+            return True
+        now, low, high = (signed((text or "0").encode()) for text in texts)
+        return (low > 0 and now < low) or (high > low and now > high)
+
+    def _margin(self, reading: Reading, chip: Chip) -> None:
+        temp, crit = (signed(self._tree.read(file)) for file in chip.margin)
+        # Boards without a limit of their own say 0.
+        if crit > 0:
+            left = (crit - temp) / 1e3
+            known = reading.values.get("cpu.margin", {}).get("", left)
+            reading.put("cpu.margin", min(left, known))
+
+    def _count(self, reading: Reading, device: str, files: tuple[str, ...]) -> None:
+        total = sum(whole(self._tree.read(file)) for file in files)
+        reading.put("cpu.throttles", total, device)
+
+
+def _chips(tree: Tree) -> list[Chip]:
+    found: list[Chip] = []
+    taken: dict[str, int] = {}
+    for folder in tree.names(_HWMON)[:_CHIPS]:
+        base = f"{_HWMON}/{folder}"
+        name = clean(tree.maybe(f"{base}/name") or folder)
+        taken[name] = taken.get(name, 0) + 1
+        device = name if taken[name] == 1 else f"{name}.{taken[name]}"
+        found.append(_chip(tree, base, name, device))
+    return found
+
+
+def _chip(tree: Tree, base: str, name: str, device: str) -> Chip:
+    files = tree.names(base)
+    inputs = [f for f in files if _INPUT.fullmatch(f)][:_SENSORS]
+    alarms = [f for f in files if _ALARM.fullmatch(f)][:_SENSORS]
+    found = [w for w in map(_WARNING.fullmatch, files) if w][: 2 * _SENSORS]
+    warnings = tuple(
+        (_METRIC_OF[w["what"]], f"{base}/{w['what']}{w['number']}", f"{base}/{w[0]}") for w in found
+    )
+    margin = ("", "")
+    if name in _PACKAGES and {"temp1_input", "temp1_crit"} <= set(files):
+        margin = (f"{base}/temp1_input", f"{base}/temp1_crit")
+    # An undervoltage of a Raspberry Pi has its own metric.
+    if name == "rpi_volt":
+        alarms, warnings = [], ()
+    return Chip(device, _under(base, inputs), _under(base, alarms), warnings, margin)
+
+
+def _under(base: str, names: list[str]) -> tuple[str, ...]:
+    return tuple(f"{base}/{name}" for name in names)
+
+
+def _throttles(tree: Tree) -> dict[str, tuple[str, ...]]:
+    """Device -> files to add up: each package once, and some cores together."""
+    found: dict[str, tuple[str, ...]] = {}
+    cores: list[str] = []
+    numbers = [n for n in map(_CPU.fullmatch, tree.names(_CPUS)) if n]
+    for name in sorted(numbers, key=lambda n: int(n[1])):
+        base = f"{_CPUS}/{name[0]}"
+        count = f"{base}/thermal_throttle/package_throttle_count"
+        if tree.exists(count):
+            package = tree.maybe(f"{base}/topology/physical_package_id") or "0"
+            found.setdefault(f"package{clean(package, 8)}", (count,))
+            cores.append(f"{base}/thermal_throttle/core_throttle_count")
+    step = max(1, len(cores) // _CORES)
+    if cores:
+        found["cores"] = tuple(cores[::step][:_CORES])
+    return found
+
+
 # Start of the file, metric, factor to base units (linux Documentation/hwmon/sysfs-interface.rst).
 _KINDS = {
     "temp": ("sensor.temp", 1e-3),
@@ -16,10 +198,8 @@ _KINDS = {
     "power": ("sensor.power", 1e-6),
 }
 _FILE = re.compile(r"((temp|fan|in|curr|power)\d{1,3})_(?:input|average)")
-_CHIPS = 64
 _OF_ONE_KIND = 16
 """Of one chip: a CPU has a sensor per core, and the package is the first."""
-_LOOK_AGAIN = 300.0
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9:_]")
 
 
@@ -89,3 +269,109 @@ class SensorCollector:
 
 def _plain(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name.lower()).strip("_")
+
+
+_MODELS = ("proc/device-tree/model", "sys/firmware/devicetree/base/model")
+_WORDS = (
+    "sys/devices/platform/soc/soc:firmware/get_throttled",
+    "sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled",
+)
+_MAILBOX = "dev/vcio"
+_GET_THROTTLED = 0x00030046
+"""Tag of the firmware's property interface."""
+_ASK = 0xC0006400 | struct.calcsize("P") << 16
+"""_IOWR(100, 0, char *): the size is that of a pointer."""
+_ANSWERED = 0x80000000
+_UNDERVOLT = 1 << 0
+_HELD_DOWN = 1 << 1 | 1 << 2 | 1 << 3
+"""Clock capped, throttled, soft temperature limit."""
+_SINCE_BOOT = 16
+_PERIOD = 5.0
+_NO_PI = 3600.0
+_NOW = ("pi.undervolt", "pi.throttled")
+_SEEN = ("pi.undervolt_seen", "pi.throttled_seen")
+
+
+class PiCollector:
+    """The throttle word of the firmware, and the kernel's own alarm where there is none."""
+
+    name = "pi"
+    lane = "slow"
+    period = _PERIOD
+    metrics: tuple[str, ...] = (*_NOW, *_SEEN)
+
+    def __init__(self, root: str = "/") -> None:
+        self.doing = ""
+        self._tree = Tree(root)
+        self._seen: dict[str, int] = {}
+
+    def collect(self, now: float) -> Reading:
+        reading = Reading()
+        alarm = _alarm(self._tree)
+        if not alarm and not _is_pi(self._tree):
+            self.period = _NO_PI
+            return reading
+        self.period = _PERIOD
+        reading.attempt(self.metrics, lambda: self._word(reading))
+        if alarm and "pi.undervolt" not in reading.values:
+            reading.attempt(("pi.undervolt",), lambda: self._volt(reading, alarm))
+        self._remember(reading)
+        return reading
+
+    def _word(self, reading: Reading) -> None:
+        word = _from_file(self._tree)
+        if word is None:
+            self.doing = "the firmware"
+            word = _from_firmware(self._tree.path(_MAILBOX))
+            self.doing = ""
+        for metric, bits in zip(_NOW, (_UNDERVOLT, _HELD_DOWN)):
+            reading.put(metric, int(word & bits != 0))
+            seen = word >> _SINCE_BOOT & bits != 0
+            reading.put(f"{metric}_seen", int(seen))
+
+    def _volt(self, reading: Reading, alarm: str) -> None:
+        reading.put("pi.undervolt", int(whole(self._tree.read(alarm)) != 0))
+        reading.failed.pop("pi.undervolt", None)
+
+    def _remember(self, reading: Reading) -> None:
+        """What was seen once stays seen: the kernel's driver clears the firmware's own memory."""
+        for now, seen in zip(_NOW, _SEEN):
+            values = [reading.values.get(m, {}).get("", 0) for m in (now, seen)]
+            if any(values) or self._seen.get(seen):
+                self._seen[seen] = 1
+                reading.put(seen, 1)
+                reading.failed.pop(seen, None)
+
+
+def _is_pi(tree: Tree) -> bool:
+    return any("Raspberry Pi" in (tree.maybe(path) or "") for path in _MODELS)
+
+
+def _alarm(tree: Tree) -> str:
+    for name in tree.names(_HWMON):
+        if tree.maybe(f"{_HWMON}/{name}/name") == "rpi_volt":
+            return f"{_HWMON}/{name}/in0_lcrit_alarm"
+    return ""
+
+
+def _from_file(tree: Tree) -> Optional[int]:
+    """The word from /sys, hexadecimal without 0x; None where this kernel has no such file."""
+    for path in _WORDS:
+        if tree.exists(path):
+            return int(tree.text(path)[:16], 16)
+    return None
+
+
+def _from_firmware(path: str) -> int:
+    """The word from the firmware's mailbox, as vcgencmd asks; raises OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        # Size of all, request, then tag, room for the value, request, value 0: clear nothing.
+        message = bytearray(struct.pack("<8I", 32, 0, _GET_THROTTLED, 4, 0, 0, 0, 0))
+        fcntl.ioctl(handle, _ASK, message, True)
+    finally:
+        os.close(handle)
+    _, code, _, _, _, value, _, _ = struct.unpack("<8I", message)
+    if code != _ANSWERED:
+        raise ValueError(f"the firmware does not know its throttle word ({code:#x})")
+    return value

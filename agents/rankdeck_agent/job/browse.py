@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Optional, Union, cast
 
-from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder
-from rankdeck_agent.job.journal import table
+from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder, table
 from rankdeck_agent.job.logs import (
     Input,
     LogReader,

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.job import cgroup, processes
-from rankdeck_agent.job.folder import RunFolder, is_slurm
-from rankdeck_agent.job.journal import all_events, is_closed, plain
+from rankdeck_agent.job import processes
+from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, is_slurm, plain
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.starting import unlink_links
 from rankdeck_agent.job.supervisor_state import (
@@ -111,7 +110,7 @@ def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]
     """End what a keeper that was killed left in Kubernetes; what would not go, as `left` has it."""
     if not (folder / "kubernetes.json").exists():
         return []
-    from rankdeck_agent.kubernetes.ending import end_without_keeper
+    from rankdeck_agent.kubernetes.target import end_without_keeper
 
     return end_without_keeper(folder, grace)
 
@@ -234,7 +233,7 @@ def _force(hunt: _Hunt, launchers: set[int], ranks: set[int]) -> None:
         processes.send(rows, group, signal.SIGKILL)
     processes.send(rows, launchers & set(rows), signal.SIGKILL)
     hunt.wait(_CARE, _kill_programs)
-    cgroup.kill(hunt.folder)
+    processes.kill(hunt.folder)
 
 
 def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
@@ -272,4 +271,4 @@ def _see_off(hunt: _Hunt, left: bool) -> None:
         )
     if not left and not supervisor_pid(hunt.folder):
         unlink_links(hunt.folder)
-        cgroup.remove(hunt.folder)
+        processes.remove(hunt.folder)

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import End, Journal, failed, plain, table
+from rankdeck_agent.job.folder import End, Journal, RunFolder, failed, plain, table
 from rankdeck_agent.job.ranks import RankTable
 from rankdeck_agent.job.starting import StartCommand, StartError, environment, start
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place

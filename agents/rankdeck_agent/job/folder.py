@@ -1,10 +1,14 @@
-"""The run folder of one job on one node: the paths in it."""
+"""The run folder of one job on one node: its paths, and its `events` file."""
 
+import errno
+import fcntl
+import json
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent.names import LAUNCHER, RUN_TOKEN
 
@@ -90,3 +94,199 @@ def all_folders() -> Iterator[RunFolder]:
     """Every job that this machine knows of."""
     for events in sorted((state_folder().absolute() / "jobs").glob("*/*/events")):
         yield RunFolder(events.parent, events.parent.parent.name, events.parent.name)
+
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
+)
+"""Escape sequences for a terminal."""
+
+
+def plain(text: str, limit: int = 400) -> str:
+    """One line of `text` without control characters, at most `limit` long."""
+    line = "".join(c if c.isprintable() else " " for c in text[: limit * 2])
+    return line.strip()[:limit]
+
+
+def table(text: str) -> Optional[dict[str, Any]]:
+    """The JSON object in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def array(text: str) -> Optional[list[Any]]:
+    """The JSON array in `text`, or None where it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def shown(text: str, limit: int) -> str:
+    """One line of `text` as a terminal would show it: no colours or other commands, indentation kept."""
+    if not text.isprintable():
+        text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text[:limit].rstrip()
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+UNKNOWN = -1
+"""The exit status of a rank whose end nobody saw."""
+_RESERVE = 64 * 1024
+
+End = dict[str, Optional[int]]
+"""`code` and `signal` of something that ended."""
+
+
+class Journal:
+    """Appends events; what a full disk refuses is kept and written later, in order."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._reserve = path.with_name("reserve")
+        self._seq = next_seq(path)
+        self._waiting = b""
+
+    def reserve(self) -> bool:
+        """Reserve space for the event that says that the disk is full; returns whether there was any."""
+        try:
+            self._reserve.write_bytes(os.urandom(_RESERVE))
+        except OSError:
+            self.spend_reserve()
+            return False
+        return True
+
+    def spend_reserve(self) -> None:
+        """Give the space back."""
+        try:
+            self._reserve.unlink()
+        except FileNotFoundError:
+            return
+
+    def add(self, kind: str, **fields: object) -> None:
+        """Write one event."""
+        event: dict[str, Any] = {
+            "seq": self._seq,
+            "at": round(time.time(), 6),
+            "kind": kind,
+            **fields,
+        }
+        self._seq += 1
+        self._waiting += json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what is waiting; False where the disk is still full."""
+        while self._waiting:
+            try:
+                written = os.write(self._fd, self._waiting)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                return False
+            self._waiting = self._waiting[written:]
+        return True
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class EventReader:
+    """Whole events from a file that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._rest = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """What was added since the last call, at most a megabyte of it."""
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            data = file.read(1 << 20)
+        self._position += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        found = (table(line.decode("utf-8", "replace")) for line in lines if line)
+        return [event for event in found if event is not None and _is_event(event)]
+
+
+def _is_event(event: Mapping[str, Any]) -> bool:
+    return isinstance(event.get("seq"), int) and isinstance(event.get("kind"), str)
+
+
+def all_events(path: Path) -> list[dict[str, Any]]:
+    """Every event of the file so far."""
+    reader = EventReader(path)
+    events: list[dict[str, Any]] = []
+    while True:
+        more = reader.read()
+        if not more:
+            return events
+        events.extend(more)
+
+
+def next_seq(path: Path) -> int:
+    """The number that the next event of this file takes."""
+    events = all_events(path)
+    return int(events[-1]["seq"]) + 1 if events else 0
+
+
+def is_closed(path: Path) -> bool:
+    """Whether the supervisor said that nothing more will come."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4096))
+        return b'"kind":"closed"' in file.read()
+
+
+def post_mortem(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
+    """Close the events of a node whose supervisor is gone, after these; does nothing where they are closed."""
+    with path.open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_closed(path):
+            return
+        journal = Journal(path)
+        for event in events:
+            journal.add(**event)
+        journal.add("closed")
+        journal.close()
+
+
+def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
+    """The ranks whose last word is that they exited."""
+    ended: dict[Any, bool] = {}
+    for event in events:
+        if event["kind"] in ("started", "exited"):
+            ended[event.get("rank")] = event["kind"] == "exited"
+    return {rank for rank, has in ended.items() if has}
+
+
+def outcome(status: int) -> End:
+    """`code` and `signal` of a shell's exit status: 129 to 192 mean a signal, UNKNOWN is neither."""
+    if status == UNKNOWN:
+        return {"code": None, "signal": None}
+    if 128 < status <= 192:
+        return {"code": None, "signal": status - 128}
+    return {"code": status, "signal": None}
+
+
+def shell_status(status: int) -> int:
+    """What a shell makes of a status of `waitpid`: 128 and the signal, or the code."""
+    killed = os.WIFSIGNALED(status)
+    return 128 + os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
+
+
+def exact_outcome(status: int) -> End:
+    """`code` and `signal` as `waitpid` tells them: a launcher that ends with 137 was not killed itself."""
+    if os.WIFSIGNALED(status):
+        return {"code": None, "signal": os.WTERMSIG(status)}
+    return {"code": os.WEXITSTATUS(status), "signal": None}
+
+
+def failed(end: End) -> bool:
+    """Whether it ended otherwise than with 0."""
+    return end["code"] != 0

@@ -8,11 +8,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
-from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.browse import browse
-from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder, existing, is_slurm
-from rankdeck_agent.job.journal import EventReader, all_events, table
+from rankdeck_agent.job.folder import (
+    STREAMS,
+    EventReader,
+    FolderError,
+    RunFolder,
+    all_events,
+    existing,
+    is_slurm,
+    table,
+)
 from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
+from rankdeck_agent.job.processes import PLACE, LookReader
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     goes_on,
@@ -270,7 +278,7 @@ def _keeper_of(folder: RunFolder) -> "Optional[Watch]":
 
 
 def _resume(folder: RunFolder) -> bool:
-    from rankdeck_agent.job.detach import resume
+    from rankdeck_agent.job.control_cli import resume
 
     return resume(folder)
 

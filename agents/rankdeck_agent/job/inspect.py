@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import all_events, array, plain
+from rankdeck_agent.job.folder import RunFolder, all_events, array, plain
 from rankdeck_agent.job.logs import TailReader
 from rankdeck_agent.job.supervisor_state import supervisor_pid
 

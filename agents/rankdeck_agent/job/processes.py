@@ -1,12 +1,17 @@
-"""The processes of this machine, and those that belong to a job, from /proc."""
+"""The processes of a job on this machine: found in /proc, held in a cgroup, and what they are doing."""
 
+import errno
+import json
 import os
+import re
 import signal
-from collections.abc import Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.job.journal import plain
+from rankdeck_agent.job.folder import RunFolder, plain, table
 from rankdeck_agent.names import JOB_VARIABLE, NODE_VARIABLE
 
 _PROC = Path("/proc")
@@ -195,3 +200,248 @@ def named(row: Process) -> dict[str, Any]:
     now = process(row.pid)
     why = _UNKILLABLE if now is not None and now.state == "D" else ""
     return {"pid": row.pid, "command": command(row.pid) + why}
+
+
+_REMOVE_TRIES = 20
+
+
+def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
+    """Where groups are mounted and our own one; `hierarchy` "" is the second version, else a name of the first."""
+    mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    groups = Path("/proc/self/cgroup").read_text(errors="replace").splitlines()
+    point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
+    for row in groups:
+        _, names, path = [*row.split(":", 2), "", ""][:3]
+        if point and hierarchy in names.split(","):
+            return Path(point), Path(point + path)
+    return None, None
+
+
+def _is_of(mount: str, hierarchy: str) -> bool:
+    kind, _, options = mount.partition(" - ")[2].partition(" ")
+    if not hierarchy:
+        return kind == "cgroup2"
+    return kind == "cgroup" and hierarchy in re.split(r"[ ,]", options)
+
+
+def memory_files(group: Optional[Path]) -> Iterator[Path]:
+    """Files that may count out-of-memory kills around the job, the nearest first."""
+    for hierarchy, name in (("", "memory.events"), ("memory", "memory.oom_control")):
+        try:
+            point, own = _own(hierarchy)
+        except OSError:
+            continue
+        if point is None or own is None:
+            continue
+        begin = own if hierarchy or group is None else group
+        for folder in (begin, *begin.parents):
+            if point in (folder, *folder.parents):
+                yield folder / name
+
+
+def make(folder: RunFolder) -> Optional[Path]:
+    """A new cgroup v2 below our own, noted in the run folder; None where it is not ours to make."""
+    try:
+        _, own = _own("")
+        if own is None:
+            return None
+        group = own / f"rankdeck.{folder.job}.{folder.node}"
+        group.mkdir()
+        if not os.access(group / "cgroup.procs", os.W_OK):
+            group.rmdir()
+            return None
+        (folder / "cgroup").write_text(str(group))
+    except OSError:
+        return None
+    return group
+
+
+def join(group: Path) -> None:
+    """Move the calling process in."""
+    try:
+        (group / "cgroup.procs").write_text("0")
+    except OSError:
+        # The search by environment variable finds the process as well.
+        return
+
+
+def kill(folder: RunFolder) -> None:
+    """Kill everything in the job's cgroup, if it has one."""
+    try:
+        group = Path((folder / "cgroup").read_text())
+        (group / "cgroup.kill").write_text("1")
+    except OSError:
+        return
+
+
+def remove(folder: RunFolder) -> None:
+    """Take the cgroup away once it is empty; processes just killed may need a moment."""
+    for _ in range(_REMOVE_TRIES):
+        if _removed(folder / "cgroup"):
+            return
+        time.sleep(0.05)
+
+
+def _removed(note: Path) -> bool:
+    try:
+        Path(note.read_text()).rmdir()
+    except OSError as error:
+        return error.errno != errno.EBUSY
+    return True
+
+
+PERIOD = 5.0
+"""Seconds between two looks."""
+KEPT = 12
+"""Looks in the file: a console that was just opened knows the last minute at once."""
+PLACE = "activity"
+_MOST_RANKS = 1024
+_AFRESH = 12
+"""Looks until processes of others are read again: their pids may have been reused."""
+_LITTLE = 0.02
+"""Cores below which the share of system time says nothing."""
+_TICK = os.sysconf("SC_CLK_TCK")
+_CLIENTS = frozenset({"podman", "docker"})
+"""Programs whose containers are no children of theirs: their own activity says nothing of the rank."""
+
+Row = list[Any]
+"""rank, state, wchan, cores, share of system time or None: as on the wire."""
+
+
+class ActivityWatch:
+    """Looks at running ranks and writes down what they do; one writer, the supervisor."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._place = folder / PLACE
+        self._due = 0.0
+        self._roots: dict[int, bool] = {}
+        """First process of each rank -> whether it is certain that it belongs to the job."""
+        self._others: set[int] = set()
+        self._looks = 0
+        self._spent: dict[int, tuple[float, int, int]] = {}
+        """First process -> when it was looked at, ticks of user and of system time."""
+        self._last: dict[int, Row] = {}
+        self._lines: deque[bytes] = deque(maxlen=KEPT)
+
+    def look(self, running: Mapping[int, int], now: float) -> None:
+        """Look at these ranks (rank -> first process) where it is time to, by the monotonic clock."""
+        if now < self._due or not running:
+            return
+        self._due = now + PERIOD
+        some = dict(sorted(running.items())[:_MOST_RANKS])
+        rows = self._rows(some.values())
+        of_root = trees(rows, self._mine())
+        found = [
+            self._row(rank, [rows[pid] for pid in of_root[root]])
+            for rank, root in some.items()
+            if root in of_root
+        ]
+        told = [row for row in found if row is not None]
+        if told:
+            self._last.update({row[0]: row for row in told})
+            self._write({"kind": "activity", "at": round(time.time(), 3), "rows": told})
+
+    def of_failed(self, rank: int) -> dict[str, Any]:
+        """What a rank that has failed did when last looked at, as a field of its `exited` event."""
+        row = self._last.pop(rank, None)
+        return {"activity": row[1:4]} if row else {}
+
+    def end(self) -> None:
+        """Remove the file: nothing runs any more."""
+        self._place.unlink(missing_ok=True)
+
+    # ---- which processes
+
+    def _rows(self, roots: Iterable[int]) -> dict[int, Process]:
+        """The processes of the ranks, and those not seen before."""
+        roots = set(roots)
+        if roots != self._roots.keys() or self._looks % _AFRESH == 0:
+            self._others.clear()
+            self._know(roots)
+        self._looks += 1
+        # Names alone: a Path for each of thousands of processes would cost as much as the look.
+        names = os.listdir(_PROC)  # noqa: PTH208
+        pids = {int(name) for name in names if name.isdigit()}
+        read = map(process, (pids - self._others) | roots)
+        rows = {row.pid: row for row in read if row is not None}
+        self._others |= rows.keys() - below(rows, roots) - roots
+        return rows
+
+    def _know(self, roots: set[int]) -> None:
+        """Ask of new ones whether they are the job's: a pid may be of another pid namespace."""
+        job, node = self._folder.job, self._folder.node
+        self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
+        self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}
+
+    def _mine(self) -> list[int]:
+        return [pid for pid, sure in self._roots.items() if sure]
+
+    # ---- what they do
+
+    def _row(self, rank: int, rows: list[Process]) -> Optional[Row]:
+        """The row of one rank; None at the first look, and if its work is done by processes of a daemon."""
+        if any(row.name in _CLIENTS for row in rows):
+            return None
+        now = time.monotonic()
+        # With the children that were waited for: what has ended is not lost.
+        user = sum(row.times[0] + row.times[2] for row in rows)
+        system = sum(row.times[1] + row.times[3] for row in rows)
+        before = self._spent.get(rows[0].pid)
+        self._spent[rows[0].pid] = (now, user, system)
+        if before is None or now <= before[0]:
+            return None
+        cores, share = _used(now - before[0], user - before[1], system - before[2])
+        main = worker(rows)
+        wchan = word(_PROC / str(main.pid) / "wchan")
+        return [rank, main.state, "" if wchan == "0" else wchan, cores, share]
+
+    def _write(self, look: dict[str, Any]) -> None:
+        self._lines.append(json.dumps(look, separators=(",", ":")).encode() + b"\n")
+        fresh = self._place.with_name(PLACE + ".new")
+        try:
+            fresh.write_bytes(b"".join(self._lines))
+            fresh.replace(self._place)
+        except OSError:
+            # A full disk: the console goes without, the job must not notice.
+            return
+
+
+def _used(seconds: float, user: int, system: int) -> tuple[float, Optional[float]]:
+    """Cores, and the share of them that the system took."""
+    user, system = max(user, 0), max(system, 0)
+    cores = (user + system) / _TICK / seconds
+    share = system / (user + system) if cores >= _LITTLE else None
+    return round(cores, 3), None if share is None else round(share, 3)
+
+
+class LookReader:
+    """Looks from the file of a supervisor, each once."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._stamp = 0
+        self._told = 0.0
+
+    def read(self) -> list[dict[str, Any]]:
+        """The looks since the last call, oldest first; at the first call all that are kept."""
+        try:
+            stamp = self._place.stat().st_mtime_ns
+            if stamp == self._stamp:
+                return []
+            text = self._place.read_text("utf-8", "replace")
+        except OSError:
+            return []
+        self._stamp = stamp
+        found = [look for look in map(table, text.splitlines()[-KEPT:]) if _is_look(look)]
+        fresh = [look for look in found if look is not None and look["at"] > self._told]
+        self._told = max([self._told, *(look["at"] for look in fresh)])
+        return fresh
+
+
+def _is_look(look: Optional[Mapping[str, Any]]) -> bool:
+    return (
+        look is not None
+        and look.get("kind") == "activity"
+        and isinstance(look.get("at"), (int, float))
+    )

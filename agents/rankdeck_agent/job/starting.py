@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.files import private_folder, unwritable, write_private
-from rankdeck_agent.job import cgroup
+from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import FolderError, FolderThereError, RunFolder, run_folder
 from rankdeck_agent.job.supervisor_state import note_starter
 from rankdeck_agent.names import AGENT_TOKEN
@@ -118,7 +118,7 @@ def start(
             stderr=outputs[1],
             start_new_session=True,
             umask=JOB_UMASK,
-            preexec_fn=None if group is None else lambda: cgroup.join(group),
+            preexec_fn=None if group is None else lambda: processes.join(group),
         )
     except (OSError, ValueError) as error:
         raise StartError(f"{command.argv[0]} cannot start: {error}") from error

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import mark_agent_used
-from rankdeck_agent.job import cgroup, processes
-from rankdeck_agent.job.activity import ActivityWatch
+from rankdeck_agent.job import processes
 from rankdeck_agent.job.cancel import ASKERS, cancel, remove_containers
 from rankdeck_agent.job.daemons import Daemons
 from rankdeck_agent.job.evidence import KernelLog, Kills, Witness, counters, own_ring
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import (
+from rankdeck_agent.job.folder import (
     UNKNOWN,
     End,
     Journal,
+    RunFolder,
     all_events,
     exact_outcome,
     failed,
@@ -26,12 +25,11 @@ from rankdeck_agent.job.journal import (
     plain,
     shell_status,
 )
-from rankdeck_agent.job.processes import Process
+from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
+from rankdeck_agent.job.processes import ActivityWatch, Process
 from rankdeck_agent.job.ranks import Orphans, RankTable, not_known
-from rankdeck_agent.job.shared_run_folder import Report, SharedRunFolder
 from rankdeck_agent.job.starting import NOT_STARTED, StartError, planned, start, unlink_links
-from rankdeck_agent.job.streams import DiskFullError, Space, Stream, pipe_stream, rank_streams
-from rankdeck_agent.job.supervisor_state import Control
+from rankdeck_agent.job.supervisor_state import Control, Report, SharedRunFolder
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 
@@ -97,7 +95,7 @@ class Supervisor:
 
     def _prepare(self) -> None:
         self._journal.reserve()
-        self._group = cgroup.make(self._folder)
+        self._group = processes.make(self._folder)
         kills = Kills(counters(self._group))
         self._witness = Witness(self._folder, KernelLog(own_ring()), kills)
         self._control = Control(self._folder / "control")
@@ -384,7 +382,7 @@ class Supervisor:
         while not self._journal.flush():
             time.sleep(_RETRY)
         remove_containers(self._folder)
-        cgroup.remove(self._folder)
+        processes.remove(self._folder)
         unlink_links(self._folder)
 
     def _all_streams(self) -> list[Stream]:

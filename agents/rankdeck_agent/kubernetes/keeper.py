@@ -15,27 +15,30 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import mark_agent_used
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import all_events, plain
+from rankdeck_agent.job.folder import RunFolder, all_events, plain
 from rankdeck_agent.job.supervisor_state import tell
 from rankdeck_agent.kubernetes import target as objects
-from rankdeck_agent.kubernetes.api import TROUBLE, ApiError, Watch, each
-from rankdeck_agent.kubernetes.claim_reader import (
-    ClaimError,
-    ClaimReader,
-    Told,
-    missing_of,
-    seen_spec,
+from rankdeck_agent.kubernetes.api import TROUBLE, ApiError, Proxy, ProxyError, Watch, each, refusal
+from rankdeck_agent.kubernetes.claim import ClaimError, ClaimReader, Told, missing_of, seen_spec
+from rankdeck_agent.kubernetes.container_log import (
+    UNKNOWN,
+    ContainerLog,
+    Follower,
+    Hearer,
+    LogSource,
+    record,
 )
-from rankdeck_agent.kubernetes.container_log import UNKNOWN, ContainerLog, Hearer, record
-from rankdeck_agent.kubernetes.ending import Ending
-from rankdeck_agent.kubernetes.follow import Follower, LogSource
-from rankdeck_agent.kubernetes.job_state import MOST_FOLLOWED, JobState, Saying
-from rankdeck_agent.kubernetes.pods import LAUNCHER, TERMINATED, Object, Pod
-from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, refusal
-from rankdeck_agent.kubernetes.split import START, Piece
-from rankdeck_agent.kubernetes.target import Target
-from rankdeck_agent.kubernetes.verdict import RankEnd, holding, progress, verdict
+from rankdeck_agent.kubernetes.job_state import (
+    MOST_FOLLOWED,
+    JobState,
+    RankEnd,
+    Saying,
+    holding,
+    progress,
+    verdict,
+)
+from rankdeck_agent.kubernetes.objects import LAUNCHER, START, TERMINATED, Object, Piece, Pod
+from rankdeck_agent.kubernetes.target import Ending, Target
 
 _TICK = 0.25
 _SAY_PERIOD = 1.0

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rankdeck_agent.files import keep_private
-from rankdeck_agent.job.folder import FolderError, RunFolder, existing
-from rankdeck_agent.job.journal import shell_status, table
+from rankdeck_agent.job.folder import FolderError, RunFolder, existing, shell_status, table
 from rankdeck_agent.job.supervisor_state import tell
 
 _LONGEST = 64 << 20
@@ -45,8 +44,7 @@ def _try() -> int:
 
 def _refused(row: Mapping[str, Any]) -> str:
     """Why the server would not take {"target": …, "objects": […]}; "" where it would."""
-    from rankdeck_agent.kubernetes.api import ApiError
-    from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, end_tidily, refusal
+    from rankdeck_agent.kubernetes.api import ApiError, Proxy, ProxyError, end_tidily, refusal
     from rankdeck_agent.kubernetes.target import Target, create
 
     end_tidily()

@@ -1,18 +1,26 @@
-"""Which job a keeper keeps, and where its objects are in the API: paths, selectors, creating and deleting."""
+"""Which job a keeper keeps: where its objects are in the API, how they are created, deleted and proved gone."""
 
 import json
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.job.folder import FolderError
-from rankdeck_agent.job.journal import array, plain, table
-from rankdeck_agent.kubernetes.api import BACKOFF, Api, ApiError
-from rankdeck_agent.kubernetes.kinds import BY_NAME, OPERATOR_LABEL, OURS_LABEL
-from rankdeck_agent.kubernetes.pods import Object, Pod, rows_of, table_of, text_of
-from rankdeck_agent.kubernetes.split import FORMATS
+from rankdeck_agent.job.folder import FolderError, RunFolder, array, plain, table
+from rankdeck_agent.kubernetes.api import BACKOFF, Api, ApiError, Proxy, ProxyError, refusal
+from rankdeck_agent.kubernetes.objects import (
+    BY_NAME,
+    FORMATS,
+    OPERATOR_LABEL,
+    OURS_LABEL,
+    Object,
+    Pod,
+    rows_of,
+    table_of,
+    text_of,
+)
 
 SETTINGS, MANIFEST, CREATED, GONE = "kubernetes.json", "manifest.json", "kubernetes.created", "kubernetes.gone"  # fmt: skip
 """Files in the run folder: what to keep, its objects, that they were created, that none is left."""
@@ -262,3 +270,73 @@ def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
     more = [phase, f"on node {node}" if node else "", "has finalizers" if finalizers else ""]
     told = ", ".join(filter(None, more))
     return f"{kind} {target.namespace}/{text_of(meta, 'name')}{f' ({told})' if told else ''}"
+
+
+SLACK = 4.0
+"""Seconds beyond the grace in which it is proven, or what is left is named."""
+_LOOK_PERIOD = 2.0
+_PAUSE = 0.3
+_KUBELET = 1.0
+"""Seconds after the grace for the nodes to kill what did not end, before they are told once more."""
+
+
+class Ending:
+    """One deletion, done step by step. `left` names what is left; empty once it is proven that nothing is."""
+
+    def __init__(self, api: Api, target: Target) -> None:
+        self._api, self._target = api, target
+        self._began = time.monotonic()
+        self._asked = self._hurried = False
+        self._looked = float("-inf")
+        self.left = [f"{target.kind} {target.namespace}/{target.name}: nothing is known of it"]
+
+    def step(self, grace: float, *, quiet: bool) -> bool:
+        """Do what is due; whether it is over. `grace` counts from the beginning, in seconds.
+
+        `quiet`: no pod is known to be there, so that a look may prove it.
+        """
+        now = time.monotonic()
+        late = now - self._began - grace
+        try:
+            self._ask(late)
+            if quiet or now - self._looked > _LOOK_PERIOD:
+                self._looked = now
+                self.left = leftovers(self._api, self._target)
+        except ApiError as error:
+            self.left = [refusal(error)]
+        return not self.left or late > SLACK
+
+    def _ask(self, late: float) -> None:
+        if not self._asked:
+            ask_to_end(self._api, self._target)
+            self._asked = True
+        if late > _KUBELET and not self._hurried:
+            self._hurried = True
+            # In a thread: with hundreds of pods it takes seconds, and they may go by themselves meanwhile.
+            threading.Thread(target=self._hurry, daemon=True).start()
+
+    def _hurry(self) -> None:
+        try:
+            hurry(self._api, self._target)
+        except ApiError:
+            return  # the looks tell what is left
+
+
+def end_without_keeper(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
+    """End the job of a run folder whose keeper did not; what is left, as `left` of a cancel has it."""
+    settings = folder / SETTINGS
+    if not settings.exists() or (folder / GONE).exists():
+        return []
+    target = read_target(settings)
+    try:
+        with Proxy(target.context) as proxy:
+            if not target.namespace:
+                target = replace(target, namespace=proxy.namespace())
+            ending = Ending(proxy.api, target)
+            while not ending.step(grace, quiet=True):
+                time.sleep(_PAUSE)
+    except ProxyError as error:
+        return [{"pid": 0, "command": f"Kubernetes job {target.name}: {error}"}]
+    if not ending.left:
+        (folder / GONE).touch(mode=0o600)
+    return [{"pid": 0, "command": f"Kubernetes: {one}"} for one in ending.left[:50]]

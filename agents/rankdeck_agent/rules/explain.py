@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
-from rankdeck_agent.rules.active_events import KINDS, OTHER, kind_of
 from rankdeck_agent.rules.derive import Derived, wanted
-from rankdeck_agent.rules.facts import Facts, Memory
+from rankdeck_agent.rules.facts import KINDS, OTHER, Facts, Memory, blind, kind_of
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, RULES, HealthCheck, Rule
-from rankdeck_agent.rules.unread import blind
 
 ALWAYS = frozenset({"node.skew", "node.like"})
 """Needs that the judge meets itself."""

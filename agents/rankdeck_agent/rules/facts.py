@@ -1,10 +1,14 @@
-"""The input of a judgement, and the memory from one judgement to the next."""
+"""What a judgement reads and remembers: numbers, events and how long each counts, what could not be read."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.names import LOG_CLOSED, SATURATED
+from rankdeck_agent.rdma_counters import COUNTED
+from rankdeck_agent.rules.levels import Level, Reason, Sentence
+from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES
 from rankdeck_agent.wire import Event
 
 Number = Union[int, float]
@@ -104,3 +108,230 @@ class Memory:
     """Readings of which no rule could hold: not looked at again while they are the same tables."""
     settled: bool = False
     """A sample was judged before: growth can be told."""
+
+
+MOST_UNREAD = 3
+_LOG = "kernel.events"
+_COUNTERS = ("rdma.counters.", "rdma.counters_ext.", "rdma.hw_counters.")
+_BLIND = SATURATED.partition("{}")[0]
+_SAME_CHECK: Mapping[str, frozenset[str]] = {
+    metric: frozenset(
+        other.metric for other in RULES for _, rule in rows if other.part_of == rule.part_of
+    )
+    for metric, rows in BY_METRIC.items()
+}
+_FABRIC = next(check.number for check in CHECKS if check.name == "fabric")
+"""Says nothing against the node, and so nothing of it leaves the node unknown."""
+_OF_THE_NODE = frozenset(rule.metric for rule in RULES if rule.part_of != _FABRIC)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Metric or metric/device -> why, in two heaps."""
+
+    trouble: Mapping[str, str]
+    """Something is not judged that a rule reads."""
+    beside: Mapping[str, str]
+    """A missing permission; a counter that sticks, whose check is judged by others; one that no rule reads."""
+
+
+_NOTHING = Unread({}, {})
+
+
+def split(failed: Mapping[str, str], values: Table) -> Unread:
+    """What a node could not read, by what follows from it. Only our own sentences excuse anything."""
+    if not failed:
+        return _NOTHING
+    beside = {key: why for key, why in failed.items() if is_beside(key, why, values)}
+    return Unread({key: why for key, why in failed.items() if key not in beside}, beside)
+
+
+def is_beside(key: str, why: str, values: Table) -> bool:
+    """Whether a thing that could not be read leaves the health known."""
+    if key == _LOG:
+        return why in LOG_CLOSED.values()
+    metric, _, device = key.partition("/")
+    name = kernel_name(metric)
+    if name:
+        return why.startswith(_BLIND) or not any(m in BY_METRIC for m in COUNTED.get(name, ()))
+    if not metric.startswith("rdma.") or _BLIND not in why:
+        return False
+    others = _SAME_CHECK.get(metric, ())
+    return metric not in _OF_THE_NODE or any(device in values.get(o, ()) for o in others)
+
+
+def kernel_name(metric: str) -> str:
+    """The kernel's name of an RDMA counter; "" for any other metric."""
+    return next((metric[len(p) :] for p in _COUNTERS if metric.startswith(p)), "")
+
+
+def limits(beside: Mapping[str, str]) -> str:
+    """What is not seen here, and what to do; "" where that is nothing."""
+    if not beside:
+        return ""
+    said = [beside[_LOG]] if _LOG in beside else []
+    alike: dict[tuple[str, str], list[str]] = {}
+    for key, why in beside.items():
+        metric, _, device = key.partition("/")
+        if name := kernel_name(metric):
+            alike.setdefault((name, why), []).append(device)
+    said += [
+        f"{name} of {_first(devices)}: {why}"
+        for (name, why), devices in list(alike.items())[:MOST_UNREAD]
+    ]
+    more = len(alike) - MOST_UNREAD
+    return "; ".join((*said, f"{more} other counters") if more > 0 else said)
+
+
+def blind(failed: Mapping[str, str], number: int) -> str:
+    """`blind: symbol_error of mlx5_0/1 and 8 more`: what a check goes without; "" for nothing."""
+    names: dict[str, list[str]] = {}
+    for key, why in failed.items():
+        metric, _, device = key.partition("/")
+        name = kernel_name(metric)
+        rows = (row for m in COUNTED.get(name, ()) for row in BY_METRIC.get(m, ()))
+        if why.startswith(_BLIND) and any(rule.part_of == number for _, rule in rows):
+            names.setdefault(name, []).append(device)
+    said = ", ".join(f"{name} of {_first(devices)}" for name, devices in names.items())
+    return f"blind: {said}" if said else ""
+
+
+def _first(devices: list[str]) -> str:
+    return devices[0] + (f" and {len(devices) - 1} more" if devices[1:] else "")
+
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+EPOCH = 1e9
+MOST = 64
+LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
+_XID = re.compile(r"S?Xid (\d{1,9})\b")
+_LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
+
+
+@dataclass(frozen=True)
+class EventKind:
+    """What is known of the events of one check; the event itself may say what to do."""
+
+    part_of: int
+    lasts: float
+    """Seconds until it no longer counts by itself; a reboot ends it before."""
+    means: str
+    do: str = "see the kernel log of the node"
+
+
+KINDS: Mapping[str, EventKind] = {
+    "kernel.xid": EventKind(4, 3 * DAY, "the driver reports an error of this GPU"),
+    "kernel.sxid": EventKind(4, 3 * DAY, "an NVSwitch reports an error", "drain, check NVSwitch and fabric manager"),
+    "kernel.gpu": EventKind(2, 3 * DAY, "the GPU is lost to the node"),
+    "kernel.nvlink": EventKind(10, HOUR, "NVLinks of a GPU do not start"),
+    "kernel.amdgpu": EventKind(5, DAY, "the GPU hung or was reset"),
+    "kernel.ras": EventKind(5, DAY, "the memory or the blocks of the GPU have errors"),
+    "kernel.nic": EventKind(7, HOUR, "the adapter is in trouble"),
+    "kernel.ceph": EventKind(9, HOUR, "a Ceph server does not answer"),
+    "kernel.cifs": EventKind(9, HOUR, "a file server does not answer"),
+    "kernel.lustre": EventKind(9, HOUR, "the node lost a Lustre server"),
+    "kernel.gpfs": EventKind(9, HOUR, "the node lost its GPFS cluster"),
+    "kernel.bnxt": EventKind(7, HOUR, "the adapter is in trouble"),
+    "kernel.peermem": EventKind(12, HOUR, "RDMA to GPU memory fails"),
+    "kernel.nccl": EventKind(24, 10 * MINUTE, "a program failed, not the node"),
+    "kernel.oom": EventKind(17, 10 * MINUTE, "a process was killed for want of memory", "use fewer ranks or a smaller problem"),
+    "kernel.edac": EventKind(16, DAY, "a memory module is failing", "replace the DIMM that it names"),
+    "kernel.mce": EventKind(16, DAY, "the processor found a hardware error"),
+    "kernel.nfs": EventKind(9, 10 * MINUTE, "whoever touches the path hangs", "do not touch it; check the server"),
+    "kernel.disk": EventKind(18, HOUR, "the disk or its controller fails", "save what is on it, replace it"),
+    "kernel.hung": EventKind(21, 10 * MINUTE, "a driver or file server hangs"),
+    "kernel.lockup": EventKind(21, HOUR, "a core is stuck in the kernel", "drain, reboot"),
+    "kernel.panic": EventKind(21, DAY, "the kernel is damaged", "drain, reboot, keep the log"),
+    "kernel.thermal": EventKind(19, 10 * MINUTE, "the CPU slows down", "check fans and inlet air"),
+    "kernel.voltage": EventKind(19, HOUR, "the board slows down, cards get corrupted", "use a stronger supply"),
+    "kernel.mlx5": EventKind(7, HOUR, "the adapter is in trouble"),
+    "kernel.link": EventKind(8, 2 * MINUTE, "the link went down"),
+    "kernel.pcie": EventKind(15, HOUR, "the lanes of a device are disturbed", "reseat it"),
+    "kernel.files": EventKind(21, HOUR, "no process can open another file"),
+    "kernel.log": EventKind(1, 10 * MINUTE, "not all lines were seen"),
+    "node.reboot": EventKind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
+    "agent": EventKind(1, 10 * MINUTE, "its checks are not judged", "look at what the error names"),
+}  # fmt: skip
+"""A check of an event -> its kind; the longest beginning that fits counts."""
+OTHER = EventKind(21, 10 * MINUTE, "the node says so itself")
+
+
+def kind_of(check: str) -> EventKind:
+    """The kind of events of this check."""
+    while check:
+        if check in KINDS:
+            return KINDS[check]
+        check = check.rpartition(".")[0]
+    return OTHER
+
+
+def remember(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
+    """The events that count now: those of before that have not ended, and the new ones."""
+    kept = memory.happened
+    if facts.boot and memory.boot and facts.boot != memory.boot:
+        kept = dict[EventKey, ActiveEvent]()
+    if any(one.until <= facts.now for one in kept.values()):
+        kept = {key: one for key, one in kept.items() if one.until > facts.now}
+    for event in facts.events:
+        kept = _with(kept, event, facts)
+    return kept
+
+
+def _with(
+    kept: Mapping[EventKey, ActiveEvent], event: Event, facts: Facts
+) -> Mapping[EventKey, ActiveEvent]:
+    """A milder event stands beside a worse one of the same thing: only an "ok" takes that back."""
+    device = _device(event)
+    number = _XID.match(event.text)
+    part = f"{device}/{number[1]}" if number else device
+    level = LEVELS.get(event.level, Level.WARN)
+    if level is Level.OK:
+        return _ended(kept, event, part) if event.level == "ok" else kept
+    key = (event.check, part, level)
+    before = kept.get(key)
+    kind = kind_of(event.check)
+    age = max(0.0, facts.at - event.at) if event.at > EPOCH < facts.at else 0.0
+    # An agent that starts tells the past again.
+    if age >= kind.lasts or (before and event.at == before.at):
+        return kept
+    count = before.count + 1 if before else 1
+    text = sentence(event, kind)
+    since = before.reason.since if before else facts.now - age
+    text = f"{count} times: {text}" if count > 1 else text
+    reason = Reason(event.check, level, text, device, since)
+    made = ActiveEvent(reason, event.at, facts.now - age + kind.lasts, count)
+    rest = {k: one for k, one in kept.items() if k != key}
+    return dict([*_room(rest), (key, made)])
+
+
+def _device(event: Event) -> str:
+    """The device, and the link of it that an Xid names."""
+    link = _LINK.search(event.text) if _XID.match(event.text) else None
+    return f"{event.device} link {int(link[1])}" if link else event.device
+
+
+def _ended(
+    kept: Mapping[EventKey, ActiveEvent], event: Event, part: str
+) -> Mapping[EventKey, ActiveEvent]:
+    """Without what the event takes back; told again with what it ended, it ends nothing."""
+    return {
+        key: one
+        for key, one in kept.items()
+        if key[:2] != (event.check, part) or one.at == event.at
+    }
+
+
+def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEvent]]:
+    """Room for one more: of the mildest the oldest goes, so that a node that shouts hides nothing."""
+    rows = list(kept.items())
+    if len(rows) >= MOST:
+        rows.remove(min(rows, key=lambda row: row[1].reason.level))
+    return rows
+
+
+def sentence(event: Event, kind: EventKind) -> str:
+    """seen · means · do; the event brings the first and perhaps the last."""
+    said = Sentence.of(event.text)
+    if said.action:
+        return event.text
+    return str(Sentence(said.seen, kind.means, said.means or kind.do))

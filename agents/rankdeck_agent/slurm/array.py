@@ -3,12 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Optional
 
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import all_events
-from rankdeck_agent.slurm.marks import BATCH, Mark
+from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.slurm.rows import Seen, shown_jobs
-from rankdeck_agent.slurm.run import Run
-from rankdeck_agent.slurm.track import Event, Track, status_row
+from rankdeck_agent.slurm.run import BATCH, Event, Mark, Run, Track, status_row
 from rankdeck_agent.slurm.verdict import FINAL, Verdict, Words, again, lost, verdict
 
 _MOST = 10_000

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Optional, cast
 
 from rankdeck_agent.files import write_private
-from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder
-from rankdeck_agent.job.journal import table
+from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, table
 from rankdeck_agent.names import LAUNCHER
 from rankdeck_agent.slurm.commands import Slurm
 from rankdeck_agent.slurm.rows import output_files, shown_job

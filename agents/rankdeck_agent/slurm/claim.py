@@ -14,8 +14,7 @@ from typing import Any, Optional
 
 from rankdeck_agent.files import private_folder
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import RunFolder, good_name, run_folder, state_folder
-from rankdeck_agent.job.journal import table
+from rankdeck_agent.job.folder import RunFolder, good_name, run_folder, state_folder, table
 
 BEAT = 5.0
 """Seconds between two touches."""

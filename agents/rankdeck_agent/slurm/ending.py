@@ -4,17 +4,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import all_events, is_closed
+from rankdeck_agent.job.folder import RunFolder, all_events, is_closed
 from rankdeck_agent.names import REFUSED
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.attach import attached
 from rankdeck_agent.slurm.commands import Reply, Slurm
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
-from rankdeck_agent.slurm.marks import ASKED, FOLDER, SEEN
 from rankdeck_agent.slurm.rows import shown_jobs
-from rankdeck_agent.slurm.run import read_id
+from rankdeck_agent.slurm.run import ASKED, FOLDER, SEEN, read_id
 from rankdeck_agent.slurm.verdict import FINAL
 
 _SLACK = 20.0

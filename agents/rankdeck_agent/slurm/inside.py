@@ -13,11 +13,9 @@ from typing import Any
 
 from rankdeck_agent.files import private_folder, write_private
 from rankdeck_agent.job import inspect as looking
-from rankdeck_agent.job.folder import FolderError, RunFolder
-from rankdeck_agent.job.journal import all_events, plain, table
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, plain, table
 from rankdeck_agent.slurm.commands import environment, run
-from rankdeck_agent.slurm.run import read_id, settings
-from rankdeck_agent.slurm.track import restored
+from rankdeck_agent.slurm.run import read_id, restored, settings
 
 _LIMIT = 35.0
 """Seconds for the step; a controller that is busy takes its time."""

@@ -8,22 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import is_closed
+from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.slurm import claim
 from rankdeck_agent.slurm.array import ArrayRun
-from rankdeck_agent.slurm.budget import (
+from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows
+from rankdeck_agent.slurm.commands import (
     JOB_CALLS,
     QUEUE_CALLS,
     Budget,
+    Reply,
     Rhythm,
+    Slurm,
     calls_a_minute,
     period,
 )
-from rankdeck_agent.slurm.cluster_poll import ClusterPoll
-from rankdeck_agent.slurm.cluster_rows import Row, job_rows
-from rankdeck_agent.slurm.commands import Reply, Slurm
-from rankdeck_agent.slurm.place import PLACES, places
 from rankdeck_agent.slurm.rows import (
     SQUEUE,
     Seen,
@@ -35,7 +33,7 @@ from rankdeck_agent.slurm.rows import (
     these_jobs,
 )
 from rankdeck_agent.slurm.run import Run, not_taken, read_id, settings, write_id
-from rankdeck_agent.slurm.verdict import FINAL
+from rankdeck_agent.slurm.verdict import FINAL, PLACES, places
 
 _TURN = 1.0
 _LINGER = 20.0

@@ -1,15 +1,28 @@
-"""One Slurm job as its run folder has it: reads the marks of its ranks, and writes what happened into `events`."""
+"""One Slurm job as its run folder has it: reads the marks of its ranks, and writes what happened into `events`.
+
+The folder `marks` of a Slurm job: empty files whose names tell that a rank or the batch script began or ended.
+
+Nodes and login node share only a file system. One listing of one folder tells everything, however many ranks
+there are, and a listing is what NFS looks up anew. A name is written once and never changed.
+
+What is known of one Slurm job, and which events its news make. No I/O.
+
+Notes when the logs of ranks on other machines grow, and looks seldom at those that do not.
+"""
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.job.folder import SLURM_SETTINGS, STREAMS, RunFolder
-from rankdeck_agent.job.journal import (
+from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, TOLD, last_words
+from rankdeck_agent.job.folder import (
+    SLURM_SETTINGS,
+    STREAMS,
     UNKNOWN,
     Journal,
+    RunFolder,
     all_events,
     failed,
     is_closed,
@@ -18,15 +31,300 @@ from rankdeck_agent.job.journal import (
     post_mortem,
     table,
 )
-from rankdeck_agent.job.last_words import LAUNCHER_BOUND, RANK, TOLD, last_words
 from rankdeck_agent.names import LAUNCHER
-from rankdeck_agent.slurm import marks as names
 from rankdeck_agent.slurm.attach import Output, attached
-from rankdeck_agent.slurm.growth import Growth
-from rankdeck_agent.slurm.marks import Mark, Marks
 from rankdeck_agent.slurm.rows import Seen, shown_job
-from rankdeck_agent.slurm.track import Event, Track, final_row, restored
-from rankdeck_agent.slurm.verdict import OWN, Verdict, Words, again, lost, read_words, verdict
+from rankdeck_agent.slurm.verdict import (
+    FINAL,
+    OWN,
+    Verdict,
+    Words,
+    again,
+    lost,
+    read_words,
+    verdict,
+    waits_for,
+)
+
+FOLDER = "marks"
+BATCH = -1
+"""In the place of a rank: the batch script."""
+ASKED, SEEN = "asked", "seen"
+"""How the marks of a cancel begin: it was asked for, and what Slurm said of the job then."""
+SHELL = """\
+attempt=${SLURM_RESTART_COUNT:-0}
+mark() { : >"$RANKDECK_RUN/marks/$attempt.$1" || :; }
+"""
+"""For the batch script. `$attempt` counts how often Slurm queued the job again."""
+
+
+class Mark(NamedTuple):
+    """What one name tells. `at`: epoch seconds by the file server's clock."""
+
+    attempt: int
+    rank: int
+    """BATCH for the batch script."""
+    began: bool
+    at: float
+    host: str = ""
+    pid: int = 0
+    status: Optional[int] = None
+
+
+class Marks:
+    """The names that are new since the last look."""
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / FOLDER
+        self._known: set[str] = set()
+        self.others: set[str] = set()
+        """Names that tell of no rank: what a cancel left."""
+
+    def look(self) -> list[Mark]:
+        """What began and ended, oldest first; raises OSError where the folder cannot be read."""
+        fresh = [name for name in os.listdir(self._folder) if name not in self._known]  # noqa: PTH208
+        self.others.update(name for name in fresh if name.startswith((ASKED, SEEN)))
+        found = [mark for name in fresh for mark in self._read(name)]
+        self._known.update(fresh)
+        return sorted(found, key=lambda mark: (mark.attempt, mark.at, not mark.began))
+
+    def _read(self, name: str) -> Iterator[Mark]:
+        if (mark := read(name)) is not None:
+            yield mark._replace(at=(self._folder / name).stat().st_mtime)
+
+
+def read(name: str) -> Optional[Mark]:
+    """The mark of this name: `0.3.began.4711.n1`, `0.3.ended.7`, `1.batch.began.n1`; None for other names."""
+    words = name.split(".", 4)
+    if len(words) < 4 or not words[0].isdigit() or len(words[0]) > 6:
+        return None
+    who, what, rest = words[1], words[2], words[3:]
+    rank = BATCH if who == "batch" else int(who) if who.isdigit() and len(who) < 8 else None
+    if rank is None or what not in ("began", "ended"):
+        return None
+    if what == "ended":
+        status = int(rest[0]) if rest[0].isdigit() and len(rest[0]) < 4 else None
+        return Mark(int(words[0]), rank, False, 0.0, status=status)
+    pid, host = ("0", ".".join(rest)) if rank == BATCH else (rest[0], ".".join(rest[1:]))
+    number = int(pid) if pid.isdigit() and len(pid) < 10 else 0
+    return Mark(int(words[0]), rank, True, 0.0, host=plain(host, 64), pid=number)
+
+
+ESTIMATES = 120.0
+"""Seconds between two records of a place in the queue and of a start that is estimated: they change with every look."""
+
+Event = dict[str, Any]
+
+
+class Track:
+    """One job; written by the keeper alone."""
+
+    def __init__(self) -> None:
+        self.ours = ""
+        """By whom Rankdeck was asked to cancel it; "" where it was not."""
+        self.last: Optional[Seen] = None
+        """What Slurm said last."""
+        self.told: Event = {}
+        """The newest `slurm` event."""
+        self.told_at = 0.0
+        self.place: Mapping[str, int] = {}
+        """`position` among the `waiting` jobs of its partition, of one that waits."""
+        self.missed = 0
+        """Looks at Slurm in a row that did not tell its end, though it should have come."""
+        self.begin_attempt(0)
+
+    # ---- marks
+
+    def take_mark(self, mark: Mark) -> list[Event]:
+        """The events of a mark; it begins an attempt where it is of a later one."""
+        if mark.attempt < self.attempt:
+            return []
+        if mark.attempt > self.attempt:
+            self.begin_attempt(mark.attempt)
+        if mark.rank == BATCH:
+            self._take_batch(mark)
+            return []
+        return self._began(mark) if mark.began else self._ended(mark)
+
+    def begin_attempt(self, number: int) -> None:
+        """Forget what was of the run before; `number`: how often Slurm queued the job again."""
+        self.attempt = number
+        self.hosts: dict[int, str] = {}
+        """Rank -> node, of those that began in this attempt."""
+        self.ended: set[int] = set()
+        self.batch: Optional[int] = None
+        """Status that the batch script of this attempt left."""
+        self.batch_over = False
+
+    def _take_batch(self, mark: Mark) -> None:
+        if not mark.began:
+            self.batch_over, self.batch = True, mark.status
+
+    def _began(self, mark: Mark) -> list[Event]:
+        if mark.rank in self.hosts:
+            return []
+        self.hosts[mark.rank] = mark.host
+        row: Event = {"kind": "started", "rank": mark.rank, "host": mark.host, "at": mark.at}
+        if mark.pid:
+            row["pid"] = mark.pid
+        return [{**row, **self._numbered()}]
+
+    def _ended(self, mark: Mark) -> list[Event]:
+        if mark.rank in self.ended:
+            return []
+        self.ended.add(mark.rank)
+        return [{"kind": "exited", "rank": mark.rank, "status": mark.status, "at": mark.at}]
+
+    def _numbered(self) -> Event:
+        return {"attempt": self.attempt} if self.attempt else {}
+
+    # ---- Slurm
+
+    def take_seen(self, seen: Seen, now: float) -> list[Event]:
+        """The events of what Slurm says now, of a job that is not over; `now` in epoch seconds."""
+        self.last = seen
+        if seen.state in FINAL:
+            return []
+        row = status_row(seen, self.attempt, self.place if seen.state == "PENDING" else {})
+        small = {key: row.get(key) for key in _ESTIMATED}
+        same = all(
+            self.told.get(key) == value for key, value in row.items() if key not in _ESTIMATED
+        )
+        known = small == {key: self.told.get(key) for key in _ESTIMATED}
+        if same and row.keys() <= self.told.keys() and (known or now - self.told_at < ESTIMATES):
+            return []
+        self.told, self.told_at = row, now
+        return [{"kind": "slurm", **row}]
+
+    @property
+    def over(self) -> bool:
+        """Whether Slurm said that it is over."""
+        return self.last is not None and self.last.state in FINAL
+
+    def unheard(self) -> list[int]:
+        """Ranks that began and did not say how they ended."""
+        return sorted(self.hosts.keys() - self.ended)
+
+
+_ESTIMATED = ("position", "waiting", "start", "ends", "nodes")
+
+
+def status_row(seen: Seen, attempt: int, place: Optional[Mapping[str, int]] = None) -> Event:
+    """The fields of a `slurm` event."""
+    waiting = waits_for(seen)
+    runs = seen.state in ("RUNNING", "COMPLETING", "SUSPENDED")
+    row: Event = {
+        "id": seen.array or seen.id,
+        "state": seen.state,
+        "reason": seen.reason,
+        "attempt": attempt,
+        "partition": seen.partition,
+        "text": waiting.text,
+        "do": waiting.do,
+        "stuck": waiting.stuck,
+        "nodes": seen.nodes,
+        "limit": seen.limit,
+        "start": seen.start,
+        "ends": seen.end if runs else None,
+    }
+    row.update(place or {})
+    return {key: value for key, value in row.items() if value not in (None, "", False)}
+
+
+def final_row(found: Verdict, seen: Optional[Seen], attempt: int) -> Event:
+    """The fields of the last `slurm` event: `over` says that there is no further one."""
+    row: Event = {
+        "id": (seen.array or seen.id) if seen else "",
+        "state": found.state,
+        "reason": seen.reason if seen else "",
+        "attempt": attempt,
+        "over": True,
+        "text": found.text,
+        "do": found.do,
+        "node": found.node,
+        "rank": found.rank,
+        "code": found.code,
+        "by": seen.by if seen else "",
+        "nodes": seen.nodes if seen else "",
+        "end": seen.end if seen else None,
+    }
+    return {key: value for key, value in row.items() if value not in (None, "", False)}
+
+
+def restored(events: Iterable[Mapping[str, Any]]) -> Track:
+    """The track of a job that an earlier keeper wrote these events of."""
+    track = Track()
+    for event in events:
+        kind, attempt = event["kind"], event.get("attempt")
+        if kind == "attempt" and isinstance(event.get("number"), int):
+            track.begin_attempt(event["number"])
+        elif kind == "started":
+            if isinstance(attempt, int) and attempt > track.attempt:
+                track.begin_attempt(attempt)
+            track.hosts[event["rank"]] = str(event.get("host", ""))
+        elif kind == "exited":
+            track.ended.add(event["rank"])
+        elif kind == "cancel":
+            track.ours = str(event.get("by", "user"))
+        elif kind == "slurm":
+            track.told = {k: v for k, v in event.items() if k not in ("seq", "at", "kind")}
+            track.told_at = float(event.get("at", 0.0))
+    return track
+
+
+_SOON, _SELDOM = 1.0, 4.0
+"""Seconds between two looks at a log: while it grows, and at most."""
+
+
+class _Log:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = _indexed(path)
+        self.pause = _SOON
+        self.due = 0.0
+
+
+class Growth:
+    """Writes the time index (`out.idx`) of the logs in these folders."""
+
+    def __init__(self, places: list[Path], streams: tuple[str, ...]) -> None:
+        self._logs = [_Log(place / name) for place in places for name in streams]
+
+    def look(self, now: float) -> None:
+        """Look at the logs that are due; `now` is monotonic, in seconds."""
+        for log in self._logs:
+            if now >= log.due:
+                grown = _stamp(log)
+                log.pause = _SOON if grown else min(log.pause * 2, _SELDOM)
+                log.due = now + log.pause
+
+    def finish(self) -> None:
+        """Look at every log once more."""
+        for log in self._logs:
+            _stamp(log)
+
+
+def _stamp(log: _Log) -> bool:
+    """Note since when the log is so long, by the file server's clock; whether it has grown."""
+    try:
+        seen = os.stat(log.path)  # noqa: PTH116  one call, no Path of its own
+    except OSError:
+        return False
+    if seen.st_size <= log.size:
+        return False
+    with log.path.with_name(log.path.name + ".idx").open("a") as index:
+        index.write(f"{log.size} {seen.st_mtime:.6f}\n")
+    log.size = seen.st_size
+    return True
+
+
+def _indexed(path: Path) -> int:
+    """How long the log was when an earlier keeper looked last; 0 where there was none."""
+    index = path.with_name(path.name + ".idx")
+    if not index.exists():
+        return 0
+    return path.stat().st_size if path.exists() else 0
+
 
 ID = "slurm.id"
 """A file of the run folder: Slurm's id of the job, and the PATH on which its commands are, one a line."""
@@ -131,10 +429,10 @@ class Run:
         for name in sorted(self._marks.others - self._asked):
             self._asked.add(name)
             words = name.split(".")
-            if words[0] == names.ASKED and len(words) > 2:
+            if words[0] == ASKED and len(words) > 2:
                 self._take_order(words)
-            if words[0] == names.SEEN:
-                self._take_answer((self.folder / names.FOLDER / name).read_text(errors="replace"))
+            if words[0] == SEEN:
+                self._take_answer((self.folder / FOLDER / name).read_text(errors="replace"))
 
     def _take_answer(self, text: str) -> None:
         """Take what Slurm told a cancel."""

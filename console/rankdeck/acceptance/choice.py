@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankdeck.acceptance.identity import Identity
+from rankdeck.acceptance.gate import Identity
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.nodeset import fold

@@ -1,13 +1,192 @@
-"""Who may be measured: busy, excluded and doubled nodes are left out by name, with the reason. Pure."""
+"""Who may be measured, and what each node said about itself, compared with the majority. Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from ipaddress import ip_address, ip_network
+from typing import cast
 
-from rankdeck.acceptance.identity import Identity
+from rankdeck.acceptance.output_text import as_table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold
-from rankdeck.model.slurm_cluster import SlurmNode
+from rankdeck.model.schedulers import SlurmNode
+from rankdeck.model.text import Table, clean, number, table
+
+PROGRAM = "facts.py"
+_MARK = b"#rankdeck-facts "
+_LONGEST = 1 << 18
+_SAID = 8
+_MOST = 64
+
+
+@cache
+def program() -> str:
+    """The text of the file that runs on the nodes."""
+    return files("rankdeck.acceptance.recipes").joinpath(PROGRAM).read_text("utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """One interface."""
+
+    addresses: tuple[str, ...]
+    gbps: float
+    """0: not known."""
+    mtu: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One node, as it says."""
+
+    hostname: str
+    machine: str
+    """The same text from two names: one machine."""
+    boot: str
+    """The same from nodes that share a kernel: their load is that of all of them."""
+    busy: float | None
+    """Share of all cores that was used before anything of ours ran, from 0 to 1."""
+    users: tuple[str, ...] = ()
+    heat: tuple[str, ...] = ()
+    """What is so hot before anything runs that it will be slowed down: `GPU 3 at 91 °C`."""
+    gpu: str = ""
+    """`nvidia`, `amd`, or none."""
+    gpus: int = 0
+    gpu_pids: tuple[str, ...] = ()
+    has: frozenset[str] = frozenset()
+    """Programs, `module:NAME` of Python, `rdma`, `gpu:nvidia`, `gpu:amd`."""
+    networks: Mapping[str, Network] = field(default_factory=dict[str, Network])
+    rdma: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Active RDMA port -> Gb/s, named as NCCL does: `mlx5_0`, or `mlx5_0:2` for another port than 1."""
+    at: float = 0.0
+    """Its clock, epoch seconds."""
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For the table: fact -> value."""
+
+
+def read_identity(output: bytes) -> Identity | None:
+    """What the program wrote on a node; None where it did not."""
+    _, found, rest = output.partition(_MARK)
+    said = table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
+    return _identity(said) if said is not None else None
+
+
+def _identity(said: Table) -> Identity:
+    gpu, rdma = as_table(said.get("gpu")), as_table(said.get("rdma"))
+    kind = _text(gpu, "kind") if _text(gpu, "kind") in ("nvidia", "amd") else ""
+    networks = {
+        clean(name, 32): _network(as_table(one))
+        for name, one in list(as_table(said.get("networks")).items())[: 4 * _MOST]
+    }
+    has = {*_words(said, "programs"), *(f"module:{name}" for name in _words(said, "modules"))}
+    has |= {"rdma"} if rdma else set()
+    has |= {f"gpu:{kind}"} if kind else set()
+    busy, at, count = said.get("busy"), said.get("at"), gpu.get("count")
+    return Identity(
+        hostname=_text(said, "hostname"), machine=_text(said, "machine", 1000), boot=_text(said, "boot"),
+        busy=float(busy) if number(busy) else None, users=_words(said, "users"), heat=_words(said, "heat")[:_SAID],
+        gpu=kind, gpus=int(count) if number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(said, "gpu_pids"),
+        has=frozenset(has), networks=networks, rdma=_active(rdma), at=float(at) if number(at) else 0.0,
+        facts=_facts(said, gpu, rdma, kind),
+    )  # fmt: skip
+
+
+_RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec")
+
+
+def _active(rdma: Table) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, one in list(rdma.items())[:_MOST]:
+        device, _, port = clean(name, 32).partition("/")
+        rate = _RATE.match(_text(as_table(one), "rate"))
+        if rate and "ACTIVE" in _text(as_table(one), "state"):
+            found[device if port in ("", "1") else f"{device}:{port}"] = float(rate[1])
+    return found
+
+
+_PLAIN = ("kernel", "arch", "system", "cpu", "governor", "mpi", "python")
+_GPU = ("name", "driver", "pcie", "power", "limits")
+_GIB = 1 << 20
+"""KiB of a GiB."""
+
+
+def _facts(said: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
+    """Those that have a value; what differs from boot to boot (addresses, free memory) is none."""
+    facts = {name: _text(said, name) for name in _PLAIN}
+    facts["cores"] = _text(said, "cores")
+    memory = _text(said, "memory")
+    facts["memory"] = f"{int(memory) / _GIB:.0f} GiB" if memory.isdecimal() else ""
+    if kind:
+        facts |= {f"gpu {name}": _text(gpu, name) for name in _GPU}
+        facts["gpu count"] = _text(gpu, "count")
+    for port, one in list(rdma.items())[:_MOST]:
+        words = ("rate", "state", "firmware")
+        facts |= {f"rdma {clean(port, 32)} {name}": _text(as_table(one), name) for name in words}
+    return {name: value for name, value in facts.items() if value}
+
+
+def of_network(identity: Identity, address: str) -> dict[str, str]:
+    """Facts of the interface that carries the job network: its rate and MTU."""
+    carrier = _carrier(identity, address)
+    if carrier is None:
+        return {}
+    rate = {"link rate": f"{carrier.gbps:g} Gb/s"} if carrier.gbps else {}
+    return {"mtu": carrier.mtu, **rate} if carrier.mtu else rate
+
+
+def link_gbps(identity: Identity, address: str) -> float:
+    """Rate of the interface that has this address; 0 where it is not known."""
+    carrier = _carrier(identity, address)
+    return carrier.gbps if carrier else 0.0
+
+
+def _carrier(identity: Identity, address: str) -> Network | None:
+    return next((one for one in identity.networks.values() if address in one.addresses), None)
+
+
+def job_address(cluster: Cluster, node: Node, identity: Identity | None) -> str:
+    """Where others reach it on the job network: by `network:`, else by `interface:`, else as the console does."""
+    own: Mapping[str, Network] = identity.networks if identity else {}
+    if cluster.network and not ip_network(cluster.network, strict=False).is_loopback:
+        inside = [
+            one for net in own.values() for one in net.addresses if _within(one, cluster.network)
+        ]
+        if inside:
+            return inside[0]
+    if (net := own.get(node.interface)) is not None and net.addresses:
+        return net.addresses[0]
+    return node.host
+
+
+def _within(address: str, network: str) -> bool:
+    try:
+        return ip_address(address) in ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def _network(one: Table) -> Network:
+    rate = one.get("rate")
+    return Network(
+        addresses=_words(one, "addresses"),
+        gbps=float(rate) if number(rate) and 0 < rate <= 10_000 else 0.0,
+        mtu=_text(one, "mtu", 10),
+    )
+
+
+def _text(said: Table, key: str, most: int = 120) -> str:
+    value = said.get(key)
+    return clean(str(value), most) if isinstance(value, str | int | float) else ""
+
+
+def _words(said: Table, key: str) -> tuple[str, ...]:
+    found = said.get(key)
+    words = cast("list[object]", found) if isinstance(found, list) else []
+    return tuple(clean(one, 80) for one in words[:_MOST] if isinstance(one, str))
+
 
 BUSY = 0.5
 """Share of the cores: more than this, and somebody works there."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from rankdeck.acceptance.choice import Chosen, choose
-from rankdeck.acceptance.gate import Gated
+from rankdeck.acceptance.gate import Gated, Identity
 from rankdeck.acceptance.groups import groups_of, sizes
-from rankdeck.acceptance.identity import Identity
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.run import RunPlan, StagePlan

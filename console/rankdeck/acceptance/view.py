@@ -8,8 +8,8 @@ from statistics import median
 
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.judge import Context, Judgement, Kind, Verdict
-from rankdeck.acceptance.kept import measurement_of
 from rankdeck.acceptance.measurement import FEWEST, Answer, population
+from rankdeck.acceptance.normal import measurement_of
 from rankdeck.acceptance.planning import options_of
 from rankdeck.acceptance.recipe import Expected, Reading, Status
 from rankdeck.acceptance.run import Progress, RunPlan, StageView

@@ -13,13 +13,15 @@ from statistics import median
 from typing import Any, Protocol, cast
 
 from rankdeck import plugins
-from rankdeck.acceptance import kept, view
+from rankdeck.acceptance import normal, view
 from rankdeck.acceptance.choice import MODULES, PROGRAMS, Rails, fabric_of, rails_of
-from rankdeck.acceptance.gate import Around, gate, kept_by_slurm
-from rankdeck.acceptance.identity import (
+from rankdeck.acceptance.gate import (
     PROGRAM,
+    Around,
     Identity,
+    gate,
     job_address,
+    kept_by_slurm,
     link_gbps,
     of_network,
     program,
@@ -32,8 +34,7 @@ from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
 from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan
 from rankdeck.acceptance.work import Ground, Work, command_lines, find, job_spec
-from rankdeck.accepting.measure import Means, measured
-from rankdeck.accepting.raw import RawOutputs
+from rankdeck.accepting.measure import Means, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
 from rankdeck.errors import HistoryError, RankdeckError
 from rankdeck.model.acceptance import Result
@@ -112,9 +113,9 @@ class Acceptance:
             run,
             cluster.name,
             0.0,
-            kept.plan_hash(self._plan),
+            normal.plan_hash(self._plan),
             _operator(),
-            body=kept.plan_text(self._plan),
+            body=normal.plan_text(self._plan),
         )
         self._begin_anew(Progress.PENDING)
         return self._shown()
@@ -442,7 +443,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _plan_of(head: Run) -> RunPlan | None:
     try:
-        return kept.read_plan(head.body)
+        return normal.read_plan(head.body)
     except ValueError:
         return None
 

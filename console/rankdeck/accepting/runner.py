@@ -8,8 +8,8 @@ from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.group_stage import next_groups
-from rankdeck.acceptance.kept import measurement_of, params_hash
 from rankdeck.acceptance.measurement import CLOCKS, clocks_under_load, differing
+from rankdeck.acceptance.normal import measurement_of, params_hash
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, both_ways, one_way
 from rankdeck.acceptance.view import able, expected, schedule_of
@@ -23,8 +23,7 @@ from rankdeck.acceptance.work import (
     spec_of,
     takes_turns,
 )
-from rankdeck.accepting.measure import Ended, Means, ended_with_proof, measured
-from rankdeck.accepting.raw import RawOutputs
+from rankdeck.accepting.measure import Ended, Means, RawOutputs, ended_with_proof, measured
 from rankdeck.model.acceptance import Key, Outcome, Result, Stage
 from rankdeck.state.acceptance import AcceptanceRuns
 

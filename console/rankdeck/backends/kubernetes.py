@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import ClassVar
 
-from rankdeck.backends.batch import document_plan, options, ranks_per_node
 from rankdeck.backends.kubernetes_manifest import job_name, manifest, objects
+from rankdeck.backends.plans import document_plan, options, ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
-from rankdeck.model.border import integer, number
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, Plan
-from rankdeck.model.kubernetes import KubernetesJob
-from rankdeck.model.slurm_cluster import SlurmJob
-from rankdeck.model.text import clean
-from rankdeck.remote.local import control_host
+from rankdeck.model.schedulers import KubernetesJob, SlurmJob
+from rankdeck.model.text import clean, integer, number
+from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 KEEPER = "keeper"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from rankdeck.model.activity import Activity
-from rankdeck.model.border import (
+from rankdeck.model.job import Chunk, Followed, NodeEvent, Tail
+from rankdeck.model.text import (
     Check,
     Table,
     fitting,
@@ -21,7 +22,6 @@ from rankdeck.model.border import (
     table,
     text,
 )
-from rankdeck.model.job import Chunk, Followed, NodeEvent, Tail
 from rankdeck_agent.wire import LAUNCHER, NodePlan
 
 Frame = tuple[Mapping[str, Any], bytes]

@@ -1,15 +1,24 @@
-"""Makes the plans of the ssh backend, job ids, and the text of any plan."""
+"""Makes the plans of the ssh backend, job ids, and the text of any plan.
+
+Shared by slurm and kubernetes: options, and plans whose ranks have no nodes yet.
+"""
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from secrets import token_hex
 
-from rankdeck.backends.launchers import plan_mpi, plan_plain, plan_tensorflow, plan_torch
-from rankdeck.backends.placement import Placement, lay_out
+from rankdeck.backends.launchers import (
+    Placement,
+    lay_out,
+    plan_mpi,
+    plan_plain,
+    plan_tensorflow,
+    plan_torch,
+)
 from rankdeck.backends.tokens import (
     file_lines,
     needs_port,
@@ -17,6 +26,7 @@ from rankdeck.backends.tokens import (
     shell_line,
     with_port,
 )
+from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold, fold_ranks
@@ -152,3 +162,59 @@ def _file(head: PlanLine, rest: list[str], *, folded: bool) -> list[PlanLine]:
 def _kind(line: str) -> str:
     found = (kind for pattern, kind in _KINDS if pattern.match(line))
     return next(found, "command" if line[:1].strip() else "file")
+
+
+def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
+    """Ranks per node: as the job says, else the slots of the cluster's nodes."""
+    if spec.launch is Launch.TENSORFLOW:
+        return 1
+    slots = {node.slots for node in cluster.nodes}
+    if spec.ranks_per_node or len(slots) == 1:
+        return spec.ranks_per_node or slots.pop()
+    raise LaunchError(
+        "plan",
+        f"job `{spec.name}` needs `ranks_per_node`: the nodes of `{cluster.name}`"
+        f" have {' or '.join(map(str, sorted(slots))) or 'no'} slots",
+    )
+
+
+def gpus_per_node(cluster: Cluster, spec: JobSpec, asked: str) -> int:
+    """GPUs to ask for: as the options say, else those of a node if the container wants them."""
+    if asked:
+        return _count(asked)
+    wants = spec.container is not None and bool(spec.container.gpu)
+    return max((node.gpus for node in cluster.nodes), default=0) if wants else 0
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise LaunchError("plan", f"`gpus: {text}` is not a number")
+    return int(text)
+
+
+def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
+    """The backend's options: the cluster's, and the job's over them."""
+    prefix = f"{backend}."
+    own = {k.removeprefix(prefix): v for k, v in spec.options.items() if k.startswith(prefix)}
+    return {**cluster.options, **own}
+
+
+def document_plan(
+    cluster: Cluster, spec: JobSpec, job: str, names: Sequence[str], text: str
+) -> Plan:
+    """A plan that is one document; its nodes are only the shape of the job."""
+    each = ranks_per_node(cluster, spec)
+    nodes = tuple(
+        NodePlan(job=job, node=name, ranks=tuple(range(i * each, (i + 1) * each)))
+        for i, name in enumerate(names)
+    )
+    return Plan(
+        job=job,
+        name=spec.name,
+        cluster=cluster.name,
+        backend=cluster.backend,
+        nodes=nodes,
+        text=text,
+        grace=spec.grace,
+        abort=spec.abort,
+    )

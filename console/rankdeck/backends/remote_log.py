@@ -1,20 +1,34 @@
-"""Reads and searches a rank's output on its node, part by part."""
+"""Reads what a job wrote back from its nodes: part by part, searched, or as a recording to play again."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
+from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.node_stream import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
-from rankdeck.model.border import integer, stamp
-from rankdeck.model.job import Chunk, FoundLine, Job, LogPart, LogPlace
+from rankdeck.model.job import (
+    Chunk,
+    Followed,
+    FoundLine,
+    Job,
+    LogPart,
+    LogPlace,
+    NodeEvent,
+    Plan,
+    Tail,
+)
 from rankdeck.model.pattern import searched
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, integer, stamp
 from rankdeck.remote.agent import Agents, next_of
 from rankdeck.remote.shell import Channel
+from rankdeck.state.jobs import Jobs
+from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0
 """Seconds that a node may say nothing while it is asked."""
@@ -174,3 +188,209 @@ def _found(head: Mapping[str, Any]) -> FoundLine | None:
     lines, counted, end = cast("list[int]", rest)
     share = min(1.0, counted / end) if end else 1.0
     return FoundLine(at, before, lines, share, head.get("looking") is True)
+
+
+SETTLE = 1.2
+"""Seconds in which every node has told how long its logs are: it tells twice a second."""
+QUIET = 20.0
+"""Seconds without a byte after which the logs are as complete as they will be."""
+_LOOK = 0.05
+
+Take = Callable[[Followed], None]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What has been read from the nodes so far."""
+
+    events: list[NodeEvent] = field(default_factory=list[NodeEvent])
+    seq: dict[str, int] = field(default_factory=dict[str, int])
+    ends: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+
+    def take(self, item: Followed) -> None:
+        if isinstance(item, NodeEvent):
+            self._event(item)
+            return
+        end = item.end if isinstance(item, Tail) else item.offset + len(item.data)
+        key = (item.node, item.rank, item.stream)
+        self.ends[key] = max(end, self.ends.get(key, 0))
+
+    def _event(self, event: NodeEvent) -> None:
+        seq = event.fields.get("seq")
+        if event.kind == "lost":
+            self.missing[event.node] = str(event.fields.get("text", ""))[:300]
+        if isinstance(seq, int):
+            self.seq[event.node] = max(seq, self.seq.get(event.node, -1))
+            self.events.append(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What could be read; the output itself was passed to `take`."""
+
+    events: tuple[NodeEvent, ...]
+    missing: Mapping[str, str]
+    """Node -> why its part is missing."""
+
+
+async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
+    """Read a job back, at most `backlog` bytes from the end of each log; None: all of them."""
+    seen = _Seen()
+    first = backend.follow(job.plan, {})
+    await _consume(first, seen.take, lambda: first.current, LIMIT, SETTLE)
+    wanted = dict(seen.ends)
+    offsets = _offsets(wanted, backlog)
+    reached: dict[tuple[str, int, str], int] = {}
+
+    def hear(item: Followed) -> None:
+        if isinstance(item, Chunk):
+            reached[item.node, item.rank, item.stream] = item.offset + len(item.data)
+            take(item)
+
+    def complete() -> bool:
+        return all(reached.get(key, 0) >= end for key, end in wanted.items() if end)
+
+    if any(wanted.values()):
+        second = backend.follow(job.plan, seen.seq)
+        second.watch(offsets)
+        await _consume(second, hear, complete, QUIET, 0.0)
+    return Recording(tuple(sorted(seen.events, key=lambda e: e.at)), seen.missing)
+
+
+def _offsets(
+    ends: Mapping[tuple[str, int, str], int], backlog: int | None
+) -> dict[int, dict[str, int]]:
+    offsets: dict[int, dict[str, int]] = {}
+    for (_, rank, stream), end in ends.items():
+        if rank != LAUNCHER:
+            start = 0 if backlog is None else max(0, end - backlog)
+            offsets.setdefault(rank, {"out": 0, "err": 0})[stream] = start
+    return offsets
+
+
+async def _consume(
+    follower: Follower,
+    take: Take,
+    enough: Callable[[], bool],
+    limit: float,
+    more: float,
+) -> None:
+    """Take what the follower gives until it ends, it is enough, or no output came for `limit` s.
+
+    `more` seconds are waited after it is enough, for what comes with it.
+    """
+    heard = time.monotonic()
+
+    async def read() -> None:
+        nonlocal heard
+        async for item in follower:
+            if isinstance(item, Chunk):  # events may come for ever of a node that tells no end
+                heard = time.monotonic()
+            take(item)
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(read())
+        while not reading.done() and time.monotonic() - heard < limit:
+            if enough():
+                await asyncio.wait((reading,), timeout=more)
+                break
+            await asyncio.sleep(_LOOK)
+        await follower.close()
+
+
+MOST_BYTES = 64 << 20
+"""Output that is held for one replay, over all ranks."""
+MOST_PER_LOG = 1 << 20
+PAUSE = 3.0
+"""Longest pause of a replay, in seconds of the person who watches."""
+_STEP = 0.05
+SLICE = 100
+"""Items that are taken in at one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A recording under an id of its own."""
+
+    plan: Plan
+    created: float
+    items: tuple[Followed, ...]
+    """By time."""
+
+
+async def read_replay(
+    backend: Backend, job: Job, job_id: str, kept: Iterable[NodeEvent] = ()
+) -> Replay:
+    """What the nodes have of this job; `kept` stands in for nodes that do not answer."""
+    output: list[Followed] = []
+    each = min(MOST_PER_LOG, MOST_BYTES // max(2 * len(job.ranks), 1))
+    recording = await record(backend, job, output.append, each)
+    told = {event.node for event in recording.events}
+    events = [*recording.events, *(e for e in kept if e.node not in told)]
+    # An event and output of the same moment: the start of a rank comes before its words.
+    items = sorted([*events, *output], key=lambda item: item.at)
+    plan = replace(job.plan, job=job_id)
+    return Replay(plan, job.created, tuple(replace(i, job=job_id) for i in items))
+
+
+class Player:
+    """Shows a recording as time goes by, `speed` times as fast as it was; it can be held and wound."""
+
+    def __init__(self, jobs: Jobs, shown: Replay, speed: float) -> None:
+        self._jobs, self._shown, self._speed = jobs, shown, speed
+        self._clock = shown.created
+        self._next = 0
+        """The item that comes next."""
+        self.held = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._jobs.add(self._shown.plan, self._shown.created)
+        self._show(self._shown.created)
+        self._next = 0
+
+    @property
+    def over(self) -> bool:
+        return self._next >= len(self._shown.items)
+
+    def wind(self, seconds: float) -> None:
+        """Go on or back by so many seconds of the job; `run` has to be begun again where it was over."""
+        if seconds < 0:
+            # What was applied cannot be taken back: the job begins anew, and catches up.
+            self._begin()
+        self._clock = max(self._clock + seconds, self._shown.created)
+        self._show(self._clock)
+
+    async def run(self) -> None:
+        """Apply it to the jobs, until the end."""
+        before = time.monotonic()
+        while not self.over:
+            if self._clock < self._shown.items[self._next].at:
+                self._skip_pause()
+                self._show(self._clock)
+                await asyncio.sleep(_STEP)
+                now = time.monotonic()
+                self._clock += 0.0 if self.held else (now - before) * self._speed
+                before = now
+            else:
+                await self._apply()
+        if self._shown.items:
+            self._clock = self._shown.items[-1].at
+            self._show(self._clock)
+
+    def _show(self, at: float) -> None:
+        self._jobs.set_clock(self._shown.plan.job, at)
+
+    def _skip_pause(self) -> None:
+        """Of a long pause only its end is waited for."""
+        due = self._shown.items[self._next].at
+        if not self.held and (due - self._clock) / self._speed > PAUSE:
+            self._clock = due - PAUSE * self._speed
+
+    async def _apply(self) -> None:
+        """Take in the next item; after some of them keys have their turn."""
+        self._jobs.apply(self._shown.items[self._next])
+        self._next += 1
+        if self._next % SLICE == 0:
+            await asyncio.sleep(0)

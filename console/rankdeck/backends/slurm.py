@@ -13,16 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
-from rankdeck.backends.batch import document_plan, gpus_per_node, options, ranks_per_node
-from rankdeck.backends.launchers import script_command
+from rankdeck.backends.launchers import find_runtime, refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
-from rankdeck.backends.placement import find_runtime, refuse_claims
+from rankdeck.backends.plans import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.backends.tokens import SHIM, shell_line, shell_word, whole_file
 from rankdeck.config.document import suggest
 from rankdeck.config.slurm import OFF
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
-from rankdeck.model.border import integer
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import (
     Abort,
@@ -34,8 +32,8 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.slurm import LogRun
-from rankdeck.model.slurm_cluster import SlurmLook
+from rankdeck.model.schedulers import LogRun, SlurmLook
+from rankdeck.model.text import integer
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime
 from rankdeck_agent.wire import LAUNCHER, REFUSED, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan

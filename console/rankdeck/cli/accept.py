@@ -1,26 +1,256 @@
-"""`rankdeck accept`: is the cluster good? Plans, runs with progress, resumes, shows; `--read` reads what others ran."""
+"""`rankdeck accept`: is the cluster good? Plans, runs with progress, resumes, shows; `--read` reads what others ran.
+
+`rankdeck accept --read RECIPE FILE…`: what outputs of acceptance tests say, and whether that is good.
+
+What `rankdeck accept` keeps besides runs: baselines declared and carried elsewhere, nodes excluded.
+
+What `rankdeck accept` says about a run: the plan before, a line a round, the outcome. Pure.
+"""
 
 import argparse
 import asyncio
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from rankdeck import plugins
+from rankdeck.acceptance.heatmap import headline
+from rankdeck.acceptance.normal import baselines_of
+from rankdeck.acceptance.output_text import LARGEST, read_output
 from rankdeck.acceptance.planning import LEAF, MEASURED
 from rankdeck.acceptance.port import AcceptancePort, Request
-from rankdeck.acceptance.run import AcceptanceRun, Progress
-from rankdeck.cli import accept_read, accept_store, choose, output
-from rankdeck.cli.accept_text import Followed, outcome, plan_text, run_line
-from rankdeck.cli.acknowledge import span
+from rankdeck.acceptance.recipe import Reading, Recipe, Status
+from rankdeck.acceptance.run import AcceptanceRun, Progress, StagePlan
+from rankdeck.accepting.acceptance import Acceptance
+from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
 from rankdeck.cli.output import UsageError
-from rankdeck.cli.shapes import acceptance_shape
+from rankdeck.cli.shapes import acceptance_shape, reading_shape
+from rankdeck.cli.status import span
 from rankdeck.config.paths import find_job
+from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Stage
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.nodeset import fold
+from rankdeck.model.text import size as bytes_text
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
+from rankdeck.state.acceptance import Exclusion
+
+_BAD, _MISSING, _REFUSED = 1, 2, 3
+_CODES = {
+    Status.MEASURED: output.OK,
+    Status.FAILED: _BAD,
+    Status.NOT_MEASURED: _MISSING,
+    Status.REFUSED: _REFUSED,
+}
+_GRAVEST = (_BAD, _MISSING, _REFUSED, output.OK)
+
+
+def read(options: argparse.Namespace) -> int:
+    """Read every file; the code is that of the gravest result."""
+    recipe: Recipe = plugins.find("recipes", options.read)()
+    if not options.words:
+        raise UsageError("`accept --read` needs a file; - is stdin")
+    # All files are looked at before the first result is said.
+    outputs = [(name, _bytes_of(name)) for name in options.words]
+    codes: set[int] = set()
+    for name, raw in outputs:
+        for reading in read_output(recipe, raw):
+            _say_reading(options, recipe, name, reading)
+            codes.add(_code(reading))
+    return next(code for code in _GRAVEST if code in codes)
+
+
+def _say_reading(options: argparse.Namespace, recipe: Recipe, name: str, reading: Reading) -> None:
+    if options.json:
+        output.say_object(reading_shape(recipe.name, reading))
+    else:
+        output.say(f"{name}: {recipe.name}: {reading.status}: {reading.text}")
+
+
+def _code(reading: Reading) -> int:
+    """A number below what it should be is bad, too."""
+    return _BAD if reading.grade == "slow" else _CODES[reading.status]
+
+
+def _bytes_of(name: str) -> bytes:
+    """A file, or stdin; raises UsageError."""
+    try:
+        if name != "-":
+            return read_regular(Path(name), LARGEST)
+        raw = sys.stdin.buffer.read(LARGEST + 1)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+    if len(raw) > LARGEST:
+        raise UsageError(f"-: larger than {LARGEST >> 10} KiB")
+    return raw
+
+
+def declare(port: Acceptance, run: AcceptanceRun) -> None:
+    """Make the run the baseline of its cluster; raises UsageError where it is not accepted."""
+    if not run.accepted:
+        raise UsageError(f"{run.id} is not accepted: it is no baseline")
+    rows = baselines_of(run, run.operator, time.time())
+    port.store.declare(rows)
+    output.progress(f"{run.id} is the baseline now: {len(rows)} values")
+
+
+def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) -> int:
+    """`show`, `declare RUN`, `export`, `import FILE`."""
+    if what == "declare" and len(words) == 1:
+        declare(port, port.open(words[0]))
+    elif what == "export" and not words:
+        output.say(port.store.exported(cluster))
+    elif what == "import" and len(words) == 1:
+        found = port.store.imported(cluster, words[0], _bytes(words[0]))
+        output.progress(f"{len(found)} values are the baseline of {cluster} now")
+    elif what == "show" and not words:
+        for one in port.store.baselines(cluster):
+            output.say(
+                f"{one.recipe}  {one.subject}  {one.median:.4g} ± {one.mad:.2g} of {one.count}  run {one.run}, {one.accepted_by}"
+            )
+    else:
+        raise UsageError("--baseline: this, show, declare RUN, export, or import FILE")
+    return output.OK
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        return read_regular(Path(name))
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+
+
+def keep_out(
+    session: Session, out: Sequence[str], back: Sequence[str], why: str, until: float
+) -> int:
+    """Exclude nodes from jobs, or let them back in."""
+    store, name, now = session.acceptance.store, session.cluster.name, time.time()
+    if out and not why:
+        raise UsageError("--exclude needs --why TEXT: the next one wants to know")
+    store.exclude(Exclusion(cluster=name, node=node, why=why, at=now, until=until) for node in out)
+    store.readmit(name, back)
+    for one in store.exclusions(name, now):
+        output.say(f"{one.node}: {one.sentence}")
+    return output.OK
+
+
+_MOST = 12
+"""Lines of a kind that are printed one by one."""
+
+
+def plan_text(run: AcceptanceRun) -> str:
+    """Everything that will be done, stage by stage, with the commands."""
+    plan = run.plan
+    lines = [f"acceptance {run.id} of {run.cluster}: {fold(plan.nodes)} ({len(plan.nodes)} nodes)"]
+    lines += [f"  left out {node}: {why}" for node, why in plan.left_out.items()]
+    lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]
+    for one in plan.stages:
+        lines.append(_stage_line(one))
+        lines += [f"      {command}" for command in one.commands]
+    lines += [f"  {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def _stage_line(one: StagePlan) -> str:
+    words = [f"  {one.stage:9}", one.recipe]
+    if one.rounds:
+        words.append(
+            f"{one.rounds} round{'s' * (one.rounds != 1)}, {one.tests} measurements, about {max(one.minutes, 0.1):.1f} min"
+        )
+    if one.bytes:
+        words.append(f"about {bytes_text(one.bytes)}")
+    return " ".join(filter(None, words)) + (f": {one.note}" if one.note else "")
+
+
+class Followed:
+    """Which lines of a run were said already."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[Stage, str, int]] = set()
+
+    def news(self, run: AcceptanceRun) -> Iterator[str]:
+        """A line for each round that has ended since."""
+        rounds: dict[tuple[Stage, str, int], list[Result]] = {}
+        for one in run.results:
+            rounds.setdefault((one.stage, one.recipe, one.round), []).append(one)
+        for key, results in rounds.items():
+            open_ = any(one.outcome in (Outcome.PENDING, Outcome.RUNNING) for one in results)
+            if key not in self._said and not open_:
+                self._said.add(key)
+                yield _round_line(run, *key, results)
+
+
+def _round_line(
+    run: AcceptanceRun, stage: Stage, recipe: str, number: int, results: list[Result]
+) -> str:
+    planned = next(
+        (one.rounds for one in run.plan.stages if (one.stage, one.recipe) == (stage, recipe)), 0
+    )
+    of = f" {number + 1} of {planned}" if 1 < planned > number else ""
+    values = [one.value for one in results if one.value is not None]
+    span = f", {min(values):.3g} to {max(values):.3g} {results[0].unit}" if values else ""
+    wrong = [one for one in results if one.outcome is not Outcome.MEASURED]
+    said = f"{stage} {recipe}{of}: {len(values)} of {len(results)} measured{span}"
+    return "\n".join([said, *(f"  {_who(one)}: {one.outcome}: {one.text}" for one in wrong[:3])])
+
+
+def _who(one: Result) -> str:
+    return f"{one.sender}→{one.receiver}" if one.receiver else fold(one.group or (one.sender,))
+
+
+def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
+    """Who is to blame, a sentence each; who is good; what changed; what to do."""
+    lines = [f"{run.cluster}, {run.id}: {_verdict(run)}"]
+    lines += [f"  {one.answer}: {one.sentence}" for one in run.verdicts]
+    lines += [f"  {node}: left out: {why}" for node, why in run.left_out.items()]
+    lines += [f"  note: {note}" for note in (*run.notes, *run.plan.notes[:-1])]
+    lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]
+    lines += [f"  drift: {one.sentence}" for one in run.drift[:_MOST]]
+    if run.baseline and (run.drift or run.changed or "not compared" in run.baseline):
+        lines.append(f"  baseline: {run.baseline}")
+    lines += [
+        f"  {word}: {fold(nodes)}"
+        for word, nodes in (("good", run.good), ("bad", run.bad), ("not measured", run.unknown))
+        if nodes
+    ]
+    lines += [f"  {line}" for line in proposals(run, cluster)]
+    return "\n".join(lines)
+
+
+def _verdict(run: AcceptanceRun) -> str:
+    resume = f"; go on with `rankdeck accept --resume {run.id}`"
+    return headline(run) + ("" if run.progress is Progress.DONE else resume)
+
+
+def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
+    """Commands to copy: nothing of it is done unasked."""
+    if run.progress is not Progress.DONE:
+        return
+    for node in run.bad:
+        why = next(
+            (one.sentence for one in run.verdicts if node in one.nodes),
+            f"{run.answers[node]} in acceptance",
+        )
+        reason = why.replace('"', "'").replace("`", "'").replace("$", "")[:160]
+        day = time.strftime("%Y-%m-%d", time.localtime(run.ended or run.started))
+        yield f'to keep jobs away: rankdeck accept --exclude {node} --why "run {run.id}: {reason}"'
+        if cluster.backend == "slurm":
+            yield f'in Slurm: scontrol update nodename={node} state=drain reason="rankdeck {day}: {reason}"; back: state=resume'
+        if cluster.backend == "kubernetes":
+            yield f"in Kubernetes: kubectl cordon {node}; back: kubectl uncordon {node}"
+    if run.bad and run.good:
+        yield f"to try first: swap its cable with that of a good node, then rankdeck accept --only {','.join((run.bad[0], run.good[0]))}"
+
+
+def run_line(run: AcceptanceRun) -> str:
+    """One kept run."""
+    begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
+    return f"{run.id}  {begun}  {run.progress:8}  {fold(run.plan.nodes)}  {run.operator}"
+
 
 BAD, MISSING, REFUSED = 1, 2, 3
 _LOOK = 0.25
@@ -32,7 +262,7 @@ _HEARD = 5.0
 def accept(options: argparse.Namespace, _open_console: object) -> int:
     """The verb; its exit code is 0 accepted, 1 bad, 2 not measured, 3 nobody may be measured, 130 stopped."""
     if options.read:
-        return accept_read.read(options)
+        return read(options)
     cluster = choose.cluster(options.cluster)
     if (
         options.list
@@ -168,7 +398,7 @@ def _finished(session: Session, options: argparse.Namespace) -> int:
     _say(run, options, lambda: output.say(outcome(run, session.cluster)))
     _write_reports(session, run, options)
     if options.baseline == "this":
-        accept_store.declare(session.acceptance, run)
+        declare(session.acceptance, run)
     return code_of(run)
 
 
@@ -208,9 +438,9 @@ async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:
             until = time.time() + span(options.limit)
             out = choose.nodes(cluster, options.exclude) if options.exclude else ()
             back = choose.nodes(cluster, options.readmit) if options.readmit else ()
-            return accept_store.keep_out(session, out, back, options.why, until)
+            return keep_out(session, out, back, options.why, until)
         if options.baseline:
-            return accept_store.baseline(port, cluster.name, options.baseline, options.words)
+            return baseline(port, cluster.name, options.baseline, options.words)
         if options.show:
             run = port.open(options.show)
             _say(run, options, lambda: output.say(outcome(run, cluster)))

@@ -10,15 +10,11 @@ from typing import Any
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import opened, until_done
 from rankdeck.cli.output import UsageError
-from rankdeck.config.accounts import (
-    read_accounts,
-    with_new_accounts,
-    write_accounts,
-)
+from rankdeck.config.clusters import read_accounts, with_new_accounts, write_accounts
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.remote.agent import NodeOutcome, bundle
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.daemonset import daemon_set
+from rankdeck.telemetry.kubernetes import daemon_set
 from rankdeck.telemetry.link import installed_config, open_link
 
 LISTEN = 8.0

@@ -10,7 +10,7 @@ from rankdeck.config.files import look_at
 from rankdeck.config.trust import Use, allow
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.kubernetes import JOB, ClusterAbout
+from rankdeck.model.schedulers import JOB, ClusterAbout
 
 
 def check(options: argparse.Namespace, _open_console: object) -> int:

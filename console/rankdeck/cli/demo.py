@@ -11,9 +11,9 @@ from rankdeck.cli.output import UsageError, require_terminal
 from rankdeck.config.clusters import SIMULATED, read_cluster
 from rankdeck.config.document import suggest
 from rankdeck.demo import cluster as embedded
+from rankdeck.demo.cluster import NODES
 from rankdeck.demo.fleet import fleet_cluster
-from rankdeck.demo.layout import NODES
-from rankdeck.telemetry.broker.broker import most_connections
+from rankdeck.telemetry.private_broker import most_connections
 
 
 def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:

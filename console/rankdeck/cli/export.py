@@ -7,8 +7,7 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Cluster
-from rankdeck.prometheus.exporter import Exporter
-from rankdeck.prometheus.server import serve
+from rankdeck.prometheus.exporter import Exporter, serve
 
 LOOK_PERIOD = 0.25
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -14,10 +14,8 @@ from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
-from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.slurm import queue_words
-from rankdeck.model.slurm_cluster import SlurmJob
+from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import told, when
 

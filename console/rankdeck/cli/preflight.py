@@ -15,7 +15,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
 from rankdeck.preflight.doctor import judge_here, this_machine
-from rankdeck.preflight.findings import Finding, patched
+from rankdeck.preflight.facts import Finding, patched
 from rankdeck.session import Session
 
 _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}

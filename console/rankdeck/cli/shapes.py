@@ -23,10 +23,14 @@ from rankdeck.model.job import (
     RankState,
     Stall,
 )
-from rankdeck.model.kubernetes import KubernetesJob, KubernetesNode
-from rankdeck.model.slurm import SlurmStatus
-from rankdeck.model.slurm_cluster import SlurmJob, SlurmNode
-from rankdeck.preflight.findings import Finding
+from rankdeck.model.schedulers import (
+    KubernetesJob,
+    KubernetesNode,
+    SlurmJob,
+    SlurmNode,
+    SlurmStatus,
+)
+from rankdeck.preflight.facts import Finding
 from rankdeck.rules.progress import phases
 
 Shape = dict[str, Any]

@@ -94,7 +94,7 @@ VERBS = (
     Verb(
         "ack",
         "list a reason of nodes without counting it, until it gets worse or the time is over",
-        "rankdeck.cli.acknowledge:ack",
+        "rankdeck.cli.status:ack",
         {
             "nodes": _NODESET,
             "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
@@ -105,13 +105,13 @@ VERBS = (
     Verb(
         "silence",
         "count no reason of these nodes for a while: maintenance",
-        "rankdeck.cli.acknowledge:silence",
+        "rankdeck.cli.status:silence",
         {"nodes": _NODESET, **_FOR},
     ),
     Verb(
         "drain",
         "take nodes out of Slurm's service: shows the exact command, asks, runs it",
-        "rankdeck.cli.service:drain",
+        "rankdeck.cli.nodes:drain",
         {
             "nodes": _NODESET,
             "--why": _option(
@@ -123,7 +123,7 @@ VERBS = (
     Verb(
         "resume",
         "give nodes back to Slurm that were drained from here",
-        "rankdeck.cli.service:resume",
+        "rankdeck.cli.nodes:resume",
         {
             "nodes": _NODESET,
             "--anyway": _flag("also those that somebody else, or Slurm, took out of service"),
@@ -133,7 +133,7 @@ VERBS = (
     Verb(
         "expect",
         "learn from the nodes what the cluster file should expect of them",
-        "rankdeck.cli.acknowledge:expect",
+        "rankdeck.cli.status:expect",
         {
             "--write": _option(
                 "put it into the cluster file, or into FILE",
@@ -153,7 +153,7 @@ VERBS = (
     Verb(
         "sh",
         "run a shell command on nodes; equal output once, with the nodes that wrote it",
-        "rankdeck.cli.command:sh",
+        "rankdeck.cli.nodes:sh",
         {
             "nodes": _NODESET,
             "words": _option(
@@ -176,7 +176,7 @@ VERBS = (
     Verb(
         "ps",
         "say what runs on nodes now: whose it is, what it takes, and to which job and rank it belongs",
-        "rankdeck.cli.processes:ps",
+        "rankdeck.cli.nodes:ps",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
             "--job": _option("what each rank of this job takes", metavar="JOB", default=""),
@@ -186,7 +186,7 @@ VERBS = (
     Verb(
         "cp",
         "copy a file to nodes, to the same path on each",
-        "rankdeck.cli.command:cp",
+        "rankdeck.cli.nodes:cp",
         {
             "file": _option("a file of this machine", metavar="FILE"),
             "to": _option(

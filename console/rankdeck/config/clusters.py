@@ -1,19 +1,100 @@
-"""Cluster files: what nodes there are and how to reach them."""
+"""Cluster files: what nodes there are and how to reach them.
+
+The `metrics:` section of a cluster file: the site's Prometheus and how it names the nodes.
+
+Accounts of the agents on the site's broker: `name:password` lines, as mosquitto_passwd takes them.
+"""
 
 import ipaddress
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
+from secrets import token_urlsafe
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from rankdeck import plugins
-from rankdeck.config import kubernetes, metrics, names, slurm, trust
+from rankdeck.config import document, kubernetes, slurm, trust
 from rankdeck.config.document import Entry, finish, load, take
-from rankdeck.errors import ConfigError, Problem
-from rankdeck.model.cluster import Access, Broker, Cluster, Node, Switch
+from rankdeck.config.safe_files import read_regular
+from rankdeck.errors import BrokerError, ConfigError, Problem
+from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch
+
+METRICS_KEYS = (
+    "url", "ca_file", "user", "password_env", "password_file", "token_env", "token_file", "label",
+    "gpu_label", "labels", "interval",
+)  # fmt: skip
+METRICS_SCHEMES = {"http": (False, 80), "https": (True, 443)}
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_PATH = re.compile(r"[A-Za-z0-9._~/-]{0,200}")
+_ONE_OF = ("password_env", "password_file", "token_env", "token_file")
+_INSTEAD = "use `user` with `password_file: FILE`, or `token_file: FILE`"
+
+
+def read_metrics(entry: Entry) -> Metrics | None:
+    """The site's Prometheus; mistakes are in `entry.problems`."""
+    table = entry.section(METRICS_KEYS, ("url",), trust.no_secrets(_INSTEAD))
+    if "url" not in table:
+        return None
+    host, port, tls, path = document.url(table["url"], METRICS_SCHEMES, _INSTEAD)
+    if not _PATH.fullmatch(path):
+        table["url"].report("its path may hold letters, digits and `._~/-`")
+    _one_login(table)
+    trust.asks_for(table, ("ca_file", "password_file", "token_file"), f"{host}:{port}")
+    texts = {key: take(table, key) for key in ("ca_file", *_ONE_OF)}
+    return Metrics(
+        host=host,
+        port=port,
+        tls=tls,
+        path=path.rstrip("/").removesuffix("/api/v1"),
+        user=document.user(table["user"]) if "user" in table else "",
+        label=_label(table, "label", "instance"),
+        gpu_label=_label(table, "gpu_label", "Hostname"),
+        labels=_labels(table["labels"]) if "labels" in table else {},
+        interval=table["interval"].number(30, least=1, most=600) if "interval" in table else 30.0,
+        **texts,
+    )
+
+
+def _one_login(table: Mapping[str, Entry]) -> None:
+    given = [key for key in _ONE_OF if key in table]
+    if len(given) > 1:
+        table[given[1]].report(f"give `{given[0]}` or `{given[1]}`, not both")
+    passwords = [key for key in given if key.startswith("password")]
+    if passwords and "user" not in table:
+        table[passwords[0]].report("a password needs `user`")
+    if "user" in table and not passwords:
+        table["user"].report(f"a user needs a password: {_INSTEAD}")
+
+
+def _label(table: Mapping[str, Entry], key: str, usual: str) -> str:
+    word = take(table, key, usual) or usual
+    return word if _is_label(table.get(key), word) else usual
+
+
+def _is_label(entry: Entry | None, word: str) -> bool:
+    if _LABEL.fullmatch(word):
+        return True
+    if entry is not None:
+        entry.report(f"`{word[:60]}` is not the name of a label: letters, digits and `_`")
+    return False
+
+
+def _labels(entry: Entry) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in entry.fields().items():
+        word = value.word()
+        if not word.isprintable() or len(word) > 200:
+            value.report("the value of a label is one line of at most 200 characters")
+        elif _is_label(value, key):
+            found[key] = word
+    return found
+
 
 KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
@@ -53,15 +134,15 @@ def cluster_from(root: Entry) -> Cluster:
     if "nodes" not in table and backend not in SCHEDULERS:
         root.report("`nodes` is missing")
     return Cluster(
-        name=names.name(table["cluster"]) if "cluster" in table else "",
+        name=document.name(table["cluster"]) if "cluster" in table else "",
         nodes=_nodes(table["nodes"]) if "nodes" in table else (),
         access=_access(table["ssh"]) if "ssh" in table else Access(),
         broker=_broker(table["broker"]) if "broker" in table else None,
-        metrics=metrics.read_metrics(table["metrics"]) if "metrics" in table else None,
+        metrics=read_metrics(table["metrics"]) if "metrics" in table else None,
         switches=_switches(table["switches"], table) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",
-        environment=names.environment(table["environment"]) if "environment" in table else {},
+        environment=document.environment(table["environment"]) if "environment" in table else {},
         expect=_expect(table["expect"]) if "expect" in table else {},
         rdma_exclude=table["rdma_exclude"].words() if "rdma_exclude" in table else (),
         simulate=_simulate(table["simulate"]) if "simulate" in table else (),
@@ -108,9 +189,9 @@ def _nodes(entry: Entry) -> tuple[Node, ...]:
 def _node_set(item: Entry) -> tuple[Node, ...]:
     """The nodes of one line: all alike but for name and address."""
     if item.kind == "str":
-        return tuple(Node(name=name) for name in names.names(item))
+        return tuple(Node(name=name) for name in document.names(item))
     table = item.section(NODE_KEYS, ("name",))
-    found = names.names(table["name"]) if "name" in table else ()
+    found = document.names(table["name"]) if "name" in table else ()
     addresses = _paired(table, found)
     common = _node_values(table)
     return tuple(
@@ -123,7 +204,7 @@ def _paired(table: Mapping[str, Entry], found: tuple[str, ...]) -> tuple[str, ..
     nothing = ("",) * len(found)
     if "address" not in table:
         return nothing
-    addresses = names.addresses(table["address"])
+    addresses = document.addresses(table["address"])
     if addresses and found and len(addresses) != len(found):
         table["address"].report(f"{len(addresses)} addresses for {len(found)} nodes")
     return addresses if len(addresses) == len(found) else nothing
@@ -142,9 +223,9 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
         if key in table
     }
     if "interface" in table:
-        values["interface"] = names.interface(table["interface"])
+        values["interface"] = document.interface(table["interface"])
     if "leaf" in table:
-        values["leaf"] = names.name(table["leaf"])
+        values["leaf"] = document.name(table["leaf"])
     return values
 
 
@@ -159,7 +240,7 @@ def _access(entry: Entry) -> Access:
     text = None if config in ("", "none") else trust.runs(table["config"], config)
     trust.asks_for(table, ("identity", "known_hosts"))
     return Access(
-        user=names.user(table["user"]) if "user" in table else "",
+        user=document.user(table["user"]) if "user" in table else "",
         identity=take(table, "identity"),
         known_hosts=take(table, "known_hosts"),
         config=config,
@@ -176,7 +257,7 @@ def _broker(entry: Entry) -> Broker | None:
     if "url" not in table:
         entry.report("`url` is missing")
         return None
-    host, port, tls, _ = names.url(table["url"], SCHEMES, instead)
+    host, port, tls, _ = document.url(table["url"], SCHEMES, instead)
     if "password_env" in table and "password_file" in table:
         entry.report("give `password_env` or `password_file`, not both")
     reach = table["reach"].choice(("direct", "ssh"), "direct") if "reach" in table else "direct"
@@ -205,12 +286,12 @@ def _switch(entry: Entry, known: set[str]) -> Switch:
     host = take(table, "address") or take(table, "name")
     trust.asks_for(table, ("ca_file",), host)
     return Switch(
-        name=names.name(table["name"]) if "name" in table else "",
-        address=names.address(table["address"]) if "address" in table else "",
+        name=document.name(table["name"]) if "name" in table else "",
+        address=document.address(table["address"]) if "address" in table else "",
         port=table["port"].integer(9339, least=1, most=65535) if "port" in table else 9339,
         tls=table["tls"].truth(default=True) if "tls" in table else True,
         ca_file=take(table, "ca_file"),
-        user=names.user(table["user"]) if "user" in table else "",
+        user=document.user(table["user"]) if "user" in table else "",
         password_env=take(table, "password_env"),
         ports=_switch_ports(table["ports"], known) if "ports" in table else {},
     )
@@ -334,3 +415,66 @@ def _replace(made: Path, path: Path) -> None:
         made.replace(path)
     finally:
         made.unlink(missing_ok=True)
+
+
+SIZE_LIMIT = 4 << 20
+
+
+def read_accounts(path: str) -> Mapping[str, str]:
+    """Name -> password; empty where there is no such file yet. Raises BrokerError.
+
+    Each agent that starts asks: the file is read again only where it is another one.
+    """
+    file = Path(path).expanduser()
+    try:
+        seen = file.stat()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return _read(file, path, (seen.st_dev, seen.st_ino, seen.st_ctime_ns, seen.st_size))
+
+
+@lru_cache(1)
+def _read(file: Path, path: str, version: tuple[int, ...]) -> Mapping[str, str]:
+    del version
+    try:
+        text = read_regular(file, SIZE_LIMIT).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+    pairs = (line.partition(":") for line in text.splitlines() if line.strip())
+    accounts = {name: password for name, _, password in pairs}
+    if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
+        raise BrokerError(
+            f"{path}: the password of {hashed[0]} is missing or hashed; keep the plain text here "
+            "and hash a copy for the broker (mosquitto_passwd -U)"
+        )
+    return MappingProxyType(accounts)
+
+
+def _unreadable(path: str, error: Exception) -> BrokerError:
+    return BrokerError(f"cannot read the agents' accounts in {path}: {error}")
+
+
+def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """`accounts` and a random password for each name that has none."""
+    fresh = {name: token_urlsafe(24) for name in names if name not in accounts}
+    return {**accounts, **fresh}
+
+
+def write_accounts(path: str, accounts: Mapping[str, str]) -> None:
+    """Replace the file at once, readable by its owner only; raises BrokerError."""
+    target = Path(path).expanduser()
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    text = "".join(f"{name}:{password}\n" for name, password in accounts.items())
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as out:
+            out.write(text)
+        part.replace(target)
+    except OSError as error:
+        raise BrokerError(
+            f"cannot write the agents' accounts to {path}: {error.strerror or error}"
+        ) from error

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rankdeck import plugins
-from rankdeck.config import kubernetes, names, slurm, trust
+from rankdeck.config import document, kubernetes, slurm, trust
 from rankdeck.config.document import Entry, finish, load, read_text, take
 from rankdeck.errors import ConfigError
 from rankdeck.model.job import (
@@ -56,13 +56,13 @@ def job_from(root: Entry) -> JobSpec:
     launch = Launch(_choice(table, "launch", tuple(Launch), Launch.PLAIN.value))
     on = _on(table["on"]) if "on" in table else ()
     return JobSpec(
-        name=names.name(table["job"]) if "job" in table else "",
+        name=document.name(table["job"]) if "job" in table else "",
         launch=launch,
         command=_command(table["command"], launch) if "command" in table else (),
         nodes=_nodes(table, on),
         on=on,
         ranks_per_node=_ranks_per_node(table, launch),
-        env=names.environment(table["env"]) if "env" in table else {},
+        env=document.environment(table["env"]) if "env" in table else {},
         workdir=take(table, "workdir"),
         files=_files(table["files"], root) if "files" in table else {},
         container=_container(table["container"]) if "container" in table else None,
@@ -84,7 +84,7 @@ def _choice(table: Mapping[str, Entry], key: str, known: tuple[str, ...], defaul
 def _on(entry: Entry) -> tuple[str, ...]:
     """Node names, from a node set or a list of them; a list keeps its order."""
     sets = list(entry.items()) if entry.kind == "seq" else [entry]
-    found = tuple(name for item in sets for name in names.names(item))
+    found = tuple(name for item in sets for name in document.names(item))
     if not found and entry.kind in ("seq", "str") and not entry.raw:
         entry.report("is empty; leave it out to use the first nodes of the cluster")
     if len(set(found)) < len(found):

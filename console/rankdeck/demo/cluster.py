@@ -1,21 +1,177 @@
-"""Brings the embedded cluster up and down; its nodes outlive the console."""
+"""The embedded cluster: its files, its processes, brought up and down; its nodes outlive the console."""
 
 import fcntl
+import json
 import os
+import pwd
+import signal
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
 
 from rankdeck.config.paths import state_folder
 from rankdeck.config.safe_files import private_folder, write_private
-from rankdeck.demo.layout import MARKER, NODES, SLOTS, DemoFolders, search_path, user
-from rankdeck.demo.processes import ProcessRecord, end_all, read_record
 from rankdeck.errors import RankdeckError
+
+NODES = ("sakuya", "sakura", "koishi")
+SLOTS = 4
+MARKER = "RANKDECK_DEMO"
+"""In the environment of everything that runs on a virtual node: how `down` finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFolders:
+    """The files of one embedded cluster."""
+
+    root: Path
+
+    @property
+    def cluster_file(self) -> Path:
+        return self.root / "cluster.yaml"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.root / "known_hosts"
+
+    @property
+    def identity(self) -> Path:
+        return self.root / "id"
+
+    @property
+    def authorized(self) -> Path:
+        return self.root / "id.pub"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    def node(self, name: str) -> Path:
+        """The folder of one node: its home, its state, its log."""
+        return self.root / "nodes" / name
+
+    def host_key(self, name: str) -> Path:
+        return self.node(name) / "host-key"
+
+    def record(self, name: str) -> Path:
+        return self.node(name) / "running.json"
+
+    def log(self, name: str) -> Path:
+        return self.node(name) / "log"
+
+
+def search_path() -> str:
+    """PATH on the nodes: this interpreter's folder first, for mpirun and torchrun."""
+    own = str(Path(sys.executable).parent)
+    return f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def user() -> str:
+    """The name of whoever runs this, as the password file has it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def environment(layout: DemoFolders, name: str) -> dict[str, str]:
+    """All that a command on the node inherits: nothing of this machine's own session."""
+    folder = layout.node(name)
+    return {
+        "HOME": str(folder / "home"),
+        "USER": user(),
+        "LOGNAME": user(),
+        "SHELL": "/bin/sh",
+        "PATH": search_path(),
+        "LANG": "C.UTF-8",
+        "RANKDECK_STATE": str(folder / "state"),
+        "XDG_STATE_HOME": str(folder / "home/.local/state"),
+        "XDG_CACHE_HOME": str(folder / "home/.cache"),
+        "XDG_CONFIG_HOME": str(folder / "home/.config"),
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        MARKER: str(layout.root),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """What a running node left on disk."""
+
+    pid: int
+    start: int
+    """Clock ticks after boot at which `pid` began: another process has another number."""
+    port: int
+    way: str
+    """How it is separated: "root", "user", or "" for not at all."""
+    why: str = ""
+    """Why it is not separated better."""
+
+    def write(self, path: Path) -> None:
+        """Put the record there in one step."""
+        fresh = path.with_suffix(".new")
+        write_private(fresh, json.dumps(asdict(self)))
+        fresh.rename(path)
+
+    @property
+    def alive(self) -> bool:
+        return self.start == start_time(self.pid)
+
+
+def read_record(path: Path) -> ProcessRecord | None:
+    """The record of the last start, or None where there is none to be read."""
+    try:
+        return ProcessRecord(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def start_time(pid: int) -> int | None:
+    """When the process began, in clock ticks after boot; None: it is gone or a zombie."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if after_name[0] in "ZX" else int(after_name[19])
+
+
+def marked(variable: str, value: str) -> Iterator[int]:
+    """Every other process of ours that has this variable in its environment."""
+    wanted = f"{variable}={value}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            found = wanted in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if found:
+            yield int(entry.name)
+
+
+def end_all(records: Sequence[ProcessRecord], mark: tuple[str, str], limit: float) -> bool:
+    """Kill the recorded and the marked until there is none; False where some outlive the limit."""
+    deadline = time.monotonic() + limit
+    while left := [*(one.pid for one in records if one.alive), *marked(*mark)]:
+        if time.monotonic() > deadline:
+            return False
+        for pid in left:
+            kill(pid)
+        time.sleep(0.02)
+    return True
+
+
+def kill(pid: int) -> None:
+    """End the process now; one that is gone already is fine."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
 
 _ADDRESS = "127.0.0.1"
 EXPECTED: Mapping[str, object] = {

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import rankdeck
-from rankdeck.demo.layout import DemoFolders
-from rankdeck.demo.processes import ProcessRecord, start_time
+from rankdeck.demo.cluster import DemoFolders, ProcessRecord, start_time
 
 _NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x0002_0000, 0x0400_0000, 0x1000_0000, 0x2000_0000
 _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18

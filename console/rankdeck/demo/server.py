@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.demo.layout import DemoFolders, environment
+from rankdeck.demo.cluster import DemoFolders, environment
 
 _BLOCK = 65536
 _SHELL = "/bin/sh"

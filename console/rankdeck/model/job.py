@@ -7,7 +7,7 @@ from typing import Any
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.health import Level
-from rankdeck.model.slurm import SlurmStatus
+from rankdeck.model.schedulers import SlurmStatus
 from rankdeck.model.states import State
 from rankdeck_agent.wire import NodePlan
 

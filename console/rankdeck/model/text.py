@@ -1,6 +1,9 @@
-"""Text from nodes made safe to show (no control characters), and numbers with units."""
+"""Text and JSON from nodes, made safe: no control characters, limited nesting; numbers with units."""
 
+import json
 import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, TypeGuard, cast
 
 from rankdeck_agent.rules.units import (
     MISSING,
@@ -84,3 +87,126 @@ __all__ = [
     "speed",
     "written",
 ]
+
+
+LONGEST = 8 << 20
+"""Bytes of one line of JSON that are looked at."""
+DEEPEST = 24
+"""Brackets that may be open at once."""
+LATEST = 2.5e11
+"""No stamp of a sane clock is later, in epoch seconds; every calendar still knows the year."""
+_MOST_LINES = 1000
+_INTEGER = 1 << 53
+_DIGITS = 20
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+Table = dict[str, Any]
+Check = Callable[[object], bool]
+
+
+def _never(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > _DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(digits)
+
+
+def _decimal(digits: str) -> float:
+    number = float(digits)
+    if number - number != 0:
+        raise ValueError("a number beyond all bounds")
+    return number
+
+
+_READ = json.JSONDecoder(parse_int=_whole, parse_float=_decimal, parse_constant=_never).decode
+
+
+def table(line: bytes, longest: int = LONGEST) -> Table | None:
+    """The JSON object in these bytes; None for anything else, and for what no agent of ours sends.
+
+    Numbers are finite and integers have at most 20 digits; text can be written anywhere.
+    """
+    if len(line) > longest or line.lstrip()[:1] != b"{" or _deep(line):
+        return None
+    try:
+        found = _READ(line.decode())
+        if b"\\u" in line:
+            # Half a pair of surrogates, as odd file names have them, cannot be written anywhere.
+            whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+            found = json.loads(whole)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Table", found) if isinstance(found, dict) else None
+
+
+def tables(out: bytes) -> Iterator[Table]:
+    """Those of the last 1000 lines that are JSON objects, the last one first.
+
+    Start-up files of a login may print other lines.
+    """
+    return filter(None, map(table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
+
+
+def _deep(line: bytes) -> bool:
+    """Whether more brackets are open somewhere than DEEPEST."""
+    if line.count(b"[") + line.count(b"{") <= DEEPEST:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(line):
+        mark = found.group()
+        depth += (mark in b"[{") - (mark in b"]}")
+        if depth > DEEPEST:
+            return True
+    return False
+
+
+# ---- fields --------------------------------------------------------------------------------
+
+
+def integer(value: object) -> TypeGuard[int]:
+    """A whole number that SQLite, and every other program, can hold."""
+    return type(value) is int and abs(value) < _INTEGER
+
+
+def number(value: object) -> TypeGuard[int | float]:
+    """A finite number of a size that can be reckoned with."""
+    return type(value) in (int, float) and abs(cast("float", value)) < 1e300
+
+
+def stamp(value: object) -> TypeGuard[int | float]:
+    """Epoch seconds that a calendar knows."""
+    return type(value) in (int, float) and 0 <= cast("float", value) < LATEST
+
+
+def flag(value: object) -> bool:
+    """True or false, and no number that means it."""
+    return type(value) is bool
+
+
+def text(longest: int) -> Check:
+    """Text of at most so many characters."""
+    return lambda value: isinstance(value, str) and len(value) <= longest
+
+
+def rows(each: Check, most: int) -> Check:
+    """A list of at most so many, each as it should be."""
+
+    def check(value: object) -> bool:
+        if not isinstance(value, list):
+            return False
+        found = cast("list[object]", value)
+        return len(found) <= most and all(map(each, found))
+
+    return check
+
+
+def or_null(check: Check) -> Check:
+    """The same, or nothing known."""
+    return lambda value: value is None or check(value)
+
+
+def fitting(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
+    """The fields that the shape knows and that are as it says; the others are left out."""
+    return {key: found[key] for key, check in shape.items() if key in found and check(found[key])}

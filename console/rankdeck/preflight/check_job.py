@@ -10,8 +10,17 @@ from rankdeck.model.job import Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight.check_network import overridden
-from rankdeck.preflight.facts import Context, NodeFacts, each, group, own_files, programs_of
-from rankdeck.preflight.findings import Change, Finding, found
+from rankdeck.preflight.facts import (
+    Change,
+    Context,
+    Finding,
+    NodeFacts,
+    each,
+    found,
+    group,
+    own_files,
+    programs_of,
+)
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,

@@ -4,13 +4,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rankdeck.backends.placement import Placement, RankPlace
+from rankdeck.backends.launchers import Placement, RankPlace
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean
-from rankdeck.preflight.facts import Context, NodeFacts, each, group, is_address, job_interface
-from rankdeck.preflight.findings import Change, Finding, found
+from rankdeck.preflight.facts import (
+    Change,
+    Context,
+    Finding,
+    NodeFacts,
+    each,
+    found,
+    group,
+    is_address,
+    job_interface,
+)
 
 ALL_PAIRS = 64
 """Up to so many nodes everybody tries everybody; beyond, each tries this many others."""

@@ -6,8 +6,15 @@ from rankdeck.model.cluster import Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import Launch
 from rankdeck.model.text import duration, size
-from rankdeck.preflight.facts import Context, NodeFacts, each, is_address, needs_names
-from rankdeck.preflight.findings import Finding, found
+from rankdeck.preflight.facts import (
+    Context,
+    Finding,
+    NodeFacts,
+    each,
+    found,
+    is_address,
+    needs_names,
+)
 
 SKEW = 2.0
 """Seconds: from there on lines of different nodes are out of order."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from rankdeck.backends.placement import lay_out
+from rankdeck.backends.launchers import lay_out
 from rankdeck.config.paths import state_folder
 from rankdeck.config.settings import lacks_unicode
 from rankdeck.errors import NodeError
@@ -20,8 +20,15 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import size
 from rankdeck.preflight import check_nodes
-from rankdeck.preflight.facts import Context, NodeFacts, group, node_facts
-from rankdeck.preflight.findings import Finding, TellFinding, found
+from rankdeck.preflight.facts import (
+    Context,
+    Finding,
+    NodeFacts,
+    TellFinding,
+    found,
+    group,
+    node_facts,
+)
 from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, unreachable
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each

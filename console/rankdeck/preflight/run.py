@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from rankdeck.backends.base import Backend
-from rankdeck.backends.placement import Placement, lay_out
+from rankdeck.backends.launchers import Placement, lay_out
 from rankdeck.errors import HostKeyError, LaunchError, NodeError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
@@ -31,13 +31,18 @@ from rankdeck.preflight.check_nodes import (
 )
 from rankdeck.preflight.facts import (
     Context,
+    Finding,
     NodeFacts,
+    Step,
+    TellFinding,
+    found,
     is_address,
     needs_names,
+    no_step,
     node_facts,
     programs_of,
+    tell_nobody,
 )
-from rankdeck.preflight.findings import Finding, Step, TellFinding, found, no_step, tell_nobody
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
     hear,

@@ -9,15 +9,22 @@ from typing import Any, cast
 
 from rankdeck.backends.base import Backend
 from rankdeck.errors import RankdeckError
-from rankdeck.model.border import integer, table
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, Chunk, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, integer, table
 from rankdeck.preflight.check_job import flavour_of
-from rankdeck.preflight.facts import Context, NodeFacts, group, own_files, programs_of
-from rankdeck.preflight.findings import Change, Finding, found
+from rankdeck.preflight.facts import (
+    Change,
+    Context,
+    Finding,
+    NodeFacts,
+    found,
+    group,
+    own_files,
+    programs_of,
+)
 from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0

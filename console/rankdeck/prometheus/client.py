@@ -14,9 +14,8 @@ from urllib.parse import urlencode, urlsplit
 
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import MetricsError
-from rankdeck.model.border import table
 from rankdeck.model.cluster import Metrics
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, table
 
 LIMIT = 10.0
 """Seconds for one question, from the name of the server to the last byte of its answer."""

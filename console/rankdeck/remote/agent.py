@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.border import table, tables
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, table, tables
 from rankdeck.remote.shell import Channel, OnData, Shell
 
 _PACKAGES = ("rankdeck_agent", "paho")

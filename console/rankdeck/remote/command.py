@@ -1,17 +1,17 @@
-"""Runs one command of the operator on many nodes, through the agent's `sh`."""
+"""Commands of the operator on many nodes, through the agent's `sh` and `ps`: run, processes, signals."""
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.border import integer, number, table
-from rankdeck.model.command import CANCELLED, LIMIT, CommandEnd
 from rankdeck.model.job import RemainingProcess
-from rankdeck.model.text import clean, strip_controls
+from rankdeck.model.process import CANCELLED, LIMIT, CommandEnd, NodeProcess, process_of
+from rankdeck.model.text import clean, integer, number, strip_controls, table
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Channel
+from rankdeck.remote.shell import Channel, on_each
 from rankdeck.state.command import CommandState
 
 FAN_OUT = 64
@@ -144,3 +144,70 @@ def _left(node: str, row: Mapping[str, Any]) -> RemainingProcess:
 
 def _whole(value: object) -> int:
     return max(value, 0) if integer(value) else 0
+
+
+PS_LIMIT = 45.0
+_TOGETHER = 64
+_MOST_PROCESSES = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProcesses:
+    """What was found on some nodes."""
+
+    processes: tuple[NodeProcess, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it did not tell."""
+    notes: tuple[str, ...] = ()
+    """What is not known, a sentence each."""
+
+
+async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses:
+    """The processes of these nodes now; a node that does not answer is named, not waited for."""
+    turn = asyncio.Semaphore(_TOGETHER)
+
+    async def ask(node: str) -> tuple[list[NodeProcess], list[str]]:
+        async with turn:
+            answer = await agents.call(node, ("ps",), limit=PS_LIMIT)
+        rows = answer.row.get("rows")
+        if not isinstance(rows, list):
+            raise AgentError(node, answer.complaint)
+        some = rows[:_MOST_PROCESSES]  # pyright: ignore[reportUnknownVariableType]
+        found = [process_of(node, row) for row in some if isinstance(row, dict)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        why = clean(answer.row.get("gpus"))
+        notes = [f"{node}: who is on the GPUs is not known: {why}"] if why else []
+        return [one for one in found if one is not None], notes
+
+    answers = await on_each(nodes, ask)
+    told = [answer for answer in answers.values() if not isinstance(answer, NodeError)]
+    return FoundProcesses(
+        tuple(one for rows, _ in told for one in rows),
+        {n: clean(a.why, 300) for n, a in answers.items() if isinstance(a, NodeError)},
+        tuple(note for _, notes in told for note in notes),
+    )
+
+
+async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
+    """Send TERM, KILL, … to these; gives `NODE PID` -> why it was not sent."""
+    by_node: dict[str, list[list[int]]] = {}
+    for one in some:
+        by_node.setdefault(one.node, []).append([one.pid, one.start])
+
+    async def send(node: str) -> dict[str, str]:
+        asked = json.dumps({"signal": name, "pids": by_node[node]}).encode()
+        answer = await agents.call(node, ("ps", "signal"), asked, limit=PS_LIMIT)
+        rows = answer.row.get("not")
+        if not isinstance(rows, list):
+            raise AgentError(node, answer.complaint)
+        told = [
+            cast("dict[str, object]", row)
+            for row in cast("list[object]", rows)
+            if isinstance(row, dict)
+        ]
+        return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in told}
+
+    answers = await on_each(by_node, send)
+    failed: dict[str, str] = {}
+    for node, answer in answers.items():
+        failed |= {node: answer.why} if isinstance(answer, NodeError) else answer
+    return failed

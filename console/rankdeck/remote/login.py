@@ -12,8 +12,7 @@ import asyncssh
 
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.shell import Confirm
-from rankdeck.remote.user_ssh import text_file
+from rankdeck.remote.shell import Confirm, text_file
 
 Place = tuple[str, str, int | None]
 """Host, address, and port if it is not 22: what a key is looked up by."""

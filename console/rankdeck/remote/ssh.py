@@ -12,9 +12,17 @@ import asyncssh
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.remote.local import WithThisMachine, asks_here
 from rankdeck.remote.login import FAILURES, Logins, explain
-from rankdeck.remote.shell import Clock, Confirm, OnData, Result, Shell, login_line
+from rankdeck.remote.shell import (
+    Clock,
+    Confirm,
+    OnData,
+    Result,
+    Shell,
+    WithThisMachine,
+    asks_here,
+    login_line,
+)
 
 SESSIONS = 8
 """Per connection; OpenSSH allows 10."""

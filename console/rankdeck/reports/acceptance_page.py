@@ -22,7 +22,7 @@ from rankdeck.acceptance.run import AcceptanceRun
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, size
-from rankdeck.reports import html, plots
+from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
 from rankdeck.reports.job_page import moment
 from rankdeck.rules.secrets import Secrets
@@ -155,7 +155,7 @@ def _heat(run: AcceptanceRun, recipe: str) -> Html:
         return Html()
     keys = join(
         (
-            plots.key(f"var(--{colour})", name)
+            html.key(f"var(--{colour})", name)
             for colour, name in (
                 ("good", "good"), ("fair", "fair"), ("slow", "slow: percent of the median"),
                 ("bad", "failed or wrong values"), ("unknown", "not measured"),
@@ -176,13 +176,13 @@ def _matrix(heat: HeatMap) -> Html:
     if not heat.senders:
         return tag("p", "Nobody is suspected.")
     found = {
-        (row, column): plots.Cell(kind(cell), _letter(mark(cell)), said(cell))
+        (row, column): html.Cell(kind(cell), _letter(mark(cell)), said(cell))
         for row in range(len(heat.senders))
         for column in range(len(heat.receivers))
         if (cell := heat.cell(row, column)) is not None
     }
-    drawn = plots.Matrix(rows=heat.senders, columns=heat.receivers, cells=found, breaks=heat.breaks)
-    return plots.matrix(drawn, f"{heat.recipe}: senders and receivers")
+    drawn = html.Matrix(rows=heat.senders, columns=heat.receivers, cells=found, breaks=heat.breaks)
+    return html.matrix(drawn, f"{heat.recipe}: senders and receivers")
 
 
 def _letter(marked: str) -> str:
@@ -196,17 +196,17 @@ def _blocks(whole: HeatMap) -> Html:
     if not names:
         return tag("p", "No leaves are known: there is no picture of leaf against leaf.")
     place = {name: number for number, name in enumerate(names)}
-    drawn: dict[tuple[int, int], plots.Cell] = {}
+    drawn: dict[tuple[int, int], html.Cell] = {}
     for (sender, receiver), one in found.items():
         share = one.share or 0.0
         colour = "good" if not one.slow else "slow" if one.slow < one.count / 2 else "bad"
         words = (
             f"leaf {sender} → {receiver}: median {share:.0%}, {one.slow} of {one.count} not good"
         )
-        drawn[place[sender], place[receiver]] = plots.Cell(colour, str(one.slow or ""), words)
+        drawn[place[sender], place[receiver]] = html.Cell(colour, str(one.slow or ""), words)
     leaf_names = [f"leaf {name}" for name in names]
-    return plots.matrix(
-        plots.Matrix(rows=leaf_names, columns=leaf_names, cells=drawn), "leaves against leaves"
+    return html.matrix(
+        html.Matrix(rows=leaf_names, columns=leaf_names, cells=drawn), "leaves against leaves"
     )
 
 

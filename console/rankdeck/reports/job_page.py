@@ -14,7 +14,7 @@ from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import Explained, FirstFailure, Job, RankState, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import bits, celsius, duration, percent
-from rankdeck.reports import html, plots
+from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
 from rankdeck.rules.job_news import pivot, told, when
 from rankdeck.rules.progress import phases
@@ -54,8 +54,8 @@ class JobPage:
         return self.job.ended if self.job.ended is not None else self.now
 
     @property
-    def axis(self) -> plots.Axis:
-        return plots.Axis(self.job.created, max(self.end, self.job.created + 1.0))
+    def axis(self) -> html.Axis:
+        return html.Axis(self.job.created, max(self.end, self.job.created + 1.0))
 
 
 def job_page(one: JobPage) -> str:
@@ -155,21 +155,21 @@ _KINDS: Mapping[State, str] = {
 
 def _timeline(one: JobPage) -> Html:
     job = one.job
-    rows = [plots.Row("phases", _phases(one))]
+    rows = [html.Row("phases", _phases(one))]
     if len(job.ranks) <= MOST_ROWS:
         rows += [_rank_row(rank, one.end) for rank in job.ranks]
     else:
         rows += _node_rows(one)
-    drawn = plots.timeline(rows, one.axis, _marks(one), "ranks over time")
+    drawn = html.timeline(rows, one.axis, _marks(one), "ranks over time")
     states = [state for state in State if any(rank.state is state for rank in job.ranks)]
-    keys = [plots.key(f"var(--{_KINDS[state]})", state.value) for state in states]
+    keys = [html.key(f"var(--{_KINDS[state]})", state.value) for state in states]
     return join((tag("p", *keys), drawn))
 
 
-def _phases(one: JobPage) -> list[plots.Span]:
+def _phases(one: JobPage) -> list[html.Span]:
     kinds = ("alt", "none")
     return [
-        plots.Span(
+        html.Span(
             phase.start, _until(phase.end, one.end), kinds[number % 2],
             f"{phase.name} {duration(_until(phase.end, one.end) - phase.start)}",
         )
@@ -181,17 +181,17 @@ def _until(at: float | None, end: float) -> float:
     return end if at is None else at
 
 
-def _rank_row(rank: RankState, end: float) -> plots.Row:
+def _rank_row(rank: RankState, end: float) -> html.Row:
     name = f"rank {rank.rank}"
     if rank.started is None:
-        return plots.Row(name, ())
+        return html.Row(name, ())
     ended = how_it_ended(rank.exit_code, rank.signal) if rank.ended is not None else ""
     said = ", ".join(filter(None, (rank.node, rank.state.value, ended)))
     until = max(_until(rank.ended, end), rank.started)
-    return plots.Row(name, (plots.Span(rank.started, until, _KINDS[rank.state], said),))
+    return html.Row(name, (html.Span(rank.started, until, _KINDS[rank.state], said),))
 
 
-def _node_rows(one: JobPage) -> list[plots.Row]:
+def _node_rows(one: JobPage) -> list[html.Row]:
     """A row a node, from its first start to its last end; of too many nodes those where something failed."""
     by_node: dict[str, list[RankState]] = {}
     for rank in one.job.ranks:
@@ -203,30 +203,30 @@ def _node_rows(one: JobPage) -> list[plots.Row]:
     order = sorted(by_node, key=lambda node: (node != first, node not in odd))[:MOST_ROWS]
     rows = [_node_row(node, by_node[node], one.end) for node in by_node if node in {*order}]
     left = len(by_node) - len(rows)
-    return [*rows, plots.Row(f"{left} more nodes", ())] if left else rows
+    return [*rows, html.Row(f"{left} more nodes", ())] if left else rows
 
 
 _WORST = (State.FAILED, State.LOST, State.CANCELLED, State.RUNNING, State.PENDING, State.DONE)
 
 
-def _node_row(node: str, ranks: Sequence[RankState], end: float) -> plots.Row:
+def _node_row(node: str, ranks: Sequence[RankState], end: float) -> html.Row:
     began = [rank.started for rank in ranks if rank.started is not None]
     if not began:
-        return plots.Row(node, ())
+        return html.Row(node, ())
     until = max(_until(rank.ended, end) for rank in ranks if rank.started is not None)
     worst = next(state for state in _WORST if any(rank.state is state for rank in ranks))
     count = sum(1 for rank in ranks if rank.state is worst)
     said = f"{count} of {len(ranks)} ranks {worst.value}"
-    return plots.Row(node, (plots.Span(min(began), max(until, min(began)), _KINDS[worst], said),))
+    return html.Row(node, (html.Span(min(began), max(until, min(began)), _KINDS[worst], said),))
 
 
-def _marks(one: JobPage) -> list[plots.Mark]:
+def _marks(one: JobPage) -> list[html.Mark]:
     """The first failure, and the events by the numbers that they have in the table."""
     first = one.job.first_failure
-    failed = [plots.Mark(first.at, "first failure", "mark")] if first else []
+    failed = [html.Mark(first.at, "first failure", "mark")] if first else []
     notes = enumerate(one.job.node_notes[:9], 1)
     inside = [(number, note) for number, note in notes if one.job.created <= note.at <= one.end]
-    return [*(plots.Mark(note.at, str(number)) for number, note in inside), *failed]
+    return [*(html.Mark(note.at, str(number)) for number, note in inside), *failed]
 
 
 # ---- numbers of the nodes
@@ -283,15 +283,15 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
             points.setdefault(node, []).append((at, value))
     first = one.job.first_failure
     longest = one.gap or max((one.end - one.job.created) / 20, 15.0)
-    plot = plots.Plot(
+    plot = html.Plot(
         title=metric.title + _made_up(metric.name, frames),
-        series=[plots.Series(node, points[node]) for node in sorted(points)],
+        series=[html.Series(node, points[node]) for node in sorted(points)],
         shown=metric.shown,
         most=metric.most,
         pointed=frozenset({first.node, *(note.node for note in one.job.node_notes)} if first else ()),
         gap=longest,
     )  # fmt: skip
-    return plots.plot(plot, one.axis, _marks(one))
+    return html.plot(plot, one.axis, _marks(one))
 
 
 def _made_up(metric: str, frames: Sequence[tuple[float, Mapping[str, Any]]]) -> str:

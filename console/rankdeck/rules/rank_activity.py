@@ -1,10 +1,14 @@
-"""When the running ranks of a job last wrote output, what they did since, and which are slow. No I/O."""
+"""When the running ranks of a job last wrote output, what they did since, and which are slow. No I/O.
+
+Which of many numbers is unlike the others.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median, median_high, median_low
+from typing import TypeVar
 
 from rankdeck.model import text
 from rankdeck.model.activity import Activity
@@ -305,3 +309,26 @@ def _clock(found: Sequence[Voice], voices: Sequence[Voice], known: Known) -> str
     if share >= _SLOW_CLOCK:
         return ""
     return f"; its node's cores run at {share:.0%} of the others' clock".replace("%", " %")
+
+
+LEAST_NUMBERS = 4
+"""Numbers from which on there is a usual one."""
+FAR = 6.0
+"""Times the usual deviation from which on a number is odd."""
+SHARE = 0.25
+"""Of the usual number that it must differ by, however alike the others are."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+def odd_ones(numbers: Mapping[Key, float], least: float = 0.0) -> frozenset[Key]:
+    """Those far from the median, by the median of the deviations, and by more than `least`.
+
+    None where more than a third would be.
+    """
+    if len(numbers) < LEAST_NUMBERS:
+        return frozenset()
+    usual = median(numbers.values())
+    deviation = median(abs(value - usual) for value in numbers.values())
+    bound = max(FAR * deviation, SHARE * abs(usual), least)
+    odd = frozenset(key for key, value in numbers.items() if abs(value - usual) > bound)
+    return odd if 3 * len(odd) <= len(numbers) else frozenset()

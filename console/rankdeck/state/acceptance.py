@@ -11,8 +11,8 @@ from typing import Any
 
 from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
-from rankdeck.model.border import Check, integer, number, stamp, table, text
 from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.text import Check, integer, number, stamp, table, text
 from rankdeck.state.store import Store
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rankdeck.model.command import CommandEnd, OutputGroup
+from rankdeck.model.process import CommandEnd, OutputGroup
 
 _Step = tuple[int, str, str]
 """The output before, a stream, the line that it wrote next."""

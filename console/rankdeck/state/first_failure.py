@@ -9,8 +9,8 @@ from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import MANNERS, End, Manners, Role
 from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
 from rankdeck.rules.root_cause import FailedJob, Verdict, judge
+from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck.state.record import LAST_LINES, LOST_SLACK, JobRecord, last_lines
-from rankdeck.state.slurm_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0

@@ -10,14 +10,13 @@ from weakref import WeakSet
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
-from rankdeck.model.kubernetes import KubernetesNode
-from rankdeck.model.slurm_cluster import SlurmNode
+from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 from rankdeck.model.text import clean
 from rankdeck.rules.expectations import Peers
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
 from rankdeck_agent.rules.facts import Expected
-from rankdeck_agent.rules.summary import rates
+from rankdeck_agent.rules.report import rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 SWEEP = 5.0

@@ -28,10 +28,9 @@ from rankdeck.rules.job_news import with_reasons
 from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.history import last_word
-from rankdeck.state.job_events import HANDLERS, forget, speaks
+from rankdeck.state.job_events import HANDLERS, forget, slurm_with_tasks, speaks
 from rankdeck.state.lines import RankLog
 from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
-from rankdeck.state.slurm_events import slurm_with_tasks
 from rankdeck_agent.wire import LAUNCHER
 
 MOST = 100_000

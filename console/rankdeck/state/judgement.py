@@ -6,10 +6,8 @@ from operator import attrgetter
 from sys import intern
 
 from rankdeck.model.health import Ack, Health, Level, Reason, worst_first, worst_of
-from rankdeck.model.kubernetes import KubernetesNode
-from rankdeck.model.slurm_cluster import SlurmNode
-from rankdeck.rules.kubernetes import merged
-from rankdeck.rules.slurm_nodes import with_slurm
+from rankdeck.model.schedulers import KubernetesNode, SlurmNode
+from rankdeck.rules.schedulers import merged, with_slurm
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain, is_event
 from rankdeck_agent.rules.facts import Expected, Facts, Memory

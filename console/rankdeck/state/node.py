@@ -1,22 +1,137 @@
-"""The state of one node: its newest numbers, events and health."""
+"""The state of one node: its newest numbers, events and health.
 
+The newest numbers of a metric, and its recent past in a compact ring.
+"""
+
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from math import inf
+from itertools import islice, pairwise
+from math import inf, isnan, nan
 
 from rankdeck.model.health import Ack, Health, Reason
-from rankdeck.model.kubernetes import KubernetesNode
-from rankdeck.model.slurm_cluster import SlurmNode
+from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 from rankdeck.model.text import clean
 from rankdeck.state import sanitize
 from rankdeck.state.judgement import Judgement, Views
-from rankdeck.state.series import GAP, Chart, MetricValues, growth
 from rankdeck_agent.rules.explain import CheckResult
 from rankdeck_agent.rules.facts import Expected, Facts
-from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.rules.report import SUMMARY, rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 Number = int | float
+Points = list[tuple[float, float]]
+SIZE = 64
+"""Points of a chart: more than any screen draws."""
+WIDEST = 16
+"""Devices of a chart."""
+GAP = 15.0
+"""Seconds between readings beyond which no rate is given; 3 intervals if that is longer."""
+FIRST = 100.0
+"""The same, while a metric came only once: some come every half minute."""
+LONGEST = 600.0
+
+
+class Chart:
+    """The newest readings of a metric: one column of times, one row of numbers for all devices."""
+
+    __slots__ = ("_at", "_names", "_next", "_rows")
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._next = 0
+        self._at = array("d", (nan,)) * SIZE
+        self._rows = array("d")
+
+    def add(self, at: float, names: tuple[str, ...], row: Sequence[Number]) -> None:
+        """Put a row in the place of the oldest; `names` says whose numbers they are."""
+        if names is not self._names and names[:WIDEST] != self._names:
+            self._arrange(names[:WIDEST])
+        place, wide = self._next, len(self._names)
+        self._at[place] = at
+        self._rows[place * wide : place * wide + wide] = array("d", row[:wide])
+        self._next = (place + 1) % SIZE
+
+    def points(self, device: str) -> Points:
+        """`(at, reading)`, oldest first, on the node's clock."""
+        if device not in self._names:
+            return []
+        column = self._rows[self._names.index(device) :: len(self._names)]
+        points = [*zip(self._at, column, strict=True)]
+        ordered = points[self._next :] + points[: self._next]
+        return [(at, value) for at, value in ordered if not isnan(at + value)]
+
+    def _arrange(self, names: tuple[str, ...]) -> None:
+        """Columns for these devices; those that were there before keep theirs."""
+        rows = array("d", (nan,)) * (SIZE * len(names))
+        for column, name in enumerate(names):
+            if name in self._names:
+                old = self._rows[self._names.index(name) :: len(self._names)]
+                rows[column :: len(names)] = old
+        self._names, self._rows = names, rows
+
+
+class MetricValues:
+    """The newest numbers of one metric, per device."""
+
+    __slots__ = ("_before", "_chart", "_counts", "_seconds", "at", "names", "numbers", "patience")
+
+    def __init__(
+        self, numbers: Mapping[str, Number], at: float, chart: Chart | None, *, counts: bool
+    ) -> None:  # fmt: skip
+        self.names = tuple(numbers)
+        self.numbers = numbers
+        self.at = at
+        self.patience = FIRST
+        """Seconds without new numbers after which these are old."""
+        self._chart = chart
+        self._counts = counts
+        self._before = numbers
+        self._seconds = 0.0
+        if chart:
+            chart.add(at, self.names, [*numbers.values()])
+
+    def take(self, numbers: Mapping[str, Number], at: float) -> None:
+        """Newer numbers of the same devices in the same order."""
+        if numbers == self.numbers:
+            # The same table says to whoever keeps it that nothing changed.
+            numbers = self.numbers
+        seconds = at - self.at
+        self._seconds = seconds if 0 < seconds <= self.patience else 0.0
+        if self._counts:
+            self._before = self.numbers
+        self.numbers, self.at = numbers, at
+        if seconds > 0:
+            self.patience = GAP if seconds <= GAP / 3 else 3 * min(seconds, LONGEST)
+        if self._chart:
+            self._chart.add(at, self.names, [*numbers.values()])
+
+    def take_others(self, numbers: Mapping[str, Number], at: float) -> None:
+        """Newer numbers, of other devices or in another order."""
+        if numbers != self.numbers:
+            self.names = tuple(numbers)
+        self.take(numbers, at)
+
+    def rates(self) -> dict[str, float]:
+        """Growth per second of a counter, per device."""
+        return rates(self._before, self.numbers, self._seconds)
+
+    def rate(self, device: str) -> float | None:
+        """Growth per second of one device."""
+        now, old = self.numbers.get(device), self._before.get(device)
+        if now is None or old is None or now < old or self._seconds <= 0:
+            return None
+        return (now - old) / self._seconds
+
+
+def growth(points: Points, longest: float) -> Points:
+    """Readings of a counter as growth per second; none over a reset, a gap or a step back in time."""
+    return [
+        (at, (value - old) / (at - then))
+        for (then, old), (at, value) in pairwise(points)
+        if 0 < at - then <= longest and value >= old
+    ]
+
+
 EVENTS = 100
 EPOCH = 1e9
 """Epoch seconds below which a node's stamp is no wall time, so that its clock is not judged."""

@@ -16,7 +16,7 @@ from rankdeck.model.job import (
     Stall,
     State,
 )
-from rankdeck.model.slurm import SlurmStatus, SlurmTask
+from rankdeck.model.schedulers import SlurmStatus, SlurmTask
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader

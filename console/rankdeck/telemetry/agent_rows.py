@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from rankdeck.errors import NodeError
-from rankdeck.model.border import table
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, table
 from rankdeck.remote.agent import BACKOFF, STEADY, Agents
 
 _LONGEST = 4 << 20

@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from rankdeck.config.accounts import read_accounts
+from rankdeck.config.clusters import read_accounts
 from rankdeck.config.safe_files import read_regular
 from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import LATE
-from rankdeck.telemetry.broker import PrivateBroker
+from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.telemetry.site_client import Address, SiteClient, Topics
 from rankdeck_agent.wire import WireError, decode, split_time, split_topic
 from rankdeck_agent.wire import topic as make_topic

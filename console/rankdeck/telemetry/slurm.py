@@ -7,21 +7,20 @@ from dataclasses import asdict, replace
 from typing import Any, TypeGuard, cast
 
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
-from rankdeck.model.border import fitting, flag, integer, or_null, rows, stamp, text
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.slurm import SlurmStatus
-from rankdeck.model.slurm_cluster import (
+from rankdeck.model.schedulers import (
     ServiceChange,
     ServiceOrder,
     SlurmJob,
     SlurmLook,
     SlurmNode,
     SlurmPartition,
+    SlurmStatus,
 )
-from rankdeck.model.text import clean
+from rankdeck.model.text import clean, fitting, flag, integer, or_null, rows, stamp, text
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.slurm_cluster import SlurmCluster
+from rankdeck.state.schedulers import SlurmCluster
 from rankdeck.telemetry import agent_rows
 from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
 

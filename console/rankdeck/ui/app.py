@@ -18,7 +18,7 @@ from rankdeck.errors import HostKeyError, RankdeckError, leaves
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, command_actions, commands, glyphs, job_actions, terminal, themes
+from rankdeck.ui import actions, command_actions, commands, job_actions, terminal, themes
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.garbage_collection import Quiet, hold_off
 from rankdeck.ui.screens import base
@@ -86,7 +86,7 @@ class RankdeckApp(FrameDiff):
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
         self.ascii = ascii_only
-        self.glyphs = glyphs.ASCII if ascii_only else glyphs.UNICODE
+        self.glyphs = themes.ASCII if ascii_only else themes.UNICODE
         self.set_class(ascii_only, "-ascii")
 
     def _first_palette(self, settings: UiSettings) -> themes.Palette:

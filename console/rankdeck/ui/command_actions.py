@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankdeck.model.nodeset import fold
-from rankdeck.model.slurm_cluster import ServiceOrder
+from rankdeck.model.schedulers import ServiceOrder
 from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE

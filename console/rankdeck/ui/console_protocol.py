@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from textual.screen import Screen
 
 from rankdeck.model.health import Level
-from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.session_protocol import SessionPort
-from rankdeck.ui.themes import Palette
+from rankdeck.ui.themes import Glyphs, Palette
 from rankdeck.ui.tour import Tour
 
 

@@ -12,9 +12,8 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.ui import formatting
-from rankdeck.ui.glyphs import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, chart, fit, sparkline
-from rankdeck.ui.widgets.text import fitted
+from rankdeck.ui.themes import Glyphs
+from rankdeck.ui.widgets.canvas import Run, Runs, chart, fit, fitted, sparkline
 
 _NAME, _MOST_NAME = 10, 20
 _TREND, _MOST_TREND = 30, 80

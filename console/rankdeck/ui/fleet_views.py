@@ -9,13 +9,13 @@ from typing import Any
 
 from rankdeck.config.safe_files import private_folder, write_private
 from rankdeck.model.health import Level
-from rankdeck.model.slurm_cluster import SlurmNode
+from rankdeck.model.schedulers import SlurmNode
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
-from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar
-from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.rules.report import SUMMARY
 from rankdeck_agent.wire import METRICS
 
 Number = Callable[[NodeState], float | None]

@@ -18,7 +18,7 @@ from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
-    from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder
+    from rankdeck.model.schedulers import ServiceChange, ServiceOrder
     from rankdeck.runtimes import Runtime
     from rankdeck.ui.console_protocol import Console
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rankdeck.errors import HostKeyError, NodeError
     from rankdeck.images.copy import Tell
     from rankdeck.model.cluster import Cluster
-    from rankdeck.model.health import Ack
+    from rankdeck.model.health import Ack, PastView
     from rankdeck.model.job import (
         CancelReport,
         FoundLine,
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
         LogPlace,
         Plan,
     )
-    from rankdeck.model.kubernetes import KubernetesJob
-    from rankdeck.model.past import PastView
     from rankdeck.model.process import NodeProcess
-    from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmJob, SlurmPartition
-    from rankdeck.preflight.findings import Finding
-    from rankdeck.remote.command import CommandRun
-    from rankdeck.remote.processes import FoundProcesses
+    from rankdeck.model.schedulers import (
+        KubernetesJob,
+        ServiceChange,
+        ServiceOrder,
+        SlurmJob,
+        SlurmPartition,
+    )
+    from rankdeck.preflight.facts import Finding
+    from rankdeck.remote.command import CommandRun, FoundProcesses
     from rankdeck.rules.inspect import Inspection
     from rankdeck.state.fleet import Fleet, Switches
     from rankdeck.state.jobs import Jobs

@@ -10,8 +10,8 @@ from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
-from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.query import Subject
+from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, cut, sparkline
 
 Order = tuple[Any, ...]

@@ -1,7 +1,8 @@
-"""Themes: one YAML file each, as the styles of roles (`bad`, `dim`, …) on surfaces."""
+"""How the console looks: themes as styles of roles, colours that a log brings, signs in two alphabets."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,118 @@ from rich.errors import StyleSyntaxError
 from rich.style import Style
 from textual.theme import Theme
 
-from rankdeck.ui import sgr
+from rankdeck.model.health import Level
+from rankdeck.model.states import State
+from rankdeck.model.text import LIMIT, TAB, printable
+from rankdeck.rules.rank_status import RankStatus
+
+PREFIX = "sgr/"
+_CODE = re.compile(r"\x1b\[([0-9;:]*)m")
+_ATTRIBUTES = {1: "b", 2: "d", 3: "i", 4: "u", 7: "r", 9: "s"}
+_ENDS = {21: "b", 22: "bd", 23: "i", 24: "u", 27: "r", 29: "s"}
+BASIC = ("dim", "bad", "ok", "warn", "accent", "key", "accent", "text")
+"""The eight old colours as roles of the theme: they are legible on its background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """What the codes up to here have switched on; colours are `3` or `#00ff00`, "" for none."""
+
+    attributes: str = ""
+    fore: str = ""
+    back: str = ""
+
+    def role(self, plain: str) -> str:
+        """The role of text written so."""
+        if self == _PLAIN:
+            return plain
+        return f"{PREFIX}{self.attributes}/{self.fore}/{self.back}"
+
+
+_PLAIN = Pen()
+
+
+def painted(text: str, role: str) -> list[tuple[str, str]]:
+    """One line of a log as runs; text without a colour of its own has the role given."""
+    if "\x1b" not in text:
+        return [(printable(text), role)]
+    runs: list[tuple[str, str]] = []
+    pen, column = _PLAIN, 0
+    pieces = _CODE.split(text[:LIMIT])
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            pen = _after(pen, piece)
+            continue
+        # A tab ends at a column of the line, not of the piece.
+        shown = printable(" " * (column % TAB) + piece)[column % TAB :]
+        if shown:
+            runs.append((shown, pen.role(role)))
+            column += len(shown)
+    return runs
+
+
+def _after(pen: Pen, codes: str) -> Pen:
+    numbers = iter([int(code or 0) for code in re.split("[;:]", codes[:60])])
+    for number in numbers:
+        pen = _with(pen, number, numbers)
+    return pen
+
+
+def _with(pen: Pen, number: int, rest: Iterator[int]) -> Pen:
+    if number == 0:
+        return _PLAIN
+    if letter := _ATTRIBUTES.get(number):
+        return replace(pen, attributes="".join(sorted({*pen.attributes, letter})))
+    if letters := _ENDS.get(number):
+        kept = "".join(a for a in pen.attributes if a not in letters)
+        return replace(pen, attributes=kept)
+    if number in (38, 48):
+        colour = _sgr_colour(rest)
+        return replace(pen, fore=colour) if number == 38 else replace(pen, back=colour)
+    base, bright = number % 10, 8 if number >= 90 else 0
+    if 30 <= number <= 39 or 90 <= number <= 97:
+        return replace(pen, fore=str(base + bright) if base < 8 else "")
+    if 40 <= number <= 49 or 100 <= number <= 107:
+        return replace(pen, back=str(base + bright) if base < 8 else "")
+    return pen
+
+
+def _sgr_colour(rest: Iterator[int]) -> str:
+    kind = next(rest, 0)
+    if kind == 5:
+        return str(min(next(rest, 0), 255))
+    if kind == 2:
+        parts = [min(next(rest, 0), 255) for _ in range(3)]
+        return "#{:02x}{:02x}{:02x}".format(*parts)
+    return ""
+
+
+def style_of(role: str, named: Callable[[str], Style], *, mono: bool) -> Style:
+    """How a role made by `painted` looks; `named` gives the style of a role of the theme."""
+    attributes, fore, back = role.removeprefix(PREFIX).split("/")
+    style = Style(
+        bold="b" in attributes or None,
+        dim="d" in attributes or None,
+        italic="i" in attributes or None,
+        underline="u" in attributes or None,
+        reverse="r" in attributes or None,
+        strike="s" in attributes or None,
+    )
+    if mono:
+        return style
+    return style + Style(
+        color=_exact(fore, named), bgcolor=_exact(back if back != fore else "", named)
+    )
+
+
+def _exact(colour: str, named: Callable[[str], Style]) -> Color | None:
+    if not colour:
+        return None
+    if colour.startswith("#"):
+        return Color.parse(colour)
+    number = int(colour)
+    return named(BASIC[number % 8]).color if number < 16 else Color.from_ansi(number)
+
 
 ROLES = (
     "text", "dim", "border", "title", "accent", "key", "ok", "warn", "bad", "unknown", "stderr", "match", "simulated"
@@ -63,9 +175,9 @@ class Palette:
         return style
 
     def _plain(self, role: str) -> Style:
-        if not role.startswith(sgr.PREFIX):
+        if not role.startswith(PREFIX):
             return self.roles.get(role, NO_STYLE)
-        own = sgr.style_of(role, self._plain, mono=self.mono)
+        own = style_of(role, self._plain, mono=self.mono)
         return self.roles["text"] + own if own.color is None else own
 
     def _ground(self, surface: str) -> Style:
@@ -208,3 +320,130 @@ def _style(path: Path, role: str, text: object) -> Style:
 def colourless(environment: Mapping[str, str]) -> bool:
     """True where the user or the terminal wants no colour."""
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one state shows: a sign, and a role of the theme for its colour."""
+
+    glyph: str
+    role: str
+
+
+_ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
+
+
+def worst(marks: Sequence[Mark]) -> Mark:
+    """Of marks that share a cell, the one that wants to be looked at."""
+    return min(marks, key=lambda mark: _ROLES.index(mark.role))
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One alphabet."""
+
+    levels: dict[Level, str]
+    states: dict[State, str]
+    spark: str
+    """From nothing to full."""
+    full: str
+    parts: str
+    """Fractions of a full cell, smallest first."""
+    empty: str
+    horizontal: str
+    vertical: str
+    corners: str
+    """Top left, top right, bottom left, bottom right."""
+    heavy: str
+    """A horizontal line of the focused pane."""
+    more: str
+    dot: str
+    up: str
+    down: str
+    cursor: str
+
+    def level(self, level: Level) -> Mark:
+        return Mark(self.levels[level], LEVEL_ROLES[level])
+
+    def state(self, state: State) -> Mark:
+        return Mark(self.states[state], STATE_ROLES[state])
+
+    def standing(self, standing: RankStatus) -> Mark:
+        """How a rank shows that wants to be looked at, or was only pulled down."""
+        glyph = {
+            RankStatus.STALLED: self.levels[Level.WARN],
+            RankStatus.VICTIM: self.down,
+        }.get(standing, self.states[State.FAILED])
+        return Mark(glyph, STANDING_ROLES[standing])
+
+
+LEVEL_ROLES = {
+    Level.OK: "ok",
+    Level.UNKNOWN: "unknown",
+    Level.WARN: "warn",
+    Level.BAD: "bad",
+}
+STATE_ROLES = {
+    State.PENDING: "dim",
+    State.RUNNING: "ok",
+    State.DONE: "accent",
+    State.FAILED: "bad",
+    State.CANCELLED: "warn",
+    State.LOST: "unknown",
+}
+
+STANDING_ROLES = {
+    RankStatus.FIRST: "bad",
+    RankStatus.FAILED: "bad",
+    RankStatus.STALLED: "warn",
+    RankStatus.VICTIM: "unknown",
+}
+
+UNICODE = Glyphs(
+    levels={Level.OK: "●", Level.UNKNOWN: "◌", Level.WARN: "▲", Level.BAD: "✗"},
+    states={
+        State.PENDING: "·",
+        State.RUNNING: "●",
+        State.DONE: "✓",
+        State.FAILED: "✗",
+        State.CANCELLED: "■",
+        State.LOST: "◌",
+    },
+    spark="▁▂▃▄▅▆▇█",
+    full="━",
+    parts="╸",
+    empty="─",
+    horizontal="─",
+    vertical="│",
+    corners="╭╮╰╯",
+    heavy="━",
+    more="…",
+    dot="·",
+    up="↑",
+    down="↓",
+    cursor="▸",
+)
+ASCII = Glyphs(
+    levels={Level.OK: "o", Level.UNKNOWN: "?", Level.WARN: "^", Level.BAD: "X"},
+    states={
+        State.PENDING: ".",
+        State.RUNNING: "o",
+        State.DONE: "=",
+        State.FAILED: "X",
+        State.CANCELLED: "#",
+        State.LOST: "?",
+    },
+    spark="_.-=+*#@",
+    full="#",
+    parts="",
+    empty=".",
+    horizontal="-",
+    vertical="|",
+    corners="++++",
+    heavy="=",
+    more="~",
+    dot="-",
+    up="^",
+    down="v",
+    cursor=">",
+)

@@ -8,8 +8,8 @@ import uuid
 import pytest
 from tests.integration.job.conftest import until
 
-from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.processes import ActivityWatch
 
 pytestmark = pytest.mark.slow
 BURNS = "while :; do :; done"

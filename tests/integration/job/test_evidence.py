@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.integration.job.conftest import mpi_daemon, until
 
-from rankdeck_agent.job.cgroup import memory_files
 from rankdeck_agent.job.evidence import own_ring
+from rankdeck_agent.job.processes import memory_files
 
 pytestmark = pytest.mark.slow
 PYTHON = sys.executable

@@ -11,8 +11,8 @@ import pytest
 from tests.support.tinydisk import TinyDisk, tiny_disk
 
 from rankdeck.rules.messages import explain
-from rankdeck_agent.job.journal import Journal, all_events
-from rankdeck_agent.job.streams import DiskFullError, Space, Stream, pipe_stream
+from rankdeck_agent.job.folder import Journal, all_events
+from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream
 
 from .conftest import Node, until
 

@@ -10,7 +10,7 @@ from rankdeck.acceptance.port import AcceptancePort
 from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, NodeError, Problem
 from rankdeck.images.copy import CopyState
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack
+from rankdeck.model.health import Ack, PastView
 from rankdeck.model.job import (
     Abort,
     CancelReport,
@@ -24,16 +24,19 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
-from rankdeck.model.kubernetes import KubernetesJob
-from rankdeck.model.past import PastView
 from rankdeck.model.pattern import searched
 from rankdeck.model.process import NodeProcess
-from rankdeck.model.slurm_cluster import ServiceChange, ServiceOrder, SlurmJob, SlurmPartition
-from rankdeck.preflight.findings import Finding
+from rankdeck.model.schedulers import (
+    KubernetesJob,
+    ServiceChange,
+    ServiceOrder,
+    SlurmJob,
+    SlurmPartition,
+)
+from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.command import CommandRun
-from rankdeck.remote.processes import FoundProcesses
-from rankdeck.remote.user_ssh import UserSsh
+from rankdeck.remote.command import CommandRun, FoundProcesses
+from rankdeck.remote.shell import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.command import CommandState
 from rankdeck.state.fleet import Fleet, Switches

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.config import (
-    Config,
-    ConfigError,
-    from_file,
-    from_line,
-    from_mapping,
-)
+from rankdeck_agent.config import Config, ConfigError, from_file, from_line, from_mapping
 
 GOOD = {"cluster": "c", "host": "h"}
 

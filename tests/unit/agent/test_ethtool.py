@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from rankdeck_agent.collectors.ethtool import EthtoolCollector, added_up, statistics
+from rankdeck_agent.collectors.net import EthtoolCollector, added_up, statistics
 
 DRIVERS = {
     "mlx5": (

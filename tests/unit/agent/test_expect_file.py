@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.config.clusters import block
-from rankdeck_agent.expect import ExpectError, read
+from rankdeck_agent.config import ExpectError, read
 
 WANTED = {"gpu_count": 8, "gpu_model": "H100 80GB", "rdma_rate_gbps": 400, "mounts": "/data, /home"}
 FORMS = (

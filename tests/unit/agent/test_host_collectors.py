@@ -10,14 +10,20 @@ import pytest
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector, TaskCollector
-from rankdeck_agent.collectors.disk import DiskCollector, local_mounts, network_mounts
-from rankdeck_agent.collectors.heat import HeatCollector
+from rankdeck_agent.collectors.disk import (
+    COMMAND,
+    LOG_SIZE,
+    DiskCollector,
+    NetworkMounts,
+    NvmeCollector,
+    NvmeHealthCollector,
+    local_mounts,
+    network_mounts,
+    parsed,
+)
 from rankdeck_agent.collectors.memory import EdacCollector, MemoryCollector
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
-from rankdeck_agent.collectors.network_mounts import COMMAND, NetworkMounts
-from rankdeck_agent.collectors.nvme import LOG_SIZE, NvmeCollector, NvmeHealthCollector, parsed
-from rankdeck_agent.collectors.pi import PiCollector
-from rankdeck_agent.collectors.sensors import SensorCollector
+from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
 from tests.unit.agent.machines import (
     CGROUP,
     CPU0,

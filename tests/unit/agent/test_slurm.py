@@ -6,10 +6,8 @@ import time
 import pytest
 
 from rankdeck_agent.slurm.array import Tasks, covers, whole
-from rankdeck_agent.slurm.budget import QUEUE_CALLS, USUAL, Budget, Rhythm, period
-from rankdeck_agent.slurm.commands import complaint, run
-from rankdeck_agent.slurm.marks import BATCH, Mark, Marks, read
-from rankdeck_agent.slurm.place import places
+from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, Budget, Rhythm, complaint, period, run
+from rankdeck_agent.slurm.main import job_number
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
     Seen,
@@ -20,10 +18,8 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.submit import job_number
-from rankdeck_agent.slurm.track import Track, restored
-from rankdeck_agent.slurm.verdict import FINAL, again, lost, read_words, verdict
-from rankdeck_agent.slurm.waiting import waits_for
+from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Track, read, restored
+from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
 
 def queue_line(**cells: str) -> str:

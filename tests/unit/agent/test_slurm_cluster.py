@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.slurm import claim
-from rankdeck_agent.slurm.budget import QUEUE_CALLS, USUAL, WINDOW, Budget
-from rankdeck_agent.slurm.cluster_poll import NODES, QUEUE, Answer, ClusterPoll, read, want
-from rankdeck_agent.slurm.cluster_rows import (
+from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
+    NODES,
+    QUEUE,
+    Answer,
+    ClusterPoll,
     job_rows,
     node_rows,
     place_jobs,
+    read,
     unfolded,
+    want,
 )
 from rankdeck_agent.slurm.cluster_watch import ClusterView
-from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm
 from rankdeck_agent.slurm.keeper import is_same
 from rankdeck_agent.slurm.rows import Seen
 

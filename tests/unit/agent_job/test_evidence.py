@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.job.evidence import KernelLog, KillCounter, Kills, Witness
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import UNKNOWN, exact_outcome, outcome
+from rankdeck_agent.job.folder import UNKNOWN, RunFolder, exact_outcome, outcome
 from rankdeck_agent.job.processes import Process
 
 KILLED = outcome(128 + 9)

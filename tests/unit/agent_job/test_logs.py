@@ -1,6 +1,6 @@
 """Reading logs back with their times."""
 
-from rankdeck_agent.job.journal import plain
+from rankdeck_agent.job.folder import plain
 from rankdeck_agent.job.logs import LogReader, TailReader
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.journal import UNKNOWN
-from rankdeck_agent.job.shared_run_folder import SharedRunFolder
+from rankdeck_agent.job.folder import UNKNOWN, RunFolder
+from rankdeck_agent.job.supervisor_state import SharedRunFolder
 
 
 @pytest.fixture

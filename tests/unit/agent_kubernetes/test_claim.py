@@ -7,7 +7,7 @@ import pytest
 
 from rankdeck_agent.kubernetes import claim
 from rankdeck_agent.kubernetes.claim import Missing, claim_name, reader_pod
-from rankdeck_agent.kubernetes.split import Splitter
+from rankdeck_agent.kubernetes.objects import Splitter
 
 WHOLE = b"".join(b"line %d\n" % n for n in range(40))
 

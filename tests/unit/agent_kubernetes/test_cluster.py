@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from rankdeck_agent.kubernetes.api import LISTED
-from rankdeck_agent.kubernetes.cluster_view import NODES, PODS, ClusterView
-from rankdeck_agent.kubernetes.kinds import JOB, MPIJOB
-from rankdeck_agent.kubernetes.nodes import requested
-from rankdeck_agent.kubernetes.workloads import is_outermost, job_row, job_state
+from rankdeck_agent.kubernetes.cluster import NODES, PODS, ClusterView
+from rankdeck_agent.kubernetes.objects import JOB, MPIJOB
+from rankdeck_agent.kubernetes.rows import is_outermost, job_row, job_state, requested
 from tests.unit.agent.machines import DATA
 
 NODE = {

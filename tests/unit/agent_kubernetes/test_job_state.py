@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.kubernetes.job_state import JobState
-from rankdeck_agent.kubernetes.split import Piece
+from rankdeck_agent.kubernetes.job_state import JobState, holding, progress, verdict
+from rankdeck_agent.kubernetes.objects import Piece
 from rankdeck_agent.kubernetes.target import Target
-from rankdeck_agent.kubernetes.verdict import holding, progress, verdict
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
 TAKES = {"job": "take_job", "mpijob": "take_job", "pod": "take_pod", "event": "take_event"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck_agent.kubernetes.split import Piece, Place, Splitter, stamped
+from rankdeck_agent.kubernetes.objects import Piece, Place, Splitter, stamped
 
 
 def pieces(*lines: bytes, form: str = "rankdeck", first: int = 0) -> list[tuple]:

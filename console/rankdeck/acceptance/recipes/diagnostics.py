@@ -18,9 +18,8 @@ from rankdeck.acceptance.recipe import (
     failed,
     not_measured,
 )
-from rankdeck.model.border import Table, integer, number
 from rankdeck.model.job import Launch
-from rankdeck.model.text import clean
+from rankdeck.model.text import Table, clean, integer, number
 
 _OUTCOMES = ("pass", "fail", "skip", "warn")
 _NOT_RUN = (

@@ -37,9 +37,9 @@ from rankdeck.acceptance.recipe import (
     Where,
     not_measured,
 )
-from rankdeck.model.border import Table, integer
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.text import Table, integer
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(

@@ -17,9 +17,8 @@ from rankdeck.acceptance.recipe import (
     failed,
     not_measured,
 )
-from rankdeck.model.border import Table, number
 from rankdeck.model.job import Launch
-from rankdeck.model.text import clean
+from rankdeck.model.text import Table, clean, number
 
 _BUSY = 95.0
 """Percent of one core: from here on the CPU was measured, not the link."""

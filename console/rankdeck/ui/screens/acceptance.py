@@ -34,14 +34,13 @@ from rankdeck.ui.acceptance_page import (
     start_lines,
     told_lines,
 )
-from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import Question, row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs
+from rankdeck.ui.themes import Mark
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 from rankdeck.ui.widgets.nodemap import CellMap
 from rankdeck.ui.widgets.pairmap import ROLES, PairMap, legend
-from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 T = TypeVar("T")

@@ -13,13 +13,12 @@ from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
-from rankdeck.ui.glyphs import UNICODE, Mark
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length
+from rankdeck.ui.themes import UNICODE, Mark
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
 from rankdeck.ui.widgets.nodemap import CellMap
-from rankdeck.ui.widgets.text import TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}

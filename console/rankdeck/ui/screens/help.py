@@ -10,10 +10,9 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import State
 from rankdeck.rules.rank_status import RankStatus
 from rankdeck.ui import actions, command_actions, commands
-from rankdeck.ui.glyphs import Glyphs
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Run, Runs
-from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.themes import Glyphs
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 
 KEYS = 20
 """Cells for keys; longer ones have a line of their own."""

@@ -12,8 +12,7 @@ from rankdeck.model.text import printable
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
 from rankdeck.ui import formatting
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Run, Runs
-from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 
 MOST_ODD, MOST_LOOKS = 6, 2
 """Ranks of a group that get a line of their own: of an odd group, of any other."""

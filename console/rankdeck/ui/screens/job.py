@@ -16,21 +16,20 @@ from rankdeck.model.job import Job
 from rankdeck.model.text import printable
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import actions, formatting, job_actions, node_actions
-from rankdeck.ui.glyphs import worst
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, description, head_lines
+from rankdeck.ui.themes import worst
 from rankdeck.ui.tour import Sight
 from rankdeck.ui.views.base import JobView, Scene
-from rankdeck.ui.views.collapsed import CollapsedView
-from rankdeck.ui.views.diff import DiffView
+from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.logs import MergedView, OneView
 from rankdeck.ui.views.wall import WallView
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.foldlist import FoldList
 from rankdeck.ui.widgets.logline import STAMPS, stamp
 from rankdeck.ui.widgets.logview import LogView, marked
 from rankdeck.ui.widgets.logwall import LogWall
 from rankdeck.ui.widgets.nodemap import CellMap
+from rankdeck.ui.widgets.vtable import FoldList
 from rankdeck_agent.wire import LAUNCHER
 
 REPLAY_STEP = 10.0

@@ -12,16 +12,15 @@ from rankdeck.model import text
 from rankdeck.model.blame import how, who
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.slurm import SlurmStatus, queue_words
+from rankdeck.model.schedulers import SlurmStatus, queue_words
 from rankdeck.model.states import State
 from rankdeck.model.text import printable
 from rankdeck.rules.job_news import told, when
 from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
-from rankdeck.ui.glyphs import Mark
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional
-from rankdeck.ui.widgets.text import pressed
+from rankdeck.ui.themes import Mark
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional, pressed
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console

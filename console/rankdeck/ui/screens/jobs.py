@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.job import Job, Plan, State
-from rankdeck.model.kubernetes import KubernetesJob
 from rankdeck.model.nodeset import fold
-from rankdeck.model.slurm import queue_words
-from rankdeck.model.slurm_cluster import SlurmJob, SlurmPartition
+from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.job_head import description, duration, failure_text, rank_counts
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, length
-from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 if TYPE_CHECKING:

@@ -20,16 +20,15 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
-from rankdeck.preflight.findings import Finding
+from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting, job_actions, node_actions
 from rankdeck.ui.commands import CommandError
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
-from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.input import Form
-from rankdeck.ui.widgets.text import TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 FIELDS = (

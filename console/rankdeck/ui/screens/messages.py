@@ -9,8 +9,7 @@ from textual.widget import Widget
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
-from rankdeck.ui.widgets.canvas import Runs, fit, length
-from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.widgets.canvas import Runs, TextPage, fit, length
 
 NO_MATCH = "no message matches the filter; esc shows all"
 SIGNS = {

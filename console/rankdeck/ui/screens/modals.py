@@ -18,12 +18,11 @@ from rankdeck.model.text import printable
 from rankdeck.ui import formatting
 from rankdeck.ui.formatting import many, since
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.text import TextPage, broken
+from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
 
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
-    from rankdeck.model.slurm_cluster import ServiceChange
+    from rankdeck.model.schedulers import ServiceChange
     from rankdeck.ui.console_protocol import Console
 
 

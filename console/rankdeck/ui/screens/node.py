@@ -10,15 +10,14 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
-from rankdeck.ui import formatting, node_actions, node_page, past, snapshots
-from rankdeck.ui.glyphs import Glyphs
+from rankdeck.ui import formatting, node_actions, node_page, snapshots
 from rankdeck.ui.node_page import names, number, switch_lines, title
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
-from rankdeck.ui.widgets.text import TextPage
+from rankdeck.ui.themes import Glyphs
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, sparkline
 from rankdeck_agent.rules.explain import coverage_words
-from rankdeck_agent.rules.unread import is_beside
+from rankdeck_agent.rules.facts import is_beside
 
 EVENTS = 20
 NEAR = 300.0
@@ -71,7 +70,7 @@ class NodeScreen(BaseScreen):
 
     def _site_past(self, until: float | None) -> list[Runs]:
         view = self.console.session.past(self.node_name, self.hours, until)
-        return past.lines(view, self.node_name, self.size.width - 2, self.console.glyphs)
+        return node_page.lines(view, self.node_name, self.size.width - 2, self.console.glyphs)
 
     def action_hours(self) -> None:
         """Draw the site's metrics from further back."""
@@ -81,7 +80,7 @@ class NodeScreen(BaseScreen):
                 "dim",
             )
             return
-        self.hours = past.next_hours(self.hours)
+        self.hours = node_page.next_hours(self.hours)
         self.refresh_now()
 
     def _moment(self, at: float) -> list[Runs]:

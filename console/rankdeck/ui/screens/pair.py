@@ -12,9 +12,8 @@ from rankdeck.acceptance.run import AcceptanceRun, Cell
 from rankdeck.model.acceptance import Result
 from rankdeck.model.text import printable
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.pairmap import ROLES
-from rankdeck.ui.widgets.text import TextPage
 
 BESIDE = 110
 """Columns from which on the two outputs stand side by side."""

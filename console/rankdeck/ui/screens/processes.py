@@ -12,15 +12,14 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import RankState
 from rankdeck.model.process import NodeProcess, RankUse, uses_of
 from rankdeck.model.text import printable
-from rankdeck.remote.processes import FoundProcesses
-from rankdeck.rules.odd import odd_ones
+from rankdeck.remote.command import FoundProcesses
 from rankdeck.rules.progress import pace
+from rankdeck.rules.rank_activity import odd_ones
 from rankdeck.ui import formatting
 from rankdeck.ui.node_actions import named
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.modals import Question, row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs
-from rankdeck.ui.widgets.text import TextPage, fitted
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 PERIOD = 3.0

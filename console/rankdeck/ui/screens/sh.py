@@ -7,17 +7,15 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.command import OutputGroup
 from rankdeck.model.nodeset import fold
+from rankdeck.model.process import OutputGroup
 from rankdeck.model.states import State
 from rankdeck.model.text import printable
 from rankdeck.remote.command import CommandRun
 from rankdeck.ui import formatting
-from rankdeck.ui.glyphs import Mark
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.sgr import painted
-from rankdeck.ui.widgets.canvas import Run, Runs
-from rankdeck.ui.widgets.text import TextPage, fitted
+from rankdeck.ui.themes import Mark, painted
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
 
 MOST_LINES = 2_000
 """Of one group on the screen; all of them go to a file."""

@@ -15,9 +15,9 @@ from rankdeck.rules.rank_status import RankStatus, standings
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
-from rankdeck.ui.glyphs import Glyphs, Mark
+from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, optional
-from rankdeck.ui.widgets.foldlist import FoldList
+from rankdeck.ui.widgets.vtable import FoldList
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console

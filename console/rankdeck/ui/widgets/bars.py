@@ -11,8 +11,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.tour import STEPS
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length
-from rankdeck.ui.widgets.text import fitted
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, fitted, length
 
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Console

@@ -9,9 +9,8 @@ from rankdeck.logs.merge import Words
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Line
 from rankdeck.ui import formatting
-from rankdeck.ui.sgr import painted
-from rankdeck.ui.widgets.canvas import Run, Runs
-from rankdeck.ui.widgets.text import shifted
+from rankdeck.ui.themes import painted
+from rankdeck.ui.widgets.canvas import Run, Runs, shifted
 
 Stamp = Callable[[Line, Line | None], str]
 """From a line and the one before it."""

@@ -14,10 +14,19 @@ from rankdeck.logs.search import Filtered, Goal, Picked, Search, Wanted
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, ends, length, optional
+from rankdeck.ui.widgets.canvas import (
+    Canvas,
+    Run,
+    Runs,
+    cut,
+    ends,
+    fitted,
+    length,
+    optional,
+    pressed,
+)
 from rankdeck.ui.widgets.logline import LineLayout, Stamp, stamp
 from rankdeck.ui.widgets.logwall import titled
-from rankdeck.ui.widgets.text import fitted, pressed
 
 Key = tuple[int, str, int]
 """Rank, stream and offset: what a line is called in every view."""

@@ -9,11 +9,9 @@ from textual.message import Message
 
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
-from rankdeck.ui.glyphs import Glyphs
-from rankdeck.ui.sgr import painted
-from rankdeck.ui.widgets.canvas import Canvas, OptionalRun, Run, Runs, cut
+from rankdeck.ui.themes import Glyphs, painted
+from rankdeck.ui.widgets.canvas import Canvas, OptionalRun, Run, Runs, cut, fitted
 from rankdeck.ui.widgets.logline import ROLES, Stamp, stamp
-from rankdeck.ui.widgets.text import fitted
 
 MOST = 16
 LEAST_WIDTH, LEAST_HEIGHT = 36, 4

@@ -6,7 +6,7 @@ from textual import events
 from textual.geometry import Region
 from textual.message import Message
 
-from rankdeck.ui.glyphs import Mark
+from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, merge
 
 BLOCK = 10
@@ -56,9 +56,9 @@ class CellMap(Canvas):
 
     def change(self, marks: Mapping[int, Mark]) -> None:
         """These places have another mark; all others stay as they are."""
-        new = {place: mark for place, mark in marks.items() if self._marks[place] != mark}
-        for place, mark in new.items():
-            self._marks[place] = mark
+        new = {place: one for place, one in marks.items() if self._marks[place] != one}
+        for place, one in new.items():
+            self._marks[place] = one
             self._summed.pop(place - place % self._summed_by, None)
         self._repaint(new)
 

@@ -9,15 +9,244 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from rankdeck_agent.job.journal import plain, table
-from rankdeck_agent.kubernetes.api import LISTED, TROUBLE, Api, ApiError, Watch, each
-from rankdeck_agent.kubernetes.cluster_view import NODES, PODS, ClusterView
-from rankdeck_agent.kubernetes.kinds import KUEUE, Kind, kind_of, part, served, serves
-from rankdeck_agent.kubernetes.pods import Object, text_of
-from rankdeck_agent.kubernetes.proxy import Proxy, ProxyError, end_tidily, refusal
-from rankdeck_agent.kubernetes.rights import ask, needed
+from rankdeck_agent.job.folder import plain, table
+from rankdeck_agent.kubernetes.api import (
+    LISTED,
+    TROUBLE,
+    Api,
+    ApiError,
+    Proxy,
+    ProxyError,
+    Watch,
+    each,
+    end_tidily,
+    refusal,
+)
+from rankdeck_agent.kubernetes.objects import (
+    JOB,
+    KUEUE,
+    MPIJOB,
+    Kind,
+    Object,
+    kind_of,
+    part,
+    rows_of,
+    served,
+    serves,
+    text_of,
+)
+from rankdeck_agent.kubernetes.rows import PodUse, is_outermost, job_row, node_row, pod_use
+
+MOST_NODES, MOST_JOBS = 20_000, 5_000
+NODES, PODS = "nodes", "pods"
+
+
+class ClusterView:
+    """Takes events of watches in any order; `take_changes` gives what to tell the console."""
+
+    def __init__(self, *, all_pods: bool) -> None:
+        self._all_pods = all_pods
+        self._nodes: dict[str, Object] = {}
+        self._uses: dict[str, PodUse] = {}
+        self._on: dict[str, dict[str, PodUse]] = {}
+        """Node -> pods on it."""
+        self._jobs: dict[tuple[str, str], Object] = {}
+        """Kind and `namespace/name` -> row."""
+        self._changed: set[str] = set()
+        self._changed_jobs: set[tuple[str, str]] = set()
+        self._told: dict[object, Object] = {}
+
+    def take(self, what: "str | Kind", event: str, found: Object) -> None:
+        """Take an event: `what` is NODES, PODS or a kind of jobs; LISTED has all of them."""
+        if event == LISTED:
+            self._list(what, rows_of(found.get("items")))
+        else:
+            self._one(what, found, gone=event == "DELETED")
+
+    def _list(self, what: "str | Kind", found: "list[Object]") -> None:
+        for key in self._keys(what) - {_key(what, one) for one in found}:
+            self._drop(what, key)
+        for one in found:
+            self._one(what, one, gone=False)
+
+    def _keys(self, what: "str | Kind") -> "set[str]":
+        if isinstance(what, Kind):
+            return {name for kind, name in self._jobs if kind == what.name}
+        return set(self._nodes if what == NODES else self._uses)
+
+    def _one(self, what: "str | Kind", found: Object, *, gone: bool) -> None:
+        key = _key(what, found)
+        if isinstance(what, Kind):
+            self._take_job(what, key, None if gone or not is_outermost(found) else found)
+        elif gone:
+            self._drop(what, key)
+        elif what == PODS:
+            self._take_pod(key, pod_use(found))
+        elif key and (key in self._nodes or len(self._nodes) < MOST_NODES):
+            self._nodes[key] = _without_images(found)
+            self._changed.add(key)
+
+    def _drop(self, what: "str | Kind", key: str) -> None:
+        if isinstance(what, Kind):
+            self._take_job(what, key, None)
+        elif what == PODS:
+            self._take_pod(key, None)
+        elif self._nodes.pop(key, None) is not None:
+            self._changed.add(key)
+
+    def _take_job(self, kind: Kind, name: str, found: Optional[Object]) -> None:
+        key = (kind.name, name)
+        if found is None:
+            if self._jobs.pop(key, None) is not None:
+                self._changed_jobs.add(key)
+        elif key in self._jobs or len(self._jobs) < MOST_JOBS:
+            self._jobs[key] = job_row(kind, found)
+            self._changed_jobs.add(key)
+
+    def _take_pod(self, uid: str, use: Optional[PodUse]) -> None:
+        before = self._uses.pop(uid, None)
+        if before is not None:
+            self._on.get(before.node, {}).pop(uid, None)
+            self._changed.add(before.node)
+        if use is not None and uid:
+            self._uses[uid] = use
+            self._on.setdefault(use.node, {})[uid] = use
+            self._changed.add(use.node)
+
+    def take_changes(self) -> "list[Object]":
+        """Rows of nodes and jobs that differ from what was told of them, and of those that are gone."""
+        told = [*self._node_changes(self._changed), *self._job_changes(self._changed_jobs)]
+        self._changed, self._changed_jobs = set(), set()
+        return told
+
+    def _node_changes(self, names: Iterable[str]) -> Iterable[Object]:
+        for name in sorted(names):
+            node = self._nodes.get(name)
+            uses = self._on.get(name, {}).values()
+            row = None if node is None else node_row(node, uses, all_pods=self._all_pods)
+            yield from self._news(name, {"node": row} if row else {"node_gone": name})
+
+    def _job_changes(self, keys: "Iterable[tuple[str, str]]") -> Iterable[Object]:
+        for key in sorted(keys):
+            row = self._jobs.get(key)
+            yield from self._news(key, {"job": row} if row else {"job_gone": list(key)})
+
+    def _news(self, key: object, row: Object) -> Iterable[Object]:
+        """The row, if it says anything new."""
+        before = self._told.get(key)
+        gone = "node_gone" in row or "job_gone" in row
+        if row == before or (gone and before is None):
+            return
+        if gone:
+            del self._told[key]
+        else:
+            self._told[key] = row
+        yield row
+
+
+def _key(what: "str | Kind", found: Object) -> str:
+    meta = part(found, "metadata")
+    if what == PODS:
+        return text_of(meta, "uid", 64)
+    name = text_of(meta, "name")
+    return name if what == NODES else f"{text_of(meta, 'namespace')}/{name}"
+
+
+def _without_images(node: Object) -> Object:
+    """What is shown of it: kubelets tell of every image, which may be most of the object."""
+    status = part(node, "status")
+    kept = ("conditions", "capacity", "allocatable", "addresses", "nodeInfo")
+    return {
+        "metadata": {"name": part(node, "metadata").get("name")},
+        "spec": {key: part(node, "spec").get(key) for key in ("taints", "unschedulable")},
+        "status": {key: status.get(key) for key in kept},
+    }
+
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass(frozen=True)
+class Right:
+    """A verb on a resource, and the feature that needs it."""
+
+    need: str
+    """launch, tidy, see, follow, events, cancel, force, fleet, devices."""
+    verb: str
+    resource: str
+    group: str = ""
+    kind: str = ""
+    """Of the jobs for which it is needed; "" for all."""
+    everywhere: bool = False
+    """Not only in the namespace."""
+
+    @property
+    def words(self) -> str:
+        """`create jobs.batch`."""
+        name = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {name}" + (" of all namespaces" if self.everywhere else "")
+
+
+def _each(need: str, verbs: str, resource: str, kind: str = "") -> "list[Right]":
+    return [Right(need, verb, resource, kind=kind) for verb in verbs.split()]
+
+
+_ALWAYS = (
+    *_each("launch", "create", "configmaps"),
+    *_each("launch", "create", "services", JOB.name),
+    *_each("tidy", "patch", "configmaps"),
+    *_each("tidy", "patch", "services", JOB.name),
+    *_each("follow", "get list watch", "pods"),
+    *_each("follow", "get", "pods/log"),
+    *_each("events", "list watch", "events"),
+    *_each("cancel", "list delete", "services"),
+    *_each("cancel", "list delete", "configmaps"),
+    *_each("force", "delete", "pods"),
+    Right("fleet", "list", "nodes", everywhere=True),
+    Right("fleet", "watch", "nodes", everywhere=True),
+    Right("devices", "list", "pods", everywhere=True),
+    Right("devices", "watch", "pods", everywhere=True),
+)
+_OF_A_KIND = (("see", "list"), ("see", "watch"), ("cancel", "delete"))
+_STARTED = (JOB, MPIJOB)
+
+
+def needed(kinds: Iterable[Kind]) -> "tuple[Right, ...]":
+    """The rights to ask for where the server has these kinds of jobs."""
+    found: list[Right] = []
+    for kind in kinds:
+        asked = (("launch", "create"), *_OF_A_KIND) if kind in _STARTED else _OF_A_KIND
+        found += [Right(need, verb, kind.plural, kind.group, kind.name) for need, verb in asked]
+    return (*found, *_ALWAYS)
+
+
+def ask(api: Api, namespace: str, right: Right) -> Object:
+    """One answer: the right, `allowed`, and `why` where the server says it. Raises ApiError."""
+    resource, _, sub = right.resource.partition("/")
+    attributes = {"verb": right.verb, "group": right.group, "resource": resource}
+    if sub:
+        attributes["subresource"] = sub
+    if not right.everywhere:
+        attributes["namespace"] = namespace
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    status = part(api.request("POST", REVIEWS, body=body), "status")
+    allowed = status.get("allowed") is True
+    return {
+        "need": right.need,
+        "kind": right.kind,
+        "what": right.words,
+        "allowed": allowed,
+        "why": "" if allowed else text_of(status, "reason", 300),
+    }
+
 
 PERIOD = 1.0
 """Seconds between two looks at what changed."""

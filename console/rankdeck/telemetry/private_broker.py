@@ -1,9 +1,11 @@
-"""One connection to the private broker."""
+"""A small MQTT 3.1.1 broker inside the console, for clusters that have none: who is connected, who may publish what."""
 
 import asyncio
+import errno
 import hmac
 import logging
 import os
+import resource
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -11,14 +13,11 @@ from dataclasses import dataclass
 from selectors import EVENT_READ, DefaultSelector, SelectorKey
 from typing import Protocol
 
-from rankdeck.telemetry.broker import packets
-from rankdeck.telemetry.broker.packets import (
-    Connect,
-    Kind,
-    MalformedError,
-    Publish,
-    Refusal,
-)
+from rankdeck.errors import BrokerError
+from rankdeck.model.deadlines import Deadlines
+from rankdeck.telemetry import mqtt_packets
+from rankdeck.telemetry.mqtt_packets import Connect, Kind, MalformedError, Publish, Refusal
+from rankdeck_agent.wire import topic as make_topic
 
 LONGEST = 1024
 
@@ -105,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._framer = packets.Framer(LOGIN_PACKET_LIMIT)
+        self._framer = mqtt_packets.Framer(LOGIN_PACKET_LIMIT)
         self._heard = self._loop.time()
         self._patience = LOGIN_LIMIT
         self._will: Publish | None = None
@@ -154,7 +153,7 @@ class Connection(asyncio.Protocol):
                 self._handle(first, body)
                 if self._transport.is_closing():
                     return
-        except packets.VersionError as error:
+        except mqtt_packets.VersionError as error:
             self._refuse(Refusal.VERSION, str(error))
         except MalformedError as error:
             log.warning("broker: closed a connection: %s", error, extra={"source": self._name})
@@ -210,9 +209,9 @@ class Connection(asyncio.Protocol):
         if self._burst == BURST:
             self._hub.hold(self)
         if kind == Kind.PUBLISH and self.account:
-            self._on_publish(packets.read_publish(first, body))
+            self._on_publish(mqtt_packets.read_publish(first, body))
         elif kind == Kind.CONNECT and not self.account:
-            self._on_connect(packets.read_connect(first, body))
+            self._on_connect(mqtt_packets.read_connect(first, body))
         elif self.account:
             self._on_other(kind)
         else:
@@ -220,7 +219,7 @@ class Connection(asyncio.Protocol):
 
     def _on_other(self, kind: int) -> None:
         if kind == Kind.PINGREQ:
-            self._transport.write(packets.packet(Kind.PINGRESP))
+            self._transport.write(mqtt_packets.packet(Kind.PINGRESP))
         elif kind == Kind.DISCONNECT:
             self._will = None
             self._transport.close()
@@ -237,11 +236,11 @@ class Connection(asyncio.Protocol):
         self._framer.limit = PACKET_LIMIT
         self._patience = 1.5 * hello.keepalive
         self._hub.look_at(self, self._heard + (self._patience or NO_HURRY))
-        self._transport.write(packets.connack(Refusal.ACCEPTED))
+        self._transport.write(mqtt_packets.connack(Refusal.ACCEPTED))
 
     def _refuse(self, code: Refusal, why: str) -> None:
         log.warning("broker: %s", why, extra={"source": "broker"})
-        self._transport.write(packets.connack(code))
+        self._transport.write(mqtt_packets.connack(code))
         self._transport.close()
 
     def _on_publish(self, message: Publish) -> None:
@@ -257,7 +256,7 @@ class Connection(asyncio.Protocol):
                 extra={"source": self._name},
             )
         if message.qos:
-            self._transport.write(packets.acknowledge(message.packet_id))
+            self._transport.write(mqtt_packets.acknowledge(message.packet_id))
 
 
 TICK = 0.1
@@ -318,3 +317,174 @@ class Drain:
                 break
         # While there is much to read, looking again is cheaper than waiting to be woken.
         self._timer = self._loop.call_later(pause, self._read)
+
+
+SWEEP = 0.5
+CONNECTIONS = 10_000
+BACKLOG = 32
+"""Connections that are taken in at once, before any of them can be turned away."""
+FEWEST = 64
+"""Clients that are always taken."""
+RESERVE = 64
+"""Descriptors left for files, SSH and all else, whatever comes."""
+
+Deliver = Callable[[str, bytes], None]
+
+
+class PrivateBroker:
+    """An MQTT 3.1.1 broker on loopback that hands every message to `deliver`.
+
+    Clients only publish, with QoS 0 or 1: nobody subscribes, so nothing is kept for later. A client id belongs
+    to its account: no agent can take over another's connection. Never meant for a site: that is mosquitto's.
+    """
+
+    def __init__(self, deliver: Deliver, cluster: str) -> None:
+        self.port = 0
+        self._deliver = deliver
+        self._cluster = cluster
+        self._accounts: dict[str, Account] = {}
+        self._sessions: set[Connection] = set()
+        self._clients: dict[tuple[str, str], Connection] = {}
+        self._strangers: dict[Connection, None] = {}
+        """Not logged in yet, the oldest first."""
+        self._patience: Deadlines[Connection] = Deadlines()
+        """When each connection is looked at next: it may have been silent for too long by then."""
+        self._held: list[Connection] = []
+        """Not read until the next sweep: they said too much."""
+        self.turn = 0
+        """Number of the sweeps so far."""
+        self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._drain: Drain | None = None
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; `port` 0 takes a free one. Raises BrokerError."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connected, host, port, backlog=BACKLOG)
+        except OSError as error:
+            why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
+            raise BrokerError(
+                f"the private broker cannot listen on {host}:{port}: {why}"
+            ) from error
+        self._drain = Drain()
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._timer = loop.call_later(SWEEP, self._sweep)
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        if self._timer:
+            self._timer.cancel()
+        for session in tuple(self._sessions):
+            session.abort()
+        if self._server:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+        if self._drain:
+            self._drain.close()
+            self._drain = None
+
+    def credential(self, node: str) -> tuple[str, str]:
+        """Username and password with which the agent of `node` may publish as that node."""
+        name = f"node-{node}"
+        if name not in self._accounts:
+            self._accounts[name] = new_account(name, make_topic(self._cluster, node, ""))
+        return name, self._accounts[name].password
+
+    # ---- what sessions ask for
+
+    def login(self, session: Connection, hello: Connect) -> tuple[Refusal, Account | None]:
+        """The account that this CONNECT may use, after closing its older connection."""
+        account = self._accounts.get(hello.username)
+        if account is None or not account.admits(hello.password):
+            return Refusal.CREDENTIALS, None
+        if hello.will and (hello.will.qos > 1 or not account.may_publish(hello.will.topic)):
+            return Refusal.NOT_ALLOWED, None
+        if not hello.client_id:
+            if not hello.clean:
+                return Refusal.IDENTIFIER, None
+            session.client_id = f"anonymous-{id(session):x}"
+        older = self._clients.get((account.username, session.client_id))
+        if older is not None:
+            older.abort()
+        self._clients[account.username, session.client_id] = session
+        self._strangers.pop(session, None)
+        return Refusal.ACCEPTED, account
+
+    def accept(self, message: Publish) -> None:
+        """Deliver the message."""
+        self._deliver(message.topic, message.payload)
+
+    def listen(self, session: Connection, *, on: bool) -> None:
+        """Read the session when it speaks, or no longer."""
+        if self._drain is None:
+            return
+        self._drain.remove(session.fd)
+        if on:
+            self._drain.add(session.fd, session.read)
+
+    def hold(self, session: Connection) -> None:
+        """Read no more of the session until the next sweep."""
+        self.listen(session, on=False)
+        self._held.append(session)
+
+    def look_at(self, session: Connection, at: float) -> None:
+        """Ask the session then, by the loop's clock, whether it was silent for too long."""
+        self._patience.set(session, at)
+
+    def joined(self, session: Connection) -> None:
+        """Read and sweep a connection that stands."""
+        self._sessions.add(session)
+        self._strangers[session] = None
+        self.listen(session, on=True)
+        # Agents that all come back at once are strangers for a tick: half of all may be.
+        if len(self._strangers) > self._most // 2:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
+
+    def lost(self, session: Connection) -> None:
+        """Forget a connection that ended."""
+        self._sessions.discard(session)
+        self._patience.forget(session)
+        self._strangers.pop(session, None)
+        key = (session.account.username if session.account else "", session.client_id)
+        if self._clients.get(key) is session:
+            del self._clients[key]
+
+    # ---- by itself
+
+    def _connected(self) -> asyncio.Protocol:
+        if len(self._sessions) >= self._most:
+            return _Full()
+        return Connection(self)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.turn += 1
+        held, self._held = self._held, []
+        for session in held:
+            session.go_on()
+        for session in self._patience.due(loop.time()):
+            session.sweep(loop.time())
+        self._timer = loop.call_later(SWEEP, self._sweep)
+
+
+def most_connections(descriptors: int) -> int:
+    """How many clients a process with so many descriptors may have.
+
+    Each needs two where it comes through a tunnel that ends in this process, and its node one more for SSH.
+    """
+    if descriptors < 0:
+        return CONNECTIONS
+    free = descriptors - RESERVE - BACKLOG
+    return max(FEWEST, min(CONNECTIONS, free // 3))
+
+
+class _Full(asyncio.Protocol):
+    """Turns a connection away."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

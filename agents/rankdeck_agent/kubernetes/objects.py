@@ -1,0 +1,423 @@
+"""Pods, jobs, events and lines of logs as the API sends them, and the kinds of jobs that Rankdeck knows. No I/O."""
+
+import calendar
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional, cast
+
+from rankdeck_agent.job.folder import plain
+from rankdeck_agent.kubernetes.api import Api, ApiError
+
+OUT, ERR, START, EXIT = "out", "err", "start", "exit"
+_STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}
+_FORMATS = {
+    "rankdeck": re.compile(rb"\[rank (?P<rank>\d{1,7}) (?P<what>start|exit|(?:out|err)\+?)\] ?"),
+    "openmpi": re.compile(rb"\[(?:\d+,)?(?P<rank>\d{1,7})\](?:\[[^][]*\])?<(?P<what>std\w+)>: ?"),
+    "torchrun": re.compile(rb"^\[[^][]*?(?P<rank>\d{1,7})\]:(?P<what>)"),
+}
+"""Marks before the text of a rank: of our shim, of `mpirun --tag-output` (4 and 5), of `torchrun --tee 3`."""
+FORMATS = tuple(_FORMATS)
+Key = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes to append to what a rank wrote, or that it began or ended.
+
+    `rank` is None for what no rank wrote; `what` is OUT, ERR, START (the text is the host) or EXIT (its status).
+    """
+
+    rank: Optional[int]
+    what: str
+    text: bytes
+
+
+class Splitter:
+    """Tells the ranks of one log apart.
+
+    mpirun may put parts of the lines of several ranks on one line, and the rest of a long line on the
+    next: a part without an end is open, and is gone on with by the next text that bears no mark.
+    """
+
+    def __init__(self, form: str = "rankdeck", first: int = 0, parts: Iterable[Key] = ()) -> None:
+        """`first` is added to the ranks (local ranks in the log); `parts` are still open from before."""
+        self._mark = _FORMATS[form]
+        self._first = first
+        self.parts = list(parts)
+
+    def feed(self, line: bytes) -> list[Piece]:
+        """The pieces of a line without its end."""
+        marks = list(self._mark.finditer(line))
+        pieces: list[Piece] = []
+        before = line[: marks[0].start()] if marks else line
+        if before or not marks:
+            pieces += self._unmarked(before, whole=not marks)
+        for mark, following in zip(marks, [*marks[1:], None]):
+            text = line[mark.end() : following.start() if following else len(line)]
+            pieces += self._marked(mark, text, whole=following is None)
+        return pieces
+
+    def _unmarked(self, text: bytes, *, whole: bool) -> list[Piece]:
+        end = b"\n" if whole else b""
+        if not self.parts:
+            return [Piece(None, OUT, text + b"\n")]
+        rank, what = self.parts[-1]
+        if whole:
+            self.parts.pop()
+        return [Piece(rank, what, text + end)]
+
+    def _marked(self, mark: "re.Match[bytes]", text: bytes, *, whole: bool) -> list[Piece]:
+        rank, word = int(mark["rank"]) + self._first, mark["what"]
+        if word.endswith(b"+"):
+            # A part of a long line: what follows it bears its own mark.
+            return [Piece(rank, word[:-1].decode(), text)]
+        what = _STREAMS.get(word, word.decode() or OUT)
+        if what in (START, EXIT):
+            return [*self._ended(rank, (OUT, ERR)), Piece(rank, what, text.strip())]
+        ended = self._ended(rank, (what,))
+        if not whole:
+            self.parts.append((rank, what))
+        return [*ended, Piece(rank, what, text + (b"\n" if whole else b""))]
+
+    def _ended(self, rank: int, streams: tuple[str, ...]) -> list[Piece]:
+        """The ends of lines that were open and that are not gone on with."""
+        over = [part for part in self.parts if part[0] == rank and part[1] in streams]
+        self.parts = [part for part in self.parts if part not in over]
+        return [Piece(*part, b"\n") for part in over]
+
+
+_STAMP = re.compile(
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d)) ?", re.ASCII
+)
+_second: dict[bytes, int] = {}
+
+
+def stamped(line: bytes) -> tuple[Optional[int], bytes]:
+    """When a line was written (nanoseconds of the epoch; None where it has no stamp), and its text."""
+    found = _STAMP.match(line)
+    if found is None:
+        return None, line
+    text, fraction, sign, hours, minutes = found.groups()
+    seconds = _seconds(text)
+    if seconds is None:
+        return None, line
+    if sign:
+        zone = int(hours) * 3600 + int(minutes) * 60
+        seconds -= zone if sign == b"+" else -zone
+    return seconds * 10**9 + int((fraction or b"0").ljust(9, b"0")), line[found.end() :]
+
+
+def _seconds(text: bytes) -> Optional[int]:
+    known = _second.get(text)
+    if known is None:
+        try:
+            known = calendar.timegm(time.strptime(text.decode(), "%Y-%m-%dT%H:%M:%S"))
+        except ValueError:
+            return None
+        # The lines of all ranks come in the same few seconds: to read each again costs a third of all.
+        if len(_second) > 64:
+            _second.clear()
+        _second[text] = known
+    return known
+
+
+def epoch(text: object) -> Optional[float]:
+    """A time as objects have it, in epoch seconds; None where it is none."""
+    moment = stamped(text.encode())[0] if isinstance(text, str) else None
+    return None if moment is None else moment / 1e9
+
+
+class Place:
+    """How far a log has been read: its newest second, and the lines seen of that second.
+
+    The server takes whole seconds (`sinceTime`), and gives all lines of that second again.
+    """
+
+    def __init__(self, second: int = 0, seen: Iterable[tuple[int, int]] = ()) -> None:
+        self.second = second
+        self.seen = dict(seen)
+        """Nanoseconds within it -> number of lines with this stamp."""
+        self._again: dict[int, int] = {}
+
+    @property
+    def since(self) -> str:
+        """What to ask the server for; "" from the beginning."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.second)) if self.second else ""
+
+    def resume(self) -> None:
+        """The server is asked again, for `since`: what was seen of it comes once more."""
+        self._again = dict(self.seen)
+
+    def fresh(self, moment: int) -> bool:
+        """Whether a line with this stamp is new; notes that it was seen."""
+        second, part = divmod(moment, 10**9)
+        if second == self.second and self._again.get(part):
+            self._again[part] -= 1
+            return False
+        if second > self.second:
+            self.second, self.seen, self._again = second, {}, {}
+        if second == self.second:
+            self.seen[part] = self.seen.get(part, 0) + 1
+        return True
+
+
+Object = Mapping[str, Any]
+WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
+_NONE: Object = {}
+_INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
+_PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type")
+_PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
+_ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
+LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
+ROLE_LABEL = "rankdeck/role"
+"""Ours, on a pod that is none of the job's own: READER prints what is on its volume claim."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """The container of a rank, in its newest life. Times are epoch seconds of the node's clock."""
+
+    name: str
+    id: str = ""
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    code: Optional[int] = None
+    started: Optional[float] = None
+    finished: Optional[float] = None
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of a job."""
+
+    name: str
+    uid: str
+    node: str = ""
+    host: str = ""
+    """What `uname -n` says in it."""
+    index: Optional[int] = None
+    part: str = ""
+    """The replicated job of a JobSet or TrainJob, the replica type of a PyTorchJob."""
+    part_index: int = 0
+    """Which Job of the part it belongs to."""
+    role: str = ""
+    """LAUNCHER or WORKER of an MPIJob; READER of the volume claim; "" of an Indexed Job."""
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pending: str = ""
+    """Why it is on no node, in the scheduler's words."""
+    leaving: bool = False
+    """Somebody deletes it."""
+    devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Extended resource -> how many it holds."""
+    container: Container = field(default_factory=lambda: Container(""))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job's conditions say. `state` is "", "suspended", "succeeded" or "failed"."""
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def table_of(value: object) -> Object:
+    """A JSON object, empty where it is none."""
+    return cast("Object", value) if isinstance(value, dict) else {}
+
+
+def rows_of(value: object) -> list[Object]:
+    """The JSON objects of a list."""
+    rows = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Object", row) for row in rows if isinstance(row, dict)]
+
+
+def text_of(row: Object, name: str, limit: int = 253) -> str:
+    """One value as a line that is safe to show."""
+    value = row.get(name)
+    return plain(value, limit) if isinstance(value, str) else ""
+
+
+def _number(value: object) -> Optional[int]:
+    return value if type(value) is int and abs(value) < 1 << 31 else None
+
+
+def _labelled(labels: Object, names: Iterable[str]) -> str:
+    return next((text for name in names if (text := text_of(labels, name, 63))), "")
+
+
+def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
+    text = _labelled(labels, names)
+    return int(text) if text.isdigit() and len(text) < 8 else None
+
+
+def pod_of(found: Object) -> Pod:
+    """A pod object, checked; what is invalid in it is left empty."""
+    meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
+    labels = table_of(meta.get("labels"))
+    name = text_of(meta, "name")
+    first = next(iter(rows_of(spec.get("containers"))), _NONE)
+    return Pod(
+        name=name,
+        uid=text_of(meta, "uid", 63),
+        node=text_of(spec, "nodeName", 63),
+        host=text_of(spec, "hostname", 63) or name,
+        index=_index(labels, _INDEX),
+        part=_labelled(labels, _PART).lower(),
+        part_index=_index(labels, _PART_INDEX) or 0,
+        role=_labelled(labels, _ROLE),
+        phase=text_of(status, "phase", 20),
+        reason=text_of(status, "reason", 63),
+        message=text_of(status, "message", 400),
+        pending=_unscheduled(rows_of(status.get("conditions"))),
+        leaving=bool(meta.get("deletionTimestamp")),
+        devices=_devices(first),
+        container=_container(first, rows_of(status.get("containerStatuses"))),
+    )
+
+
+def _unscheduled(conditions: Iterable[Object]) -> str:
+    for condition in conditions:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return text_of(condition, "message", 400) or text_of(condition, "reason", 63)
+    return ""
+
+
+def _devices(container: Object) -> dict[str, int]:
+    limits = table_of(table_of(container.get("resources")).get("limits"))
+    counts = {plain(name, 63): str(value) for name, value in limits.items() if "/" in name}
+    return {name: int(count) for name, count in counts.items() if count.isdigit()}
+
+
+def _container(spec: Object, statuses: Iterable[Object]) -> Container:
+    name = text_of(spec, "name", 63)
+    status = next((row for row in statuses if row.get("name") == name), _NONE)
+    states = table_of(status.get("state"))
+    kind = next((kind for kind in (TERMINATED, RUNNING, WAITING) if kind in states), "")
+    state = table_of(states.get(kind))
+    return Container(
+        name=name,
+        id=text_of(status, "containerID", 200),
+        state=kind,
+        reason=text_of(state, "reason", 63),
+        message=text_of(state, "message", 400),
+        code=_number(state.get("exitCode")),
+        started=epoch(state.get("startedAt")),
+        finished=epoch(state.get("finishedAt")),
+        image=text_of(spec, "image", 200),
+    )
+
+
+_ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}  # fmt: skip
+
+
+def outcome_of(found: Object) -> Outcome:
+    """What the conditions of a Job, an MPIJob, a JobSet or a TrainJob say of its end."""
+    conditions = rows_of(table_of(found.get("status")).get("conditions"))
+    true = [row for row in conditions if row.get("status") == "True"]
+    for row in true:
+        state = _ENDS.get(text_of(row, "type", 63))
+        if state:
+            return Outcome(state, text_of(row, "reason", 100), text_of(row, "message", 400))
+    for row in true:
+        if row.get("type") == "Suspended":
+            return Outcome("suspended", text_of(row, "reason", 100), text_of(row, "message", 400))
+    return Outcome()
+
+
+OURS_LABEL = "rankdeck/job"
+ID_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job. `label` is on its pods, with the job's name."""
+
+    name: str
+    group: str
+    version: str
+    plural: str
+    label: str
+    operator: str = ""
+    """What OPERATOR_LABEL of its pods says, where kinds share `label`: jobs of both may have one name."""
+
+    @property
+    def api_version(self) -> str:
+        """As objects of this kind have it."""
+        return f"{self.group}/{self.version}"
+
+    @property
+    def place(self) -> str:
+        return f"/apis/{self.api_version}"
+
+    def path(self, namespace: str, name: str = "") -> str:
+        """Where the API has the jobs of a namespace, or one of them."""
+        path = f"{self.place}/namespaces/{namespace}/{self.plural}"
+        return f"{path}/{name}" if name else path
+
+
+OPERATOR_LABEL = "training.kubeflow.org/operator-name"
+JOB = Kind("Job", "batch", "v1", "jobs", "batch.kubernetes.io/job-name")
+MPIJOB = Kind(
+    "MPIJob", "kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name", "mpi-operator"
+)
+KINDS = (
+    JOB,
+    MPIJOB,
+    Kind("PyTorchJob", "kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name", "pytorchjob-controller"),
+    Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
+    Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
+)  # fmt: skip
+BY_NAME = {kind.name: kind for kind in KINDS}
+POD_LABELS = tuple(dict.fromkeys(kind.label for kind in reversed(KINDS)))
+"""Labels that name the job of a pod, the outermost first: a JobSet's pods also bear their Job's name."""
+KUEUE = Kind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
+
+
+def served(api: Api) -> tuple[Kind, ...]:
+    """The kinds that this server has, by discovery; raises ApiError where it does not answer."""
+    return tuple(kind for kind in KINDS if serves(api, kind))
+
+
+def serves(api: Api, kind: Kind) -> bool:
+    """Whether the server has this kind; raises ApiError where it does not answer."""
+    try:
+        found = api.request("GET", kind.place)
+    except ApiError as error:
+        if error.status in (403, 404):
+            return False
+        raise
+    return kind.plural in {row.get("name") for row in rows_of(found.get("resources"))}
+
+
+def kind_of(name: str) -> Optional[Kind]:
+    """The kind of this name."""
+    return BY_NAME.get(name)
+
+
+# ---- parts of objects, none of them trusted ---------------------------------------------
+
+
+def part(found: object, *keys: str) -> Object:
+    """The object below these keys; empty where there is none."""
+    for key in keys:
+        found = table_of(found).get(key)
+    return table_of(found)
+
+
+def whole(found: object) -> int:
+    """A whole number of 0 or more; 0 for all else."""
+    return found if type(found) is int and found >= 0 else 0
+
+
+def job_of_pod(pod: Object) -> str:
+    """`namespace/job` of a pod, "" where it belongs to none."""
+    given = part(pod, "metadata", "labels")
+    name = next((text for label in POD_LABELS if (text := text_of(given, label))), "")
+    return f"{text_of(part(pod, 'metadata'), 'namespace')}/{name}" if name else ""

@@ -1,0 +1,354 @@
+"""Commands on nodes: `rankdeck sh`, `cp`, `ps`, `drain` and `resume`."""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rankdeck.cli import choose, output
+from rankdeck.cli.images import CopyProgress, told
+from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
+from rankdeck.cli.output import UsageError
+from rankdeck.errors import RankdeckError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Job
+from rankdeck.model.nodeset import fold
+from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, uses_of
+from rankdeck.model.schedulers import ServiceChange, ServiceOrder
+from rankdeck.model.text import size, speed
+from rankdeck.remote.command import CommandRun, FoundProcesses
+from rankdeck.session import Session
+from rankdeck.state.command import CommandState
+
+DAY = 86400.0
+_PERIOD = 0.2
+_TELL = 5.0
+"""Seconds between two words about who is waited for."""
+
+
+def sh(options: argparse.Namespace, _open_console: object) -> int:
+    """Run it and show its output; the exit status is the largest of all nodes."""
+    if not 0 < options.limit <= DAY:
+        raise UsageError("--limit: seconds, more than 0 and at most a day")
+    if not 0 < options.fan_out <= 1000:
+        raise UsageError("--fan-out: nodes, from 1 to 1000")
+    cluster = choose.cluster(options.cluster)
+    nodes = choose.nodes(cluster, options.nodes)
+    return until_done(_sh(cluster, nodes, options))
+
+
+async def _sh(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        command = " ".join(options.words)
+        run = session.command(nodes, command, options.limit, options.fan_out)
+        with Interrupts(terminate=True) as interrupts:
+            cancelled = await _until_over(run, interrupts, options)
+    state = run.state
+    if options.json:
+        output.say_object(command_shape(state))
+    elif not options.lines:
+        for group in state.groups():
+            _say_group(group)
+    _say_ends(state, cancelled=cancelled)
+    return output.INTERRUPTED if cancelled else state.status
+
+
+async def _until_over(run: CommandRun, interrupts: Interrupts, options: argparse.Namespace) -> bool:
+    """Follow it to its end; whether somebody cancelled it."""
+    follow = (
+        _Lines(run.state).print if options.lines and not options.json else _Waiting(run.state).say
+    )
+    async with asyncio.TaskGroup() as tasks:
+        cancelling = tasks.create_task(_cancel_when_interrupted(interrupts, run))
+        while not run.state.over:
+            await asyncio.sleep(_PERIOD)
+            follow()
+        cancelling.cancel()
+    return run.cancelled
+
+
+async def _cancel_when_interrupted(interrupts: Interrupts, run: CommandRun) -> None:
+    await interrupts.next()
+    output.progress("rankdeck: cancelling, and looking at what is left …")
+    run.cancel()
+
+
+class _Waiting:
+    """Says now and then who has not ended."""
+
+    def __init__(self, state: CommandState) -> None:
+        self._state, self._next = state, time.monotonic() + _TELL
+
+    def say(self) -> None:
+        """If it is time."""
+        waiting = self._state.waited_for
+        if waiting and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _TELL
+            done = len(self._state.nodes) - len(waiting)
+            output.progress(
+                f"{done} of {len(self._state.nodes)} nodes are done; waiting for {fold(waiting)}"
+            )
+
+
+class _Lines:
+    """Prints each line once, behind the name of its node."""
+
+    def __init__(self, state: CommandState) -> None:
+        self._state = state
+        self._printed = dict.fromkeys(state.nodes, 0)
+        self._seen = -1
+
+    def print(self) -> None:
+        """What is new since the last time."""
+        if self._state.changes == self._seen:
+            return
+        self._seen = self._state.changes
+        for node, before in self._printed.items():
+            lines = self._state.lines(node)
+            for _, text in lines[before:]:
+                output.say_line(f"{node}: ", text)
+            self._printed[node] = len(lines)
+        output.flush()
+
+
+_RULE = "-" * 15
+
+
+def _say_group(group: OutputGroup) -> None:
+    """As `clush -b` prints it."""
+    if not group.lines:
+        return
+    number = f" ({len(group.nodes)})" if len(group.nodes) > 1 else ""
+    output.say(f"{_RULE}\n{fold(group.nodes)}{number}\n{_RULE}")
+    for text in group.text:
+        output.say_line("", text)
+
+
+def _say_ends(state: CommandState, *, cancelled: bool) -> None:
+    """On stderr: who did not end well, and after a cancel what is proven."""
+    ends: dict[str, list[str]] = {}
+    for node, end in state.ends.items():
+        if not end.well or end.behind or end.cut:
+            ends.setdefault(end.words, []).append(node)
+    for words, nodes in ends.items():
+        output.progress(f"rankdeck: {fold(nodes)} ({len(nodes)}): {words}")
+    for end in state.not_proven().values():
+        for one in end.left:
+            output.progress(f"rankdeck: left on {one.node}: {one.pid} {one.command}")
+    if cancelled and not state.not_proven():
+        output.progress("rankdeck: cancelled; nothing of it is left on any node")
+
+
+def command_shape(state: CommandState) -> dict[str, Any]:
+    """`sh --json`."""
+    return {
+        "command": state.command,
+        "status": state.status,
+        "nodes": [_node_shape(node, state.ends[node], state) for node in state.nodes],
+        "groups": [
+            {"nodes": list(group.nodes), "ended": group.words, "lines": list(group.text)}
+            for group in state.groups()
+        ],
+    }
+
+
+def _node_shape(node: str, end: CommandEnd, state: CommandState) -> dict[str, Any]:
+    lines = state.lines(node)
+    return {
+        "node": node,
+        **asdict(end),
+        "left": [{"pid": one.pid, "command": one.command} for one in end.left],
+        "status": end.status,
+        "out": [text for stream, text in lines if stream == "out"],
+        "err": [text for stream, text in lines if stream == "err"],
+    }
+
+
+def cp(options: argparse.Namespace, _open_console: object) -> int:
+    """Copy the file; trouble where a node has not got it."""
+    cluster = choose.cluster(options.cluster)
+    file = Path(options.file).expanduser()
+    if not file.is_file():
+        raise UsageError(f"{file}: no such file; folders are not copied")
+    text, _, path = options.to.partition(":")
+    return until_done(_cp(cluster, file, choose.nodes(cluster, text), path, options))
+
+
+async def _cp(
+    cluster: Cluster, file: Path, nodes: Sequence[str], path: str, options: argparse.Namespace
+) -> int:
+    async with opened(cluster) as session:
+        target = f"{path}{file.name}" if path.endswith("/") else path
+        place, failed = await _pushed(session, file, target, nodes, replace=options.replace)
+    command_shape = {"file": place, "size": file.stat().st_size}  # noqa: ASYNC240
+    return told(command_shape, nodes, failed, options, place)
+
+
+async def _pushed(
+    session: Session, file: Path, target: str, nodes: Sequence[str], *, replace: bool
+) -> tuple[str, dict[str, Any]]:
+    place, failed = await session.images.push(
+        file, target, nodes, CopyProgress(file.name), overwrite=replace
+    )
+    return place.path, dict(failed)
+
+
+BUSY_CPU, BUSY_RSS = 0.01, 256 << 20
+"""Cores and bytes from which on a process of nobody's job is shown."""
+PROCESS_HEADS = ("NODE", "PID", "USER", "S", "CPU", "RSS", "GPU", "GPU MEM", "I/O", "RANK", "JOB", "COMMAND")  # fmt: skip
+RANK_HEADS = ("RANK", "NODE", "PID", "S", "CPU", "RSS", "GPU", "GPU MEM", "I/O", "LINES")
+
+
+def ps(options: argparse.Namespace, _open_console: object) -> int:
+    """List them; trouble where a node did not tell."""
+    cluster = choose.cluster(options.cluster)
+    return until_done(_ps(cluster, options))
+
+
+async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
+    nodes = choose.nodes(cluster, options.nodes)
+    async with opened(cluster) as session:
+        job = await job_of(session, options.job) if options.job else None
+        if job is not None:
+            await session.following.caught_up()
+            job = session.jobs.job(job.id)
+            nodes = job.nodes
+        found = await session.processes(nodes)
+    if job is not None:
+        _say_ranks(job, found, as_json=options.json)
+    elif options.json:
+        output.say_object(processes_shape(found))
+    else:
+        shown = [one for one in found.processes if options.all or _matters(one)]
+        output.say_table(PROCESS_HEADS, map(_row, shown))
+    for text in (*(f"{n}: not asked: {why}" for n, why in found.missing.items()), *found.notes):
+        output.progress(f"rankdeck: {text}")
+    return output.TROUBLE if found.missing else output.OK
+
+
+def _matters(one: NodeProcess) -> bool:
+    return bool(one.job or one.gpus) or one.cpu >= BUSY_CPU or one.rss >= BUSY_RSS
+
+
+def _row(one: NodeProcess) -> tuple[str, ...]:
+    rank = "-" if one.rank is None else str(one.rank)
+    return (
+        one.node, str(one.pid), one.user, one.state, f"{one.cpu:.0%}", size(one.rss), *_gpu(one.gpus, one.gpu_memory),
+        speed(one.traffic) if one.traffic is not None else "-", rank, one.job or "-", one.command,
+    )  # fmt: skip
+
+
+def _gpu(gpus: Iterable[str], memory: int | None) -> tuple[str, str]:
+    names = ",".join(gpus)
+    return names or "-", size(memory or 0) if names else "-"
+
+
+def _say_ranks(job: Job, found: FoundProcesses, *, as_json: bool) -> None:
+    uses = uses_of(job, found.processes)
+    if as_json:
+        ranks = [rank_use_shape(one) for one in uses.values()]
+        output.say_object({"job": job.id, "ranks": ranks, "missing": dict(found.missing)})
+        return
+    lines = {rank.rank: rank.lines for rank in job.ranks}
+    output.say_table(RANK_HEADS, (_rank_row(one, lines[one.rank]) for one in uses.values()))
+
+
+def _rank_row(one: RankUse, lines: int) -> tuple[str, ...]:
+    cpu = "-" if one.cpu is None else f"{one.cpu:.0%}"
+    rss = "-" if one.rss is None else size(one.rss)
+    return (
+        str(one.rank), one.node, str(one.pid or "-"), one.state, cpu, rss, *_gpu(one.gpus, one.gpu_memory),
+        speed(one.traffic) if one.traffic is not None else "-", f"{lines:,}",
+    )  # fmt: skip
+
+
+def rank_use_shape(one: RankUse) -> dict[str, Any]:
+    """What one rank takes."""
+    return {
+        "rank": one.rank,
+        "node": one.node,
+        "pid": one.pid,
+        "state": one.state,
+        "cpu": one.cpu,
+        "rss": one.rss,
+        "gpus": list(one.gpus),
+        "gpu_memory": one.gpu_memory,
+        "io": one.traffic,
+        "pids": [process.pid for process in one.processes],
+    }
+
+
+def processes_shape(found: FoundProcesses) -> dict[str, Any]:
+    """`ps --json`."""
+    return {
+        "processes": [asdict(one) for one in found.processes],
+        "missing": dict(found.missing),
+        "notes": list(found.notes),
+    }
+
+
+def drain(options: argparse.Namespace, _open_console: object) -> int:
+    """Take nodes out of service; trouble where one was left alone."""
+    return _serve("drain", options, why=options.why)
+
+
+def resume(options: argparse.Namespace, _open_console: object) -> int:
+    """Give nodes back; trouble where one was left alone."""
+    return _serve("resume", options, anyway=options.anyway)
+
+
+def _serve(do: str, options: argparse.Namespace, *, why: str = "", anyway: bool = False) -> int:
+    cluster = choose.cluster(options.cluster)
+    nodes = choose.nodes(cluster, options.nodes)
+    order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
+    return until_done(_carry_out(cluster, order, options))
+
+
+async def _carry_out(cluster: Cluster, order: ServiceOrder, options: argparse.Namespace) -> int:
+    async with opened(cluster) as session:
+        change = await session.service(order)
+        if change.line and not change.error and not options.dry_run:
+            await _agree(order, change, options)
+            change = await session.service(order, change.line)
+    if options.json:
+        output.say_object(service_shape(order, change))
+    else:
+        _say_change(order, change)
+    if change.error:
+        raise RankdeckError(change.error)
+    return output.TROUBLE if change.left_alone else output.OK
+
+
+async def _agree(order: ServiceOrder, change: ServiceChange, options: argparse.Namespace) -> None:
+    """Have the operator type what is meant; raises UsageError where that was not done."""
+    if options.yes:
+        return
+    _tell_left(change)
+    question = f"{change.line}\nType {change.word} to {order.do} it: "
+    if await typed(question) != change.word:
+        raise output.UsageError(f"not run: {change.line} (`--yes` runs it without a question)")
+
+
+def _say_change(order: ServiceOrder, change: ServiceChange) -> None:
+    _tell_left(change)
+    if change.line:
+        output.say(change.line)
+    if change.said:
+        output.say(f"Slurm: {change.said}")
+    for node in change.nodes if change.done else ():
+        output.say(f"{node}: {change.now.get(node, 'not known')}")
+    if not change.nodes and not change.error:
+        output.progress(f"nothing to {order.do}")
+
+
+def _tell_left(change: ServiceChange) -> None:
+    for node, why in change.left_alone.items():
+        output.progress(f"{node} is left alone: {why}")
+
+
+def service_shape(order: ServiceOrder, change: ServiceChange) -> dict[str, Any]:
+    """`drain --json` and `resume --json`."""
+    return {"do": order.do, **asdict(change), "nodes": list(change.nodes)}
