@@ -97,6 +97,33 @@ def test_a_job_that_fits_no_node_says_why_in_the_schedulers_words(site):
     assert site.left() == []
 
 
+def test_a_job_runs_on_the_nodes_that_it_names_one_pod_on_each(site):
+    names = site.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    if len(names) < 2:
+        pytest.skip("the cluster has one node")
+    job = site.detached(site.steps("placed", run=1000, on=names[-2:]))
+    site.until(job, lambda found: found["state"] == "running")
+    assert sorted(nodes_of_pods(site)) == sorted(names[-2:])
+    assert site.rankdeck("cancel", job).returncode == 0
+
+
+def test_a_job_keeps_off_excluded_nodes(site):
+    names = site.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    if len(names) < 2:
+        pytest.skip("the cluster has one node")
+    content = {"exclude": names[1:]}
+    job = site.detached(site.steps("kept-off", run=1000, kubernetes=content))
+    site.until(job, lambda found: found["state"] == "running")
+    assert set(nodes_of_pods(site)) == {names[0]}
+    assert site.rankdeck("cancel", job).returncode == 0
+    assert site.left() == []
+
+
+def nodes_of_pods(site) -> list[str]:
+    ours = ("-l", "app.kubernetes.io/managed-by=rankdeck")
+    return site.kubectl("get", "pods", *ours, "-o", "jsonpath={.items[*].spec.nodeName}").split()
+
+
 def test_a_job_that_somebody_else_deletes_ends_and_says_so(site):
     job = site.detached(site.steps("taken", run=1000))
     site.until(job, lambda found: site.lines(job))

@@ -304,7 +304,11 @@ def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
 
     assert without(CLUSTER, spec, excluded).on == ("n2", "n3")
     assert without(CLUSTER, spec, {}) == spec
-    assert without(replace(CLUSTER, backend="slurm"), spec, excluded).options == {"exclude": "n1"}
+    for backend in ("slurm", "kubernetes"):
+        cluster, key = replace(CLUSTER, backend=backend), f"{backend}.exclude"
+        assert without(cluster, spec, excluded).options == {key: "n1"}
+        own = replace(spec, options={key: "n3"})
+        assert without(cluster, own, excluded).options == {key: "n3,n1"}
     with pytest.raises(
         LaunchError, match="`n1` is excluded until tomorrow: slow; take it back with"
     ):

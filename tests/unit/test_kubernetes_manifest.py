@@ -96,6 +96,39 @@ def test_every_option_of_both_files_is_in_the_pods(tmp_path: Path) -> None:
     assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
 
 
+def affinity_of(workload: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """The nodes of each term, and how they are meant."""
+    wanted = pod_of(workload)["affinity"]["nodeAffinity"]
+    terms = wanted["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    fields = [term["matchFields"] for term in terms]
+    assert all(f["key"] == "metadata.name" and len(f["values"]) == 1 for fs in fields for f in fs)
+    return [(fs[0]["operator"], [f["values"][0] for f in fs]) for fs in fields]
+
+
+def test_ranks_are_on_the_nodes_that_are_named_and_the_launcher_anywhere(tmp_path: Path) -> None:
+    spec = JobSpec(name="t", launch=Launch.PLAIN, command=("a",), container=IMAGE, nodes=2, on=("a", "b"))  # fmt: skip
+    *_, job = made(spec)
+
+    assert affinity_of(job) == [("In", ["a"]), ("In", ["b"])]
+    (apart,) = pod_of(job)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]  # fmt: skip
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert apart["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+
+    *_, mpijob = made(replace(spec, launch=Launch.MPI, mpi=MpiOptions(flavour="openmpi5")))
+    replicas = mpijob["spec"]["mpiReplicaSpecs"]
+    assert "affinity" in replicas["Worker"]["template"]["spec"]
+    assert "affinity" not in replicas["Launcher"]["template"]["spec"]
+    launcher = replicas["Launcher"]["template"]["metadata"]["labels"]
+    assert not apart["labelSelector"]["matchLabels"].items() <= launcher.items()
+
+
+def test_no_rank_is_on_an_excluded_node(tmp_path: Path) -> None:
+    *_, job = planned(tmp_path, CLUSTER + "  exclude: [w7, w8]\n")
+
+    assert affinity_of(job) == [("NotIn", ["w7", "w8"])]
+
+
 def test_volumes_are_paths_of_the_node_or_claims(tmp_path: Path) -> None:
     *_, job = planned(tmp_path)
     pod = pod_of(job)

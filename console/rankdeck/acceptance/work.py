@@ -229,7 +229,7 @@ def spec_of(work: Work, ground: Ground) -> JobSpec:
 def job_spec(commands: Commands, nodes: Sequence[str], ground: Ground, each: int) -> JobSpec:
     """A job of these commands on these nodes, like the one that the operator gave."""
     base = ground.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
-    options = {**base.options, **({"exclusive": ""} if ground.exclusive else {})}
+    options = {**base.options, **({"slurm.exclusive": ""} if ground.exclusive else {})}
     return replace(
         base, name=NAME, launch=commands.launch, command=commands.argv, nodes=len(nodes), on=tuple(nodes),
         ranks_per_node=each, env={**base.env, **commands.env}, files=dict(commands.files), tty=False,

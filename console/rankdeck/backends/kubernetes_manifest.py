@@ -146,7 +146,8 @@ CLEAN_UP = {"running": "Running", "all": "All", "none": "None"}
 GPU_RESOURCES = {"amd": "amd.com/gpu"}
 """By whose GPUs the container asks for; else `nvidia.com/gpu`."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-JOB_LABEL = "rankdeck/job"
+JOB_LABEL, RANKS_LABEL = "rankdeck/job", "rankdeck/ranks"
+"""On everything of a job; on its pods that have ranks, where the job names their nodes."""
 JOB_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
 """On the Job or MPIJob: its id as consoles know it, and what other consoles need to open it."""
 _DEFAULT_PORT = "29500"
@@ -410,6 +411,32 @@ def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
     return {"metadata": {"labels": _labels(wanted)}, "spec": pod}
 
 
+def _on_nodes(wanted: _Wanted, template: Object) -> Object:
+    """The template of pods that have ranks: on the nodes of `on`, one on each, and on none of `exclude`."""
+    named, excluded = wanted.spec.on, wanted.word("exclude")
+    if named:
+        terms = [_matching("In", [name]) for name in named]
+    elif excluded:
+        terms = [_matching("NotIn", excluded.split(","))]
+    else:
+        return template
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity: Object = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}
+    labels = template["metadata"]["labels"]
+    if named:
+        ours = {RANKS_LABEL: wanted.name}
+        apart = {"labelSelector": {"matchLabels": ours}, "topologyKey": "kubernetes.io/hostname"}
+        affinity["podAntiAffinity"] = {required: [apart]}
+        labels = {**labels, **ours}
+    return {"metadata": {"labels": labels}, "spec": {**template["spec"], "affinity": affinity}}
+
+
+def _matching(operator: str, names: Sequence[str]) -> Object:
+    """A term for nodes by their names: a field takes one value, all fields of a term must fit."""
+    fields = [{"key": "metadata.name", "operator": operator, "values": [name]} for name in names]
+    return {"matchFields": fields}
+
+
 def _placing(wanted: _Wanted) -> Object:
     """Where pods may run, and as whom."""
     pod: Object = {}
@@ -450,7 +477,7 @@ def _mpijob(wanted: _Wanted) -> list[Object]:
         },
         "mpiReplicaSpecs": {
             "Launcher": _replicas(1, _template(wanted, launcher)),
-            "Worker": _replicas(spec.nodes, _template(wanted, worker)),
+            "Worker": _replicas(spec.nodes, _on_nodes(wanted, _template(wanted, worker))),
         },
     }
     if path := wanted.word("ssh_path"):
@@ -505,7 +532,7 @@ def _indexed_job(wanted: _Wanted) -> list[Object]:
         "parallelism": spec.nodes,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": int(wanted.word("ttl", _DEFAULT_TTL)),
-        "template": _template(wanted, container, subdomain=name),
+        "template": _on_nodes(wanted, _template(wanted, container, subdomain=name)),
     }
     meta = _workload_meta(wanted)
     return [

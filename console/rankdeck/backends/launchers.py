@@ -112,6 +112,10 @@ def refuse_claims(container: Container | None) -> None:
             raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
 
 
+_SCHEDULERS = ("slurm", "kubernetes")
+"""Backends that choose the nodes themselves."""
+
+
 def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
     """The job on nodes that nobody excluded; raises LaunchError where it names one that is, or too few are left.
 
@@ -123,14 +127,13 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
         raise LaunchError("plan", why)
     if spec.on or not excluded:
         return spec
-    if cluster.backend == "slurm":
-        return replace(spec, options={**spec.options, "exclude": ",".join(sorted(excluded))})
+    if cluster.backend in _SCHEDULERS:
+        key = f"{cluster.backend}.exclude"
+        out = ",".join(filter(None, (spec.options.get(key, ""), *sorted(excluded))))
+        return replace(spec, options={**spec.options, key: out})
     left = [node.name for node in cluster.nodes if node.name not in excluded]
-    if (
-        not left
-        or cluster.backend == "kubernetes"
-        or excluded.keys().isdisjoint(n.name for n in cluster.nodes[: spec.nodes])
-    ):
+    first = (node.name for node in cluster.nodes[: spec.nodes])
+    if not left or excluded.keys().isdisjoint(first):
         return spec
     if spec.nodes > len(left):
         out = fold(node.name for node in cluster.nodes if node.name in excluded)
@@ -146,7 +149,7 @@ def placed(
 ) -> JobSpec:
     """The job `without` excluded nodes and, where it names none, without bad ones as long as good ones are free."""
     chosen = without(cluster, spec, excluded)
-    if spec.on or not bad or cluster.backend in ("slurm", "kubernetes"):
+    if spec.on or not bad or cluster.backend in _SCHEDULERS:
         return chosen
     first = chosen.on or tuple(node.name for node in cluster.nodes[: spec.nodes])
     out = {*first, *excluded} | bad | busy

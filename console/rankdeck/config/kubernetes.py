@@ -94,6 +94,10 @@ def _names(entry: Entry) -> str:
     return json.dumps([_name(item) for item in items])
 
 
+def _excluded(entry: Entry) -> str:
+    return ",".join(json.loads(_names(entry)))
+
+
 def _tolerations(entry: Entry) -> str:
     return json.dumps([_toleration(item) for item in entry.items()])
 
@@ -135,6 +139,7 @@ _READERS: Mapping[str, Callable[[Entry], str]] = {
     "resources": _table(_quantity),
     "shm": _quantity,
     "node_selector": _table(_value),
+    "exclude": _excluded,
     "tolerations": _tolerations,
     "priority": _name,
     "pull_policy": _choice("Always", "IfNotPresent", "Never"),

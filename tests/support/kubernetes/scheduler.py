@@ -70,13 +70,43 @@ def _why_not(store: Store, pod: Json, node: Json) -> str:
     wanted = (pod["spec"].get("nodeSelector") or {}).items()
     if any(labels(node).get(key) != value for key, value in wanted):
         return "node(s) didn't match Pod's node affinity/selector"
+    if not _by_name(pod, node["metadata"]["name"]):
+        return "node(s) didn't match Pod's node affinity/selector"
     if node["spec"].get("unschedulable"):
         return "node(s) were unschedulable"
     silent = [] if is_true(node, "Ready") else [_UNREACHABLE]
     for taint in [*node["spec"].get("taints", []), *silent]:
         if taint["effect"] != "PreferNoSchedule" and not _tolerated(pod, taint):
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    if _has_one_like(store, pod, node):
+        return "node(s) didn't match pod anti-affinity rules"
     return _lacking(store, pod, node)
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _by_name(pod: Json, name: str) -> bool:
+    """Whether a required term takes a node of this name; of node affinity only `matchFields` is known here."""
+    wanted = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
+    if wanted is None:
+        return True
+    terms = [term["matchFields"] for term in wanted["nodeSelectorTerms"]]
+    for field in (field for fields in terms for field in fields):
+        if field["key"] != "metadata.name" or len(field["values"]) != 1:
+            raise ValueError(f"the API server refuses {field}")
+    return any(
+        all((name in each["values"]) == (each["operator"] == "In") for each in fields)
+        for fields in terms
+    )
+
+
+def _has_one_like(store: Store, pod: Json, node: Json) -> bool:
+    """Whether a pod that this one must not meet runs there; the only topology known here is the node."""
+    rules = pod["spec"].get("affinity", {}).get("podAntiAffinity", {}).get(_REQUIRED, [])
+    wanted = [rule["labelSelector"]["matchLabels"].items() for rule in rules]
+    there = [labels(other).items() for other in store.all(POD) if _on(other, node)]
+    return any(ours <= theirs for ours in wanted for theirs in there)
 
 
 _UNREACHABLE: Json = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
