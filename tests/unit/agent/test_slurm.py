@@ -7,7 +7,6 @@ import pytest
 
 from rankdeck_agent.slurm.array import Tasks, covers, whole
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, Budget, Rhythm, complaint, period, run
-from rankdeck_agent.slurm.main import job_number
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
     Seen,
@@ -19,6 +18,7 @@ from rankdeck_agent.slurm.rows import (
     span,
 )
 from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Track, read, restored
+from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
 
