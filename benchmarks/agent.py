@@ -91,13 +91,13 @@ JUDGING = 1.15
 _UNJUDGED = (
     "-c",
     """
-from rankdeck_agent import publisher, telemetry
+from rankdeck_agent import telemetry
 from rankdeck_agent.__main__ import main
 class Unjudged(telemetry.NodeJudge):
     def judge(self, *read):
         return None
 telemetry.NodeJudge = Unjudged
-publisher.Publisher.health = lambda *told: None
+telemetry.Publisher.health = lambda *told: None
 raise SystemExit(main())
 """,
 )
