@@ -1,6 +1,7 @@
 """The tasks of a job array: each is a job of its own for Slurm, and a rank with the task's number in the run folder."""
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
@@ -186,7 +187,8 @@ def _within(part: str, number: int) -> bool:
 def numbers(text: str) -> list[int]:
     """The numbers in `0-2,7`; raises ValueError."""
     spans = (part.partition("-") for part in text.split(",") if part)
-    return [number for a, _, b in spans for number in range(int(a), int(b or a) + 1)][:_MOST]
+    every = (number for a, _, b in spans for number in range(int(a), int(b or a) + 1))
+    return list(islice(every, _MOST))
 
 
 def whole(rows: Collection[Seen], number: str) -> Seen:

@@ -20,7 +20,6 @@ from rankdeck_agent.slurm.run import read_id, restored, settings
 _LIMIT = 35.0
 """Seconds for the step; a controller that is busy takes its time."""
 _MOST_BYTES = 8 << 20
-_AGENT = "agent.pyz"
 STEP = (
     "--overlap", "--mem=0", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none",
     "--input=none", "--output=none", "--kill-on-bad-exit=0", "--immediate=20", "--job-name=rankdeck",
@@ -66,9 +65,10 @@ def running_hosts(folder: RunFolder) -> list[str]:
 
 def _agent(folder: RunFolder) -> Path:
     """This very program, where the nodes can read it."""
-    copy, own = folder / _AGENT, Path(sys.argv[0]).absolute()
-    if not copy.exists() or copy.stat().st_size != own.stat().st_size:
-        fresh = folder / f"{_AGENT}.{os.getpid()}"
+    own = Path(sys.argv[0]).absolute()
+    copy = folder / own.name
+    if not copy.exists():  # its name has the digest, and it is put there whole
+        fresh = folder / f"{own.name}.{os.getpid()}"
         shutil.copyfile(own, fresh)
         fresh.replace(copy)
     return copy

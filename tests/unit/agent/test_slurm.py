@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rankdeck_agent.slurm.array import Tasks, covers, whole
+from rankdeck_agent.slurm.array import Tasks, covers, numbers, whole
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, Budget, Rhythm, complaint, period, run
 from rankdeck_agent.slurm.rows import (
     COLUMNS,
@@ -469,3 +469,8 @@ def test_one_answer_of_scontrol_has_every_task() -> None:
     )
 
     assert [(row.job, row.array) for row in shown_jobs(text)] == [("7", "7_3"), ("7", "7_4-9%2")]
+
+
+def test_a_span_of_tasks_without_end_is_cut_before_it_is_made() -> None:
+    assert len(numbers("0-99999999999")) == 10_000
+    assert numbers("0-2,7") == [0, 1, 2, 7]
