@@ -31,7 +31,7 @@ _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 class _Bounded(Composer, _Parser):
     """Composes with Python's own composer, over whichever parser there is."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | bytes) -> None:
         _Parser.__init__(self, text)
         Composer.__init__(self)
         self._entries = self._depth = 0
@@ -62,6 +62,15 @@ def compose(text: str) -> yaml.Node | None:
     finally:
         loader.dispose()
     return root
+
+
+def plain(text: bytes) -> object:
+    """The document in `text` as tables, lists and plain values; raises as `compose` does."""
+    loader: Any = _Bounded(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 SIZE_LIMIT = 1 << 20

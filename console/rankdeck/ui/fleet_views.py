@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankdeck.config.safe_files import private_folder, write_private
 from rankdeck.model.health import Level
-from rankdeck.model.schedulers import SlurmNode
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
@@ -17,6 +16,9 @@ from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar
 from rankdeck_agent.rules.report import SUMMARY
 from rankdeck_agent.wire import METRICS
+
+if TYPE_CHECKING:
+    from rankdeck.model.schedulers import SlurmNode
 
 Number = Callable[[NodeState], float | None]
 BAR = 6
@@ -82,7 +84,7 @@ class SlurmColumn:
     title: str
     width: int
     keep: int
-    say: Callable[[SlurmNode], str]
+    say: Callable[["SlurmNode"], str]
     right: bool = False
 
 
