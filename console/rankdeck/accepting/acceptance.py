@@ -176,7 +176,8 @@ class Acceptance:
             files={PROGRAM: program()},
         )
         limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
-        spec = job_spec(commands, nodes, ground, 1)
+        # Beside the jobs of others: an answer takes a second, and a whole node may be hours away.
+        spec = job_spec(commands, nodes, replace(ground, exclusive=False), 1)
         done = await measured(
             self._session, spec, lambda: limit, ground.cluster.environment, _QUEUE_LIMIT
         )
