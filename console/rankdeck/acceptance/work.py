@@ -1,6 +1,4 @@
-"""From a piece of work (one job) to the job that does it, and from what its ranks wrote to results. Pure.
-
-Several measurements between two nodes in one job: the script that both ranks run, and what it wrote. Pure.
+"""A piece of work as one job: its plan, the script of its two ranks, and the results in what they wrote. Pure.
 
 A server has no place in a launcher: rank 0 and rank 1 take turns at being the server. The client asks
 again while nobody listens; the server of a step ends with its client, so both go on together. Only a

@@ -1,8 +1,6 @@
 """The manifest of a Kubernetes job: an MPIJob, or an Indexed Job with a headless Service, as YAML.
 
-The rank shim of Kubernetes pods: tells on the pod's stdout what each rank prints and how it ends.
-
-A line each, with the rank and what it is about; `rankdeck_agent.kubernetes.objects` reads them:
+Its pods run ranks under a shim, which tells on the pod's stdout what each rank prints and how it ends. A line each, with the rank and what it is about; `rankdeck_agent.kubernetes.objects` reads them:
 
     [rank 3 start] HOST
     [rank 3 out] TEXT

@@ -1,9 +1,4 @@
-"""Cluster files: what nodes there are and how to reach them.
-
-The `metrics:` section of a cluster file: the site's Prometheus and how it names the nodes.
-
-Accounts of the agents on the site's broker: `name:password` lines, as mosquitto_passwd takes them.
-"""
+"""Cluster files: what nodes there are and how to reach them, the site's Prometheus, the agents' accounts on its broker."""
 
 import ipaddress
 import os

@@ -1,8 +1,6 @@
-"""Reads YAML documents into entries that know their line, and collects every mistake.
+"""YAML documents: read into entries that know their line and collect every mistake; objects written for people and kubectl.
 
-Objects as YAML documents for people to read and for kubectl to apply.
-
-Checks names, addresses and paths in files: all of them end up on command lines.
+Names, addresses and paths are checked here: all of them end up on command lines.
 """
 
 import difflib
