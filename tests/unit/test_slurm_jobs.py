@@ -56,6 +56,25 @@ def test_srun_is_told_of_the_cpus_and_a_torchrun_has_one_for_each_rank(tmp_path)
     assert "#SBATCH --cpus-per-task=2\n" in asked(tmp_path, "{}", "torchrun")
 
 
+def test_a_preflight_is_the_first_step_and_knows_the_gpus_of_the_job(tmp_path) -> None:
+    file = tmp_path / "job.yaml"
+    slurm = "{preflight: true, gpus: 'a100:2,h100:1'}"
+    file.write_text(f"job: x\nlaunch: plain\ncommand: [a]\nranks_per_node: 2\nslurm: {slurm}\n")
+    spec = read_job(file)
+
+    files = {
+        one.path: one.text for one in SlurmBackend.plan(None, CLUSTER, spec, "x-1").nodes[0].files
+    }  # type: ignore[arg-type]
+    steps = [line for line in files["job.sbatch"].splitlines() if line.startswith("srun")]
+
+    assert len(steps) == 2
+    assert "--ntasks-per-node=1" in steps[0]
+    assert json.loads(files["expect.json"]) == {"gpu_count": 3}
+    assert json.loads(files["slurm.json"])["preflight"]
+    assert "health" not in asked(tmp_path, "{preflight: false}")
+    assert "left out" in script(CLUSTER, spec, "x-1")
+
+
 @pytest.mark.parametrize(("slurm", "why"), [
     ("{partiton: a}", "did you mean `partition`"),
     ("{ntasks-per-node: 4}", "ranks_per_node"),

@@ -65,11 +65,11 @@ def _step(
 ) -> tuple[str, ...]:
     """The srun that runs a command of the agent once on each of these nodes."""
     where = (f"--jobid={read_id(folder)[0]}", f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}")  # fmt: skip
-    program = ("python3", str(_agent(folder)), "slurm", *command)
+    program = ("python3", str(shared_agent(folder)), "slurm", *command)
     return ("srun", *where, *STEP, *options, *program)
 
 
-def _agent(folder: RunFolder) -> Path:
+def shared_agent(folder: RunFolder) -> Path:
     """This very program, where the nodes can read it."""
     own = Path(sys.argv[0]).absolute()
     copy = folder / own.name

@@ -47,7 +47,7 @@ PLAIN = (
 """Options that become #SBATCH lines as they are."""
 SWITCHES = {"requeue": ("requeue", "no-requeue")}
 """Option -> the line where it is on, and where it is off."""
-KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "rpcs_per_minute")
+KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "preflight", "rpcs_per_minute")  # fmt: skip
 PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
@@ -75,6 +75,18 @@ export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"
 """The same of a task of an array: its rank has the task's number."""
 
 
+EXPECT = "expect.json"
+_PREFLIGHT = """\
+set -- "$RANKDECK_RUN"/agent-*.pyz
+srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none --kill-on-bad-exit=0 \\
+  sh -c 'said=$(python3 "$0" health --expect "$RANKDECK_RUN/expect.json" 2>&1); [ $? != 2 ] || { echo "$said"; exit 1; }' "$1" || {
+  echo "rankdeck: preflight: not every node is fit for the job: no rank was started" >&2
+  exit 1
+}
+"""
+"""The first step of a job that asks for it: the agent judges each node, and no rank starts where one is bad."""
+
+
 class SlurmBackend(SshBackend):
     """Submits by a supervisor on the login node, which is followed and cancelled like any other."""
 
@@ -87,7 +99,8 @@ class SlurmBackend(SshBackend):
         If the cluster file names no login node there is only that script.
         """
         login = cluster.options.get("login", "")
-        array = options(cluster, spec, "slurm").get("array", "")
+        chosen = options(cluster, spec, "slurm")
+        array, checks = chosen.get("array", ""), _checks(chosen)
         names = [f"{job}-node{number}" for number in range(spec.nodes)]
         plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
         if not login:
@@ -98,6 +111,8 @@ class SlurmBackend(SshBackend):
         ranks = tuple(range(plan.world_size))
         if array:
             asked["array"], ranks = array, _tasks(spec, array)
+        asked |= {"preflight": 1} if checks else {}
+        expected = (NodeFile(EXPECT, _expected(cluster, spec)),) if checks else ()
         submitter = NodePlan(
             job=job,
             node=login,
@@ -109,6 +124,7 @@ class SlurmBackend(SshBackend):
                 *(NodeFile(name, text) for name, text in spec.files.items()),
                 NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),
                 NodeFile(SETTINGS, json.dumps(asked)),
+                *expected,
             ),
             env=cluster.environment,
             tty=False,
@@ -287,8 +303,27 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
     lines += _environment(step, job)
     if not watched:
         lines += [line for n, text in spec.files.items() for line in _file(n, text)]
+    if _checks(chosen):
+        lines += (
+            _PREFLIGHT.splitlines()
+            if watched
+            else ["# the preflight needs Rankdeck: it is left out"]
+        )
     lines += _STEPS[spec.launch](step)
     return "\n".join(lines) + "\n"
+
+
+def _expected(cluster: Cluster, spec: JobSpec) -> str:
+    """What a node must have: as the cluster file says, but of GPUs only those that the job gets are seen there."""
+    asked = options(cluster, spec, "slurm").get("gpus", "")
+    kinds = [int(part.rpartition(":")[2]) for part in asked.split(",") if part]
+    count = sum(kinds) or gpus_per_node(cluster, spec, "")
+    return json.dumps({**cluster.expect, **({"gpu_count": count} if count else {})})
+
+
+def _checks(chosen: Mapping[str, str]) -> bool:
+    """Whether the nodes are judged before the ranks start."""
+    return chosen.get("preflight", OFF) != OFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,3 +73,22 @@ def test_nodes_that_nobody_may_log_in_to_are_heard_from_inside_the_job(user: Ope
     # It ends with the console, and takes nothing from the ranks.
     assert eventually(lambda: "rankdeck" not in steps()), steps()
     assert {rank["state"] for rank in user.job(job)["ranks"]} == {"running"}
+
+
+def test_the_first_step_of_a_job_that_asks_for_it_finds_a_bad_node(user: Operator) -> None:
+    file = Path(user.file)
+    cluster = yaml.safe_load(file.read_text())
+    cluster["expect"] = {"gpu_count": 2}
+    file.write_text(yaml.safe_dump(cluster))
+    command = ["sh", "-c", "echo began"]
+
+    bad = user.run("--no-preflight", launch="plain", command=command, slurm={"preflight": True})
+    good = user.run("--no-preflight", launch="plain", command=command)
+
+    assert (bad["state"], bad["exit_code"]) == ("failed", 1)
+    said = bad["first_failure"]["lines"]
+    assert any("RANKDECK CRITICAL: n2" in line for line in said), said
+    assert any("0 of 2 GPUs" in line for line in said), said
+    assert any("no rank was started" in line for line in said), said
+    assert user.lines(bad["job"]) == []
+    assert (good["state"], user.lines(good["job"])) == ("done", ["began"] * 4)
