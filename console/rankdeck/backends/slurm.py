@@ -52,7 +52,6 @@ PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the range of ephemeral ports of Linux."""
-_ARRAY = "a task of an array is one process on one node: `launch: plain`, `nodes: 1`, `ranks_per_node: 1` and no `abort`; `rankdeck export-script` writes any other array as a script for sbatch"
 _MOST_TASKS, _MOST_RUNS = 4096, 1000
 _NEVER = 1 << 62
 """Where the output begins of a run that there was not."""
@@ -72,7 +71,7 @@ attempt=${SLURM_RESTART_COUNT:-0}
 export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"
 [ "$attempt" = 0 ] || (cd "$RANKDECK_RUN/rank.$RANKDECK_RANK" && stat -c '%n %s' out err >"attempt.$attempt" 2>/dev/null) || :
 """
-"""The same of a task of an array: its rank has the task's number."""
+"""The same of a task of an array: its rank has the task's number, and is all processes of the task where it has several."""
 
 
 EXPECT = "expect.json"
@@ -110,7 +109,7 @@ class SlurmBackend(SshBackend):
         }
         ranks = tuple(range(plan.world_size))
         if array:
-            asked["array"], ranks = array, _tasks(spec, array)
+            asked["array"], ranks = array, _tasks(array)
         asked |= {"preflight": 1} if checks else {}
         expected = (NodeFile(EXPECT, _expected(cluster, spec)),) if checks else ()
         submitter = NodePlan(
@@ -131,7 +130,9 @@ class SlurmBackend(SshBackend):
             grace=spec.grace,
             elsewhere=True,
         )
-        return replace(plan, nodes=(submitter,))
+        # Tasks fail alone; srun ends the processes of one together.
+        abort = Abort(enabled=False) if array else plan.abort
+        return replace(plan, nodes=(submitter,), abort=abort)
 
     async def launch(self, plan: Plan) -> Plan:
         """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named.
@@ -164,11 +165,8 @@ class SlurmBackend(SshBackend):
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
 
 
-def _tasks(spec: JobSpec, array: str) -> tuple[int, ...]:
+def _tasks(array: str) -> tuple[int, ...]:
     """The numbers of the tasks in `0-9:3%2`; raises LaunchError."""
-    alone = spec.launch is Launch.PLAIN and spec.nodes == 1 and spec.ranks_per_node in (0, 1)
-    if not alone or spec.abort.enabled:
-        raise LaunchError("plan", _ARRAY)
     found: set[int] = set()
     for part in array.partition("%")[0].split(","):
         span, _, step = part.partition(":")
@@ -335,6 +333,17 @@ class _Step:
     chosen: Mapping[str, str]
     watched: bool
 
+    @property
+    def gang(self) -> bool:
+        """Whether it is one task of an array that has several processes: together they are one rank."""
+        one = self.spec.nodes == 1 and _one_task(self) and self.spec.launch is Launch.PLAIN
+        return self.watched and "array" in self.chosen and not one
+
+    @property
+    def shimmed(self) -> bool:
+        """Whether each process is a rank with files of its own."""
+        return self.watched and not self.gang
+
 
 def _directives(step: _Step, job: str) -> list[str]:
     cluster, spec, chosen = step.cluster, step.spec, step.chosen
@@ -418,9 +427,11 @@ def _file(name: str, text: str) -> list[str]:
 def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     """The srun line of one task: each writes into files of its own, by the shim or by srun."""
     spec = step.spec
-    name = "%t" if "array" not in step.chosen else "%a" if _one_task(step) else "%a.%t"
+    lone = _one_task(step) and spec.nodes == 1
+    name = "%t" if "array" not in step.chosen else "%a" if lone else "%a.%t"
     by_hand = f"--output={RUN}/{name}.out --error={RUN}/{name}.err --open-mode=append"
-    words = ["srun --kill-on-bad-exit=1 --wait=60", *extra]
+    words = [f"{shell_word(SHIM)} srun --label" if step.gang else "srun"]
+    words += ["--kill-on-bad-exit=1 --wait=60", *extra]
     words += [] if step.watched else [by_hand]
     cpus = _cpus_per_task(step)
     # Since 22.05 srun does not take this from sbatch.
@@ -499,7 +510,7 @@ def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
 
 def _rank(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:
     """A task that is one rank, started through the shim if a supervisor follows it."""
-    shim = (SHIM,) if step.watched else ()
+    shim = (SHIM,) if step.shimmed else ()
     return (*shim, *_boxed(step.spec, argv))
 
 
@@ -535,10 +546,12 @@ def _torchrun(step: _Step) -> list[str]:
 def _trainer(step: _Step) -> str:
     """What torchrun starts, and where the output of each rank goes."""
     spec = step.spec
-    if step.watched:
+    if step.shimmed:
         argv = ("--no-python", SHIM, *script_command(spec.command))
         return shell_line([*spec.torch.args, *argv])
     plain = () if spec.command[0].endswith(".py") else ("--no-python",)
+    if step.gang:
+        return shell_line([*spec.torch.args, *plain, *spec.command])
     logs = f'--log-dir={RUN}/torch."$SLURM_NODEID" -r 3 -t 3'
     return f"{logs} {shell_line([*spec.torch.args, *plain, *spec.command])}"
 
