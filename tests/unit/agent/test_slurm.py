@@ -189,6 +189,50 @@ def test_why_a_job_is_queued_again_is_told() -> None:
 
 # ---- waiting
 
+NEWER_REASONS = """
+Constraints MpiPortsBusy NvidiaImexChannels ReservationInvalid MaxPoweredUpNodes PowerNotAvail SchedDefer BurstBufferOperation DeadLine
+QOSUsageThreshold AccountingPolicy AssocMaxSubmitJobLimit AssocMaxBBPerNode AssociationTimeLimit QOSTimeLimit QOSMaxBillingPerJob
+QOSMaxEnergyMinutesPerJob QOSMaxLicensePerJob QOSMaxUnknownPerNode MaxJobsPerAccount MaxSubmitJobsPerAccount MaxCpuPerAccount
+MaxNodeRunMinsPerUser MaxGRESRunMinsPerAccount MaxMemoryPerAccount QOSGrpJobsLimit AssocGrpJobsLimit
+"""
+"""Words of 22.05 to 26.05 beside the common ones, from the table of reasons in the source of each release."""
+
+
+@pytest.mark.parametrize("reason", NEWER_REASONS.split())
+def test_a_reason_of_any_release_has_a_sentence(reason: str) -> None:
+    assert not waits_for(Seen("7", "PENDING", reason=reason)).text.startswith("waits: ")
+
+
+STATES = """
+BOOT_FAIL CANCELLED COMPLETED COMPLETING CONFIGURING DEADLINE EXPEDITING FAILED NODE_FAIL OUT_OF_MEMORY PENDING PREEMPTED REQUEUED
+REQUEUE_FED REQUEUE_HOLD RESIZING RESV_DEL_HOLD REVOKED RUNNING SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED SUSPENDED TIMEOUT
+"""
+"""All that `squeue -O State` prints in 22.05 to 26.05: EXPEDITING came with 25.11."""
+GOES_ON = {
+    "COMPLETING", "CONFIGURING", "EXPEDITING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING",
+    "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+}  # fmt: skip
+
+
+def test_a_state_of_any_release_ends_a_job_or_does_not() -> None:
+    assert {state for state in STATES.split() if state not in FINAL} == GOES_ON
+
+
+@pytest.mark.parametrize(("state", "words"), [
+    ("DEADLINE", "deadline"), ("BOOT_FAIL", "could not be started"), ("REVOKED", "other cluster"), ("PREEMPTED", "higher priority"),
+])  # fmt: skip
+def test_an_end_that_a_recorded_row_tells_has_its_sentence(state: str, words: str) -> None:
+    account = f"7|7|{state}|0:0|None|1795358381|1795358382|1795358390|n1|debug\n"
+    queue = queue_line(JobID="7", State=state, exit_code="0:0", NodeList="n1")
+    shown = SHOWN["22.05"].replace("NODE_FAIL", state)
+
+    rows = [*account_rows(account), *queue_rows(queue), *shown_jobs(shown)]
+
+    assert [row.state for row in rows] == [state] * 3
+    assert {words in verdict(row, read_words(())).text for row in rows} == {True}, verdict(
+        rows[0], read_words(())
+    ).text
+
 
 @pytest.mark.parametrize(("reason", "stuck", "words"), [
     ("Priority", False, "higher priority"),
