@@ -56,6 +56,20 @@ def test_srun_is_told_of_the_cpus_and_a_torchrun_has_one_for_each_rank(tmp_path)
     assert "#SBATCH --cpus-per-task=2\n" in asked(tmp_path, "{}", "torchrun")
 
 
+def test_pyxis_is_another_name_of_enroot(tmp_path) -> None:
+    said = []
+    for name in ("pyxis", "enroot"):
+        file = tmp_path / f"{name}.yaml"
+        box = f"{{runtime: {name}, image: 'nvcr.io#nvidia/pytorch:24.06-py3'}}"
+        file.write_text(
+            f"job: x\nlaunch: plain\ncommand: [a]\nranks_per_node: 2\ncontainer: {box}\n"
+        )
+        said.append(script(CLUSTER, read_job(file), "x-1"))
+
+    assert said[0] == said[1]
+    assert "--container-image=nvcr.io#nvidia/pytorch:24.06-py3" in said[0]
+
+
 def test_a_preflight_is_the_first_step_and_knows_the_gpus_of_the_job(tmp_path) -> None:
     file = tmp_path / "job.yaml"
     slurm = "{preflight: true, gpus: 'a100:2,h100:1'}"
