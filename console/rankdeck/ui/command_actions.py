@@ -91,7 +91,7 @@ def _attempt(console: "Console", text: str) -> None:
         screen.view.want(replace(screen.view.wanted, run=None))
         console.say("all runs again")
     elif text.isascii() and text.isdigit() and len(text) < 6:
-        job_actions.show_attempt(console, screen, int(text))
+        job_actions.show_attempt(console, screen.job_id, screen.view, int(text))
     else:
         raise commands.CommandError("write `attempt N`, from 0; alone: all runs again")
 

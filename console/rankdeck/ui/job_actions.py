@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rankdeck.model.job import JobSpec
     from rankdeck.model.schedulers import Attempt
     from rankdeck.ui.console_protocol import Console
-    from rankdeck.ui.screens.job import JobScreen
+    from rankdeck.ui.widgets.logview import LogView
 
 SPEED = 4.0
 """Times as fast as it was."""
@@ -118,20 +118,20 @@ async def _cancel(console: "Console", job_id: str, tasks: Sequence[int]) -> None
     console.push_screen(report_note(report))
 
 
-def show_attempt(console: "Console", screen: "JobScreen", number: int) -> None:
+def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
     """In the logs of the job only what was written in this run (from 0), and where and how that run ended."""
-    work = _show_attempt(console, screen, number)
+    work = _show_attempt(console, job_id, view, number)
     console.run_worker(work, name="attempt", group="attempt", exclusive=True)
 
 
-async def _show_attempt(console: "Console", screen: "JobScreen", number: int) -> None:
+async def _show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
     try:
-        run = await console.session.log_run(screen.job_id, number)
+        run = await console.session.log_run(job_id, number)
     except RankdeckError as error:
         console.say(printable(str(error)), "warn")
         return
-    screen.view.want(replace(screen.view.wanted, run=(number, run)))
-    slurm = console.session.jobs.job(screen.job_id).slurm
+    view.want(replace(view.wanted, run=(number, run)))
+    slurm = console.session.jobs.job(job_id).slurm
     earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
     console.say(
         printable(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
