@@ -75,6 +75,19 @@ def _cancel(console: "Console", text: str) -> None:
     job_actions.ask_cancel(console, console.session.jobs.find(text).id)
 
 
+def _attempt(console: "Console", text: str) -> None:
+    screen = job_screen(console)
+    if screen is None:
+        raise commands.CommandError("open a job first")
+    if not text:
+        screen.view.want(replace(screen.view.wanted, run=None))
+        console.say("all runs again")
+    elif text.isascii() and text.isdigit() and len(text) < 6:
+        job_actions.show_attempt(console, screen.job_id, screen.view, int(text))
+    else:
+        raise commands.CommandError("write `attempt N`, from 0; alone: all runs again")
+
+
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
     from rankdeck.logs.order import choose
 
@@ -261,6 +274,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "acceptance": lambda console, _: console.goto("acceptance"),
     "cancel": _cancel,
     "rank": _rank,
+    "attempt": _attempt,
     "pager": _pager,
     "goto": _goto,
     "report": _report,
