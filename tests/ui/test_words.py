@@ -156,7 +156,7 @@ def test_bars_are_as_wide_as_asked_and_nothing_is_no_zero() -> None:
 
 
 def test_a_sparkline_leaves_gaps_where_nothing_was_read() -> None:
-    assert sparkline([0, None, 100], 5, UNICODE) == "  ▁ █"
+    assert sparkline([0, None, 100], 5, UNICODE) == "  ▁ ▇"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence, worst_of
+from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence, by_cause, worst_of
 
-__all__ = ["Health", "Level", "Reason", "Sentence", "worst_first", "worst_of"]
+__all__ = ["Health", "Level", "Reason", "Sentence", "by_cause", "worst_first", "worst_of"]
 
 
 def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

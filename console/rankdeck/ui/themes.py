@@ -346,6 +346,8 @@ class Glyphs:
     states: dict[State, str]
     spark: str
     """From nothing to full."""
+    below: str
+    """What lies under the end of a column in a chart of several lines."""
     full: str
     parts: str
     """Fractions of a full cell, smallest first."""
@@ -410,6 +412,7 @@ UNICODE = Glyphs(
         State.LOST: "◌",
     },
     spark="▁▂▃▄▅▆▇█",
+    below="░",
     full="━",
     parts="╸",
     empty="─",
@@ -434,6 +437,7 @@ ASCII = Glyphs(
         State.LOST: "?",
     },
     spark="_.-=+*#@",
+    below=":",
     full="#",
     parts="",
     empty=".",

@@ -78,9 +78,9 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
 class Stage:
     """What SessionPort asks for; remembers what was asked of it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, clock=time.monotonic, wall=time.time) -> None:
         self.cluster = cluster
-        self.fleet = Fleet(cluster)
+        self.fleet = Fleet(cluster, clock, wall)
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
