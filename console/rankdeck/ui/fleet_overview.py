@@ -11,6 +11,7 @@ from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
+from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, chart, fit, fitted, skyline, sparkline
@@ -24,6 +25,8 @@ _LOWEST, _HIGHEST = 3, 10
 _BESIDE = 140
 """Cells from which on jobs and events stand side by side."""
 _JOBS = 6
+_SHORT = 12
+"""Pictures of the past in the short trend of a large fleet."""
 Series = list[float | None]
 Room = tuple[int, int]
 """Cells and lines."""
@@ -220,6 +223,27 @@ def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
     if total is None or not trend.mean:
         return total
     return total / sum(number is not None for number in numbers)
+
+
+def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
+    """All nodes of a large fleet together: each trend short, with its newest number; none at the start."""
+    frames = past.newest(_SHORT)
+    told: list[Runs] = []
+    for trend in TRENDS:
+        row = [_total(frame, trend) for frame in frames]
+        if row and row[-1] is not None:
+            plot = sparkline(row, len(row), glyphs, trend.top)
+            said = f" {'mean' if trend.mean else 'sum'} {trend.say(row[-1])}"
+            told.append([(f"   {trend.title} ", "dim"), (plot, "accent"), (said, "text")])
+    return told
+
+
+def _total(frame: FleetPicture, trend: Trend) -> float | None:
+    """Sum, or mean, of one trend over the nodes that have a number; None where none has."""
+    known = [number for metric in trend.metrics for number in frame.known(metric)]
+    if not known:
+        return None
+    return sum(known) / len(known) if trend.mean else sum(known)
 
 
 # ---- jobs and events
