@@ -12,6 +12,7 @@ from textual.app import SystemCommand
 from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
+from textual.widgets import Input
 
 from rankdeck.config.settings import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
@@ -387,6 +388,10 @@ class RankdeckApp(FrameDiff):
                 widget.refresh()
         if screen := self.top_screen:
             screen.refresh_now()
+
+    def on_command_palette_opened(self) -> None:
+        """A cursor that blinks sends bytes all the time."""
+        self.screen.query_one(Input).cursor_blink = False
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: the actions of this screen, and the themes; a line each."""

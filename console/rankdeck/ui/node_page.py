@@ -182,7 +182,7 @@ def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:
 
 
 SPARK = 40
-NOTE = 24
+NOTE = 16
 """Cells that a word about a device wants before further columns come."""
 
 
@@ -334,7 +334,14 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
         (past, "accent"), number(formatting.percent(load), 5), (" ", "text"),
         *bar(filled, layout.wide, glyphs, high=98), number(memory, 12),
     ]  # fmt: skip
-    runs += [number(column.say(node, device), column.width) for column in layout.shown]
+    ill = {
+        one.check: glyphs.level(one.level).role
+        for one in node.health.reasons
+        if one.device == device
+    }
+    for column in layout.shown:
+        text, role = number(column.say(node, device), column.width)
+        runs.append((text, ill.get(column.metric, role)))
     room = layout.width - sum(len(text) for text, _ in runs) - 2
     note = _note(node, device, "gpu").removeprefix(f"GPU {device}").lstrip(": ")
     return [*runs, (f"  {cut(note, room, glyphs.more)}" if room > 4 else "", mark.role)]
