@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankdeck.model.health import Occurrence, leading
 from rankdeck_agent.rules.levels import CAUSES, Level, Reason, by_cause
 from rankdeck_agent.rules.table import RULES
 
@@ -53,6 +54,25 @@ def test_every_reason_is_told_once_and_the_worst_stays_the_worst(some: list[Reas
     ) == sorted((one.check, one.device) for one in some)
     worst = max((one.level for one in some), default=Level.OK)
     assert max((cause.level for cause, _ in told), default=Level.OK) is worst
+
+
+def event(check: str, at: float, device: str = "1", **more) -> Occurrence:
+    told = {"node": "n1", "kind": "began", "level": Level.WARN, "text": check, **more}
+    return Occurrence(at=at, check=check, device=device, **told)
+
+
+def test_of_events_that_belong_together_the_cause_is_told() -> None:
+    hot = event("gpu.temp", 160.0)
+    brought = [event("gpu.slowdown", 100.0), event("gpu.margin", 160.0)]
+    others = [
+        event("gpu.slowdown", 100.0, "2"),
+        event("gpu.slowdown", 100.0, node="n2"),
+        event("gpu.slowdown", 900.0),
+        event("gpu.slowdown", 161.0, kind="ended"),
+    ]
+
+    assert leading([*brought, hot, *others], lambda one: one.kind) == [hot, *others]
+    assert leading(brought) == brought[1:]
 
 
 def test_the_table_names_real_checks_and_what_is_a_cause_of_all_comes_first() -> None:

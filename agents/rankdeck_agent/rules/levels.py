@@ -141,7 +141,11 @@ def _causes(reason: Reason, among: Sequence[Reason]) -> Iterator[Reason]:
     known = reason.acknowledged_until is None
     for check in CAUSES.get(reason.check, ()):
         for other in among:
-            # A device that is not named is all of them: one CPU, a count of GPUs.
-            same = other.device == reason.device or not (other.device and reason.device)
-            if other.check == check and same and (other.acknowledged_until is None) is known:
+            alike = (other.acknowledged_until is None) is known
+            if other.check == check and alike and same_device(other.device, reason.device):
                 yield other
+
+
+def same_device(one: str, other: str) -> bool:
+    """Whether two reasons may be of one device: one that is not named is all of them, as a count of GPUs."""
+    return one == other or not (one and other)

@@ -6,7 +6,7 @@ from itertools import chain, islice, zip_longest
 from math import inf
 
 from rankdeck.model.blame import how, who
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
@@ -70,10 +70,11 @@ class Scene:
     """Epoch seconds; None: now."""
 
     def events(self, most: int) -> list[Occurrence]:
-        """The newest of these nodes."""
+        """The newest of these nodes, without what follows from another of them."""
         names = {node.name for node in self.nodes}
         told = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
-        return list(islice((one for one in told if one.at <= self._until), most))
+        newest = islice((one for one in told if one.at <= self._until), 2 * most)
+        return leading(list(newest), lambda one: one.kind)[:most]
 
     def series(self, node: NodeState, metric: str, most: int) -> Series:
         """At most so many numbers, oldest first; the last one is that of the moment."""
