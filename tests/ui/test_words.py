@@ -239,3 +239,18 @@ def test_every_sign_in_our_words_has_one_in_ascii() -> None:
 
     assert len(files) > 200
     assert missing == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0W"),
+        (999.4, "999W"),
+        (1234, "1.2kW"),
+        (99_970, "100kW"),
+        (1_506_800, "1.5MW"),
+        (2e9, "2000MW"),
+    ],
+)
+def test_power_is_short(value: float, said: str) -> None:
+    assert formatting.watts(value) == said

@@ -269,8 +269,10 @@ RULES: tuple[Rule, ...] = (
     # 19 heat and supply
     *_rows("gpu.temp", 19, "gpu.temp", (WARN, 85, 80), (BAD, 92, 87), hold=MINUTE,
            text="GPU {device} at {value} · it slows down or shuts off · check fans, inlet air, neighbours"),
-    *_rows("gpu.margin", 19, "gpu.margin", (WARN, 5, 10), (BAD, 0, 5), below=True, hold=MINUTE,
-           text="GPU {device} has {value} left until it slows down · hot air or a blocked fan · check fans, inlet air, neighbours"),
+    *_rows("gpu.margin", 19, "gpu.margin", (WARN, 5, 10), below=True, hold=MINUTE,
+           text="GPU {device} slows down if it gets {value} hotter · hot air or a blocked fan · check fans, inlet air, neighbours"),
+    *_rows("gpu.margin", 19, "gpu.margin", (BAD, 0, 5), below=True, hold=MINUTE,
+           text="GPU {device} is so hot that it slows down · hot air or a blocked fan · check fans, inlet air, neighbours"),
     *_rows("gpu.mem_temp", 19, "gpu.mem_temp", (WARN, 95, 90), (BAD, 105, 100), hold=MINUTE,
            text="GPU {device} memory at {value} · it slows down or fails · check fans, inlet air"),
     *_rows("cpu.temp", 19, "cpu.temp", (WARN, 85, 80), (BAD, 95, 90), hold=MINUTE,

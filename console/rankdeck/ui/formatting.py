@@ -34,10 +34,13 @@ def celsius(value: float | None) -> str:
 
 
 def watts(value: float | None) -> str:
-    """`340W`, `1.2kW`."""
+    """`340W`, `1.2kW`, `1.5MW`."""
     if value is None:
         return ""
-    return f"{value:.0f}W" if value < 999.5 else f"{value / 1000:.1f}kW"
+    if value < 999.5:
+        return f"{value:.0f}W"
+    kilo, unit = (value / 1e3, "kW") if value < 999.5e3 else (value / 1e6, "MW")
+    return f"{kilo:.0f}{unit}" if kilo >= 99.95 else f"{kilo:.1f}{unit}"
 
 
 def size(value: float | None, step: int = 1024) -> str:

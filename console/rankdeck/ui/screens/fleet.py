@@ -382,6 +382,8 @@ class FleetScreen(BaseScreen):
             runs += [("   map ", "dim"), (f"worst of {self.map.per_cell}", "text")]
         prefixes = sorted(+self._simulated)
         made_up = f"  SIMULATED: {', '.join(prefixes)} "
+        if len(made_up) > self.info.size.width // 2:
+            made_up = "  SIMULATED "
         right = ((made_up, "simulated"),) if prefixes else ()
         self.info.show(
             [*runs, *self._totals(self.info.size.width - length([*runs, *right]))], right
