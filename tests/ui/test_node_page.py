@@ -4,8 +4,9 @@ import errno
 import re
 from dataclasses import replace
 
+from rankdeck.cli import status
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
+from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import shrunk
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
@@ -82,6 +83,15 @@ async def test_one_hot_gpu_is_one_reason_with_what_follows_from_it() -> None:
     assert sum(line.startswith((" ✗ bad", " ▲ warn")) for line in page) == 1
     assert sum(line.startswith("           so    ") for line in page) == len(checks) - 1
     assert sick.endswith("at 93 °C")
+
+
+def test_the_command_puts_what_follows_under_the_cause(capsys) -> None:
+    stage = machine(gpu="hot", seconds=90)
+    status._say(stage.cluster, stage.fleet.nodes(), Level.BAD)
+    _, _, cause, *others = capsys.readouterr().out.splitlines()
+
+    assert cause.startswith("  bad     gpu.temp 1: GPU 1 at 93 °C")
+    assert [line[:7] for line in others] == ["    so "] * 3
 
 
 async def test_a_wide_page_has_no_empty_third() -> None:
