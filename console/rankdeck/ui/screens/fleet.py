@@ -378,11 +378,11 @@ class FleetScreen(BaseScreen):
             runs += [("   marked ", "dim"), (node_actions.named(self.marked), "key")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
-        if self.map.per_cell > 1:
+        if self.map.size and self.map.per_cell > 1:
             runs += [("   map ", "dim"), (f"worst of {self.map.per_cell}", "text")]
         prefixes = sorted(+self._simulated)
         made_up = f"  SIMULATED: {', '.join(prefixes)} "
-        if len(made_up) > self.info.size.width // 2:
+        if len(made_up) > self.size.width // 2:
             made_up = "  SIMULATED "
         right = ((made_up, "simulated"),) if prefixes else ()
         self.info.show(
