@@ -66,9 +66,9 @@ NUMBERS: tuple[NodeColumn, ...] = (
     NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.percent, 98),
     NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.celsius, 85),
     NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.watts),
-    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.rate),
-    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.rate),
-    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.rate),
+    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.traffic),
+    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.traffic),
+    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.traffic),
     NodeColumn(
         "LOAD", 5, 3, "cpu.load1", _s("cpu.load1"), lambda value: formatting.plain(value, 1)
     ),
@@ -112,6 +112,8 @@ SAY: dict[str, Callable[[float | None], str]] = {
     "B/s": formatting.rate,
 }
 """How a number of a unit is said; of others: at most four digits."""
+NETWORKS = ("net.", "rdma.")
+"""Metrics whose bytes per second are said in bits, as their links are."""
 
 
 @cache
@@ -127,6 +129,8 @@ def find(name: str) -> NodeColumn | None:
     counter = kind.kind == "counter"
     unit = f"{kind.unit}/s" if counter else kind.unit
     say = SAY.get(unit, lambda value: "" if value is None else f"{value:.4g}")
+    if unit == "B/s" and metric.startswith(NETWORKS):
+        say = formatting.traffic
     number = _r(metric) if counter else _n(metric)
     return NodeColumn(metric, max(len(metric), 6), 5, metric, number, say)
 

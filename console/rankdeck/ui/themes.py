@@ -349,6 +349,8 @@ class Glyphs:
     states: dict[State, str]
     spark: str
     """From nothing to full."""
+    below: str
+    """What lies under the end of a column in a chart of several lines."""
     full: str
     parts: str
     """Fractions of a full cell, smallest first."""
@@ -413,6 +415,7 @@ UNICODE = Glyphs(
         State.LOST: "◌",
     },
     spark="▁▂▃▄▅▆▇█",
+    below="░",
     full="━",
     parts="╸",
     empty="─",
@@ -437,6 +440,7 @@ ASCII = Glyphs(
         State.LOST: "?",
     },
     spark="_.-=+*#@",
+    below=":",
     full="#",
     parts="",
     empty=".",

@@ -87,9 +87,12 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
 class Stage:
     """What SessionPort asks for; remembers what was asked of it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    clock = staticmethod(time.monotonic)
+    """What the fleet takes for the time."""
+
+    def __init__(self, cluster: Cluster, clock=None) -> None:
         self.cluster = cluster
-        self.fleet = Fleet(cluster)
+        self.fleet = Fleet(cluster, clock or self.clock, lambda: time.time())
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
