@@ -30,6 +30,7 @@ from rankdeck.errors import (
 )
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
+from rankdeck.images.copy import Failed, TellFetch
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack, PastView
@@ -422,10 +423,15 @@ class Session:
 
     async def copy_file(
         self, file: Path, path: str, nodes: Sequence[str], tell: TellCopy
-    ) -> dict[str, NodeError]:
+    ) -> Failed:
         """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
-        _, failed = await self.images.push(file, path, nodes, tell)
-        return failed
+        return (await self.images.push(file, path, nodes, tell))[1]
+
+    async def fetch_file(
+        self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
+    ) -> Failed:
+        """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
+        return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
         if self.cluster.backend == "kubernetes":

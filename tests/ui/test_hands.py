@@ -206,6 +206,16 @@ async def test_a_file_is_copied_to_the_marked_nodes(stage: Stage, tmp_path: Path
     assert stage.copied_files == [(file, "there.txt", ("node01", "node02"))]
 
 
+async def test_a_file_of_the_marked_nodes_comes_here(stage: Stage, tmp_path: Path) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("o", "g", "space", "space", "colon")
+        await type_in(pilot, f"cp :/var/log/syslog {tmp_path}")
+        await pilot.press("enter")
+        await shows(app, pilot, "/var/log/syslog of node[01-02] is in")
+
+    assert stage.fetched_files == [("/var/log/syslog", ("node01", "node02"), tmp_path)]
+
+
 async def test_a_shell_is_for_one_node_only(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
         await pilot.press("space", "space", "s")

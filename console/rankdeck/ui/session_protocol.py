@@ -16,7 +16,7 @@ from rankdeck.state.messages import Messages
 if TYPE_CHECKING:
     from rankdeck.acceptance.port import AcceptancePort
     from rankdeck.errors import HostKeyError, NodeError
-    from rankdeck.images.copy import Tell
+    from rankdeck.images.copy import Tell, TellFetch
     from rankdeck.model.cluster import Cluster
     from rankdeck.model.health import Ack, PastView
     from rankdeck.model.job import (
@@ -168,6 +168,12 @@ class SessionPort(Protocol):
         self, file: Path, path: str, nodes: Sequence[str], tell: Tell
     ) -> Mapping[str, NodeError]:
         """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
+        ...
+
+    async def fetch_file(
+        self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
+    ) -> Mapping[str, NodeError]:
+        """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
         ...
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
@@ -344,6 +350,12 @@ class Opening:
     ) -> Mapping[str, NodeError]:
         del path, nodes, tell
         raise self._not_yet(str(file))
+
+    async def fetch_file(
+        self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
+    ) -> Mapping[str, NodeError]:
+        del nodes, to, tell
+        raise self._not_yet(path)
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
         del words

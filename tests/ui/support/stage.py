@@ -104,6 +104,7 @@ class Stage:
         self.not_asked: dict[str, str] = {}
         self.signalled: list[tuple[str, tuple[int, ...]]] = []
         self.copied_files: list[tuple[Path, str, tuple[str, ...]]] = []
+        self.fetched_files: list[tuple[str, tuple[str, ...], Path]] = []
         self.acks: list[Ack] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
         self.cancel_report: CancelReport | None = None
@@ -237,6 +238,10 @@ class Stage:
 
     async def copy_file(self, file: Path, path: str, nodes, tell) -> dict[str, NodeError]:
         self.copied_files.append((file, path, tuple(nodes)))
+        return {}
+
+    async def fetch_file(self, path: str, nodes, to: Path, tell) -> dict[str, NodeError]:
+        self.fetched_files.append((path, tuple(nodes), to))
         return {}
 
     def shell_command(self, node: str, words=()) -> tuple[str, ...]:
