@@ -120,7 +120,7 @@ class LaunchScreen(BaseScreen):
             self._read_file()
 
     def without_effect(self) -> Iterable[str]:
-        return () if self._spec is not None else ("launch", "preflight", "diff")
+        return () if self._spec is not None else ("launch", "preflight", "diff", "fold")
 
     def turned_off(self) -> Iterable[str]:
         spec = self._spec
@@ -348,6 +348,9 @@ class LaunchScreen(BaseScreen):
         self._show_plan(restart=True)
 
     def action_fold(self) -> None:
+        if self._spec is None:
+            self.refuse("no plan whose files could be folded")
+            return
         self._folds = not self._folds
         self._show_plan()
 
