@@ -179,7 +179,7 @@ def fetch_file(console: "Console", path: str, folder: Path) -> None:
         console.say("no node is marked", "warn")
         return
     console.say(f"copying {printable(path)} from {named(nodes)} …")
-    work = console.session.fetch_file(
+    work = console.session.fetch(
         path, nodes, folder, lambda state: console.say(printable(f"{path}: {state.words}"))
     )
     well = f"{path} of {{}} is in {folder}, as NAME.NODE"

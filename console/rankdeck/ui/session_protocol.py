@@ -164,13 +164,17 @@ class SessionPort(Protocol):
         """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
         ...
 
-    async def copy_file(
-        self, file: Path, path: str, nodes: Sequence[str], tell: Tell
-    ) -> Mapping[str, NodeError]:
-        """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
+    async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
+        """Job file -> what its nodes lack to run it, "" for nothing; without those of which it is not known."""
         ...
 
-    async def fetch_file(
+    async def copy_file(
+        self, file: Path, to: str, nodes: Sequence[str], tell: Tell
+    ) -> Mapping[str, NodeError]:
+        """Copy a file of this machine to `to` on nodes ("": its name); gives who failed. Raises OSError."""
+        ...
+
+    async def fetch(
         self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
     ) -> Mapping[str, NodeError]:
         """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
@@ -345,13 +349,17 @@ class Opening:
         del some
         raise self._not_yet(name)
 
+    async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
+        del specs
+        return {}
+
     async def copy_file(
-        self, file: Path, path: str, nodes: Sequence[str], tell: Tell
+        self, file: Path, to: str, nodes: Sequence[str], tell: Tell
     ) -> Mapping[str, NodeError]:
-        del path, nodes, tell
+        del to, nodes, tell
         raise self._not_yet(str(file))
 
-    async def fetch_file(
+    async def fetch(
         self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
     ) -> Mapping[str, NodeError]:
         del nodes, to, tell
