@@ -406,18 +406,55 @@ def send(path: str, offset: int) -> int:
     return 0
 
 
+_MOST_UNSIZED = 64 << 20
+"""Bytes of a file that says no size, such as those of /proc."""
+
+
+def fetch(path: str) -> int:
+    """`{"size": n}`, so many bytes of a file as it was when it was opened, and `{"sha256": hex}`; the exit status."""
+    with _regular(place("none", path, "")) as file:
+        size = os.fstat(file.fileno()).st_size
+        first = file.read(PIECE if size else _MOST_UNSIZED + 1)
+        if not size and len(first) > _MOST_UNSIZED:
+            raise OSError(errno.EFBIG, f"{path} says no size and is larger than 64 MiB")
+        size = size or len(first)
+        _say({"size": size})
+        digest, left = hashlib.sha256(), size
+        while left and (piece := (first or file.read(PIECE))[:left]):
+            digest.update(piece)
+            sys.stdout.buffer.write(piece)
+            first, left = b"", left - len(piece)
+    if left:
+        raise OSError(errno.EIO, f"{path} became shorter while it was read")
+    sys.stdout.buffer.flush()
+    _say({"sha256": digest.hexdigest()})
+    return 0
+
+
+def _regular(path: Path) -> BinaryIO:
+    """The file, open; a pipe or a device is not even read."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    file = os.fdopen(handle, "rb") if stat.S_ISREG(os.fstat(handle).st_mode) else None
+    if file is None:
+        os.close(handle)
+        raise OSError(errno.EINVAL, f"{path} is no regular file; folders are not copied")
+    return file
+
+
 _LONGEST = 1 << 20
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="image", description="Images on this node: look, send, receive."
+        prog="image", description="Images and files on this node: look, send, fetch, receive."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("look", help="which images lie here (request as JSON on stdin)")
     one = verbs.add_parser("send", help="a file from an offset on, on stdout")
     one.add_argument("path")
     one.add_argument("offset", type=int)
+    one = verbs.add_parser("fetch", help="a file on stdout, between its size and its digest")
+    one.add_argument("path")
     one = verbs.add_parser("receive", help="a file on stdin; says from which offset")
     one.add_argument("path")
     one.add_argument("size", type=int)
@@ -433,6 +470,8 @@ def main(argv: list[str]) -> int:
     try:
         if asked.verb == "look":
             return _look()
+        if asked.verb == "fetch":
+            return fetch(asked.path)
         if asked.verb == "send":
             return send(asked.path, max(0, asked.offset))
         return receive(asked.path, asked.base, asked.size, asked.sha256, replace=asked.replace)

@@ -188,18 +188,27 @@ _RESOLVE_LIMIT = 2.0
 _MOST_FOUND = 8
 _GPU = "index,uuid,name,memory.total,memory.used,ecc.errors.uncorrected.volatile.total"
 _USERS = "gpu_uuid,pid,used_memory,process_name"
+_FOUND = "found:"
+_FIND = (
+    "import sys; from importlib.util import find_spec; "
+    f"print({_FOUND!r}, *filter(find_spec, sys.argv[1:]))"
+)
+"""Looks for modules of the first level, and imports none."""
 Facts = dict[str, Any]
 
 
 def gather(request: Mapping[str, Any]) -> Facts:
     """All facts; what could not be read is missing or carries an `error`.
 
-    The request holds base, path, programs, versions, images, hosts, port and gpus.
+    The request holds base, path, programs, modules, versions, images, hosts, port and gpus.
     """
     base = Path.home() / Path(str(request.get("base") or "~")).expanduser()
     path = str(request.get("path") or "") or None
     asked = _Asked(request, base, path)
-    jobs = (asked.programs, asked.versions, asked.images, asked.names, asked.gpus, machine)
+    jobs = (
+        *(asked.programs, asked.modules, asked.versions),
+        *(asked.images, asked.names, asked.gpus, machine),
+    )
     found: Facts = {}
     for facts in side_by_side(lambda job: job(), jobs, 15.0):
         found.update(facts or {})
@@ -246,6 +255,20 @@ class _Asked:
         place = self._base / Path(name).expanduser()
         mode = os.R_OK if name.endswith(".py") else os.X_OK
         return str(place) if place.is_file() and os.access(place, mode) else ""
+
+    def modules(self) -> Facts:
+        """Of `PYTHON MODULE` each: whether this interpreter finds it; without those that it did not tell."""
+        wanted: dict[str, list[str]] = {}
+        for word in self._words("modules"):
+            python, _, name = word.rpartition(" ")
+            wanted.setdefault(python, []).append(name)
+        found: Facts = {}
+        for python, names in wanted.items():
+            path = self._find(python)
+            head, *there = _first_line([path, "-c", _FIND, *names]).split() if path else [""]
+            if head == _FOUND:
+                found.update({f"{python} {name}": name in there for name in names})
+        return {"modules": found}
 
     def versions(self) -> Facts:
         names = [path for name in self._words("versions") for path in _expanded(name)]

@@ -30,6 +30,7 @@ from rankdeck.errors import (
 )
 from rankdeck.following import BACKLOG, Following, until
 from rankdeck.images.bring import ImageDistributor
+from rankdeck.images.copy import Failed, TellFetch
 from rankdeck.images.copy import Tell as TellCopy
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack, PastView
@@ -45,7 +46,7 @@ from rankdeck.model.schedulers import (
     ServiceOrder,
     SlurmPartition,
 )
-from rankdeck.preflight.doctor import examine
+from rankdeck.preflight.doctor import examine, lacking
 from rankdeck.preflight.facts import Finding, Step, TellFinding, no_step, tell_nobody
 from rankdeck.preflight.run import Tools, find_mpi, preflight
 from rankdeck.prometheus.site_past import SitePast
@@ -185,6 +186,10 @@ class Session:
     async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
         """What the nodes lack, whatever job will run; `tell` is called with each finding."""
         return await examine(self.cluster, self._agents, tell)
+
+    async def lacking(self, specs: Sequence[JobSpec]) -> dict[str, str]:
+        """Job file -> what its nodes lack to run it, "" for nothing; see `preflight.doctor`."""
+        return await lacking(self._tools, specs)
 
     async def check(self, plan: Plan) -> str:
         """Why the scheduler would refuse this plan now; "" where it would take it. Raises NodeError."""
@@ -420,12 +425,13 @@ class Session:
         """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
         return await send_signal(self._agents, name, some)
 
-    async def copy_file(
-        self, file: Path, path: str, nodes: Sequence[str], tell: TellCopy
-    ) -> dict[str, NodeError]:
-        """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
-        _, failed = await self.images.push(file, path, nodes, tell)
-        return failed
+    async def copy_file(self, file: Path, to: str, nodes: Sequence[str], tell: TellCopy) -> Failed:
+        """Copy a file of this machine to `to` on nodes ("": its name); gives who failed. Raises OSError."""
+        return (await self.images.push(file, to, nodes, tell))[1]
+
+    async def fetch(self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch) -> Failed:
+        """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
+        return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
         if self.cluster.backend == "kubernetes":
@@ -638,10 +644,6 @@ class Session:
         self.questions.answer(accept)
 
 
-def _unheard(text: str) -> None:
-    """Ignore progress messages."""
-
-
 @asynccontextmanager
 async def open_session(
     cluster: Cluster,
@@ -665,13 +667,13 @@ async def open_session(
         return reach(cluster, confirm or questions.confirm)
 
     reach = Reach(over_ssh, telemetry=telemetry, brief=brief)
-    async with open_session_on(cluster, reach, progress or _unheard) as session:
+    async with open_session_on(cluster, reach, progress or (lambda _: None)) as session:
         yield session
 
 
 @asynccontextmanager
 async def open_session_on(
-    cluster: Cluster, reach: Reach, tell: Callable[[str], None] = _unheard
+    cluster: Cluster, reach: Reach, tell: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[Session]:
     """The same where something else may take the place of SSH, such as nodes that are made up."""
     async with AsyncExitStack() as stack:

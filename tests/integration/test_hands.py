@@ -96,9 +96,40 @@ def test_a_file_is_copied_and_another_one_kept(console: Console, tmp_path: Path)
     assert "--replace" in kept.stderr
 
 
+def test_a_file_of_each_node_comes_here_named_by_node(console: Console, tmp_path: Path) -> None:
+    make = "cd; hostname > who; mkfifo -m 600 pipe; head -c 3000000 /dev/zero > large; : > empty"
+    rankdeck(console, "sh", ALL, "--", make)
+    folder = tmp_path / "made"
+    done = rankdeck(console, "cp", f"{ALL}:~/who", str(folder))
+    again = rankdeck(console, "cp", f"{ALL}:who", str(folder))
+    for name in ("large", "empty", "/proc/self/status"):
+        assert rankdeck(console, "cp", f"sakura:{name}", str(folder)).returncode == 0
+    refused = {
+        path: rankdeck(console, "cp", f"{ALL}:{path}", str(folder)).stderr
+        for path in ("pipe", "none", "/dev/zero", "/tmp")
+    }
+
+    assert done.returncode == 0, done.stderr
+    hosts = {node: (folder / f"who.{node}").read_text() for node in ALL.split(",")}
+    assert hosts == {node: f"{node}\n" for node in hosts}
+    assert (folder / "large.sakura").stat().st_size == 3_000_000
+    assert (folder / "empty.sakura").read_bytes() == b""
+    assert "Name:" in (folder / "status.sakura").read_text()
+    assert again.returncode == 1
+    assert again.stderr.count("is there already; --replace") == 3
+    for said in refused.values():
+        assert said.count("\n") == 3, said
+        assert "no regular file" in said or "No such file" in said
+    assert not list(folder.glob(".*"))
+    assert rankdeck(console, "cp", "--replace", "sakura:who", str(folder)).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("cp", "n99:who", "."), "no node `n99`"),
+        (("cp", "sakura:there/", "."), "names no file"),
+        (("cp", "sakura:who", "/etc/hosts"), "not a folder"),
         (("sh", "n99", "--", "true"), "no node `n99`"),
         (("sh", "sakura", "--limit", "0", "--", "true"), "--limit"),
         (("sh", "sakura", "--fan-out", "0", "--", "true"), "--fan-out"),

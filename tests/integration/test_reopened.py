@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import re
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from textual.geometry import Size
 
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
+from rankdeck.demo import cluster as demo
 from rankdeck.model.blame import failure
 from rankdeck.model.job import Job, State
 from rankdeck.rules.progress import last_run
@@ -24,6 +28,8 @@ from rankdeck.ui.themes import UNICODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 RANKS = 4
+VICTIM = "sakura"
+"""The node that is crashed: ranks 2 and 3 are there."""
 Shape = dict[str, Any]
 HEAD = "job: {name}\nlaunch: {launch}\nnodes: 2\nranks_per_node: 2\ngrace: 1\nabort: {{countdown: 1}}\n"
 TWO_SECONDS = '[ "$RANK" = 2 ] && { sleep 1; %s; }; sleep 60'
@@ -39,6 +45,8 @@ class Kind:
     launch: str = "plain"
     lines: int = 0
     """Of each rank, where that is known."""
+    how: str = ""
+    """What is done to it once every rank has written: see `do_to`."""
 
 
 def shell(text: str) -> str:
@@ -66,7 +74,11 @@ KINDS = {
         said="exit 7",
         launch="mpi",
     ),
-    "cancel": Kind(shell("echo here; sleep 60"), state=State.CANCELLED),
+    "cancel": Kind(shell("echo here; sleep 60"), state=State.CANCELLED, how="cancel"),
+    "cancel-elsewhere": Kind(
+        shell("echo here; sleep 60"), state=State.CANCELLED, how="cancel elsewhere"
+    ),
+    "node-lost": Kind(shell("echo here; sleep 60"), said="node sakura", how="crash"),
     "lines": Kind(
         python("for i in range(200_000): print('line', i)"), state=State.DONE, lines=200_000
     ),
@@ -80,12 +92,13 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 @pytest.fixture
-def folders(console: Console, monkeypatch: pytest.MonkeyPatch) -> Console:
-    """The same folders for this process as for the command line."""
+def folders(console: Console, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
+    """The same folders for this process as for the command line; a node that was crashed is up again after it."""
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, console.env[name])
     monkeypatch.delenv("RANKDECK_STATE", raising=False)
-    return console
+    yield console
+    demo.up()
 
 
 @asynccontextmanager
@@ -125,23 +138,40 @@ def unlike(one: object, other: object, where: str = "") -> list[str]:
     return [] if one == other else [f"{where}: {one} != {other}"]
 
 
-def head_of(session: Session, job_id: str) -> str:
+def head_of(session: Session, job_id: str) -> list[str]:
     """The lines over the ranks on the job screen."""
     job, mark = session.jobs.job(job_id), UNICODE.state(State.FAILED)
     lines = head_lines(job, mark, Size(200, 50), last_run(job, session.jobs.all()))
-    return "\n".join("".join(text for text, _ in line) for line in lines)
+    return ["".join(text for text, _ in line) for line in lines]
 
 
-async def told_of(session: Session, console: Console, name: str) -> str:
-    """Start the job of this kind, and end it where it is to be cancelled; gives its id."""
+async def launched(session: Session, console: Console, name: str) -> str:
+    """Start the job of this kind; gives its id."""
     kind = KINDS[name]
     text = HEAD.format(name=name, launch=kind.launch) + f"command: {kind.command}\n"
     job_id = await session.launch(session.read_job(Path(console.file(f"{name}.yaml", text))))
     session.watch(job_id, range(RANKS))
-    if kind.state is State.CANCELLED:
-        await until(lambda: all(one.lines for one in session.jobs.job(job_id).ranks), limit=30)
-        await session.cancel(job_id)
     return job_id
+
+
+async def everybody_wrote(session: Session, job_id: str) -> None:
+    await until(lambda: all(one.lines for one in session.jobs.job(job_id).ranks), limit=30)
+
+
+async def crash(node: str) -> None:
+    """End every process of a virtual node at once."""
+    (record,) = [one for one in demo.status().nodes if one.name == node]
+    os.kill(record.pid, signal.SIGKILL)
+
+
+async def do_to(job_id: str, how: str, first: Session, second: Session) -> None:
+    """Carry out what ends a job of this kind."""
+    if how:
+        await everybody_wrote(first, job_id)
+    if how == "crash":
+        await crash(VICTIM)
+    elif how:
+        await (second if "elsewhere" in how else first).cancel(job_id)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -150,7 +180,9 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
 ) -> None:
     kind = KINDS[name]
     async with opened() as first, opened() as second:
-        job_id = await told_of(first, folders, name)
+        job_id = await launched(first, folders, name)
+        await until(lambda: second.jobs.knows(job_id), limit=20)
+        await do_to(job_id, kind.how, first, second)
         seen = {"first": await over(first, job_id), "second": await over(second, job_id)}
         # What the one saw later than the other reaches it within the second.
         await until(lambda: first.jobs.job(job_id) == second.jobs.job(job_id))
@@ -162,6 +194,8 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
         assert head_of(again, job_id) == head
         seen["reopened, looked at"] = await looked_at(again, job_id)
         assert head_of(again, job_id) == head
+    if kind.how == "crash":
+        await asyncio.to_thread(demo.up)
     after = await asyncio.to_thread(folders.job, job_id)
 
     shapes = {who: shape(job) for who, job in seen.items()} | {"jobs": listed, "then": after}
@@ -175,3 +209,55 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
     else:
         rows = await asyncio.to_thread(folders.objects, "logs", job_id)
         assert written == [sum(row["rank"] == rank for row in rows) for rank in range(RANKS)]
+
+
+HANGS = """
+import os, time
+for step in range(8):
+    print("step", step, flush=True)
+    time.sleep(0.25)
+    if os.environ["RANK"] == "2" and step == 5:
+        break
+time.sleep(600)
+"""
+
+
+def lasting(shape: Shape) -> list[Shape]:
+    """The stalls of a job, without how long they last by now; to a tenth, as clocks of nodes are known."""
+    return [
+        {
+            **one,
+            "since": round(one["since"], 1),
+            "text": re.sub(r"(?<=silent for )[^;,]*", "…", one["text"]),
+        }
+        for one in shape["stalled"]
+    ]
+
+
+async def stalled(session: Session, job_id: str) -> list[Shape]:
+    """The stalls once the processes of all ranks were looked at."""
+    told = lambda: "hrtimer_nanosleep" in str(session.jobs.job(job_id).stalled)  # noqa: E731
+    await until(told, limit=60)
+    return lasting(shape(session.jobs.job(job_id)))
+
+
+async def test_a_stall_is_the_same_in_every_console_and_after_reopening(folders: Console) -> None:
+    head = HEAD.format(name="hangs", launch="plain")
+    file = Path(folders.file("hangs.yaml", f"{head}command: {python(HANGS)}\n"))
+    async with opened() as first, opened() as second:
+        job_id = await first.launch(first.read_job(file))
+        seen = {"first": await stalled(first, job_id), "second": await stalled(second, job_id)}
+        seen["jobs"] = lasting(await asyncio.to_thread(folders.job, job_id))
+        table = (await asyncio.to_thread(folders.run, "jobs")).stdout
+    async with opened() as again:
+        seen["reopened"] = await stalled(again, job_id)
+        head_again = head_of(again, job_id)
+        await again.cancel(job_id, grace=0.5)
+
+    (expected,) = seen["first"]
+    assert (expected["kind"], expected["first"]) == ("all", [2])
+    assert {who: unlike([expected], told) for who, told in seen.items()} == {
+        who: [] for who in seen
+    }
+    for text in (expected["text"], table, str(head_again)):
+        assert "rank 2 on sakura fell silent first" in text

@@ -1,5 +1,6 @@
 """Marked nodes and what is done with them: commands, shells, acknowledgements, jobs."""
 
+import logging
 import re
 import stat
 from pathlib import Path
@@ -204,6 +205,34 @@ async def test_a_file_is_copied_to_the_marked_nodes(stage: Stage, tmp_path: Path
         await shows(app, pilot, "x.txt is on node[01-02]")
 
     assert stage.copied_files == [(file, "there.txt", ("node01", "node02"))]
+
+
+async def test_y_copies_a_message_and_the_lines_of_a_page(stage: Stage) -> None:
+    for text in ("first word", "second word"):
+        told = {"name": "rankdeck", "msg": text, "levelno": logging.WARNING, "source": "n1"}
+        stage.messages.handle(logging.makeLogRecord(told))
+    async with console(stage) as (app, pilot):
+        await pilot.press("4")
+        await shows(app, pilot, "second word")
+        await pilot.press("j", "y")
+        await shows(app, pilot, "copied this message")
+        assert app.clipboard == "n1  first word"
+        await pilot.press("1", "o", "g", "enter")
+        await shows(app, pilot, "Processor")
+        await pilot.press("y")
+        await shows(app, pilot, "copied")
+        assert app.clipboard.splitlines()[0].startswith(" node01  ")
+        assert "Processor" in app.clipboard
+
+
+async def test_a_file_of_the_marked_nodes_comes_here(stage: Stage, tmp_path: Path) -> None:
+    async with console(stage) as (app, pilot):
+        await pilot.press("o", "g", "space", "space", "colon")
+        await type_in(pilot, f"cp :/var/log/syslog {tmp_path}")
+        await pilot.press("enter")
+        await shows(app, pilot, "/var/log/syslog of node[01-02] is in")
+
+    assert stage.fetched_files == [("/var/log/syslog", ("node01", "node02"), tmp_path)]
 
 
 async def test_a_shell_is_for_one_node_only(stage: Stage) -> None:

@@ -50,6 +50,14 @@ def stage(tmp_path: Path) -> Stage:
 
 
 @pytest.mark.parametrize("size", SIZES)
+async def test_a_file_that_cannot_run_here_says_what_is_missing(stage: Stage, size) -> None:
+    stage.lacks = {str(stage.files[0]): "no torchrun"}
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "hello  no torchrun")
+
+
+@pytest.mark.parametrize("size", SIZES)
 async def test_the_commands_change_as_one_types(stage: Stage, size) -> None:
     async with console(stage, size) as (app, pilot):
         await pilot.press("3")

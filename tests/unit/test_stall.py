@@ -84,6 +84,22 @@ def test_on_busy_nodes_one_that_fell_silent_before_the_rest_is_told_soon() -> No
     assert found.text.endswith("the nodes are busy; rank 2 on n1 fell silent first")
 
 
+@pytest.mark.parametrize(
+    ("lines", "spread", "first"), [(11, 0.1, (2,)), (12, 0.1, ()), (11, 0.6, ())]
+)
+def test_one_that_wrote_a_line_less_half_a_pause_before_the_rest_is_named(
+    lines: int, spread: float, first: tuple[int, ...]
+) -> None:
+    """As the sample `hang-rank2` was seen: a line each half second, after a start that took two."""
+    ranks = [rank(n, 8.0 + spread * (n == 5), lines=12) for n in range(6)]
+    ranks[2] = rank(2, 7.55, lines=lines)
+
+    (found,) = stalls(job(ranks), 60.0, idle)
+
+    assert found.first == first
+    assert ("rank 2 on n1 fell silent first" in found.text) is bool(first)
+
+
 def test_ranks_that_write_every_minute_may_be_silent_for_ten() -> None:
     ranks = [rank(n, 6000.0) for n in range(8)]  # 100 lines in 6000 s
 

@@ -79,7 +79,7 @@ def _demo() -> "DemoStatus":
 
 def _demo_file() -> Path:
     demo = _demo()
-    if not demo.running:
+    if not demo.nodes:  # one that crashed is shown as such
         raise UsageError("the demo cluster does not run; start it with `rankdeck demo up`")
     return demo.file
 
@@ -94,7 +94,7 @@ def _only_cluster() -> Path:
         names = ", ".join(file.stem for file in files)
         raise UsageError(f"which cluster? say -c NAME or set {VARIABLE}; there are: {names}")
     demo = _demo()
-    if demo.running:
+    if demo.nodes:
         return demo.file
     raise UsageError(
         f"no cluster: say -c FILE, set {VARIABLE}, put a file into {folder}, or try `rankdeck demo`"

@@ -13,6 +13,8 @@ from rankdeck.cli.images import CopyProgress, told
 from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.errors import RankdeckError
+from rankdeck.images.bring import file_name
+from rankdeck.images.copy import FetchState
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold
@@ -168,13 +170,47 @@ def _node_shape(node: str, end: CommandEnd, state: CommandState) -> dict[str, An
 
 
 def cp(options: argparse.Namespace, _open_console: object) -> int:
-    """Copy the file; trouble where a node has not got it."""
+    """Copy the file to nodes, or from them; trouble where one failed."""
     cluster = choose.cluster(options.cluster)
     file = Path(options.file).expanduser()
+    if not file.exists() and ":" in options.file:
+        return _cp_from(cluster, options)
     if not file.is_file():
         raise UsageError(f"{file}: no such file; folders are not copied")
     text, _, path = options.to.partition(":")
     return until_done(_cp(cluster, file, choose.nodes(cluster, text), path, options))
+
+
+def _cp_from(cluster: Cluster, options: argparse.Namespace) -> int:
+    text, _, path = options.file.partition(":")
+    nodes, folder = choose.nodes(cluster, text), Path(options.to).expanduser()
+    if not file_name(path) or (folder.exists() and not folder.is_dir()):
+        what = f"{folder}: not a folder" if file_name(path) else f"{path}: names no file"
+        raise UsageError(f"{what}; write `rankdeck cp NODESET:FILE FOLDER`")
+    return until_done(_fetch(cluster, nodes, path, folder, options))
+
+
+async def _fetch(
+    cluster: Cluster, nodes: Sequence[str], path: str, folder: Path, options: argparse.Namespace
+) -> int:
+    async with opened(cluster) as session:
+        tell = _Fetching(path)
+        failed = await session.images.fetch(path, nodes, folder, tell, overwrite=options.replace)
+    name = folder / file_name(path)
+    shape = {"file": path, "files": {n: f"{name}.{n}" for n in nodes if n not in failed}}
+    return told(shape, nodes, failed, options, f"{name}.NODE: {path}")
+
+
+class _Fetching:
+    """Says on stderr how far it is, every second."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._next = path, time.monotonic() + 1.0
+
+    def __call__(self, state: FetchState) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1.0
+            output.progress(f"{self._path}: {state.words}")
 
 
 async def _cp(

@@ -185,13 +185,13 @@ VERBS = (
     ),
     Verb(
         "cp",
-        "copy a file to nodes, to the same path on each",
+        "copy a file to nodes, to the same path on each; or a file of each node into a folder here, as NAME.NODE",
         "rankdeck.cli.nodes:cp",
         {
-            "file": _option("a file of this machine", metavar="FILE"),
+            "file": _option("a file of this machine, or NODESET:FILE", metavar="FILE"),
             "to": _option(
-                "nodes, and the path there (default: its name, in the home folder)",
-                metavar="NODESET[:PATH]",
+                "nodes, and the path there (default: its name, in the home folder); or a folder here",
+                metavar="NODESET[:PATH]|FOLDER",
             ),
             "--replace": _flag("put it in the place of another file of that name"),
         },

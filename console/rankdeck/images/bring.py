@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.copy import (
+    Failed,
     ImageSource,
     LocalFile,
     NodeFile,
@@ -19,7 +20,10 @@ from rankdeck.images.copy import (
     NodeStore,
     Place,
     Tell,
+    TellFetch,
     copy,
+    fetch,
+    places_for,
     sha256_of,
 )
 from rankdeck.model.job import JobSpec
@@ -240,6 +244,17 @@ class ImageDistributor:
         receiving = _receiving(nodes, {n: r for n, r in found.items() if isinstance(r, ImageAt)})
         return place, await self._copy(source, place, wanted, receiving, tell)
 
+    async def fetch(
+        self, path: str, nodes: Sequence[str], folder: Path, tell: TellFetch, *, overwrite: bool = False
+    ) -> Failed:  # fmt: skip
+        """Copy this file of the nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
+        files, kept = places_for(folder, file_name(path), nodes, overwrite=overwrite)
+
+        def source(node: str) -> NodeOutput:
+            return NodeOutput(node, partial(self._fetch, node, path), 0)
+
+        return kept | await fetch(files, source, tell)
+
     async def load(
         self, archive: Path, runtime: str, nodes: Sequence[str], tell: Tell
     ) -> dict[str, NodeError]:
@@ -283,8 +298,16 @@ class ImageDistributor:
         save = (wanted.runtime, "save", wanted.image)
         return await self.agents.shell.open(node, save, take)
 
+    async def _fetch(self, node: str, path: str, _: int, take: OnData) -> Channel:
+        return await self.agents.open(node, ("image", "fetch", "--", path), take)
+
     async def _send(self, node: str, path: str, offset: int, take: OnData) -> Channel:
         return await self.agents.open(node, ("image", "send", "--", path, str(offset)), take)
+
+
+def file_name(path: str) -> str:
+    """The name of the file that a path means; "" where it can only be a folder."""
+    return "" if path.endswith("/") else PurePosixPath(path).name.removeprefix("..")
 
 
 def _complete(found: Mapping[str, ImageAt | NodeError], wanted: WantedImage) -> Found:

@@ -1,19 +1,24 @@
-"""Copies one image to many nodes: files here or there, stores of Podman and Docker; reads it once, writes in parallel."""
+"""Copies one image to many nodes: files here or there, stores of Podman and Docker; reads it once, writes in parallel.
+
+And back: one file of each of many nodes onto this machine.
+"""
 
 import asyncio
 import hashlib
+import os
+import shutil
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rankdeck.errors import AgentError, NodeError, UnreachableError
+from rankdeck.errors import AgentError, NodeError, UnreachableError, leaves
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import clean, duration, size, speed
+from rankdeck.model.text import clean, duration, size, speed, table
 from rankdeck.remote.agent import Agents, Dialogue
-from rankdeck.remote.shell import Channel, OnData, Shell
+from rankdeck.remote.shell import Channel, OnData, Shell, on_each
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0
@@ -23,6 +28,8 @@ STALL_LIMIT = 60.0
 _UNSENT = 4 << 20
 
 
+Failed = dict[str, NodeError]
+"""Node -> why it has not got the file, or has not sent it."""
 Hand = Callable[[bytes], Awaitable[None]]
 Start = Callable[[int, OnData], Awaitable[Channel]]
 """Starts a command that writes an image, from this byte on where it can."""
@@ -107,10 +114,14 @@ class NodeOutput:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._wait(channel))
                 await self._pass_on(channel, hand)
+        except ExceptionGroup as group:
+            raise next(leaves(group)) from group
         finally:
             await channel.close()
         if self._why:
-            raise AgentError(self._node, f"the image could not be read: {self._why}")
+            raise AgentError(
+                self._node, f"could not be read: {self._why.removeprefix('rankdeck: ')}"
+            )
 
     async def _wait(self, channel: Channel) -> None:
         try:
@@ -363,3 +374,135 @@ class _Turn:
     def _report(self) -> None:
         seconds = time.monotonic() - self._began
         self._tell(CopyState(dict(self._done), self._source.size, self._sent, seconds))
+
+
+# ---- from nodes to this machine
+
+_CHATTER = 64 << 10
+"""Bytes that a login may print before and after a file."""
+_SLACK = 64 << 20
+"""Bytes that stay free here."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchState:
+    """How far the files of many nodes are."""
+
+    nodes: int
+    over: int
+    """Nodes whose file is here, or has failed."""
+    done: int
+    total: int
+    """Bytes of all files whose size is known."""
+
+    @property
+    def words(self) -> str:
+        """`2 of 3 nodes, 12 MiB of 40 MiB`."""
+        return f"{self.over} of {self.nodes} nodes, {size(self.done)} of {size(self.total)}"
+
+
+TellFetch = Callable[[FetchState], None]
+
+
+class FetchedFile:
+    """What a node sends of one file: written beside its place, named once it is whole."""
+
+    def __init__(self, node: str, path: Path) -> None:
+        self.node, self.path = node, path
+        self.size, self.done, self.over = 0, 0, False
+        self._begun = False
+        self._part = path.with_name(f".{path.name}.part")
+        self._digest = hashlib.sha256()
+        self._lines = b""
+        """What is no part of the file: its head, its digest, what the login prints."""
+
+    async def fetch(self, source: NodeOutput) -> None:
+        """Take all of it; raises NodeError, and leaves nothing half-written."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(self._part, flags, 0o600), "wb") as file:
+                await source.pump(0, lambda data: asyncio.to_thread(self._take, file, data))
+                self._check()
+            self._part.rename(self.path)
+        except OSError as error:
+            raise AgentError(self.node, f"{self.path}: {error.strerror or error}") from error
+        finally:
+            self._part.unlink(missing_ok=True)
+            self.over = True
+
+    def _take(self, file: BinaryIO, data: bytes) -> None:
+        if not self._begun:
+            data = self._after_head(data)
+        body = data[: self.size - self.done]
+        file.write(body)
+        self._digest.update(body)
+        self.done += len(body)
+        self._lines += data[len(body) :]
+        if len(self._lines) > _CHATTER:
+            raise AgentError(self.node, "sent something else than this file")
+
+    def _after_head(self, data: bytes) -> bytes:
+        """What of this belongs to the file: nothing before the line with its size."""
+        before, self._lines = self._lines + data, b""
+        while not self._begun and b"\n" in before:
+            line, _, before = before.partition(b"\n")
+            told = (table(line) or {}).get("size")
+            if type(told) is int and 0 <= told < 1 << 62:
+                self._begun, self.size = True, told
+        if not self._begun:
+            self._lines = before
+            return b""
+        free = shutil.disk_usage(self.path.parent).free
+        if self.size + _SLACK > free:
+            why = f"its file has {size(self.size)}, {self.path.parent} {size(free)} free"
+            raise AgentError(self.node, why)
+        return before
+
+    def _check(self) -> None:
+        rows = [table(line) or {} for line in self._lines.splitlines()]
+        told = next((row["sha256"] for row in rows if "sha256" in row), None)
+        if not self._begun or self.done < self.size or told is None:
+            raise AgentError(self.node, "the file broke off")
+        if told != self._digest.hexdigest():
+            raise AgentError(self.node, "what arrived is not what was sent: nothing was kept")
+
+
+def places_for(
+    folder: Path, name: str, nodes: Iterable[str], *, overwrite: bool
+) -> tuple[list[FetchedFile], Failed]:
+    """NAME.NODE in this folder, which is made, for each node; and the nodes whose file is there. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [FetchedFile(node, folder / f"{name}.{node}") for node in nodes]
+    there = [] if overwrite else [file for file in files if file.path.exists()]
+    why = "is there already; --replace puts this one in its place"
+    kept: Failed = {file.node: AgentError(file.node, f"{file.path} {why}") for file in there}
+    return [file for file in files if file.node not in kept], kept
+
+
+async def fetch(
+    files: Iterable[FetchedFile], source: Callable[[str], NodeOutput], tell: TellFetch
+) -> Failed:
+    """Take the file of every node, a few at a time; gives the nodes that failed."""
+    by_node = {file.node: file for file in files}
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(node: str) -> None:
+        async with turn:
+            await by_node[node].fetch(source(node))
+
+    async def tick() -> None:
+        while True:
+            tell(_fetch_state(by_node.values()))
+            await asyncio.sleep(_PERIOD)
+
+    async with asyncio.TaskGroup() as tasks:
+        ticker = tasks.create_task(tick())
+        answers = await on_each(by_node, one)
+        ticker.cancel()
+    return {node: error for node, error in answers.items() if isinstance(error, NodeError)}
+
+
+def _fetch_state(files: Iterable[FetchedFile]) -> FetchState:
+    some = tuple(files)
+    over, done = sum(one.over for one in some), sum(one.done for one in some)
+    return FetchState(len(some), over, done, sum(one.size for one in some))

@@ -18,6 +18,7 @@ from rankdeck.preflight.facts import (
     each,
     found,
     group,
+    modules_of,
     own_files,
     programs_of,
 )
@@ -121,6 +122,17 @@ def programs(case: Context) -> Iterable[Finding]:
             _how_to_get(case, name),
             *_other_runtime(case, name),
         )
+
+
+def modules(case: Context) -> Iterable[Finding]:
+    """A Python package that the program imports and that is missing somewhere."""
+    for word in modules_of(case.spec):
+        python, _, name = word.rpartition(" ")
+        if without := [p.node.name for p, f in case.answered if f.modules.get(word) is False]:
+            yield found(
+                Level.BAD, "modules", fold(without), f"no `{name}` for {python}: the program imports it",
+                f"`{python} -m pip install {name}` there, name the Python of an environment that has it, or use a container",
+            )  # fmt: skip
 
 
 def _has(facts: NodeFacts, name: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rankdeck.backends.launchers import lay_out
 from rankdeck.config.paths import state_folder
 from rankdeck.config.settings import lacks_unicode
-from rankdeck.errors import NodeError
+from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
@@ -27,9 +27,11 @@ from rankdeck.preflight.facts import (
     TellFinding,
     found,
     group,
+    modules_of,
     node_facts,
+    programs_of,
 )
-from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, unreachable
+from rankdeck.preflight.run import FACTS_LIMIT, LIVES, Check, Tools, unreachable
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 
@@ -298,3 +300,58 @@ def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:
         "versions": ["mpirun", "apptainer", "podman", "docker"],
         "gpus": bool(node and node.gpus) and not simulated,
     }
+
+
+# ---- job files to choose from
+
+MOST_ASKED = 8
+"""Nodes of a job that are asked whether it could run."""
+
+
+async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
+    """Job file -> what its nodes lack to run it, such as `no torchrun`; "" for nothing.
+
+    Without the jobs whose nodes are not known yet or do not answer.
+    """
+    nodes = {one.file: names for one in specs if (names := _nodes_of(tools, one))}
+    placed = [spec for spec in specs if spec.file in nodes]
+    asked = {
+        "seconds": LIVES,
+        "path": tools.cluster.environment.get("PATH", ""),
+        "programs": sorted({name for spec in placed for name in programs_of(spec)}),
+        "modules": sorted({name for spec in placed for name in modules_of(spec)}),
+    }
+
+    async def ask(name: str) -> NodeFacts:
+        async with tools.agents.dialogue(name, ("preflight",)) as talk:
+            return node_facts(await talk.ask(asked, FACTS_LIMIT), 0.0, 0.0)
+
+    answers = await on_each({name for some in nodes.values() for name in some}, ask)
+    facts = {name: one for name, one in answers.items() if isinstance(one, NodeFacts)}
+    return {
+        spec.file: lack_of(spec, [facts[name] for name in nodes[spec.file] if name in facts])
+        for spec in placed
+        if facts.keys() & nodes[spec.file]
+    }
+
+
+def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
+    """Some of the nodes of a job, where these can be asked for what it needs."""
+    if tools.backend.chooses_nodes or tools.cluster.backend == "kubernetes" or "PATH" in spec.env:
+        return frozenset()
+    try:
+        places = lay_out(tools.cluster, tools.place(spec), "doctor").places
+    except LaunchError:
+        return frozenset()
+    return frozenset(place.node.name for place in places[:MOST_ASKED])
+
+
+def lack_of(spec: JobSpec, facts: Sequence[NodeFacts]) -> str:
+    """`no torchrun`, `no numpy`: the first thing that one of these nodes lacks for this job; else ""."""
+    for name in programs_of(spec):
+        if any(name in one.programs and not one.programs[name].path for one in facts):
+            return f"no {name}"
+    for word in modules_of(spec):
+        if any(one.modules.get(word) is False for one in facts):
+            return f"no {word.rpartition(' ')[2]}"
+    return ""

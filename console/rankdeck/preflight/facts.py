@@ -1,6 +1,8 @@
 """Facts that nodes report about themselves, parsed without trust, and the findings that checks make of them."""
 
+import ast
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network, ip_address, ip_network
@@ -207,6 +209,8 @@ class NodeFacts:
     base: str
     base_there: bool
     programs: Mapping[str, Program]
+    modules: Mapping[str, bool]
+    """`PYTHON MODULE` -> whether it is there, as far as it was told."""
     versions: Mapping[str, str]
     image: ImageAt | None
     names: Mapping[str, Name]
@@ -235,6 +239,7 @@ def node_facts(raw: Raw, asked: float, heard: float) -> NodeFacts:
         base=clean(base.get("path"), 400),
         base_there=base.get("there") is True,
         programs={k: _program(v) for k, v in _tables(raw, "programs")},
+        modules={k: v is True for k, v in list(_table(raw, "modules").items())[:_MOST]},
         versions={clean(k): clean(v) for k, v in _table(raw, "versions").items()},
         image=images[0] if images else None,
         names={k: _name(v) for k, v in _tables(raw, "names")},
@@ -389,6 +394,32 @@ def programs_of(spec: JobSpec) -> tuple[str, ...]:
     elif spec.container.runtime:
         names.append(spec.container.runtime)
     return tuple(name for name in dict.fromkeys(names) if name)
+
+
+def modules_of(spec: JobSpec) -> tuple[str, ...]:
+    """`python3 numpy`: what the Python programs that the job brings import first of all, outside of images."""
+    python = spec.command[0]
+    boxed = spec.container is not None and spec.container.runtime != "none"
+    if boxed or not python.rpartition("/")[2].startswith("python") or "PYTHONPATH" in spec.env:
+        return ()
+    own = {name.removesuffix(".py") for name in spec.files}
+    used = {
+        name for file, text in spec.files.items() if file.endswith(".py") for name in _imports(text)
+    }
+    return tuple(f"{python} {name}" for name in sorted(used - own - sys.stdlib_module_names))
+
+
+def _imports(text: str) -> Iterable[str]:
+    """Modules of the first level that this program cannot do without; none of one that is no Python."""
+    try:
+        lines = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for line in lines:
+        if isinstance(line, ast.Import):
+            yield from (one.name.partition(".")[0] for one in line.names)
+        elif isinstance(line, ast.ImportFrom) and line.module and not line.level:
+            yield line.module.partition(".")[0]
 
 
 def own_files(spec: JobSpec) -> list[str]:

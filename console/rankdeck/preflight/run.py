@@ -16,7 +16,15 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.preflight import check_job, check_network
-from rankdeck.preflight.check_job import found_mpi, image, mpi, programs, runtime, same_program
+from rankdeck.preflight.check_job import (
+    found_mpi,
+    image,
+    modules,
+    mpi,
+    programs,
+    runtime,
+    same_program,
+)
 from rankdeck.preflight.check_network import foreign_host, host, listens_on, meeting, port
 from rankdeck.preflight.check_nodes import (
     clock,
@@ -37,6 +45,7 @@ from rankdeck.preflight.facts import (
     TellFinding,
     found,
     is_address,
+    modules_of,
     needs_names,
     no_step,
     node_facts,
@@ -69,6 +78,7 @@ CHECKS = (
     Check("slots", "a core for every rank", slots),
     Check("workdir", "the working directory is there", folder),
     Check("program", "launcher and program are there", programs),
+    Check("modules", "what the program imports is there", modules),
     Check("program", "the program is the same file everywhere", same_program),
     Check("mpi", "mpirun is what the job says", mpi),
     Check("image", "the image is the same everywhere", image),
@@ -89,6 +99,7 @@ def concerns(case: Context) -> Mapping[str, bool]:
     spec = case.spec
     nodes = [place.node for place in case.layout.places]
     return {
+        "modules": bool(modules_of(spec)),
         "mpi": spec.launch is Launch.MPI,
         "image": any(f.image is not None for _, f in case.answered),
         "runtime": spec.container is not None and spec.container.runtime != "none",
@@ -298,6 +309,7 @@ class _Run:
             "base": "" if "${" in spec.workdir else spec.workdir,
             "path": env.get("PATH", ""),
             "programs": programs_of(spec),
+            "modules": modules_of(spec),
             "versions": mpi,
             "images": image,
             "limit": IMAGE_PATIENCE,

@@ -194,6 +194,8 @@ _NO_CPU = 0.05
 _LOOKS = 6
 """Looks by which it is told what a silent rank does: one that polls is seen at several places."""
 _MOST_NAMED = 4
+_APART = 0.25
+"""Seconds between two silences below which neither is the first."""
 
 
 def is_idle(
@@ -395,14 +397,23 @@ def _resting(voices: Sequence[Voice], known: Known) -> bool | None:
 
 
 def _first(voices: Sequence[Voice]) -> tuple[int, ...]:
-    """The minority that fell silent at least a pause before the rest."""
+    """The minority that fell silent clearly before the rest."""
     ordered = sorted(voices, key=lambda voice: voice.since)
     usual = median(voice.pace or 0.0 for voice in voices)
     for count in range(1, (len(ordered) + 1) // 2):
-        gap = ordered[count].since - ordered[count - 1].since
-        if gap > max(usual, 0.25):
+        if _clearly_before(ordered[:count], ordered[count:], usual):
             return tuple(sorted(numbers(ordered[:count])))
     return ()
+
+
+def _clearly_before(some: Sequence[Voice], rest: Sequence[Voice], usual: float) -> bool:
+    """By more than a pause; by half of one where the rest fell silent together, having written more."""
+    gap = rest[0].since - some[-1].since
+    if gap > max(usual, _APART):
+        return True
+    together = rest[-1].since - rest[0].since <= gap / 2
+    fewer = max(one.rank.lines for one in some) < min(one.rank.lines for one in rest)
+    return gap > max(usual / 2, _APART) and together and fewer
 
 
 # ---- in words --------------------------------------------------------------------------------

@@ -431,9 +431,13 @@ def _lost(record: JobRecord, node: NodeRecord, event: NodeEvent) -> None:
         if node.sending:
             record.trouble(f"{node.name}: the rest of the output is on the node")
         return
+    if node.lost:
+        return  # whoever asks it once more learns nothing new, least of all that it went away only now
     heard = event.fields.get("heard")
     known = isinstance(heard, float) and 0 < heard <= event.at
-    node.lost, node.gone = True, heard if known else event.at
+    node.lost = True
+    if node.gone is None:
+        node.gone = heard if known else event.at
     _troubled(record, node, event)
 
 

@@ -233,7 +233,11 @@ def _copied(console: "Console", lines: list[str]) -> Callable[[bool | None], Non
 def _cp(console: "Console", text: str) -> None:
     words = shlex.split(text)
     if not 1 <= len(words) <= 2:
-        raise commands.CommandError("write `cp FILE` or `cp FILE PATH`")
+        raise commands.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
+    if words[0].startswith(":"):
+        folder = Path(words[1] if len(words) > 1 else ".").expanduser().absolute()
+        node_actions.fetch_file(console, words[0][1:], folder)
+        return
     node_actions.copy_file(console, Path(words[0]).expanduser(), *words[1:])
 
 

@@ -32,7 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("silence", "", "Count no reason of the marked nodes for a while: 4h WHY"),
     Command("drain", "", "Take the marked nodes, else this one, out of Slurm's service: WHY; elsewhere the commands, to copy"),
     Command("resume", "", "Give back to Slurm what was drained from here; `resume anyway`: also what others drained"),
-    Command("cp", "", "Copy a file to the marked nodes: FILE [PATH]"),
+    Command("cp", "", "Copy a file to the marked nodes: FILE [PATH]; or one of theirs here, as NAME.NODE: `:FILE [FOLDER]`"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
     Command("attempt", "", "On a job that Slurm queued again: only the output of run N, from 0, and how that ended; alone: all runs"),
     Command("pager", "", "On a job: the whole log of this rank in $PAGER, on its node"),

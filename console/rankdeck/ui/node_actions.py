@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,6 +17,7 @@ from rankdeck.ui.screens import base
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
+    from rankdeck.errors import NodeError
     from rankdeck.model.job import Job
     from rankdeck.model.schedulers import ServiceChange, ServiceOrder
     from rankdeck.runtimes import Runtime
@@ -167,13 +168,38 @@ async def _copy_file(console: "Console", file: Path, path: str, nodes: Sequence[
         if state.done:
             console.say(printable(f"{file.name}: {progress_words(state)}"))
 
+    work = console.session.copy_file(file, path, nodes, tell)
+    await _copied(console, work, nodes, f"{file.name} is on {{}}")
+
+
+def fetch_file(console: "Console", path: str, folder: Path) -> None:
+    """Copy this file of the nodes that are meant into a folder here."""
+    nodes = targets(console)
+    if not nodes:
+        console.say("no node is marked", "warn")
+        return
+    console.say(f"copying {printable(path)} from {named(nodes)} …")
+    work = console.session.fetch(
+        path, nodes, folder, lambda state: console.say(printable(f"{path}: {state.words}"))
+    )
+    well = f"{path} of {{}} is in {folder}, as NAME.NODE"
+    console.run_worker(_copied(console, work, nodes, well), name="cp", group="cp")
+
+
+async def _copied(
+    console: "Console",
+    work: Awaitable[Mapping[str, "NodeError"]],
+    nodes: Sequence[str],
+    well: str,
+) -> None:
+    """Say for which nodes a copy went well, and why it did not for the others."""
     try:
-        failed = await console.session.copy_file(file, path, nodes, tell)
+        failed = await work
     except (RankdeckError, OSError) as error:
         console.say(printable(str(error)), "bad")
         return
     there = [node for node in nodes if node not in failed]
-    console.say(f"{printable(file.name)} is on {named(there)}" if there else "", "ok")
+    console.say(printable(well.format(named(there))) if there else "", "ok")
     for error in list(failed.values())[:1]:
         more = f"; and {len(failed) - 1} more" if len(failed) > 1 else ""
         console.say(f"not copied: {printable(str(error))}{more}", "bad")

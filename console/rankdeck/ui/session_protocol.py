@@ -16,7 +16,7 @@ from rankdeck.state.messages import Messages
 if TYPE_CHECKING:
     from rankdeck.acceptance.port import AcceptancePort
     from rankdeck.errors import HostKeyError, NodeError
-    from rankdeck.images.copy import Tell
+    from rankdeck.images.copy import Tell, TellFetch
     from rankdeck.model.cluster import Cluster
     from rankdeck.model.health import Ack, PastView
     from rankdeck.model.job import (
@@ -169,10 +169,20 @@ class SessionPort(Protocol):
         """Send TERM, KILL, … to these processes; gives `NODE PID` -> why it was not sent."""
         ...
 
+    async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
+        """Job file -> what its nodes lack to run it, "" for nothing; without those of which it is not known."""
+        ...
+
     async def copy_file(
-        self, file: Path, path: str, nodes: Sequence[str], tell: Tell
+        self, file: Path, to: str, nodes: Sequence[str], tell: Tell
     ) -> Mapping[str, NodeError]:
-        """Copy a file of this machine to `path` on nodes ("": its name); gives who failed. Raises OSError."""
+        """Copy a file of this machine to `to` on nodes ("": its name); gives who failed. Raises OSError."""
+        ...
+
+    async def fetch(
+        self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
+    ) -> Mapping[str, NodeError]:
+        """Copy `path` of nodes into a folder here, as NAME.NODE; gives who failed. Raises OSError."""
         ...
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
@@ -348,11 +358,21 @@ class Opening:
         del some
         raise self._not_yet(name)
 
+    async def lacking(self, specs: Sequence[JobSpec]) -> Mapping[str, str]:
+        del specs
+        return {}
+
     async def copy_file(
-        self, file: Path, path: str, nodes: Sequence[str], tell: Tell
+        self, file: Path, to: str, nodes: Sequence[str], tell: Tell
     ) -> Mapping[str, NodeError]:
-        del path, nodes, tell
+        del to, nodes, tell
         raise self._not_yet(str(file))
+
+    async def fetch(
+        self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch
+    ) -> Mapping[str, NodeError]:
+        del nodes, to, tell
+        raise self._not_yet(path)
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
         del words

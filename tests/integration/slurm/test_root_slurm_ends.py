@@ -60,10 +60,12 @@ def told(job: dict[str, Any]) -> str:
 
 
 def test_a_time_limit_is_told_as_such(user: Operator) -> None:
-    job = start(user, slurm={"time": "1"})  # the shortest there is
+    asked = {"launch": "plain", "ranks_per_node": 1, "command": SLEEP}
+    seen = user.run("--no-preflight", **asked, slurm={"time": "1"})  # the shortest there is
 
-    found = ended(user, job, 120)
+    found = user.job(seen["job"])
 
+    assert {key for key, said in seen.items() if said != found[key]} <= {"nodes_said"}
     assert found["slurm"]["state"] == "TIMEOUT"
     assert found["first_failure"]["what"] == "scheduler"
     assert "time limit" in told(found)

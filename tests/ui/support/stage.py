@@ -118,6 +118,9 @@ class Stage:
         self.not_asked: dict[str, str] = {}
         self.signalled: list[tuple[str, tuple[int, ...]]] = []
         self.copied_files: list[tuple[Path, str, tuple[str, ...]]] = []
+        self.lacks: dict[str, str] = {}
+        """Job file -> what its nodes lack for it."""
+        self.fetched_files: list[tuple[str, tuple[str, ...], Path]] = []
         self.acks: list[Ack] = []
         self.watched: list[tuple[str, tuple[int, ...]]] = []
         self.cancel_report: CancelReport | None = None
@@ -254,8 +257,15 @@ class Stage:
         self.signalled.append((name, tuple(one.pid for one in some)))
         return {}
 
-    async def copy_file(self, file: Path, path: str, nodes, tell) -> dict[str, NodeError]:
-        self.copied_files.append((file, path, tuple(nodes)))
+    async def lacking(self, specs) -> dict[str, str]:
+        return {spec.file: self.lacks.get(spec.file, "") for spec in specs}
+
+    async def copy_file(self, file: Path, to: str, nodes, tell) -> dict[str, NodeError]:
+        self.copied_files.append((file, to, tuple(nodes)))
+        return {}
+
+    async def fetch(self, path: str, nodes, to: Path, tell) -> dict[str, NodeError]:
+        self.fetched_files.append((path, tuple(nodes), to))
         return {}
 
     def shell_command(self, node: str, words=()) -> tuple[str, ...]:

@@ -217,6 +217,7 @@ class AcceptanceScreen(BaseScreen):
         able = {
             "open": self._can_open(run),
             "describe": on_map and cell is not None,
+            "copy": self._can_copy(),
             "part": run is not None,
             "metric": run is not None and len(run.recipes) > 1,
             "failure": on_map and self.map.has_bad,
@@ -237,6 +238,11 @@ class AcceptanceScreen(BaseScreen):
             return run is not None and not self._opened and run.progress is Progress.PENDING
         return self.map.cell is not None
 
+    def _can_copy(self) -> bool:
+        if self._view == "runs":
+            return self.runs.cursor in self._kept
+        return not self.map.has_focus or self.map.cell is not None
+
     def _stopped_run(self) -> AcceptanceRun | None:
         """The run that would go on: the one under the cursor, or on screen."""
         run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
@@ -250,6 +256,17 @@ class AcceptanceScreen(BaseScreen):
         return said(cell), [[(printable(said(cell)), "text")], [], *row_lines(texts)]
 
     # ---- keys: from view to view
+
+    def action_copy(self) -> None:
+        """The run, the cell with its sentences, or the lines that are read."""
+        if self._view == "runs":
+            self.console.copy(self.runs.cursor, printable(self.runs.cursor))
+        elif self._view == "map" and self.map.has_focus:
+            _, lines = self.whole()
+            text = "\n".join("".join(text for text, _ in runs).strip() for runs in lines)
+            self.console.copy(text, "this cell")
+        else:
+            self.copy_page(self.plan if self._view == "plan" else self.told)
 
     def action_part(self) -> None:
         """Map, sentences, plan, runs: the next of them has the keys."""

@@ -12,11 +12,11 @@ from textual.widget import Widget
 
 from rankdeck.config.safe_files import write_new
 from rankdeck.model.text import printable
-from rankdeck.ui import actions, commands, query
+from rankdeck.ui import actions, commands, formatting, query
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.tour import OVER, Sight
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, TopBar, TourBar
-from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.input import Prompt
 
 if TYPE_CHECKING:
@@ -256,6 +256,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.show_whole(title, lines)
         else:
             self.refuse("there is nothing under the cursor")
+
+    def copy_page(self, page: TextPage) -> None:
+        """The lines of a page that are on screen, to the clipboard."""
+        lines = page.in_view
+        self.console.copy("\n".join(lines), formatting.many(len(lines), "line"))
 
     # ---- back in time
 

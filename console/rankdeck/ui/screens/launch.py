@@ -1,8 +1,10 @@
 """The launch screen: choose a job file, change values, read exactly what will be done, start it."""
 
+import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,7 +29,7 @@ from rankdeck.ui.commands import CommandError
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
-from rankdeck.ui.widgets.canvas import Runs, TextPage
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 from rankdeck.ui.widgets.input import Form
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -39,6 +41,8 @@ FIELDS = (
     ("env", "env"),
 )
 _MOST_WARNED = 4
+LACKS_PERIOD = 60.0
+"""Seconds between two questions to nodes what they lack for the jobs in the list."""
 NO_MATCH = "no file matches the filter; esc shows all"
 
 
@@ -64,6 +68,9 @@ class LaunchScreen(BaseScreen):
         """Nodes that were marked for it."""
         self._compares, self._folds = False, True
         self._findings: list[Finding] = []
+        self._lacks: Mapping[str, str] = {}
+        """File -> what its nodes lack to run it, "" for nothing."""
+        self._next_look = 0.0
         self._asking: Worker[None] | None = None
         """The preflight that was begun last."""
         self._warned: JobSpec | None = None
@@ -85,10 +92,10 @@ class LaunchScreen(BaseScreen):
 
     def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]
-        return [
-            (printable(path.stem), "title"),
-            (f"  {printable(path.parent.name)}", "dim"),
-        ]
+        name: Run = (printable(path.stem), "title")
+        if lack := self._lacks.get(row):
+            return [name, (f"  {printable(lack)}", "warn")]
+        return [name, (f"  {printable(path.parent.name)}", "dim")]
 
     # ---- which job
 
@@ -116,11 +123,25 @@ class LaunchScreen(BaseScreen):
             paths.append(self._extra)
         self._paths = {str(path): path for path in paths if self.list_filter.text in str(path)}
         self.files.show([str(path) for path in paths if str(path) in self._paths])
+        if self.console.opened and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LACKS_PERIOD
+            work = self._find_lacks(paths)
+            self.run_worker(work, name="lacks", group="lacks", exclusive=True)
         if not self._cloned:
             self._read_file()
 
+    async def _find_lacks(self, paths: Sequence[Path]) -> None:
+        """Mark the files that cannot run here; one that cannot be read says so itself."""
+        specs: list[JobSpec] = []
+        for path in paths:
+            with contextlib.suppress(RankdeckError):
+                specs.append(self.console.session.read_job(path))
+        with contextlib.suppress(RankdeckError):
+            self._lacks = await self.console.session.lacking(specs)
+        self.files.refresh()
+
     def without_effect(self) -> Iterable[str]:
-        return () if self._spec is not None else ("launch", "preflight", "diff")
+        return () if self._spec is not None else ("launch", "preflight", "diff", "fold")
 
     def turned_off(self) -> Iterable[str]:
         spec = self._spec
@@ -348,6 +369,9 @@ class LaunchScreen(BaseScreen):
         self._show_plan(restart=True)
 
     def action_fold(self) -> None:
+        if self._spec is None:
+            self.refuse("no plan whose files could be folded")
+            return
         self._folds = not self._folds
         self._show_plan()
 

@@ -1,85 +1,94 @@
-"""The messages screen: log records of Rankdeck itself, newest last."""
+"""The messages screen: log records of Rankdeck itself, newest first."""
 
-import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
 
 from rankdeck.model.text import printable
+from rankdeck.state.messages import Message
 from rankdeck.ui import formatting
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
-from rankdeck.ui.widgets.canvas import Runs, TextPage, fit, length
+from rankdeck.ui.screens.modals import row_lines
+from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.vtable import Column, VTable
 
 NO_MATCH = "no message matches the filter; esc shows all"
+NOTHING = "nothing to report"
 SIGNS = {
     "error": ("✗ error", "bad"),
     "critical": ("✗ error", "bad"),
-    "warning": ("▲ warn ", "warn"),
+    "warning": ("▲ warn", "warn"),
 }
 PLAIN = {
     "error": ("X error", "bad"),
     "critical": ("X error", "bad"),
-    "warning": ("^ warn ", "warn"),
+    "warning": ("^ warn", "warn"),
 }
 
 
 class MessagesScreen(BaseScreen):
-    """Log records of Rankdeck."""
+    """Log records of Rankdeck as a table."""
 
     screen_name: ClassVar[str] = "messages"
 
     def __init__(self) -> None:
         super().__init__()
+        self._rows: dict[str, Message] = {}
         self._seen: tuple[object, ...] = ()
         self.list_filter = ListFilter(self, "words", self.tick, language=False)
-        self.page = TextPage()
+        self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
+        self.table.sorted_by = ("TIME",)
 
     def body(self) -> Iterable[Widget]:
-        return (self.page,)
+        return (self.table,)
 
     @property
     def main(self) -> Widget:
-        return self.page
+        return self.table
+
+    def _columns(self) -> tuple[Column, ...]:
+        return (
+            Column("TIME", 8, lambda row, _: [(formatting.clock(self._rows[row].at), "dim")], keep=9),
+            Column("LEVEL", 7, lambda row, _: self._level(row), keep=10),
+            Column("FROM", 14, lambda row, _: [(printable(self._rows[row].source), "accent")], keep=6),
+            Column("WHAT", 12, lambda row, _: self._what(row), keep=11, grow=True, least=50),
+        )  # fmt: skip
+
+    def _level(self, row: str) -> Runs:
+        signs = PLAIN if self.console.ascii else SIGNS
+        return [signs.get(self._rows[row].level, ("  info", "dim"))]
+
+    def _what(self, row: str) -> Runs:
+        return [(printable(self._rows[row].text, 4000), "text")]
 
     def tick(self) -> None:
-        messages = self.console.session.messages
-        seen = (
-            messages,
-            messages.total,
-            self.list_filter.text,
-            self.console.glyphs,
-            self.size.width,
-        )
+        messages, text = self.console.session.messages, self.list_filter.text
+        seen = (messages, messages.total, text, self.console.ascii)
         if seen == self._seen:
             return
         self._seen = seen
-        at_end = self.page.top >= self.page.last_top
-        signs = PLAIN if self.console.ascii else SIGNS
-        lines: list[Runs] = []
-        for record in messages.records:
-            text = printable(f"{record.source}  {record.text}")
-            if self.list_filter.text.lower() not in text.lower():
-                continue
-            sign, role = signs.get(record.level, ("  info ", "dim"))
-            head: Runs = [
-                (f" {formatting.clock(record.at)}  ", "dim"),
-                (sign, role),
-                (
-                    f"  {fit(printable(record.source), 14, self.console.glyphs.more)}  ",
-                    "accent",
-                ),
-            ]
-            lines += _wrapped(head, printable(record.text), self.size.width)
-        nothing = NO_MATCH if self.list_filter.text else "nothing to report"
-        self.page.show(lines or [[(f" {nothing}", "dim")]])
-        if at_end:
-            self.page.scroll_lines(len(lines))
+        # Numbers from the first message on: a row keeps its name when others come.
+        numbered = zip(range(messages.total, 0, -1), reversed(messages.records), strict=False)
+        self._rows = {str(n): one for n, one in numbered if text.lower() in _words(one)}
+        self.table.empty = NO_MATCH if text else NOTHING
+        self.table.show(list(self._rows))
+        self.table.refresh()
+
+    def without_effect(self) -> Iterable[str]:
+        return () if self.table.cursor else ("describe", "copy")
+
+    def whole(self) -> tuple[str, Sequence[Runs]]:
+        row = self.table.cursor
+        return "Message", row_lines(self.table.whole(row)) if row else ()
+
+    def on_vtable_opened(self) -> None:
+        self.action_describe()
+
+    def action_copy(self) -> None:
+        if one := self._rows.get(self.table.cursor):
+            self.console.copy(f"{printable(one.source)}  {printable(one.text)}", "this message")
 
 
-def _wrapped(head: Runs, text: str, width: int) -> list[Runs]:
-    """A message with its text in a column of its own, as many lines as it takes."""
-    blank = " " * length(head)
-    first, *others = textwrap.wrap(text, max(width - len(blank) - 1, 20)) or [""]
-    rest: list[Runs] = [[(blank, "dim"), (line, "text")] for line in others]
-    return [[*head, (first, "text")], *rest]
+def _words(one: Message) -> str:
+    return f"{one.source} {one.text}".lower()

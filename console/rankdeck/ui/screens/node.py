@@ -106,6 +106,9 @@ class NodeScreen(BaseScreen):
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
+    def action_copy(self) -> None:
+        self.copy_page(self.page)
+
     def action_run(self) -> None:
         node_actions.ask_command(self)
 

@@ -64,6 +64,9 @@ class PairScreen(BaseScreen):
     def without_effect(self) -> Iterable[str]:
         return () if self.back.display else ("part",)
 
+    def action_copy(self) -> None:
+        self.copy_page(self.there if self.there.has_focus else self.back)
+
     def action_part(self) -> None:
         """The other direction has the keys."""
         other = self.back if self.there.has_focus and self.back.display else self.there

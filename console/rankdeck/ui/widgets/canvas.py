@@ -215,6 +215,12 @@ class TextPage(Canvas, can_focus=True):
     def last_top(self) -> int:
         return max(len(self._lines) - self.size.height, 0)
 
+    @property
+    def in_view(self) -> list[str]:
+        """The lines on screen, whole and as plain text."""
+        shown = self._lines[self.top : self.top + self.size.height]
+        return ["".join(text for text, _ in runs).rstrip() for runs in shown]
+
     def scroll_lines(self, steps: int) -> None:
         """Go down that many lines, as far as there are any."""
         top = min(max(self.top + steps, 0), self.last_top)

@@ -458,7 +458,8 @@ class FoldList(Canvas, can_focus=True):
 
     def line(self, y: int, width: int) -> Runs:
         if y == 0:
-            return pressed(self._title, width, self.glyphs.more)
+            title = pressed(self._title, width, self.glyphs.more)
+            return with_right(list(title), self._position(), width)
         at = self._top + y - 1
         if at >= len(self._rows):
             return []
@@ -467,6 +468,13 @@ class FoldList(Canvas, can_focus=True):
             return fitted(shifted(row, self.left), width, self.glyphs.more)
         here = fitted(shifted(row, self.left), width, self.glyphs.more)
         return [(t, _on(r)) for t, r in here]
+
+    def _position(self) -> str:
+        """Which of its rows these are, where not all are in view."""
+        if len(self._rows) <= self.body:
+            return ""
+        last = min(self._top + self.body, len(self._rows))
+        return f"{self._top + 1:,}-{last:,} of {len(self._rows):,}"
 
 
 def _on(role: str) -> str:
