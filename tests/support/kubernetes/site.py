@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -207,6 +208,20 @@ class Site:
     def pods(self) -> list[dict]:
         """Our pods."""
         return json.loads(self.kubectl("get", "pods", "-l", OUR_LABEL, "-o", "json"))["items"]
+
+    def processes(self, *words: str) -> list[int]:
+        """The processes of this site whose command has these words, one after another."""
+        home = f"HOME={self.environment['HOME']}\0".encode()
+        wanted = "\0".join(("", *words, "")).encode()
+        found: list[int] = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (
+                    wanted in (path / "cmdline").read_bytes()
+                    and home in (path / "environ").read_bytes()
+                ):
+                    found.append(int(path.name))
+        return found
 
     def said(self) -> str:
         """The cluster in one line: versions, nodes, date."""
