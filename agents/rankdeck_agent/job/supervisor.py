@@ -68,6 +68,8 @@ class Supervisor:
         self._killed: list[ProcessPlan] = []
         """Keepers of ranks elsewhere, to be started again."""
         self._restarts = 0
+        self._failed = False
+        """Whether a rank has ended otherwise than with 0."""
         self._launched = 0.0
         self._told = 0
 
@@ -230,6 +232,7 @@ class Supervisor:
         end, asked = outcome(status), self._tally.cancelled
         evidence: dict[str, object] = {}
         if failed(end):
+            self._failed = True
             evidence.update(self._witness.of_rank(rank, end, asked=asked))
             evidence.update(self._activity.of_failed(rank))
         self._journal.add("exited", at=round(at, 6), rank=rank, **end, **evidence)
@@ -250,10 +253,17 @@ class Supervisor:
 
     def _give_up(self, ranks: list[int]) -> None:
         """Ranks whose end nobody saw."""
-        if ranks and not self._tally.cancelled:
+        if ranks and not self._are_being_ended():
             self._journal.add("trouble", text=not_known(ranks))
         for rank in ranks:
             self._rank_exited(rank, UNKNOWN)
+
+    def _are_being_ended(self) -> bool:
+        """Whether a cancel or a launcher ends the ranks here: both kill shims at last, which is nobody's fault."""
+        tally = self._tally
+        by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
+        by_daemon = tally.had_daemons and (self._failed or not tally.daemons)
+        return tally.cancelled or by_launcher or by_daemon
 
     def _hear_from_elsewhere(self, now: float) -> None:
         if self._tally.processes:
