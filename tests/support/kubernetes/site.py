@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -170,7 +171,7 @@ class Site:
         assert done.returncode == 0, done.stderr[-1500:]
         return json.loads(done.stdout)["job"]
 
-    def job(self, job: str) -> dict:
+    def job(self, job: str) -> dict[str, Any]:
         """What `jobs --json` says of a job."""
         done = self.rankdeck("--json", "jobs", "--all")
         found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -205,7 +206,7 @@ class Site:
         )
         return self.kubectl("get", kinds, "-l", OUR_LABEL, "-o", "name").split()
 
-    def pods(self) -> list[dict]:
+    def pods(self) -> list[dict[str, Any]]:
         """Our pods."""
         return json.loads(self.kubectl("get", "pods", "-l", OUR_LABEL, "-o", "json"))["items"]
 
