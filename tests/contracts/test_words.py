@@ -282,7 +282,8 @@ def container_env(container: Mapping[str, Any]) -> dict[str, str]:
     """The variables, each filled in from those before it."""
     env: dict[str, str] = {}
     for row in container["env"]:
-        env[row["name"]] = expanded(row["value"], env)
+        if "value" in row:  # the others are told by the kubelet
+            env[row["name"]] = expanded(row["value"], env)
     return env
 
 
