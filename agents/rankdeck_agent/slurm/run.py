@@ -501,8 +501,10 @@ class Run:
             self._again(before, seen)
         if self.attached:
             self._begin_ranks(seen)
+        before = self.track.last
         fresh = self.track.take_seen(seen, time.time())
-        self._news = self._news or bool(fresh)
+        # A place in the queue or an estimate is nothing that ranks would have left a mark of.
+        self._news = self._news or before is None or before.state != seen.state
         self._add({**event, **self._about()} for event in fresh)
 
     def _again(self, before: int, seen: Optional[Seen] = None) -> None:
