@@ -274,13 +274,13 @@ def restored(events: Iterable[Mapping[str, Any]]) -> Track:
     return track
 
 
-_SOON, _SHARE = 1.0, 8.0
-_MARKS_SELDOM, _LOG_SELDOM = 5.0, 16.0
+_SOON, _SHARE = 1.0, 6.0
+_MARKS_SELDOM, _LOG_SELDOM = 7.0, 16.0
 """Seconds between two looks, at most: at the marks of a job, at a log."""
 
 
 class Pace:
-    """When to look again: soon where something is new, else after an eighth of the silence, `most` seconds at most."""
+    """When to look again: soon where something is new, else after a sixth of the silence, `most` seconds at most."""
 
     __slots__ = ("_due", "_heard", "_most")
 
