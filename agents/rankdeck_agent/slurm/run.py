@@ -274,13 +274,13 @@ def restored(events: Iterable[Mapping[str, Any]]) -> Track:
     return track
 
 
-_SOON, _SHARE = 1.0, 8.0
-_MARKS_SELDOM, _LOG_SELDOM = 5.0, 16.0
+_SOON, _SHARE = 1.0, 6.0
+_MARKS_SELDOM, _LOG_SELDOM = 7.0, 16.0
 """Seconds between two looks, at most: at the marks of a job, at a log."""
 
 
 class Pace:
-    """When to look again: soon where something is new, else after an eighth of the silence, `most` seconds at most."""
+    """When to look again: soon where something is new, else after a sixth of the silence, `most` seconds at most."""
 
     __slots__ = ("_due", "_heard", "_most")
 
@@ -501,8 +501,10 @@ class Run:
             self._again(before, seen)
         if self.attached:
             self._begin_ranks(seen)
+        before = self.track.last
         fresh = self.track.take_seen(seen, time.time())
-        self._news = self._news or bool(fresh)
+        # A place in the queue or an estimate is nothing that ranks would have left a mark of.
+        self._news = self._news or before is None or before.state != seen.state
         self._add({**event, **self._about()} for event in fresh)
 
     def _again(self, before: int, seen: Optional[Seen] = None) -> None:

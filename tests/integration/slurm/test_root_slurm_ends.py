@@ -325,3 +325,32 @@ def test_a_job_that_asks_for_a_drained_node_says_so(user: Operator, root: Operat
     assert "drained" in says(user, job, "text"), user.job(job)["slurm"]
     root.on("n3", "scontrol update nodename=n2 state=resume")
     running(user, job)
+
+
+@pytest.fixture
+def limited(root: Operator) -> Iterator[Callable[[], int]]:
+    """The controller limits calls; how many it has turned away."""
+    slurm.limit_calls(root, on=True)
+    log = "grep -c 'RPC rate limit exceeded' /var/log/slurmctld.log"
+    before = int(root.on("n3", log))
+    yield lambda: int(root.on("n3", log)) - before
+    root.on("n3", "scancel --user=lab")
+    slurm.limit_calls(root, on=False)
+
+
+def test_a_controller_that_limits_calls_never_has_to_turn_us_away(
+    root: Operator, limited: Callable[[], int]
+) -> None:
+    user = slurm.through(Operator(root.lab, "lab"), 6)
+    small = {"nodes": 1, "slurm": {"mem": "100M"}}
+    jobs = [start(user, ["sleep", "15"], **small) for _ in range(3)]
+
+    assert [ended(user, job, 120)["state"] for job in jobs] == ["done"] * 3
+    assert limited() == 0
+
+    # Nor does it lead us to say anything wrong that the user's own calls use up what there is.
+    job = start(user, ["sleep", "5"], **small)
+    user.on("n4", "for n in $(seq 150); do timeout 20 squeue >/dev/null 2>&1 & done; wait", 120)
+    assert limited() > 0
+    found = ended(user, job, 150)
+    assert (found["state"], found["slurm"]["state"]) == ("done", "COMPLETED"), found

@@ -91,6 +91,8 @@ printf '%s' "$DBD" >/etc/slurm/slurmdbd.conf; chown slurm /etc/slurm/slurmdbd.co
 runuser -u slurm -- slurmdbd
 for try in $(seq 100); do sacctmgr --noheader show cluster && break; sleep 0.2; done
 """
+_LIMITED = "SlurmctldParameters=rl_enable,rl_bucket_size=30,rl_refill_rate=2\n"
+"""As large sites have it since 23.02: so many calls at once, and so many a second, for each user."""
 _AGAIN = "pkill slurmctld; while pgrep -x slurmctld; do sleep 0.1; done; rm -f /var/lib/slurm/slurmctld/clustername; slurmctld"
 
 
@@ -111,6 +113,13 @@ def account_no_more(root: Operator) -> None:
         root.on(node, "sed -i '/^AccountingStorage/d; /^MinJobAge/d' /etc/slurm/slurm.conf")
     answer = f"{root.lab.shared}/state/rankdeck/slurm/cluster.ended"  # serves consoles for a minute
     root.on(CONTROLLER, f"{_AGAIN}; pkill slurmdbd; pkill mariadbd; rm -f {answer}")
+    assert eventually(lambda: idle(root)), root.on(CONTROLLER, "tail /var/log/slurmctld.log")
+
+
+def limit_calls(root: Operator, *, on: bool) -> None:
+    """Have the controller count the calls of each user and turn away those that are too many, or no more."""
+    change = f"printf '%s' '{_LIMITED}' >>" if on else "sed -i '/^SlurmctldParameters/d' "
+    root.on(CONTROLLER, f"{change}/etc/slurm/slurm.conf; {_AGAIN}")
     assert eventually(lambda: idle(root)), root.on(CONTROLLER, "tail /var/log/slurmctld.log")
 
 
