@@ -13,11 +13,11 @@ EXTRA_PYTEST ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((2 * $(CORES))); echo $$((n < 8 ? n : 8)))
 
-.PHONY: help setup dev demo test fast check bench house sbom lock man clean
+.PHONY: help setup dev demo test fast check bench house sbom lock man pictures clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench house sbom lock man clean"
+	echo "also: setup dev bench house sbom lock man pictures clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -71,6 +71,11 @@ sbom: dev
 
 lock: dev
 	$(BIN)/python -m tests.support.lock
+
+# The screens that tests/ui/test_pictures.py compares, as they look now: see what `git diff` says before a commit.
+pictures: dev
+	RANKDECK_RENEW=1 $(PYTEST) -q -n $(CORES) tests/ui/test_pictures.py
+	git diff --stat tests/ui/pictures
 
 # The manual page, from the options.
 man: dev

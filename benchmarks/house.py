@@ -73,7 +73,7 @@ SAMPLE: Walk = (
         "agent/collectors/base.py:Reading.put",
     ),
     (
-        "agent/telemetry.py:_publish",
+        "agent/telemetry.py:publish",
         "agent/sampler.py:Beats.take",
         "agent/sampler.py:Beats._join",
         "agent/sampler.py:NodeJudge.judge",

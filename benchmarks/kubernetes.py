@@ -104,7 +104,6 @@ def _ours(kept: Kept) -> tuple[Cost, float, float]:
     heard = time.monotonic() - begun
     process = kept.process
     assert process is not None
-    # A small process watches over the keeper: what both take is the keeper's.
     proxies = kept.kubectls()
     own = [pid for pid in descendants(process.pid) if pid not in proxies]
     before = [_spent(own), _spent(proxies)]

@@ -25,7 +25,9 @@ _DECODES, _DECODE_ROUNDS = 100, 15
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": PYTHONPATH, **more}
+    """For a program that is measured: its modules are kept compiled, as where it is installed."""
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**own, "PYTHONPATH": PYTHONPATH, **more}
 
 
 def machine_factor() -> float:

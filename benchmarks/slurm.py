@@ -132,7 +132,7 @@ def file_calls(lab: RootLab) -> int:
         str(keeper_pid(lab)),
     )
     subprocess.run(("timeout", "--signal=INT", f"{TRACED:.0f}", *argv), check=False)
-    return sum("state/rankdeck/jobs" in line for line in trace.read_text().splitlines())
+    return sum("state/rankdeck" in line for line in trace.read_text().splitlines())
 
 
 def keeper_pid(lab: RootLab) -> int:

@@ -4,11 +4,8 @@ On standard input come lines `NODE JSON`: what the agent of that node would get 
 configuration, then `{"samples": true}`; a line `NODE` alone ends it. A line ` JSON` is for the fleet (see `Plan`), or
 asks: ` {"ask": true}` is answered by one line of JSON on standard output. The end of standard input ends all.
 
-One made-up node of a simulated fleet: real judgement and real messages over simulated readings.
-
-One MQTT 3.1.1 connection that only publishes, without a thread: for a process that plays many agents.
-
-What is published waits in a buffer for the connection; answers of the broker are read and dropped.
+A made-up node has simulated readings; their judgement and the messages are those of the real agent. Each has an MQTT 3.1.1
+connection that only publishes, without a thread: what is published waits in a buffer, and the broker's answers are dropped.
 """
 
 import heapq

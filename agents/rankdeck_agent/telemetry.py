@@ -3,6 +3,7 @@
 The MQTT client of the agent: connects, sets the last will, publishes, reconnects.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
@@ -28,7 +29,7 @@ from rankdeck_agent.config import SIZE_LIMIT, Config, ConfigError, from_file, fr
 from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
 from rankdeck_agent.machine import machine
 from rankdeck_agent.sampler import LATE_SHARE, Beats, NodeJudge, Reporter
-from rankdeck_agent.wire import Event, HealthReport, Hello, Sample, encode, topic
+from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -89,7 +90,7 @@ def telemetry() -> int:
     """Publish as the line on standard input says, until standard input ends."""
     leave_no_core()
     try:
-        config = from_line(_line(0))
+        config = from_line(read_line(0))
     except ConfigError as error:
         return _refuse(str(error))
     return run(config, Lease(stdin=True, samples=config.samples))
@@ -129,12 +130,25 @@ def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
         where = f"ca_file {config.ca_file!r}" if config.ca_file else "ca"
         return _refuse(f"{where}: {reason(error)}")
     publisher.start()
-    _publish(config, lease, publisher)
+    publish(config, lease, publisher)
     publisher.stop()
     return 0
 
 
-def _publish(config: Config, lease: Lease, publisher: "Publisher") -> None:
+class Outlet(Protocol):
+    """Where a node's words go; `Publisher` sends them to a broker."""
+
+    @property
+    def boot(self) -> str: ...
+    @property
+    def inventory(self) -> Mapping[str, str]: ...
+    def describe(self, inventory: Mapping[str, str]) -> None: ...
+    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None: ...
+    def sample(self, sample: Sample) -> None: ...
+    def event(self, event: Event) -> None: ...
+
+
+def publish(config: Config, lease: Lease, publisher: Outlet) -> None:
     """Read, judge and publish once a period until the lease ends."""
     judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)
@@ -228,7 +242,7 @@ def _phase(config: Config) -> float:
     return min(0.25, config.period / 2) + share * min(config.period, 1.0)
 
 
-def _line(handle: int) -> bytes:
+def read_line(handle: int) -> bytes:
     """The first line of a file handle, without reading past it into a buffer of our own."""
     parts: list[bytes] = []
     while len(parts) <= SIZE_LIMIT:
@@ -435,6 +449,60 @@ class Publisher:
             file=sys.stderr,
             flush=True,
         )
+
+
+class Lines:
+    """Says hello, health, samples and events of one node as lines on stdout, where srun carries them.
+
+    A message is compressed and cut into lines of `{"node": …, "kind": …, "part": 0, "of": 3, "data": …}`:
+    srun leaves those of up to 1,024 bytes whole, whoever else writes. Raises BrokenPipeError where it is gone.
+    """
+
+    _LONGEST = 700
+
+    def __init__(self, hello: Hello) -> None:
+        self._machine = hello.inventory
+        self._hello = hello
+
+    def start(self) -> None:
+        self._say("hello", self._hello)
+
+    def stop(self) -> None:
+        self._say("hello", replace(self._hello, up=False, inventory={}))
+
+    @property
+    def boot(self) -> str:
+        return self._hello.boot
+
+    @property
+    def inventory(self) -> Mapping[str, str]:
+        return self._hello.inventory
+
+    def describe(self, inventory: Mapping[str, str]) -> None:
+        known = {**self._machine, **inventory}
+        if known != self._hello.inventory:
+            self._hello = replace(self._hello, inventory=known)
+            self.start()
+
+    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
+        told = reporter.due(report, now)
+        if told is not None:
+            self._say("health", told)
+            reporter.said(told, now)
+
+    def sample(self, sample: Sample) -> None:
+        self._say("sample", sample)
+
+    def event(self, event: Event) -> None:
+        self._say("event", event)
+
+    def _say(self, kind: str, message: Message) -> None:
+        data = base64.b64encode(zlib.compress(encode(message))).decode()
+        parts = [data[at : at + self._LONGEST] for at in range(0, len(data), self._LONGEST)]
+        head = {"node": self._hello.node, "kind": kind, "of": len(parts)}
+        rows = ({**head, "part": number, "data": part} for number, part in enumerate(parts))
+        sys.stdout.write("".join(json.dumps({"beside": row}) + "\n" for row in rows))
+        sys.stdout.flush()
 
 
 def forget(config: Config) -> str:

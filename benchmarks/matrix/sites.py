@@ -2,9 +2,16 @@
 
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
+from tests.support.kubernetes import kubectl_or_why
+from tests.support.kubernetes.double import Double
+from tests.support.kubernetes.site import Site, doubled
+
 from benchmarks.fault_sites import DemoSite, LabSite, demo_site, lab_site
+from benchmarks.result import MissingError
 
 
 class Sites:
@@ -33,3 +40,13 @@ class Sites:
     def lab(self) -> LabSite:
         """Three namespaces with links that can be cut; raises MissingError."""
         return self._stack.enter_context(lab_site())
+
+    @cached_property
+    def kubernetes(self) -> Site:
+        """The tests' double of Kubernetes, with pods that pretend, and the real kubectl; raises MissingError."""
+        kubectl, why = kubectl_or_why()
+        if kubectl is None:
+            raise MissingError(why)
+        folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="kube.")))
+        double = self._stack.enter_context(Double(folder / "double", processes=False))
+        return Site(folder / "site", doubled(double, pretends=True), kubectl)

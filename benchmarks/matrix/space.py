@@ -16,7 +16,6 @@ from benchmarks.fault_plants import inside, need, need_root, processes
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import DemoSite, LabSite
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.pty_console import console_in_pty
 from benchmarks.matrix.scene import (
     Scene,
     counted,
@@ -27,6 +26,7 @@ from benchmarks.matrix.scene import (
     untold,
     writing,
 )
+from benchmarks.matrix.screens import console_in_pty
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.wires import preloaded
 
@@ -505,6 +505,7 @@ ROWS: tuple[Row, ...] = (
         FullHead(INODES, options="nr_inodes=200", told=False),
     ),
     _row("log-300m", "a log of 300 MB", BigLog(3_000_000, 600)),
+    _row("log-2g", "a log of 2 GB", BigLog(20_000_000, 3600)),
     _row("log-10g", "a log of 10 GB", BigLog(100_000_000, 6 * 3600)),
     _row("no-newline", "20 MB without a newline", NoNewline(20), short=True),
     _row("no-newline-100", "100 MB without a newline", NoNewline(100)),

@@ -375,9 +375,6 @@ def need_bindfs() -> str:
     return need_root() or need("bindfs")()
 
 
-# ---- the numbers of the nodes -----------------------------------------------------------
-
-
 # ---- the rows ---------------------------------------------------------------------------
 
 _ROWS = (
@@ -411,10 +408,18 @@ ROWS: tuple[Row, ...] = (
         run=Wire(harm=forget_names, undo=know_names, lasts=30, named=True, prepare=by_name),
     ),
     Row(
+        name="wires.home",
+        group=Group.WIRES,
+        does="home folder on a file server that hangs for 30 s",
+        run=Wire(harm=hang, undo=answer, lasts=30, named=True, prepare=on_a_file_server),
+        lacking=need_bindfs,
+    ),
+    # Last: a clock that was wrong shortly before a job is told of that job too.
+    Row(
         name="wires.clock",
         group=Group.WIRES,
         does="clock an hour off",
-        run=Wire(harm=keep_clock, lasts=5, prepare=an_hour_off),
+        run=Wire(harm=keep_clock, lasts=5, prepare=an_hour_off, allowed=CLOCK_SET),
         lacking=need("cc"),
     ),
     Row(
@@ -423,12 +428,5 @@ ROWS: tuple[Row, ...] = (
         does="clock set an hour back and two on",
         run=Wire(harm=jump_clock, lasts=20, prepare=an_hour_off, allowed=CLOCK_SET),
         lacking=need("cc"),
-    ),
-    Row(
-        name="wires.home",
-        group=Group.WIRES,
-        does="home folder on a file server that hangs for 30 s",
-        run=Wire(harm=hang, undo=answer, lasts=30, named=True, prepare=on_a_file_server),
-        lacking=need_bindfs,
     ),
 )

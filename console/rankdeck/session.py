@@ -594,6 +594,7 @@ class Session:
         for node in nodes:
             work = self._agents.attach_telemetry(node, self._telemetry, self._tasks)
             self._background.append(work)
+        self._start(self.slurm.hear(self._telemetry, self.jobs))
 
     def look_at_nodes(self) -> None:
         """Save what happened on the nodes, and note on each job what concerns it."""

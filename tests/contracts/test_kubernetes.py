@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.kubernetes.site import Site, doubled, pretended, real
 
@@ -319,10 +320,33 @@ def test_an_image_that_cannot_be_pulled_is_said(site):
     assert site.left() == []
 
 
-def test_acceptance_is_refused_because_nobody_can_say_which_nodes_were_measured(site):
+def test_acceptance_says_what_it_needs_before_it_starts_anything(site):
     done = site.rankdeck("accept", "--recipe", "iperf3", "--json")
 
     assert (done.returncode, done.stdout) == (3, "")
-    assert "its scheduler chooses the nodes of pods" in done.stderr
+    assert "`--like JOB`" in done.stderr
     assert "Traceback" not in done.stderr
     assert site.left() == []
+
+
+@pytest.mark.needs_kubelet
+def test_acceptance_measures_pairs_of_pods_each_on_its_node(site, need):
+    need("iperf3")
+    names = site.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()[:3]
+    if len(names) < 3:
+        pytest.skip("the cluster has less than three nodes")
+    content = yaml.safe_load((site.folder / "k8s.yaml").read_text())
+    site.cluster({**content, "nodes": [{"name": name, "slots": 2} for name in names]})
+    like = site.job_file("like", command=["true"])
+    options = ("--recipe", "iperf3", "--only", "pairs", "--repeats", "1", "--seconds", "1")
+
+    done = site.rankdeck("--json", "accept", ",".join(names), *options, "--like", like, "--yes")
+
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    results = [one for one in found["results"] if one["stage"] == "pairs"]
+    assert {one["outcome"] for one in results} == {"measured"}, done.stdout[-2000:] + done.stderr
+    assert sorted((one["sender"], one["receiver"]) for one in results) == sorted(
+        (one, other) for one in names for other in names if one != other
+    )
+    assert {pod["status"]["phase"] for pod in site.pods()} <= {"Succeeded"}

@@ -21,7 +21,9 @@ from rankdeck.backends.plans import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line
+from tests.integration.test_main_path import left_of
 from tests.support.kubernetes.processes import expanded
+from tests.support.polling import wait_until
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -242,6 +244,30 @@ def test_an_exported_script_says_which_node_takes_nothing_and_leaves_nothing(
     assert not Path(f"/tmp/rankdeck.{job}").exists()
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda path: Path(path).name)
+def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
+    tmp_path: Path, shell: str
+) -> None:
+    job = f"t-{tmp_path.name}"
+    spec = spec_of(Launch.PLAIN, ["sh", "-c", "echo here; sleep 300"], env={"V": "it's!"})
+    script = tmp_path / "job.sh"
+    script.write_text(export(plan_job(CLUSTER, spec, job), CLUSTER))
+    (tmp_path / "ssh").write_text(SSH.replace("exec sh", f"exec {shell}"))
+    (tmp_path / "ssh").chmod(0o755)
+
+    with subprocess.Popen(
+        ["sh", str(script)], env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        process.terminate()
+        assert process.wait(30) == 130
+
+    wait_until(lambda: not left_of(job), 20, "the end of the ranks")
+    assert not Path(f"/tmp/rankdeck.{job}").exists()
+
+
 # ---- Kubernetes -------------------------------------------------------------------------
 
 
@@ -256,7 +282,8 @@ def container_env(container: Mapping[str, Any]) -> dict[str, str]:
     """The variables, each filled in from those before it."""
     env: dict[str, str] = {}
     for row in container["env"]:
-        env[row["name"]] = expanded(row["value"], env)
+        if "value" in row:  # the others are told by the kubelet
+            env[row["name"]] = expanded(row["value"], env)
     return env
 
 

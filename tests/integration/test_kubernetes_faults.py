@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,21 +51,33 @@ SURVIVED: dict[str, Act] = {
 }
 
 
-def test_breaks_of_the_server_cost_no_line_and_the_job_is_done(site: Site) -> None:
-    double = double_of(site)
-    double.pods_late(0.3)
-    process = site.start("run", "--no-preflight", site.steps("breaks", run=10, hz=5))
+def supervisor(site: Site) -> list[int]:
+    (file,) = (site.folder / "home").glob(".local/state/rankdeck/jobs/*/*/supervisor.pid")
+    return [int(file.read_text().split()[0])]
+
+
+KILLED: dict[str, Callable[[Site], list[int]]] = {
+    "the keeper": lambda site: site.processes("kubernetes", "keep"),
+    "kubectl": lambda site: site.processes("proxy"),
+    "the supervisor": supervisor,
+}
+
+
+@pytest.mark.parametrize("what", KILLED)
+def test_a_job_goes_on_without_a_line_lost_when_this_is_killed(site: Site, what: str) -> None:
+    find = KILLED[what]
+    process = site.start("run", "--no-preflight", site.steps("killed", run=20, hz=5))
     told = [process.stdout.readline() for _ in range(6)]
-    for act in SURVIVED.values():
-        act(double)
-        told += [process.stdout.readline() for _ in range(6)]
+    os.kill(*find(site), signal.SIGKILL)
+    told += [process.stdout.readline() for _ in range(40)]
+    os.kill(*find(site), signal.SIGKILL)
     rest, said = process.communicate(timeout=90)
 
     assert process.returncode == 0, said[-800:]
     lines = ("".join(told) + rest).splitlines()
     for rank in (0, 1):
         mine = [line for line in lines if f"[rank {rank}] step" in line]
-        assert numbers(mine) == list(range(1, 51)), rank
+        assert numbers(mine) == list(range(1, 101)), rank
 
 
 ENDED: dict[str, tuple[Act, str]] = {

@@ -65,7 +65,6 @@ BREAKS: dict[str, Callable[[Kept], object]] = {
     "logs are rotated": lambda kept: kept.double.rotate_logs(),
     "the server is restarted": lambda kept: kept.double.restart_server(),
     "kubectl is killed": kill_proxy,
-    "the keeper is killed": Kept.kill_inner,
 }
 
 

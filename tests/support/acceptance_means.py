@@ -24,6 +24,8 @@ class SimulatedMeans:
 
     cluster: Cluster
     speed: Speed
+    chooses_nodes: bool = False
+    """A scheduler has the jobs, and lets them wait."""
     left: frozenset[str] = frozenset()
     """Nodes on which a cancelled job leaves a process."""
     jobs: Jobs = field(default_factory=Jobs)

@@ -16,6 +16,7 @@ TOGETHER: Mapping[str, str] = {
     "test_root_lab": "root lab",
     "test_root_preflight": "root lab",
     "test_root_slurm": "slurm lab",
+    "test_root_slurm_accounting": "slurm lab",
     "test_root_slurm_arrays": "slurm lab",
     "test_root_slurm_cluster": "slurm lab",
     "test_root_slurm_ends": "slurm lab",

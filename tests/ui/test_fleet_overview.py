@@ -1,5 +1,7 @@
 """What stands below a short table of nodes: trends, jobs, events; never more than there is."""
 
+import re
+
 import pytest
 
 from rankdeck.state.fleet_history import PICTURED
@@ -22,9 +24,16 @@ def scene_of(stage, **more) -> Scene:
 
 
 def test_a_chart_is_as_high_as_it_is_told_and_leaves_gaps() -> None:
-    assert chart([0, None, 50, 100], 5, 2, UNICODE) == ["   ▁█", " ▁ ██"]
+    assert chart([0, None, 50, 100], 5, 2, UNICODE) == ["   ▁█", " ▁ ░░"]
     assert chart([], 3, 2, UNICODE) == ["   ", "   "]
     assert chart([50], 1, 1, UNICODE, top=100.0) == [chart([50, 100], 2, 1, UNICODE)[0][0]]
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_full_lines_below_each_other_never_fuse_to_a_slab(glyphs) -> None:
+    assert glyphs.spark[-1] not in chart([100.0] * 9, 9, 1, glyphs, top=100.0)[0]
+    *_, last = chart([100.0] * 9, 9, 4, glyphs, top=100.0)
+    assert last == glyphs.below * 9
 
 
 def test_all_nodes_and_each_have_a_line_with_mean_or_sum() -> None:
@@ -77,6 +86,23 @@ async def test_three_nodes_share_the_page_with_trends_jobs_and_events() -> None:
     async with console(stage, (200, 50)) as (app, pilot):
         for title in ("CPU", "GPU POWER", "all 3", "Jobs", "Events", "memory row remapped"):
             await shows(app, pilot, title)
+
+
+@pytest.mark.parametrize(("size", "titles"), [((200, 50), 7), ((120, 40), 6), ((80, 24), 2)])
+async def test_trends_take_the_room_that_there_is(size: tuple[int, int], titles: int) -> None:
+    stage, _ = sample.fleet(3)
+    async with console(stage, size) as (app, pilot):
+        await shows(app, pilot, "all 3")
+        page = text_of(app)
+        lines = page.splitlines()
+
+    shown = [trend.title for trend in TRENDS if re.search(rf"\b{re.escape(trend.title)}\b", page)]
+    heads = next(at for at, line in enumerate(lines) if line.startswith(" last") or " now" in line)
+    assert [trend.title for trend in TRENDS[:titles]] == shown
+    assert sum(line.startswith(" node03") for line in lines[heads:]) == -(
+        -titles // (size[0] // 40)
+    )
+    assert sum(not line for line in lines) <= size[1] // 3
 
 
 async def test_a_table_that_needs_the_page_has_it() -> None:

@@ -1,6 +1,7 @@
 """Saved views, chosen columns, several keys of order, and lists in the past: keys in, screen out."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -220,3 +221,24 @@ async def test_a_cluster_without_gpus_has_no_columns_for_them() -> None:
         await lacks(app, pilot, "GMEM")
         await lacks(app, pilot, "RDMA")
         await shows(app, pilot, "51°")
+
+
+async def test_a_large_fleet_that_is_well_is_quiet_and_says_its_means_and_sums() -> None:
+    stage, _ = sample.fleet(1000)
+    async with console(stage, (200, 50)) as (app, pilot):
+        await shows(app, pilot, "mean 50%")
+        lines = text_of(app).splitlines()
+
+    signs = "".join(lines[1:7]).replace(" ", "")
+    assert (signs.count("·"), signs.count("◌")) == (995, 5)
+    summed = next(line for line in lines if "of 1,000 nodes" in line)
+    assert re.search(r"GPU POWER .+ sum \d+kW .+ RDMA rx\+tx .+ sum \d+Tb/s", summed)
+
+
+async def test_a_map_whose_signs_stand_for_several_nodes_says_so_whatever_is_made_up() -> None:
+    stage = Stage(cluster_of(1000))
+    made_up = ("cpu", "disk", "gpu", "mem", "net", "rdma")
+    sample.Simulation(stage, simulated=made_up).step()
+    async with console(stage, (80, 24)) as (app, pilot):
+        await shows(app, pilot, "map worst of 4")
+        await shows(app, pilot, "SIMULATED")

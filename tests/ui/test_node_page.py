@@ -4,8 +4,9 @@ import errno
 import re
 from dataclasses import replace
 
+from rankdeck.cli import status
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
+from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import shrunk
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
@@ -15,12 +16,14 @@ from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of, until
 
 
-def machine(*, gpu: str = "", rdma: str = "") -> Stage:
-    """A node with four GPUs and two ports, sick in these ways."""
-    stage = Stage(Cluster(name="lab", nodes=(Node(name="gpu01", gpus=4, rdma=2),)))
+def machine(*, gpu: str = "", rdma: str = "", seconds: int = 40) -> Stage:
+    """A node with four GPUs and two ports, sick in these ways for so long; its clock then stands still."""
+    at = 1000.0
+    cluster = Cluster(name="lab", nodes=(Node(name="gpu01", gpus=4, rdma=2),))
+    stage = Stage(cluster, clock=lambda: at)
     gpus = SimulatedGpus("x", [gpu] if gpu else [])
     ports = SimulatedRdma("x", [rdma] if rdma else [])
-    for second in range(40):
+    for second in range(seconds):
         at = 1000.0 + second
         one, two = gpus.collect(at), ports.collect(at)
         if not second:
@@ -29,6 +32,7 @@ def machine(*, gpu: str = "", rdma: str = "") -> Stage:
         values = {"cpu.core_used": {"0": 4.0, "1": 9.0}, **one.values, **two.values}
         failed = {**one.failed, **two.failed}
         stage.fleet.apply("gpu01", Sample(second + 1, at, values, (), failed))
+        stage.fleet.take_changes()
     return stage
 
 
@@ -61,6 +65,73 @@ async def test_a_gpu_says_what_is_wrong_beside_its_numbers() -> None:
     assert "✗" in sick
     assert "18/18" in well
     assert "✗" not in well
+
+
+async def test_one_hot_gpu_is_one_reason_with_what_follows_from_it() -> None:
+    stage = machine(gpu="hot", seconds=90)
+    async with console(stage, (120, 50)) as (app, pilot):
+        await shows(app, pilot, "GPU 1 at 93 °C")
+        listed = next(line for line in text_of(app).splitlines() if "✗ bad" in line)
+        await pilot.press("enter")
+        await shows(app, pilot, "4 × Simulated GPU")
+        page = text_of(app).splitlines()
+        sick = row(app, "1")
+
+    checks = {reason.check for reason in stage.fleet.node("gpu01").health.reasons}
+    assert {"gpu.temp", "gpu.margin", "gpu.mem_temp", "gpu.slowdown"} <= checks
+    assert listed.endswith("GPU 1 at 93 °C")
+    assert sum(line.startswith((" ✗ bad", " ▲ warn")) for line in page) == 1
+    assert sum(line.startswith("           so    ") for line in page) == len(checks) - 1
+    assert sick.endswith("at 93 °C")
+
+
+def test_the_command_puts_what_follows_under_the_cause(capsys) -> None:
+    stage = machine(gpu="hot", seconds=90)
+    status._say(stage.cluster, stage.fleet.nodes(), Level.BAD)
+    _, _, cause, *others = capsys.readouterr().out.splitlines()
+
+    assert cause.startswith("  bad     gpu.temp 1: GPU 1 at 93 °C")
+    assert [line[:7] for line in others] == ["    so "] * 3
+
+
+async def test_a_wide_page_has_no_empty_third() -> None:
+    async with console(machine(gpu="hot", seconds=90), (200, 50)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "4 × Simulated GPU")
+        lines = text_of(app).splitlines()
+
+    numbers = next(at for at, line in enumerate(lines) if line.startswith(" Processor"))
+    assert "Checks" in lines[numbers]
+    assert sum(len(line) > 133 for line in lines[numbers:]) > 20
+
+
+async def test_traffic_is_drawn_up_to_the_speed_of_the_link_in_its_unit() -> None:
+    stage = Stage(Cluster(name="lab", nodes=(Node(name="n1"),)))
+    stage.fleet.apply("n1", Hello("n1", True, 1000.0, "b", "0", 600.0))
+    for second in range(20):
+        sent = second * 1.25e9
+        links = {"net.up": {"eth0": 1}, "net.speed": {"eth0": 20e9}, "net.rx": {"eth0": sent}}
+        values = {"cpu.used": {"": 9.0}, **links, "net.tx": {"eth0": sent / 1000}}
+        stage.fleet.apply("n1", Sample(second + 1, 1000.0 + second, values))
+    async with console(stage, (120, 50)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "20 Gb/s")
+        line = row(app, "eth0")
+
+    received, sent = re.findall(r"[rt]x ([ ▁▂▃▄▅▆▇█]+)", line)
+    assert set(received.strip()) == {"▄"}
+    assert set(sent.strip()) == {"▁"}
+    assert "10Gb/s" in line
+    assert "B/s" not in line
+
+
+async def test_each_gpu_has_its_past_as_the_cpu_has() -> None:
+    async with console(machine(), (120, 50)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "4 × Simulated GPU")
+        past = re.findall(r"[▁▂▃▄▅▆▇]+", row(app, "2"))
+
+    assert len(past[0]) >= 20
 
 
 async def test_a_port_that_is_down_says_so_with_its_counters() -> None:

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.schedulers import (
+    Attempt,
+    LogRun,
     ServiceChange,
     SlurmJob,
     SlurmNode,
     SlurmPartition,
     SlurmStatus,
 )
+from rankdeck.ui.job_actions import attempt_words
+from tests.ui.support import sample
 from tests.ui.support.stage import Stage
-from tests.ui.test_screens import console, shows, text_of, type_in
+from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
 
 CLUSTER = Cluster(name="s", nodes=(Node(name="n1"),), backend="slurm", options={"login": "login"})
 VIEW = SlurmNode(
@@ -147,3 +151,38 @@ async def test_everybodys_queue_is_listed_ours_first_with_why_it_waits() -> None
         await shows(app, pilot, "Slurm job of bob")
         shown = text_of(app)
         assert shown.index("4712") < shown.index("4800")
+
+
+async def test_the_output_of_one_run_is_shown_with_how_that_run_ended() -> None:
+    made = sample.fleet(2)[0]
+    made.start(JOB, 2, 1)
+    for rank in range(2):
+        made.write(JOB, rank, "first run\nsecond run\n", at=1000.0)
+    starts = {(rank, "out"): len("first run\n") for rank in range(2)}
+    made.runs = [LogRun({}, starts), LogRun(starts, {})]
+    async with console(made) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "second run")
+        await pilot.press("enter")
+        await shows(app, pilot, "first run")
+        await pilot.press("colon")
+        await type_in(pilot, "attempt 1")
+        await pilot.press("enter")
+        await lacks(app, pilot, "first run")
+        assert "second run" in text_of(app)
+        await pilot.press("colon")
+        await type_in(pilot, "attempt 7")
+        await pilot.press("enter")
+        await shows(app, pilot, "has the runs 0 to 1")
+        await pilot.press("colon")
+        await type_in(pilot, "attempt")
+        await pilot.press("enter")
+        await shows(app, pilot, "first run")
+
+
+def test_a_run_that_ended_is_told_with_its_nodes_and_exit() -> None:
+    ended = Attempt(number=0, text="n2 failed: Slurm queued the job again", nodes=("n1", "n2"), failed=(3,), exit_code=1)  # fmt: skip
+
+    assert attempt_words(ended) == (
+        "attempt 0 on n[1-2]: n2 failed: Slurm queued the job again; rank 3 failed, exit code 1"
+    )

@@ -1,9 +1,13 @@
 """Filters, commands, cleaning, search and layout: what needs no screen."""
 
+import ast
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rankdeck
 from rankdeck.config.settings import lacks_unicode
 from rankdeck.logs.merge import MergedLog
 from rankdeck.logs.search import Search
@@ -156,7 +160,7 @@ def test_bars_are_as_wide_as_asked_and_nothing_is_no_zero() -> None:
 
 
 def test_a_sparkline_leaves_gaps_where_nothing_was_read() -> None:
-    assert sparkline([0, None, 100], 5, UNICODE) == "  ▁ █"
+    assert sparkline([0, None, 100], 5, UNICODE) == "  ▁ ▇"
 
 
 @pytest.mark.parametrize(
@@ -218,3 +222,35 @@ def test_what_a_rank_does_is_said_shortly() -> None:
     assert doing("S", "ep_poll", 0.0) == "in ep_poll"
     assert doing("S", "", 0.0) == "in state S"
     assert doing("R", "", 0.98) == "computes 0.98 cores"
+
+
+SIGNS_ELSEWHERE = {"themes.py", "terminal.py", "messages.py", "job_head.py", "document.py"}
+"""Where signs of the other alphabet stand beside those of this one, or are never shown."""
+
+
+def test_every_sign_in_our_words_has_one_in_ascii() -> None:
+    root = Path(rankdeck.__file__).parents[2]
+    missing: dict[str, str] = {}
+    files = [*root.glob("console/rankdeck/**/*.py"), *root.glob("agents/rankdeck_agent/**/*.py")]
+    for file in (one for one in files if one.name not in SIGNS_ELSEWHERE):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                missing |= {sign: file.name for sign in node.value if in_ascii(sign) == "?" != sign}
+
+    assert len(files) > 200
+    assert missing == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0W"),
+        (999.4, "999W"),
+        (1234, "1.2kW"),
+        (99_970, "100kW"),
+        (1_506_800, "1.5MW"),
+        (2e9, "2000MW"),
+    ],
+)
+def test_power_is_short(value: float, said: str) -> None:
+    assert formatting.watts(value) == said

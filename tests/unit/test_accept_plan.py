@@ -32,9 +32,11 @@ from rankdeck.acceptance.work import (
     Ground,
     Step,
     Work,
+    by_side,
     command_lines,
     find,
     known_of,
+    results_of,
     said,
     script,
 )
@@ -260,6 +262,44 @@ def test_both_ranks_of_a_pair_run_one_script_and_take_turns(tmp_path) -> None:
     ]
     assert [(one.number, one.output.strip(), one.exit_code) for one in said(outputs[1])] == [
         (1, b"", 3)
+    ]
+
+
+def test_each_rank_takes_the_side_of_its_node_whatever_its_number(tmp_path) -> None:
+    steps = [Step(0, 0, ("echo", "to", "rankdeck-peer"), ("true",), 5)]
+    file = tmp_path / "steps.sh"
+    file.write_text(script(steps, [], ("n10", "n2"), pods=True))
+
+    def output(node: str, rank: str) -> bytes:
+        env = {"RANKDECK_NODE": node, "JOB_COMPLETION_INDEX": rank, "RANKDECK_SERVICE": "job-7"}
+        return subprocess.run(
+            ["sh", str(file)], env={**env, "PATH": "/usr/bin:/bin"}, capture_output=True, timeout=30, check=True
+        ).stdout  # fmt: skip
+
+    sender, receiver = output("n10", "1"), output("n2", "0")
+
+    assert by_side({0: receiver, 1: sender}) == {0: sender, 1: receiver}
+    assert [one.output.strip() for one in said(sender)] == [b"to job-7-0.job-7"]
+    assert list(said(receiver)) == []
+
+
+def test_what_a_rank_sent_counts_for_its_node() -> None:
+    work = Work(
+        stage=Stage.PAIRS, recipe="iperf3", nodes=("n10", "n2"),
+        runs=(("n10", "n2", 0, 0), ("n2", "n10", 0, 0)),
+    )  # fmt: skip
+    value = {"sum_received": {"bits_per_second": 5e8}, "sum_sent": {"retransmits": 0}}
+    text = json.dumps({"start": {"connected": []}, "intervals": [{}], "end": value})
+
+    def by(side: int, step: int) -> bytes:
+        return f"{MARK} side {side}\n{MARK} begin {step}\n{text}\n{MARK} end {step} 0 1.0 2.0\n".encode()
+
+    # Rank 0 was placed on the second node, and wrote of step 1 only.
+    found = [one for one, _ in results_of(work, Ground(cluster=CLUSTER), {0: by(1, 1), 1: b""}, 0)]
+
+    assert [(one.sender, one.outcome) for one in found] == [
+        ("n10", Outcome.NOT_MEASURED),
+        ("n2", Outcome.MEASURED),
     ]
 
 

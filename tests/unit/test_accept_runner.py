@@ -8,7 +8,7 @@ import pytest
 from rankdeck.acceptance import normal, view
 from rankdeck.acceptance.measurement import differing
 from rankdeck.acceptance.run import RunPlan, StagePlan
-from rankdeck.acceptance.work import Ground
+from rankdeck.acceptance.work import Ground, Work, spec_of
 from rankdeck.accepting import measure
 from rankdeck.accepting.measure import RawOutputs
 from rankdeck.accepting.runner import Runner
@@ -107,6 +107,17 @@ def test_a_pair_that_hangs_is_cancelled_and_named_and_the_run_goes_on(
     assert "fails" in sentence
     others = [one for one in site.results() if not {"n2", "n6"} >= {one.sender, one.receiver}]
     assert {one.outcome for one in others} == {Outcome.MEASURED}
+
+
+def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(site: Site) -> None:
+    _, means = site.runner(lambda a, b: None)
+    means.chooses_nodes = True
+    spec = spec_of(Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),)), Ground(cluster=means.cluster))  # fmt: skip
+
+    done = asyncio.run(measure.measured(means, spec, lambda: 0.0, {}, queue=0.05))
+
+    assert done.refused == "it did not start within 0 s and was cancelled"
+    assert means.cancelled == [done.job]
 
 
 def test_nodes_on_which_something_is_left_rest_until_it_is_gone(site: Site, monkeypatch) -> None:

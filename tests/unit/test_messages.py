@@ -89,6 +89,7 @@ DOCUMENTED = {
     "  Framework: gds  Component: shmem2": ("PMIx", "start"),
     "conflicting directives were given: OPAL_PREFIX and PMIX_INSTALL_PREFIX": ("second MPI", "start"),
     "rankdeck: no console started the daemon within 60 s": ("no Rankdeck", "start"),
+    "rankdeck: preflight: not every node is fit for the job: no rank was started": ("bad node", "start"),
     "Error event PMIX_ERR_LOST_CONNECTION reported, that usually means that my daemon died thus I need to go away.": ("lost its daemon", "peer"),
     "Fatal error in PMPI_Recv: Unknown error class, error stack: Communication error with rank 1": ("MPI lost a rank", "peer"),
     "Fatal error in PMPI_Send: Invalid rank, error stack:": ("an MPI call failed", "own"),

@@ -77,6 +77,13 @@ def test_an_agent_that_was_gone_for_a_moment_is_not_noted_one_that_was_longer_is
     assert noted(*short, job=replace(RAN, node_notes=while_it_lasts)) == ()
 
 
+def test_a_short_silence_that_two_consoles_wrote_down_is_not_noted() -> None:
+    one, other = silence(START + 20, 2), silence(START + 20.1, 2)
+    told = (one[0], other[0], one[1], other[1])
+
+    assert noted(*told) == ()
+
+
 def test_an_xid_shortly_before_the_failure_is_told_with_its_distance():
     (note,) = noted(event(FAILED - 3))
 

@@ -56,6 +56,39 @@ def test_srun_is_told_of_the_cpus_and_a_torchrun_has_one_for_each_rank(tmp_path)
     assert "#SBATCH --cpus-per-task=2\n" in asked(tmp_path, "{}", "torchrun")
 
 
+def test_pyxis_is_another_name_of_enroot(tmp_path) -> None:
+    said = []
+    for name in ("pyxis", "enroot"):
+        file = tmp_path / f"{name}.yaml"
+        box = f"{{runtime: {name}, image: 'nvcr.io#nvidia/pytorch:24.06-py3'}}"
+        file.write_text(
+            f"job: x\nlaunch: plain\ncommand: [a]\nranks_per_node: 2\ncontainer: {box}\n"
+        )
+        said.append(script(CLUSTER, read_job(file), "x-1"))
+
+    assert said[0] == said[1]
+    assert "--container-image=nvcr.io#nvidia/pytorch:24.06-py3" in said[0]
+
+
+def test_a_preflight_is_the_first_step_and_knows_the_gpus_of_the_job(tmp_path) -> None:
+    file = tmp_path / "job.yaml"
+    slurm = "{preflight: true, gpus: 'a100:2,h100:1'}"
+    file.write_text(f"job: x\nlaunch: plain\ncommand: [a]\nranks_per_node: 2\nslurm: {slurm}\n")
+    spec = read_job(file)
+
+    files = {
+        one.path: one.text for one in SlurmBackend(None).plan(CLUSTER, spec, "x-1").nodes[0].files
+    }  # type: ignore[arg-type]
+    steps = [line for line in files["job.sbatch"].splitlines() if line.startswith("srun")]
+
+    assert len(steps) == 2
+    assert "--ntasks-per-node=1" in steps[0]
+    assert json.loads(files["expect.json"]) == {"gpu_count": 3}
+    assert json.loads(files["slurm.json"])["preflight"]
+    assert "health" not in asked(tmp_path, "{preflight: false}")
+    assert "left out" in script(CLUSTER, spec, "x-1")
+
+
 @pytest.mark.parametrize(("slurm", "why"), [
     ("{partiton: a}", "did you mean `partition`"),
     ("{ntasks-per-node: 4}", "ranks_per_node"),
@@ -100,16 +133,32 @@ def test_the_ranks_of_an_array_are_its_tasks() -> None:
 
 
 @pytest.mark.parametrize(("spec", "why"), [
-    (array("0-3", nodes=2), "one process on one node"),
-    (array("0-3", ranks_per_node=2), "one process on one node"),
-    (array("0-3", launch=Launch.MPI), "one process on one node"),
-    (array("0-3", abort=Abort()), "no `abort`"),
     (array("0-9999999"), "1 to 4096 can be followed"),
     (array("9-3"), "has no tasks"),
 ])  # fmt: skip
-def test_other_arrays_are_refused_and_not_mixed_up(spec: JobSpec, why: str) -> None:
+def test_arrays_that_cannot_be_followed_are_refused(spec: JobSpec, why: str) -> None:
     with pytest.raises(LaunchError, match=why):
         SlurmBackend(None).plan(CLUSTER, spec, "x-1")
+
+
+@pytest.mark.parametrize(("more", "line"), [
+    ({"nodes": 2}, 'srun --label --kill-on-bad-exit=1 --wait=60 a'),
+    ({"ranks_per_node": 2}, 'srun --label --kill-on-bad-exit=1 --wait=60 a'),
+    ({"launch": Launch.MPI}, 'srun --label --kill-on-bad-exit=1 --wait=60 --mpi=pmix a'),
+    ({"launch": Launch.TORCHRUN, "nodes": 2, "ranks_per_node": 2}, "--max-restarts=0 --no-python a"),
+    ({"launch": Launch.TENSORFLOW, "nodes": 2}, "exec a"),
+])  # fmt: skip
+def test_the_processes_of_one_task_of_an_array_are_one_rank(more, line: str) -> None:
+    plan = SlurmBackend(None).plan(CLUSTER, array("0-3", abort=Abort(), **more), "x-1")
+    (node,) = plan.nodes
+    assert not plan.abort.enabled  # one task fails alone
+    (told,) = [file.text for file in node.files if file.path == "job.sbatch"]
+    *_, step = told.splitlines()
+
+    assert node.ranks == (0, 1, 2, 3)
+    assert step.count("rank-shim") == 1
+    assert step.startswith('"$RANKDECK_RUN"/rank-shim srun --label')
+    assert line in step
 
 
 def test_an_array_submitted_by_hand_writes_a_file_for_each_task() -> None:
@@ -117,6 +166,7 @@ def test_an_array_submitted_by_hand_writes_a_file_for_each_task() -> None:
     assert '--output="$RANKDECK_RUN"/%a.%t.out' in script(
         CLUSTER, array("0-3", ranks_per_node=2), "x-1"
     )
+    assert "/%a.%t.out" in script(CLUSTER, array("0-3", nodes=2), "x-1")
 
 
 def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:

@@ -40,6 +40,8 @@ _MOST_TOLD = 200
 _TAKEN_UP = (
     "what kept the job here was gone (it was killed, or this machine was restarted); it goes on"
 )
+_KEEPER_KILLED = "the keeper of the job was killed; another one goes on"
+_MOST_RESTARTS = 20
 _LATE = 5.0
 """Seconds for the files of ranks on other machines to appear after their launcher has ended."""
 
@@ -63,6 +65,11 @@ class Supervisor:
         self._others = 0
         self._canceller = self._reaping = 0
         self._elsewhere = SharedRunFolder(folder, plan.ranks if plan.elsewhere else ())
+        self._killed: list[ProcessPlan] = []
+        """Keepers of ranks elsewhere, to be started again."""
+        self._restarts = 0
+        self._failed = False
+        """Whether a rank has ended otherwise than with 0."""
         self._launched = 0.0
         self._told = 0
 
@@ -161,6 +168,7 @@ class Supervisor:
         if now - self._retried >= _RETRY:
             self._retried = now
             self._space.retry()
+            self._start_again()
             self._find_lost_ranks()
             self._activity.look(self._tally.running(), now)
             self._hear_from_elsewhere(now)
@@ -224,6 +232,7 @@ class Supervisor:
         end, asked = outcome(status), self._tally.cancelled
         evidence: dict[str, object] = {}
         if failed(end):
+            self._failed = True
             evidence.update(self._witness.of_rank(rank, end, asked=asked))
             evidence.update(self._activity.of_failed(rank))
         self._journal.add("exited", at=round(at, 6), rank=rank, **end, **evidence)
@@ -244,10 +253,17 @@ class Supervisor:
 
     def _give_up(self, ranks: list[int]) -> None:
         """Ranks whose end nobody saw."""
-        if ranks and not self._tally.cancelled:
+        if ranks and not self._are_being_ended():
             self._journal.add("trouble", text=not_known(ranks))
         for rank in ranks:
             self._rank_exited(rank, UNKNOWN)
+
+    def _are_being_ended(self) -> bool:
+        """Whether a cancel or a launcher ends the ranks here: both kill shims at last, which is nobody's fault."""
+        tally = self._tally
+        by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
+        by_daemon = tally.had_daemons and (self._failed or not tally.daemons)
+        return tally.cancelled or by_launcher or by_daemon
 
     def _hear_from_elsewhere(self, now: float) -> None:
         if self._tally.processes:
@@ -294,9 +310,29 @@ class Supervisor:
         elif process is None:
             self._daemons.ended(pid, outcome(shell_status(status)))
         elif process.rank is None:
-            self._ended(process.name, exact_outcome(status))
+            self._launcher_ended(process, status)
         else:
             self._shim_ended(process.rank, status)
+
+    def _launcher_ended(self, process: ProcessPlan, status: int) -> None:
+        if self._plan.elsewhere and self._is_needed_again(status):
+            self._restarts += 1
+            self._killed.append(process)
+            self._journal.add("trouble", text=_KEEPER_KILLED)
+        else:
+            self._ended(process.name, exact_outcome(status))
+
+    def _is_needed_again(self, status: int) -> bool:
+        """Whether what kept the ranks was killed: they run on, and nobody would know of them."""
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM
+        over = self._tally.cancelled or self._elsewhere.complete
+        return killed and not over and self._restarts < _MOST_RESTARTS
+
+    def _start_again(self) -> None:
+        waiting, self._killed = self._killed, []
+        for process in waiting:
+            if not self._tally.cancelled:
+                self._start(process)
 
     def _shim_ended(self, rank: int, status: int) -> None:
         """A shim that we started has ended; most have said before how their rank did."""
@@ -350,7 +386,7 @@ class Supervisor:
         self._canceller = pid
 
     def _done(self) -> bool:
-        if self._space.short or self._elsewhere.waiting:
+        if self._space.short or self._elsewhere.waiting or self._killed:
             return False
         self._obey()
         if not self._tally.busy:

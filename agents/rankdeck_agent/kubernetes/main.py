@@ -1,24 +1,16 @@
 """The `kubernetes` commands of the agent."""
 
 import argparse
-import ctypes
 import json
-import os
-import signal
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from rankdeck_agent.files import keep_private
-from rankdeck_agent.job.folder import FolderError, RunFolder, existing, shell_status, table
-from rankdeck_agent.job.supervisor_state import tell
+from rankdeck_agent.job.folder import FolderError, RunFolder, existing, table
 
 _LONGEST = 64 << 20
-_RESTARTS = 20
-_RESTART_PAUSE = 1.0
-_PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +20,7 @@ def main(argv: list[str]) -> int:
     try:
         if asked.verb == "try":
             return _try()
-        return _guard(existing(asked.job, asked.node))
+        return _keep(existing(asked.job, asked.node))
     except (FolderError, OSError) as error:
         print(f"rankdeck: {error}", file=sys.stderr)
         return 1
@@ -63,36 +55,10 @@ def _refused(row: Mapping[str, Any]) -> str:
     return ""
 
 
-def _guard(folder: RunFolder) -> int:
-    """Run the keeper, again where it is killed: without it a job would run on and nobody would know."""
-    for _ in range(_RESTARTS):
-        child = os.fork()
-        if child == 0:
-            os._exit(_keep(folder))
-        # The cancel of a job sends SIGTERM to us: the keeper ends the job, and we end with it.
-        signal.signal(
-            signal.SIGTERM, lambda _number, _frame, pid=child: os.kill(pid, signal.SIGTERM)
-        )
-        _, status = os.waitpid(child, 0)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) == signal.SIGTERM:
-            return shell_status(status)
-        tell(folder / "control", "trouble the keeper of the job was killed; another one goes on")
-        time.sleep(_RESTART_PAUSE)
-    return 1
-
-
 def _keep(folder: RunFolder) -> int:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Here, so that the process that only waits stays small.
     from rankdeck_agent.kubernetes.keeper import keep
 
-    try:
-        return keep(folder)
-    except (FolderError, OSError) as error:
-        print(f"rankdeck: {error}", file=sys.stderr, flush=True)
-        return 1
+    return keep(folder)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """Health of a node: levels, and the reasons for them."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, Optional
 
@@ -90,3 +91,61 @@ def worst_of(reasons: tuple[Reason, ...]) -> Level:
 
 
 NEVER_OK = frozenset({"node.silent", "node.coverage"})
+
+
+_HEAT = ("gpu.temp", "gpu.margin", "gpu.mem_temp")
+CAUSES: Mapping[str, tuple[str, ...]] = {
+    "gpu.margin": ("gpu.temp",),
+    "gpu.mem_temp": ("gpu.temp", "gpu.margin"),
+    "gpu.slowdown": _HEAT,
+    "gpu.slowdown_soft": _HEAT,
+    "cpu.margin": ("cpu.temp",),
+    "cpu.throttled": ("cpu.temp", "cpu.margin"),
+    "pi.throttled": ("pi.supply", "cpu.temp"),
+    "gpu.recovery": ("gpu.lost", "gpu.ecc"),
+    "gpu.reset": ("gpu.lost", "gpu.ecc"),
+    "gpu.remap_pending": ("gpu.ecc",),
+    "gpu.count": ("gpu.lost",),
+    "gpu.nvlink": ("gpu.lost",),
+    "agent.reads": ("gpu.lost", "gpu.driver"),
+    "rdma.retx": ("rdma.link", "link.flap", "rdma.phys_errors"),
+    "rdma.timeouts": ("rdma.link", "link.flap", "rdma.phys_errors"),
+    "rdma.retries": ("rdma.link", "link.flap", "rdma.phys_errors"),
+}
+"""Check -> the checks, the first first, whose reason on the same device makes it a consequence."""
+
+
+def by_cause(reasons: Sequence[Reason]) -> tuple[tuple[Reason, tuple[Reason, ...]], ...]:
+    """Each reason with its consequences, in the order of the worst of them; a cause is as bad as what follows.
+
+    What is acknowledged is never a consequence of what is not, nor the other way round.
+    """
+    found: dict[tuple[str, str], list[Reason]] = {}
+    causes: dict[tuple[str, str], Reason] = {}
+    for reason in reasons:
+        cause = next(_causes(reason, reasons), reason)
+        key = (cause.check, cause.device)
+        causes[key] = cause
+        found.setdefault(key, []).append(reason)
+    return tuple(
+        (
+            replace(causes[key], level=max(one.level for one in group)),
+            tuple(one for one in group if one is not causes[key]),
+        )
+        for key, group in found.items()
+    )
+
+
+def _causes(reason: Reason, among: Sequence[Reason]) -> Iterator[Reason]:
+    """What this reason may follow from, the first first."""
+    known = reason.acknowledged_until is None
+    for check in CAUSES.get(reason.check, ()):
+        for other in among:
+            alike = (other.acknowledged_until is None) is known
+            if other.check == check and alike and same_device(other.device, reason.device):
+                yield other
+
+
+def same_device(one: str, other: str) -> bool:
+    """Whether two reasons may be of one device: one that is not named is all of them, as a count of GPUs."""
+    return one == other or not (one and other)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.files import private_folder
+from rankdeck_agent.files import Names, private_folder
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, good_name, run_folder, state_folder, table
 
@@ -34,9 +34,11 @@ def _open_jobs() -> Path:
 
 
 def register(folder: RunFolder) -> None:
-    """Have the keeper look after this job until it is over; raises OSError."""
+    """Have the keeper look after this job until it is over, and look at once where it does already; raises OSError."""
     private_folder(_open_jobs())
-    (_open_jobs() / f"{folder.job}@{folder.node}").touch(mode=0o600)
+    fresh = _open_jobs() / f".{os.getpid()}"
+    fresh.touch(mode=0o600)
+    fresh.replace(_open_jobs() / f"{folder.job}@{folder.node}")  # which changes the folder
 
 
 def unregister(folder: RunFolder) -> None:
@@ -44,14 +46,23 @@ def unregister(folder: RunFolder) -> None:
     (_open_jobs() / f"{folder.job}@{folder.node}").unlink(missing_ok=True)
 
 
-def registered() -> list[RunFolder]:
-    """The jobs to look after."""
-    try:
-        names = sorted(os.listdir(_open_jobs()))  # noqa: PTH208  once a second
-    except OSError:
-        return []
-    pairs = (name.partition("@")[::2] for name in names)
-    return [run_folder(job, node) for job, node in pairs if good_name(job) and good_name(node)]
+class OpenJobs:
+    """The jobs to look after, for who asks once a second."""
+
+    def __init__(self) -> None:
+        self._names = Names(_open_jobs())
+        self.rung = False
+        """Whether a job came or has news."""
+
+    def folders(self, now: float) -> list[RunFolder]:
+        """Where they are; `now` is monotonic, in seconds."""
+        try:
+            names = sorted(self._names.read(now))
+        except OSError:
+            return []
+        self.rung = self._names.changed
+        pairs = (name.partition("@")[::2] for name in names)
+        return [run_folder(job, node) for job, node in pairs if good_name(job) and good_name(node)]
 
 
 class Claim:

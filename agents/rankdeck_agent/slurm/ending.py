@@ -73,6 +73,7 @@ def _note(folder: RunFolder, name: str, text: str = "") -> None:
     fresh = folder / f".{name}"
     fresh.write_text(text)
     fresh.replace(folder / FOLDER / name)
+    claim.register(folder)
 
 
 def _wait_for_id(folder: RunFolder) -> tuple[str, str]:

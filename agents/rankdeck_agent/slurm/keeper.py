@@ -60,6 +60,7 @@ class Keeper:
         self._runs: dict[str, Run] = {}
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
         """Jobs of which it is not known whether Slurm took them, and since when (monotonic)."""
+        self._open_jobs = claim.OpenJobs()
         self._budget, self._rhythm = Budget(), Rhythm()
         self._cluster = ClusterPoll()
         self._most = calls_a_minute({})
@@ -87,13 +88,16 @@ class Keeper:
     # ---- jobs
 
     def _keep_list(self, now: float) -> None:
-        for folder in claim.registered():
+        for folder in self._open_jobs.folders(now):
             if str(folder.path) in self._runs:
                 continue
             if read_id(folder)[0]:
                 self._open(folder, now)
             else:
                 self._wait_for_id(folder, now)
+        if self._open_jobs.rung:
+            for run in self._runs.values():
+                run.hurry()
 
     def _open(self, folder: RunFolder, now: float) -> None:
         self._unsubmitted.pop(str(folder.path), None)
@@ -118,7 +122,7 @@ class Keeper:
 
     def _look(self, run: Run, now: float) -> None:
         try:
-            if run.look(now):
+            if run.turn(now):
                 self._rhythm.want(now + _AFTER_END)
             if run.over:  # a cancel has seen its end
                 run.close()

@@ -2,12 +2,12 @@
 
 The folder `marks` of a Slurm job: empty files whose names tell that a rank or the batch script began or ended.
 
-Nodes and login node share only a file system. One listing of one folder tells everything, however many ranks
-there are, and a listing is what NFS looks up anew. A name is written once and never changed.
+Nodes and login node share only a file system. One look at one folder tells everything, however many ranks there
+are: it has changed where a name is new. A name is written once and never changed.
 
 What is known of one Slurm job, and which events its news make. No I/O.
 
-Notes when the logs of ranks on other machines grow, and looks seldom at those that do not.
+Notes when the logs of ranks on other machines grow. What is silent is looked at seldom: after a share of its silence.
 """
 
 import os
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+from rankdeck_agent.files import Names
 from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, TOLD, last_words
 from rankdeck_agent.job.folder import (
     SLURM_SETTINGS,
@@ -76,13 +77,14 @@ class Marks:
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
+        self._names = Names(self._folder)
         self._known: set[str] = set()
         self.others: set[str] = set()
         """Names that tell of no rank: what a cancel left."""
 
-    def look(self) -> list[Mark]:
+    def look(self, now: float) -> list[Mark]:
         """What began and ended, oldest first; raises OSError where the folder cannot be read."""
-        fresh = [name for name in os.listdir(self._folder) if name not in self._known]  # noqa: PTH208
+        fresh = [name for name in self._names.read(now) if name not in self._known]
         self.others.update(name for name in fresh if name.startswith((ASKED, SEEN)))
         found = [mark for name in fresh for mark in self._read(name)]
         self._known.update(fresh)
@@ -272,31 +274,53 @@ def restored(events: Iterable[Mapping[str, Any]]) -> Track:
     return track
 
 
-_SOON, _SELDOM = 1.0, 4.0
-"""Seconds between two looks at a log: while it grows, and at most."""
+_SOON, _SHARE = 1.0, 8.0
+_MARKS_SELDOM, _LOG_SELDOM = 5.0, 16.0
+"""Seconds between two looks, at most: at the marks of a job, at a log."""
+
+
+class Pace:
+    """When to look again: soon where something is new, else after an eighth of the silence, `most` seconds at most."""
+
+    __slots__ = ("_due", "_heard", "_most")
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self._heard: Optional[float] = None
+        self._due = float("-inf")
+
+    def due(self, now: float) -> bool:
+        return now >= self._due
+
+    def looked(self, now: float, *, news: bool) -> None:
+        """Note what a look found; what is looked at for the first time was heard at that moment."""
+        if news or self._heard is None:
+            self._heard = now
+        self._due = now + min(max((now - self._heard) / _SHARE, _SOON), self._most)
 
 
 class _Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = _indexed(path)
-        self.pause = _SOON
-        self.due = 0.0
+        self.pace = Pace(_LOG_SELDOM)
 
 
 class Growth:
-    """Writes the time index (`out.idx`) of the logs in these folders."""
+    """Writes the time index (`out.idx`) of these logs."""
 
-    def __init__(self, places: list[Path], streams: tuple[str, ...]) -> None:
-        self._logs = [_Log(place / name) for place in places for name in streams]
+    def __init__(self, logs: Iterable[Path]) -> None:
+        self._logs = [_Log(path) for path in logs]
 
-    def look(self, now: float) -> None:
-        """Look at the logs that are due; `now` is monotonic, in seconds."""
+    def look(self, now: float) -> bool:
+        """Look at the logs that are due, whether one has grown; `now` is monotonic, in seconds."""
+        found = False
         for log in self._logs:
-            if now >= log.due:
+            if log.pace.due(now):
                 grown = _stamp(log)
-                log.pause = _SOON if grown else min(log.pause * 2, _SELDOM)
-                log.due = now + log.pause
+                log.pace.looked(now, news=grown)
+                found = found or grown
+        return found
 
     def finish(self) -> None:
         """Look at every log once more."""
@@ -340,7 +364,7 @@ UNSHARED = (
 
 
 class Run:
-    """One job that is open. The keeper calls `look` once a second, and `take` with what Slurm says."""
+    """One job that is open. The keeper calls `turn` once a second, and `take` with what Slurm says."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -352,22 +376,42 @@ class Run:
         self._marks = Marks(folder.path)
         found = attached(folder)
         self._output = None if found is None else Output(folder, found)
-        places = [folder.place(rank) for rank in folder.ranks()]
-        self._growth = Growth(places, STREAMS)
+        self._growth = Growth(self._logs())
         self._failures = 0
         self._asked: set[str] = set()
+        self._pace = Pace(_MARKS_SELDOM)
+        self._news = False
+        """Whether Slurm or a cancel has told something new since the last look."""
+
+    def _logs(self) -> Iterator[Path]:
+        """Where output comes; sbatch writes what the launcher says into one file."""
+        for rank in self.folder.ranks():
+            one = rank == LAUNCHER and not self.attached
+            for name in STREAMS[:1] if one else STREAMS:
+                yield self.folder.place(rank) / name
 
     # ---- marks
 
-    def look(self, now: float) -> bool:
-        """Read what ranks wrote; whether something ended, so that Slurm should be asked. Raises OSError."""
+    def turn(self, now: float) -> bool:
+        """Read what ranks wrote, where that is due; whether something ended, so that Slurm should be asked. Raises OSError."""
         before = (self.track.batch_over, len(self.track.ended))
-        for mark in self._marks.look():
+        self._news = self._growth.look(now) or self._news
+        if self._news or self._pace.due(now):
+            self._look(now)
+        return (self.track.batch_over, len(self.track.ended)) != before
+
+    def hurry(self) -> None:
+        """Look at the next turn."""
+        self._news = True
+
+    def _look(self, now: float) -> None:
+        marks = self._marks.look(now)
+        for mark in marks:
             self._take_mark(mark)
         self._read_orders()
         self._copy_output()
-        self._growth.look(now)
-        return (self.track.batch_over, len(self.track.ended)) != before
+        self._pace.looked(now, news=bool(marks) or self._news)
+        self._news = False
 
     def _take_mark(self, mark: Mark) -> None:
         attempt = self.track.attempt
@@ -458,6 +502,7 @@ class Run:
         if self.attached:
             self._begin_ranks(seen)
         fresh = self.track.take_seen(seen, time.time())
+        self._news = self._news or bool(fresh)
         self._add({**event, **self._about()} for event in fresh)
 
     def _again(self, before: int, seen: Optional[Seen] = None) -> None:
@@ -480,7 +525,7 @@ class Run:
         """Write how the job ended, by what Slurm said last or by `found`, and that nothing more will come."""
         seen = self.track.last
         found = found or verdict(seen or Seen(self.id, ""), self.words(), ours=self.track.ours)
-        self.look(time.monotonic())
+        self._look(time.monotonic())
         if self._output is not None:
             for text in self._output.finish():
                 self.trouble(text)

@@ -20,7 +20,8 @@ from rankdeck_agent.job.starting import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.slurm import claim, commands
 from rankdeck_agent.slurm.attach import attached
-from rankdeck_agent.slurm.run import FOLDER, write_id
+from rankdeck_agent.slurm.inside import shared_agent
+from rankdeck_agent.slurm.run import FOLDER, settings, write_id
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 
 SCRIPT = "job.sbatch"
@@ -36,6 +37,8 @@ def submit() -> int:
         plan = _plan(sys.stdin.buffer.read(_LONGEST_PLAN))
         folder = make(plan)
         _prepare(folder)
+        if settings(folder).get("preflight"):
+            shared_agent(folder)
     except (WireError, FolderError, OSError) as error:
         return _say({"ok": False, "error": str(error)})
     return _say(_apart(plan, folder))

@@ -12,7 +12,7 @@ from typing import cast
 from rankdeck.acceptance.output_text import as_table
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold
-from rankdeck.model.schedulers import SlurmNode
+from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 from rankdeck.model.text import Table, clean, number, table
 
 PROGRAM = "facts.py"
@@ -265,6 +265,32 @@ def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -
         if view.state.startswith(_USED) and name not in include
     }
     return {**used, **silent, **out, **gone}
+
+
+def kept_by_kubernetes(
+    views: Mapping[str, KubernetesNode], include: Sequence[str] = ()
+) -> dict[str, str]:
+    """Node -> why a pod would not run there, or its devices are others'; `include` names those measured all the same."""
+    used = {
+        name: f"busy: pods ask for {count.asked} of its {count.capacity} {kind}"
+        for name, view in views.items()
+        for kind, count in view.devices.items()
+        if count.asked and name not in include
+    }
+    unready = {
+        name: f"not Ready in Kubernetes: {view.ready.reason or view.ready.status}"
+        for name, view in views.items()
+        if view.ready is not None and view.ready.status != "True"
+    }
+    cordoned = {
+        name: "cordoned in Kubernetes" for name, view in views.items() if view.unschedulable
+    }
+    gone = {
+        name: "the API server has no such node any more"
+        for name, view in views.items()
+        if view.gone
+    }
+    return {**used, **unready, **cordoned, **gone}
 
 
 _USED = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")

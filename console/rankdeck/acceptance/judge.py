@@ -1,10 +1,8 @@
 """Who is it: from the measurements of a run to answers, one sentence each with the evidence counted. Pure.
 
-Node, direction or path: which of them the slow pairs of a run point to. Pure.
-
 Bandwidth is a minimum: transmit of the sender, receive of the receiver, path. So an end is good in
 a direction as soon as one partner got full speed from it, and a path is to blame only when both its
-ends are good elsewhere.
+ends are good elsewhere: so node, direction and path are told apart.
 """
 
 from collections import defaultdict

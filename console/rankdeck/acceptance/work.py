@@ -1,6 +1,4 @@
-"""From a piece of work (one job) to the job that does it, and from what its ranks wrote to results. Pure.
-
-Several measurements between two nodes in one job: the script that both ranks run, and what it wrote. Pure.
+"""A piece of work as one job: its plan, the script of its two ranks, and the results in what they wrote. Pure.
 
 A server has no place in a launcher: rank 0 and rank 1 take turns at being the server. The client asks
 again while nobody listens; the server of a step ends with its client, so both go on together. Only a
@@ -35,8 +33,24 @@ MARK = "#rankdeck-step"
 FILE = "steps.sh"
 _WAITS = 100
 """Times that a client asks again, a tenth of a second apart."""
+_POD_WAITS = 900
+"""The same between pods: one may have to fetch its image while the other has it."""
+_UNRESOLVED = (
+    "Name or service not known",
+    "Temporary failure in name resolution",
+    "Name does not resolve",
+)
+"""Words of a client that asked for a pod before it had an address (glibc, musl)."""
+PEER = "rankdeck-peer"
+"""Stands for the address of a pod, which nobody knows before it runs."""
 _HEAD = r"""# Made by Rankdeck: measurements between two nodes, one after the other.
-rank=${RANK:-${RANKDECK_RANK:-${SLURM_PROCID:-${JOB_COMPLETION_INDEX:-0}}}}
+case ${RANKDECK_NODE:-${SLURMD_NODENAME:-}} in
+@FIRST@) rank=0 ;;
+@SECOND@) rank=1 ;;
+*) rank=${RANK:-${RANKDECK_RANK:-${SLURM_PROCID:-${JOB_COMPLETION_INDEX:-0}}}} ;;
+esac
+peer=${RANKDECK_SERVICE:-}-$((1 - ${JOB_COMPLETION_INDEX:-0})).${RANKDECK_SERVICE:-}
+printf '%s side %s\n' "$mark" "$rank"
 now() { read -r up _ </proc/uptime; }
 begin() { now; began=$up; printf '%s begin %s\n' "$mark" "$1"; }
 end() { now; printf '\n%s end %s %s %s %s\n' "$mark" "$1" "$2" "$began" "$up"; }
@@ -67,10 +81,27 @@ class Step:
     """Seconds after which both programs are ended."""
 
 
-def script(steps: Sequence[Step], waits: Sequence[str]) -> str:
-    """The shell script of both ranks; `waits` are words of a client that found nobody listening."""
-    patterns = "|".join(f"*{quote(word)}*" for word in waits) or "''"
-    head = _HEAD.replace("@WAITS@", patterns).replace("@TRIES@", str(_WAITS))
+def script(
+    steps: Sequence[Step],
+    waits: Sequence[str],
+    nodes: Sequence[str] = ("", ""),
+    *,
+    pods: bool = False,
+) -> str:
+    """The shell script of both ranks; `waits` are words of a client that found nobody listening.
+
+    Each takes the side of its node: a scheduler numbers the ranks as it likes.
+    """
+    words = (*waits, *_UNRESOLVED) if pods else waits
+    values = {
+        "WAITS": "|".join(f"*{quote(word)}*" for word in words) or "''",
+        "TRIES": str(_POD_WAITS if pods else _WAITS),
+        "FIRST": quote(nodes[0] or "-"),
+        "SECOND": quote(nodes[1] or "-"),
+    }
+    head = _HEAD
+    for name, value in values.items():
+        head = head.replace(f"@{name}@", value)
     sides = [
         f"{rank})\n" + "".join(_line(step, rank) for step in steps) + "    ;;\n" for rank in (0, 1)
     ]
@@ -79,7 +110,8 @@ def script(steps: Sequence[Step], waits: Sequence[str]) -> str:
 
 def _line(step: Step, rank: int) -> str:
     verb, argv = ("ask", step.client) if step.sender == rank else ("serve", step.server)
-    return f"    {verb} {step.number} {step.limit:.0f} {join(argv)}\n"
+    line = join(argv).replace(PEER, '"$peer"')
+    return f"    {verb} {step.number} {step.limit:.0f} {line}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +125,7 @@ class Said:
     seconds: float
 
 
+_SIDE = re.compile(rb"^" + MARK.encode() + rb" side ([01])\r?$", re.MULTILINE)
 _BEGIN = re.compile(rb"^" + MARK.encode() + rb" begin (\d{1,6})\r?\n", re.MULTILINE)
 _END = re.compile(
     rb"^"
@@ -116,6 +149,14 @@ def said(output: bytes) -> Iterator[Said]:
             yield Said(int(begin[1]), part[: end.start()], int(end[2]), seconds)
 
 
+def by_side(output: Mapping[int, bytes]) -> dict[int, bytes]:
+    """0 (first node) and 1 -> what was written there; who does not say where it ran counts by its rank."""
+    told = {rank: int(found[1]) for rank, text in output.items() if (found := _SIDE.search(text))}
+    sides = {one: output[rank] for rank, one in told.items()}
+    silent = {rank: output[rank] for rank in output if rank not in told and rank not in sides}
+    return silent | sides
+
+
 def first_of(parts: Iterable[Said], number: int) -> Said | None:
     """The step of that number; a node that says it twice is not believed the second time."""
     return next((one for one in parts if one.number == number), None)
@@ -129,6 +170,10 @@ _OTHER = 4096
 _LIMIT = 300.0
 """Seconds beyond the usual after which a node ends a program by itself, should the console be gone."""
 SHORTEST = 30.0
+_POD_KEPT = "60"
+"""Seconds that a job which has ended stays in Kubernetes: there are many, and their output is here."""
+_POD_START = 90.0
+"""Seconds by which one pod of a job may start after the other."""
 PATIENCE = 3.0
 """A measurement that takes so many times as long as usual hangs."""
 _ENDED = (124, 137)
@@ -180,7 +225,7 @@ class Ground:
     interfaces: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]]
     )
-    """Node -> interface -> its address."""
+    """Node -> interface -> its address; empty where that changes from job to job."""
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     like: JobSpec | None = None
     """Container, environment, MPI and options of the jobs are those of this one."""
@@ -189,6 +234,11 @@ class Ground:
     """The acceptance run; "" while it is only planned."""
     exclusive: bool = False
     """The scheduler is asked for whole nodes."""
+
+    @property
+    def pods(self) -> bool:
+        """Whether jobs run in pods: each has other names and addresses than the one before."""
+        return self.cluster.backend == "kubernetes"
 
 
 def find(recipe: str) -> Recipe:
@@ -219,7 +269,8 @@ def spec_of(work: Work, ground: Ground) -> JobSpec:
     recipe = find(work.recipe)
     commands = recipe.commands(_where(work, ground, 0))
     if commands.server:
-        body = script(_steps(work, recipe, ground), commands.waits)
+        steps = _steps(work, recipe, ground)
+        body = script(steps, commands.waits, work.nodes, pods=ground.pods)
         commands = replace(
             commands, launch=Launch.PLAIN, argv=("sh", f"{RUN_TOKEN}/{FILE}"), files={FILE: body}
         )
@@ -229,7 +280,11 @@ def spec_of(work: Work, ground: Ground) -> JobSpec:
 def job_spec(commands: Commands, nodes: Sequence[str], ground: Ground, each: int) -> JobSpec:
     """A job of these commands on these nodes, like the one that the operator gave."""
     base = ground.like or JobSpec(name=NAME, launch=commands.launch, command=commands.argv)
-    options = {**base.options, **({"slurm.exclusive": ""} if ground.exclusive else {})}
+    options = {
+        **base.options,
+        **({"slurm.exclusive": ""} if ground.exclusive else {}),
+        **({"kubernetes.ttl": _POD_KEPT} if ground.pods else {}),
+    }
     return replace(
         base, name=NAME, launch=commands.launch, command=commands.argv, nodes=len(nodes), on=tuple(nodes),
         ranks_per_node=each, env={**base.env, **commands.env}, files=dict(commands.files), tty=False,
@@ -296,7 +351,7 @@ def limit_of(work: Work, ground: Ground, ended: Sequence[float]) -> float:
     """Seconds after which it hangs, `ended` being those of the jobs of its round that have ended."""
     # By the median once half of the round tells what is usual here; never less than a start takes.
     usual = sorted(ended)[len(ended) // 2] if ended else usual_seconds(work, ground)
-    return max(SHORTEST, PATIENCE * usual)
+    return max(SHORTEST, PATIENCE * usual) + (_POD_START if ground.pods else 0.0)
 
 
 # ---- results
@@ -330,7 +385,7 @@ def _known(recipe: Recipe, ground: Ground) -> Known:
 def _of_steps(
     work: Work, recipe: Recipe, ground: Ground, output: Output, hung: str
 ) -> Iterator[tuple[Result, bytes]]:
-    parts = {rank: tuple(said(text)) for rank, text in output.items()}
+    parts = {place: tuple(said(text)) for place, text in by_side(output).items()}
     begun = True
     for number, one in enumerate(work.pending()):
         rank = work.nodes.index(one.sender)

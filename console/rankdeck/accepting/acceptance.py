@@ -21,6 +21,7 @@ from rankdeck.acceptance.gate import (
     Identity,
     gate,
     job_address,
+    kept_by_kubernetes,
     kept_by_slurm,
     link_gbps,
     of_network,
@@ -33,7 +34,7 @@ from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
 from rankdeck.acceptance.run import AcceptanceRun, Progress, RunPlan
-from rankdeck.acceptance.work import Ground, Work, command_lines, find, job_spec
+from rankdeck.acceptance.work import PEER, Ground, Work, command_lines, find, job_spec
 from rankdeck.accepting.measure import Means, RawOutputs, measured
 from rankdeck.accepting.runner import Runner
 from rankdeck.errors import HistoryError, RankdeckError
@@ -85,11 +86,7 @@ class Acceptance:
         self._refuse_while_running()
         cluster = self._session.cluster
         if cluster.backend == "kubernetes":
-            # Pods go where the scheduler puts them: a value would stand for nodes it is not of.
-            raise RankdeckError(
-                "nothing can be measured through Kubernetes yet: its scheduler chooses the nodes of pods, and a "
-                "value must be of the nodes asked for; measure over SSH with a cluster file that names no backend"
-            )
+            _refuse_pods(cluster, request)
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
         ground, said, around = await self._look(wanted, request)
         gated = gate(cluster, wanted, said, around, request.include_busy)
@@ -104,7 +101,7 @@ class Acceptance:
                 "a share of crossing pairs needs to know which nodes share a switch: "
                 "write `leaf: NAME` at the nodes of the cluster file"
             )
-        ground = replace(ground, rails=_rails(request, gated.nodes, said))
+        ground = replace(ground, rails=_rails(request, gated.nodes, said, pods=ground.pods))
         scene = Scene(gated=gated, said=said, ground=ground, leaves=leaves, seed=randbelow(1 << 30))
         self._plan = replace(plan_run(request, scene), like=request.like)
         self._ground = ground
@@ -137,6 +134,10 @@ class Acceptance:
         views = {node: session.fleet.node(node).slurm for node in wanted}
         known = {node: view for node, view in views.items() if view is not None}
         away |= kept_by_slurm(known, request.include_busy)
+        pods = {node: session.fleet.node(node).kubernetes for node in wanted}
+        away |= kept_by_kubernetes(
+            {node: view for node, view in pods.items() if view is not None}, request.include_busy
+        )
         jobs = {
             node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
         }
@@ -153,7 +154,8 @@ class Acceptance:
         asked = [node for node in wanted if node not in away]
         said = await self._identities(asked, ground)
         addresses = {
-            node: job_address(cluster, cluster.node(node), said.get(node)) for node in asked
+            node: PEER if ground.pods else job_address(cluster, cluster.node(node), said.get(node))
+            for node in asked
         }
         self._identity = {
             node: {**one.facts, **of_network(one, addresses[node])} for node, one in said.items()
@@ -174,13 +176,16 @@ class Acceptance:
             files={PROGRAM: program()},
         )
         limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT
-        spec = job_spec(commands, nodes, ground, 1)
-        done = await measured(self._session, spec, lambda: limit, ground.cluster.environment)
+        # Beside the jobs of others: an answer takes a second, and a whole node may be hours away.
+        spec = job_spec(commands, nodes, replace(ground, exclusive=False), 1)
+        done = await measured(
+            self._session, spec, lambda: limit, ground.cluster.environment, _QUEUE_LIMIT
+        )
         if done.refused:
             raise RankdeckError(f"the nodes cannot be asked what they are: {done.refused}")
         places = {rank.rank: rank.node for rank in self._session.jobs.job(done.job).ranks}
         found = {
-            places[rank]: one
+            places[rank]: replace(one, machine="") if ground.pods else one  # that is the image's
             for rank, text in done.output.items()
             if rank in places and (one := read_identity(text))
         }
@@ -398,30 +403,45 @@ class Acceptance:
         return self._raw.read(result, most)
 
 
+def _refuse_pods(cluster: Cluster, request: Request) -> None:
+    """Raises RankdeckError where pods cannot do what is asked for."""
+    if not cluster.nodes:
+        raise RankdeckError(
+            "name the nodes to be measured under `nodes:` of the cluster file, as `kubectl get nodes` has them"
+        )
+    if not request.like:
+        raise RankdeckError(
+            "on Kubernetes measurements need an image: `--like JOB` takes it, and all options, from a job file; "
+            "the image must have python3, timeout and the programs of the recipe"
+        )
+
+
 def _surveyed(ground: Ground, said: Mapping[str, Identity], addresses: Mapping[str, str]) -> Ground:
     """The ground with what the nodes said of themselves."""
     rates = [rate for node, one in said.items() if (rate := link_gbps(one, addresses[node]))]
     ports = [max(one.rdma.values()) for one in said.values() if one.rdma]
-    # A pod has another name each time.
-    fixed = ground.cluster.backend != "kubernetes"
     interfaces = {
         node: {name: net.addresses[0] for name, net in one.networks.items() if net.addresses}
         for node, one in said.items()
     }
     return replace(
-        ground, addresses=addresses, interfaces=interfaces,
-        hostnames={node: one.hostname for node, one in said.items()} if fixed else {},
+        ground, addresses=addresses, interfaces={} if ground.pods else interfaces,
+        hostnames={} if ground.pods else {node: one.hostname for node, one in said.items()},
         gpus={node: one.gpus for node, one in said.items() if one.gpus},
         known=Known(link_gbps=median(rates) if rates else 0.0), rdma_gbps=median(ports) if ports else 0.0,
     )  # fmt: skip
 
 
 def _rails(
-    request: Request, nodes: Sequence[str], said: Mapping[str, Identity]
+    request: Request, nodes: Sequence[str], said: Mapping[str, Identity], *, pods: bool
 ) -> dict[str, Rails]:
     """Recipe -> rails, for those that measure one rail at a time; raises RankdeckError."""
     rails = rails_of(nodes, said, request.rails)
     fabric = fabric_of(rails, said)
+    if pods and rails and fabric == "network":
+        raise RankdeckError(
+            "`--rails` of interfaces: each pod has others; name RDMA devices, or none"
+        )
     names = [name for name in plugins.names("recipes") if find(name).traits.fabric == fabric]
     return dict.fromkeys(names, rails) if rails else {}
 

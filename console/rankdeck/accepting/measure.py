@@ -17,6 +17,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
+from rankdeck.model.states import State
 from rankdeck.model.text import strip_controls
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.fleet import Fleet
@@ -25,6 +26,8 @@ from rankdeck_agent.wire import LAUNCHER
 
 LARGEST = 32 << 20
 """Bytes of output of one job that are kept."""
+_QUEUE = 3600.0
+"""Seconds that a scheduler may let a measurement wait: that is no part of its limit."""
 _LOOK = 1.0
 """Seconds after which the limit is looked at again: it follows what the others of the round take."""
 
@@ -45,6 +48,8 @@ class Means(Protocol):
     def fleet(self) -> Fleet: ...
     @property
     def following(self) -> Follows: ...
+    @property
+    def chooses_nodes(self) -> bool: ...
     async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str: ...
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None: ...
@@ -93,17 +98,23 @@ class Ended:
     left: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> what may still run there: it rests until that is gone."""
     refused: str = ""
-    """Why it could not be started."""
+    """Why it was not started."""
 
 
 async def measured(
-    means: Means, spec: JobSpec, limit: Callable[[], float], environment: Mapping[str, str]
+    means: Means,
+    spec: JobSpec,
+    limit: Callable[[], float],
+    environment: Mapping[str, str],
+    queue: float = _QUEUE,
 ) -> Ended:
-    """Run the job to its end; `limit` gives the seconds after which it hangs, asked once a second.
+    """Run the job to its end; `limit` gives the seconds from its start after which it hangs, asked once a second.
+
+    A scheduler may let it wait for `queue` seconds before; where there is none the limit counts from the launch.
 
     A job that hangs, or whose measurement is cancelled, is cancelled with proof before this returns.
     """
-    started = time.monotonic()
+    clock = _Clock(limit, queue if means.chooses_nodes else 0.0)
     try:
         job_id = await means.launch(spec, anywhere=True)
     except RankdeckError as error:
@@ -112,18 +123,48 @@ async def measured(
     means.following.listen(job_id, output.hear)
     means.watch(job_id, [LAUNCHER, *(rank.rank for rank in means.jobs.job(job_id).ranks)], None)
     try:
-        hung = not await _ends(means, job_id, lambda: started + limit() - time.monotonic())
+        hung = not await _ends(means, job_id, lambda: clock.rest(means.jobs.job(job_id).state))
     except asyncio.CancelledError:
         await means.cancel(job_id)
         raise
-    why = f"it did not end within {limit():.0f} s and was cancelled" if hung else ""
+    why = clock.why if hung else ""
     left = await ended_with_proof(means, job_id) if hung else {}
     job = means.jobs.job(job_id)
     mask = Secrets([environment, spec.env]).in_bytes
     return Ended(
-        job=job_id, output=output.of_ranks(mask), exit_code=job.exit_code, seconds=time.monotonic() - started,
-        hung=why, left=left,
+        job=job_id, output=output.of_ranks(mask), exit_code=job.exit_code, seconds=clock.seconds,
+        hung=why, left=left, refused=why if clock.waits else "",
     )  # fmt: skip
+
+
+class _Clock:
+    """How long a measurement may go on: it counts from where the job is seen to run."""
+
+    def __init__(self, limit: Callable[[], float], queue: float) -> None:
+        self._limit, self._queue = limit, queue
+        self._asked = self._began = time.monotonic()
+        self.waits = False
+        """Its scheduler has not started it."""
+
+    def rest(self, state: State) -> float:
+        """Seconds that are left to a job in this state."""
+        now = time.monotonic()
+        self.waits = state is State.PENDING and self._queue > 0
+        if not self.waits:
+            return self._began + self._limit() - now
+        self._began = now
+        return self._asked + self._queue - now
+
+    @property
+    def seconds(self) -> float:
+        """Since it runs."""
+        return time.monotonic() - self._began
+
+    @property
+    def why(self) -> str:
+        """Why it was cancelled, once nothing is left."""
+        did, within = ("start", self._queue) if self.waits else ("end", self._limit())
+        return f"it did not {did} within {within:.0f} s and was cancelled"
 
 
 async def _ends(means: Means, job_id: str, rest: Callable[[], float]) -> bool:

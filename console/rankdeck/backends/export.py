@@ -51,25 +51,27 @@ local=$(mktemp -d) || {
     exit 1
 }
 
-on() { # NODE COMMAND
-    node=$1
-    shift
-    case $node in
+on() { # NODE; sh there runs what comes on stdin, whatever the login shell is
+    case $1 in
 %(cases)s
-    *) echo "no node $node in this job" >&2; return 1 ;;
+    *) echo "no node $1 in this job" >&2; return 1 ;;
     esac
+}
+
+sh_on() { # NODE CODE
+    printf '%%s\\n' "$2" | on "$1"
 }
 
 stop() { # end what carries the job's mark
     for node in %(nodes)s; do
-        on "$node" 'for p in /proc/[0-9]*; do
+        sh_on "$node" 'for p in /proc/[0-9]*; do
             tr "\\0" "\\n" <"$p/environ" 2>/dev/null | grep -qx %(mark)s && kill "${p#/proc/}"
-        done' </dev/null 2>/dev/null
+        done' 2>/dev/null
     done
 }
 
 tidy() {
-    for node in %(nodes)s; do on "$node" 'rm -rf %(folder)s' </dev/null; done
+    for node in %(nodes)s; do sh_on "$node" 'rm -rf %(folder)s'; done
     rm -rf "$local"
 }
 
@@ -81,7 +83,7 @@ fail() { # NODE WHAT
 
 trap 'stop; tidy; exit 130' INT TERM
 for node in %(nodes)s; do
-    on "$node" 'rm -rf %(folder)s && mkdir -m 700 %(folder)s' </dev/null ||
+    sh_on "$node" 'rm -rf %(folder)s && mkdir -m 700 %(folder)s' ||
         fail "$node" %(unmade)s
 done
 """
@@ -99,7 +101,7 @@ def export(plan: Plan, cluster: Cluster) -> str:
     parts = [_head(plan, cluster), *(_prepare(plan, node) for node in plan.nodes)]
     if plan.port_on:
         find = shlex.quote(f"{cluster.access.python} -c {shlex.quote(_PORT)}")
-        parts.append(f"RANKDECK_PORT=$(on {plan.port_on} {find} </dev/null) || exit 1\n")
+        parts.append(f"RANKDECK_PORT=$(sh_on {plan.port_on} {find}) || exit 1\n")
     return "\n".join([*parts, _start(plan)])
 
 
@@ -129,7 +131,7 @@ def _ssh(access: Access, node: Node) -> str:
     words += ["-i", access.identity] if access.identity else []
     if access.known_hosts:
         words += ["-o", f"UserKnownHostsFile={access.known_hosts}"]
-    return f'{shlex.join([*words, node.host])} "$@"'
+    return shlex.join([*words, node.host, "sh", "-s"])
 
 
 def _prepare(plan: Plan, node: NodePlan) -> str:
@@ -151,7 +153,7 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
     while end in "\n".join(laid).split("\n"):
         end += "_"
     lines = [
-        f"on {node.node} sh -s <<'{end}' || fail {node.node} {shlex.quote(_UNMADE % folder)}",
+        f"on {node.node} <<'{end}' || fail {node.node} {shlex.quote(_UNMADE % folder)}",
         "set -e",
         f"mkdir -p {folder}/{node.node} && cd {folder}/{node.node}",
         f"{RUN_VARIABLE}=$PWD",
@@ -209,22 +211,22 @@ def _start(plan: Plan) -> str:
     if relay:
         loop = 'while IFS= read -r line; do [ "$line" != end ] || exit 0; echo "$line"; done'
         lines += [
-            f"on {first} 'mkfifo {folder}/spawn' </dev/null || exit 1",
+            f"sh_on {first} 'mkfifo {folder}/spawn' || exit 1",
             'mkfifo "$local/spawn"',
-            f"on {first} '{loop} <>{folder}/spawn' </dev/null >\"$local/spawn\" &",
+            f"sh_on {first} '{loop} <>{folder}/spawn' >\"$local/spawn\" &",
             "while read -r host command; do",
-            f'    on "$host" ". {folder}/$host/env; cd; $command" </dev/null &',
+            f'    sh_on "$host" ". {folder}/$host/env; cd; ( $command ) </dev/null" &',
             'done <"$local/spawn" &',
         ]
     for node in plan.nodes:
         if node.processes:
-            run = f'"RANKDECK_PORT=${{RANKDECK_PORT:-0}} {folder}/{node.node}/start"'
-            lines += [f"on {node.node} {run} </dev/null &", 'pids="$pids $!"']
+            run = f"RANKDECK_PORT=${{RANKDECK_PORT:-0}} {folder}/{node.node}/start </dev/null"
+            lines += [f'sh_on {node.node} "{run}" &', 'pids="$pids $!"']
     lines += [
         "for pid in $pids; do",
         '    wait "$pid" || { code=$?; [ "$status" != 0 ] || status=$code; }',
         "done",
     ]
     if relay:
-        lines.append(f"on {first} 'echo end 1<>{folder}/spawn' </dev/null")
+        lines.append(f"sh_on {first} 'echo end 1<>{folder}/spawn'")
     return "\n".join([*lines, "stop", "tidy", "exit $status"]) + "\n"

@@ -1,8 +1,6 @@
 """The manifest of a Kubernetes job: an MPIJob, or an Indexed Job with a headless Service, as YAML.
 
-The rank shim of Kubernetes pods: tells on the pod's stdout what each rank prints and how it ends.
-
-A line each, with the rank and what it is about; `rankdeck_agent.kubernetes.objects` reads them:
+Its pods run ranks under a shim, which tells on the pod's stdout what each rank prints and how it ends. A line each, with the rank and what it is about; `rankdeck_agent.kubernetes.objects` reads them:
 
     [rank 3 start] HOST
     [rank 3 out] TEXT
@@ -31,7 +29,7 @@ from rankdeck.config.document import documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
-from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, RUN_VARIABLE
+from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 
 POD_SHIM = r"""#!/bin/sh
 # rank-shim [-n RANKS] PROGRAM ARGS...: run one rank, or the RANKS ranks of this pod side by side.
@@ -307,6 +305,13 @@ def _env(wanted: _Wanted, extra: Mapping[str, str]) -> list[Object]:
     return [{"name": key, "value": _literal(value)} for key, value in every.items()]
 
 
+_NODE: Object = {
+    "name": NODE_VARIABLE,
+    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
+}
+"""The node of the pod, as on every backend."""
+
+
 def _container(
     wanted: _Wanted,
     command: Sequence[str],
@@ -322,7 +327,7 @@ def _container(
         container["imagePullPolicy"] = policy
     if command:
         container["command"] = [_literal(word) for word in command]
-    container["env"] = _env(wanted, env or {})
+    container["env"] = [*_env(wanted, env or {}), _NODE]
     if folder := spec.container.workdir or spec.workdir:
         container["workingDir"] = _inside(folder)
     if devices and (resources := _resources(wanted)):
@@ -571,7 +576,7 @@ def _plain(wanted: _Wanted, port: str) -> str:
     spec = wanted.spec
     each = ranks_per_node(wanted.cluster, spec)
     line = shell_line([*SHIM, "-n", str(each), *spec.command])
-    return f"export WORLD_SIZE={each * spec.nodes}; exec {line}"
+    return f"export WORLD_SIZE={each * spec.nodes} RANKDECK_SERVICE={wanted.name}; exec {line}"
 
 
 _LINES: Mapping[Launch, Callable[[_Wanted, str], str]] = {

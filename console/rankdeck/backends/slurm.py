@@ -47,12 +47,11 @@ PLAIN = (
 """Options that become #SBATCH lines as they are."""
 SWITCHES = {"requeue": ("requeue", "no-requeue")}
 """Option -> the line where it is on, and where it is off."""
-KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "rpcs_per_minute")
+KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "preflight", "rpcs_per_minute")  # fmt: skip
 PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """Above the range of ephemeral ports of Linux."""
-_ARRAY = "a task of an array is one process on one node: `launch: plain`, `nodes: 1`, `ranks_per_node: 1` and no `abort`; `rankdeck export-script` writes any other array as a script for sbatch"
 _MOST_TASKS, _MOST_RUNS = 4096, 1000
 _NEVER = 1 << 62
 """Where the output begins of a run that there was not."""
@@ -72,7 +71,19 @@ attempt=${SLURM_RESTART_COUNT:-0}
 export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"
 [ "$attempt" = 0 ] || (cd "$RANKDECK_RUN/rank.$RANKDECK_RANK" && stat -c '%n %s' out err >"attempt.$attempt" 2>/dev/null) || :
 """
-"""The same of a task of an array: its rank has the task's number."""
+"""The same of a task of an array: its rank has the task's number, and is all processes of the task where it has several."""
+
+
+EXPECT = "expect.json"
+_PREFLIGHT = """\
+set -- "$RANKDECK_RUN"/agent-*.pyz
+srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none --kill-on-bad-exit=0 \\
+  sh -c 'said=$(python3 "$0" health --expect "$RANKDECK_RUN/expect.json" 2>&1); [ $? != 2 ] || { echo "$said"; exit 1; }' "$1" || {
+  echo "rankdeck: preflight: not every node is fit for the job: no rank was started" >&2
+  exit 1
+}
+"""
+"""The first step of a job that asks for it: the agent judges each node, and no rank starts where one is bad."""
 
 
 class SlurmBackend(SshBackend):
@@ -87,7 +98,8 @@ class SlurmBackend(SshBackend):
         If the cluster file names no login node there is only that script.
         """
         login = cluster.options.get("login", "")
-        array = options(cluster, spec, "slurm").get("array", "")
+        chosen = options(cluster, spec, "slurm")
+        array, checks = chosen.get("array", ""), _checks(chosen)
         names = [f"{job}-node{number}" for number in range(spec.nodes)]
         plan = document_plan(cluster, spec, job, names, script(cluster, spec, job))
         if not login:
@@ -97,7 +109,9 @@ class SlurmBackend(SshBackend):
         }
         ranks = tuple(range(plan.world_size))
         if array:
-            asked["array"], ranks = array, _tasks(spec, array)
+            asked["array"], ranks = array, _tasks(array)
+        asked |= {"preflight": 1} if checks else {}
+        expected = (NodeFile(EXPECT, _expected(cluster, spec)),) if checks else ()
         submitter = NodePlan(
             job=job,
             node=login,
@@ -109,13 +123,16 @@ class SlurmBackend(SshBackend):
                 *(NodeFile(name, text) for name, text in spec.files.items()),
                 NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),
                 NodeFile(SETTINGS, json.dumps(asked)),
+                *expected,
             ),
             env=cluster.environment,
             tty=False,
             grace=spec.grace,
             elsewhere=True,
         )
-        return replace(plan, nodes=(submitter,))
+        # Tasks fail alone; srun ends the processes of one together.
+        abort = Abort(enabled=False) if array else plan.abort
+        return replace(plan, nodes=(submitter,), abort=abort)
 
     async def launch(self, plan: Plan) -> Plan:
         """Submit it; returns once Slurm has taken it. Raises LaunchError also where no login node is named.
@@ -148,11 +165,8 @@ class SlurmBackend(SshBackend):
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
 
 
-def _tasks(spec: JobSpec, array: str) -> tuple[int, ...]:
+def _tasks(array: str) -> tuple[int, ...]:
     """The numbers of the tasks in `0-9:3%2`; raises LaunchError."""
-    alone = spec.launch is Launch.PLAIN and spec.nodes == 1 and spec.ranks_per_node in (0, 1)
-    if not alone or spec.abort.enabled:
-        raise LaunchError("plan", _ARRAY)
     found: set[int] = set()
     for part in array.partition("%")[0].split(","):
         span, _, step = part.partition(":")
@@ -287,8 +301,27 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
     lines += _environment(step, job)
     if not watched:
         lines += [line for n, text in spec.files.items() for line in _file(n, text)]
+    if _checks(chosen):
+        lines += (
+            _PREFLIGHT.splitlines()
+            if watched
+            else ["# the preflight needs Rankdeck: it is left out"]
+        )
     lines += _STEPS[spec.launch](step)
     return "\n".join(lines) + "\n"
+
+
+def _expected(cluster: Cluster, spec: JobSpec) -> str:
+    """What a node must have: as the cluster file says, but of GPUs only those that the job gets are seen there."""
+    asked = options(cluster, spec, "slurm").get("gpus", "")
+    kinds = [int(part.rpartition(":")[2]) for part in asked.split(",") if part]
+    count = sum(kinds) or gpus_per_node(cluster, spec, "")
+    return json.dumps({**cluster.expect, **({"gpu_count": count} if count else {})})
+
+
+def _checks(chosen: Mapping[str, str]) -> bool:
+    """Whether the nodes are judged before the ranks start."""
+    return chosen.get("preflight", OFF) != OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +332,17 @@ class _Step:
     spec: JobSpec
     chosen: Mapping[str, str]
     watched: bool
+
+    @property
+    def gang(self) -> bool:
+        """Whether it is one task of an array that has several processes: together they are one rank."""
+        one = self.spec.nodes == 1 and _one_task(self) and self.spec.launch is Launch.PLAIN
+        return self.watched and "array" in self.chosen and not one
+
+    @property
+    def shimmed(self) -> bool:
+        """Whether each process is a rank with files of its own."""
+        return self.watched and not self.gang
 
 
 def _directives(step: _Step, job: str) -> list[str]:
@@ -383,9 +427,11 @@ def _file(name: str, text: str) -> list[str]:
 def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     """The srun line of one task: each writes into files of its own, by the shim or by srun."""
     spec = step.spec
-    name = "%t" if "array" not in step.chosen else "%a" if _one_task(step) else "%a.%t"
+    lone = _one_task(step) and spec.nodes == 1
+    name = "%t" if "array" not in step.chosen else "%a" if lone else "%a.%t"
     by_hand = f"--output={RUN}/{name}.out --error={RUN}/{name}.err --open-mode=append"
-    words = ["srun --kill-on-bad-exit=1 --wait=60", *extra]
+    words = [f"{shell_word(SHIM)} srun --label" if step.gang else "srun"]
+    words += ["--kill-on-bad-exit=1 --wait=60", *extra]
     words += [] if step.watched else [by_hand]
     cpus = _cpus_per_task(step)
     # Since 22.05 srun does not take this from sbatch.
@@ -464,7 +510,7 @@ def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
 
 def _rank(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:
     """A task that is one rank, started through the shim if a supervisor follows it."""
-    shim = (SHIM,) if step.watched else ()
+    shim = (SHIM,) if step.shimmed else ()
     return (*shim, *_boxed(step.spec, argv))
 
 
@@ -500,10 +546,12 @@ def _torchrun(step: _Step) -> list[str]:
 def _trainer(step: _Step) -> str:
     """What torchrun starts, and where the output of each rank goes."""
     spec = step.spec
-    if step.watched:
+    if step.shimmed:
         argv = ("--no-python", SHIM, *script_command(spec.command))
         return shell_line([*spec.torch.args, *argv])
     plain = () if spec.command[0].endswith(".py") else ("--no-python",)
+    if step.gang:
+        return shell_line([*spec.torch.args, *plain, *spec.command])
     logs = f'--log-dir={RUN}/torch."$SLURM_NODEID" -r 3 -t 3'
     return f"{logs} {shell_line([*spec.torch.args, *plain, *spec.command])}"
 

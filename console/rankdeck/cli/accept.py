@@ -1,10 +1,6 @@
-"""`rankdeck accept`: is the cluster good? Plans, runs with progress, resumes, shows; `--read` reads what others ran.
+"""`rankdeck accept`: is the cluster good? Plans, runs with progress, resumes and shows; keeps baselines and exclusions.
 
-`rankdeck accept --read RECIPE FILE…`: what outputs of acceptance tests say, and whether that is good.
-
-What `rankdeck accept` keeps besides runs: baselines declared and carried elsewhere, nodes excluded.
-
-What `rankdeck accept` says about a run: the plan before, a line a round, the outcome. Pure.
+`rankdeck accept --read RECIPE FILE…` says what outputs of others mean, and whether that is good.
 """
 
 import argparse

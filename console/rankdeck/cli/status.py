@@ -24,7 +24,7 @@ from rankdeck.config.document import suggest
 from rankdeck.config.paths import state_folder
 from rankdeck.errors import RankdeckError, leaves
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Level, Reason, seconds_of
+from rankdeck.model.health import Ack, Level, Reason, by_cause, seconds_of
 from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import clean
@@ -160,7 +160,7 @@ def switch_shapes(switches: Switches) -> list[Shape]:
 def _row(state: NodeState) -> tuple[str, ...]:
     heard = state.heard_s()
     numbers = (_highest(state, metric) for metric in SHOWN)
-    why = "; ".join(reason.text for reason in state.health.reasons)
+    why = "; ".join(cause.text for cause, _ in by_cause(state.health.reasons))
     made_up = f"SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
     words = " · ".join(filter(None, (why, made_up)))
     said = "never" if heard is None else f"{heard:.0f} s"
@@ -315,8 +315,10 @@ def _say(cluster: Cluster, states: Sequence[NodeState], level: Level) -> None:
         made_up = f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
         covered = coverage_words(health)
         output.say(f"{state.name}: {health.level.word}; {covered}{made_up}")
-        for reason in health.reasons:
-            output.say(f"  {_line(reason)}")
+        for cause, consequences in by_cause(health.reasons):
+            output.say(f"  {_line(cause)}")
+            for reason in consequences:
+                output.say(f"    so {_line(reason)}")
 
 
 def _line(reason: Reason) -> str:

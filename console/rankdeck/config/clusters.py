@@ -1,9 +1,4 @@
-"""Cluster files: what nodes there are and how to reach them.
-
-The `metrics:` section of a cluster file: the site's Prometheus and how it names the nodes.
-
-Accounts of the agents on the site's broker: `name:password` lines, as mosquitto_passwd takes them.
-"""
+"""Cluster files: what nodes there are and how to reach them, the site's Prometheus, the agents' accounts on its broker."""
 
 import ipaddress
 import os
@@ -12,7 +7,6 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from secrets import token_urlsafe
 from types import MappingProxyType
 from typing import Any
 
@@ -458,6 +452,8 @@ def _unreadable(path: str, error: Exception) -> BrokerError:
 
 def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """`accounts` and a random password for each name that has none."""
+    from secrets import token_urlsafe  # brings OpenSSL, which reading a file does not need
+
     fresh = {name: token_urlsafe(24) for name in names if name not in accounts}
     return {**accounts, **fresh}
 

@@ -1,8 +1,6 @@
-"""Reads YAML documents into entries that know their line, and collects every mistake.
+"""YAML documents: read into entries that know their line and collect every mistake; objects written for people and kubectl.
 
-Objects as YAML documents for people to read and for kubectl to apply.
-
-Checks names, addresses and paths in files: all of them end up on command lines.
+Names, addresses and paths are checked here: all of them end up on command lines.
 """
 
 import difflib
@@ -31,7 +29,7 @@ _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 class _Bounded(Composer, _Parser):
     """Composes with Python's own composer, over whichever parser there is."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | bytes) -> None:
         _Parser.__init__(self, text)
         Composer.__init__(self)
         self._entries = self._depth = 0
@@ -62,6 +60,15 @@ def compose(text: str) -> yaml.Node | None:
     finally:
         loader.dispose()
     return root
+
+
+def plain(text: bytes) -> object:
+    """The document in `text` as tables, lists and plain values; raises as `compose` does."""
+    loader: Any = _Bounded(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 SIZE_LIMIT = 1 << 20

@@ -25,6 +25,8 @@ KEYS = (
     "container", "mpi", "torch", "grace", "abort", "tty", "slurm", "kubernetes",
     "progress",
 )  # fmt: skip
+SAME_RUNTIME = {"pyxis": "enroot"}
+"""Other names of a runtime: on Slurm it is Pyxis that has srun start Enroot."""
 CONTAINER_KEYS = ("runtime", "image", "mounts", "gpu", "workdir", "args")
 MPI_KEYS = ("flavour", "path", "args", "launcher")
 FLAVOURS = ("openmpi5", "openmpi4", "mpich")
@@ -182,9 +184,10 @@ def _container(entry: Entry) -> Container:
     if "image" in table and (not image or image.startswith("-")):
         table["image"].report("is not the name of an image")
     runtimes = tuple(name for name in plugins.names("runtimes") if name != "none")
+    runtime = _choice(table, "runtime", (*runtimes, *SAME_RUNTIME), "apptainer")
     return Container(
         image=image,
-        runtime=_choice(table, "runtime", runtimes, "apptainer"),
+        runtime=SAME_RUNTIME.get(runtime, runtime),
         mounts=_mounts(table["mounts"]) if "mounts" in table else (),
         gpu=_gpu(table["gpu"]) if "gpu" in table else "",
         workdir=take(table, "workdir"),

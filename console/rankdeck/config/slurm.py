@@ -120,6 +120,7 @@ _READERS: Mapping[str, Callable[[Entry], str]] = {
     "reservation": _word,
     "exclusive": _exclusive,
     "requeue": _switch,
+    "preflight": _switch,
     "gpus": _matching(_GPUS, "a number of GPUs of each node: 8, or with their type a100:8"),
     "cpus-per-task": _count(4096),
     "cpus-per-gpu": _count(4096),

@@ -1,6 +1,5 @@
 """Trust in files of others: what they run or read elsewhere, and what the user agreed to."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,6 +153,8 @@ def _known() -> frozenset[str]:
 
 
 def _digest(entry: Entry, what: str, content: bytes) -> str:
+    import hashlib  # brings OpenSSL: few files ask for trust
+
     file = str(Path(entry.file).resolve())
     told = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
     return hashlib.sha256(told.encode()).hexdigest()

@@ -9,6 +9,7 @@ from datetime import datetime, time, timedelta
 from rankdeck.logs.collapse import mask
 from rankdeck.logs.merge import Source, Words
 from rankdeck.model.health import seconds_of
+from rankdeck.model.schedulers import LogRun
 from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 
@@ -74,12 +75,15 @@ class Wanted:
     within: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     around: int = 0
+    run: tuple[int, LogRun] | None = None
+    """Only what was written in this run of a job that Slurm queued again: its number from 0, and where its output lies."""
 
     def __bool__(self) -> bool:
-        return bool(self.within or self.without)
+        return bool(self.within or self.without or self.run)
 
     def __str__(self) -> str:
         words = [
+            *([f"attempt {self.run[0]}"] if self.run else []),
             *(f"&{text}" for text in self.within),
             *(f"!{text}" for text in self.without),
         ]
@@ -118,6 +122,9 @@ class Filtered:
 
     def fits(self, line: Line) -> bool:
         """Whether the line is wanted for itself."""
+        run = self.wanted.run
+        if run and not run[1].has(line.rank, line.stream, line.offset):
+            return False
         shown = printable(line.text)
         if any(words.within(shown) for words in self._without):
             return False

@@ -1,12 +1,31 @@
 """Health of a node, in the words that console and agent share, and its numbers over hours and days."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
-from rankdeck_agent.rules.levels import Health, Level, Reason, Sentence, worst_of
+from rankdeck_agent.rules.levels import (
+    CAUSES,
+    Health,
+    Level,
+    Reason,
+    Sentence,
+    by_cause,
+    same_device,
+    worst_of,
+)
 
-__all__ = ["Health", "Level", "Reason", "Sentence", "worst_first", "worst_of"]
+__all__ = [
+    "Health",
+    "Level",
+    "Reason",
+    "Sentence",
+    "by_cause",
+    "leading",
+    "worst_first",
+    "worst_of",
+]
 
 
 def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
@@ -31,6 +50,35 @@ class Occurrence:
     def seen(self) -> str:
         """What was seen, without what it means and what to do."""
         return Sentence.of(self.text).seen
+
+
+class Told(Protocol):
+    """What was told of a node: an event, or a note on the page of a job."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def check(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+
+
+T = TypeVar("T", bound=Told)
+TOGETHER = 120.0
+"""Seconds within which a cause and what follows from it are told."""
+
+
+def leading(told: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
+    """What does not follow from something else of the same node, device and kind that was told with it."""
+
+    def follows(one: T, other: T) -> bool:
+        near = one.node == other.node and abs(one.at - other.at) <= TOGETHER
+        same = same_device(one.device, other.device) and kind(one) == kind(other)
+        return other.check in CAUSES.get(one.check, ()) and near and same
+
+    return [one for one in told if not any(follows(one, other) for other in told)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,7 +333,6 @@ class SlurmJob:
         return self.status.text or code or self.status.state.lower()
 
 
-READY = "Ready"
 JOB, MPIJOB = "Job", "MPIJob"
 """The kinds of jobs that are started here."""
 
@@ -349,6 +348,11 @@ class Condition:
     message: str = ""
     since: float | None = None
     """Epoch seconds, by the clock of the control plane."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is the condition that says if pods can run there."""
+        return self.type == "Ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +398,7 @@ class KubernetesNode:
     @property
     def ready(self) -> Condition | None:
         """The condition `Ready`."""
-        return next((one for one in self.conditions if one.type == READY), None)
+        return next((one for one in self.conditions if one.is_ready), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,6 +222,8 @@ async def _ask_scheduler(backend: Backend, plan: Plan) -> Finding:
     if why:
         return found(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
     text = f"the nodes are chosen by {backend.name} when the job starts: they were not asked"
+    if backend.name == "slurm":
+        text += "; `slurm: {preflight: true}` has them judged there, before the ranks"
     return found(Level.UNKNOWN, "reach", "", text)
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from rankdeck.model import text
 from rankdeck.model.blame import how, who
@@ -163,15 +162,15 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
 
 
 def _blinks(about: Sequence[Occurrence]) -> set[tuple[str, float]]:
-    """Node and time of each silence that was over soon."""
-    began: dict[str, float] = {}
-    found: set[tuple[str, float]] = set()
-    for one in about:
-        if one.check == _SILENT and one.kind == "began":
-            began[one.node] = one.at
-        elif one.check == _SILENT and one.at - began.get(one.node, -inf) <= BLINK:
-            found.add((one.node, began[one.node]))
-    return found
+    """Node and time of each silence that was over soon; two consoles write down one silence each."""
+    silences = [one for one in about if one.check == _SILENT]
+    began = [one for one in silences if one.kind == "began"]
+    over = [one for one in silences if one.kind == "ended"]
+    return {
+        (one.node, one.at)
+        for one in began
+        if any(end.node == one.node and 0 <= end.at - one.at <= BLINK for end in over)
+    }
 
 
 def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:

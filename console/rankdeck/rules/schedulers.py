@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rankdeck.model.health import Health, Level, Reason, worst_of
-from rankdeck.model.schedulers import READY, Condition, DeviceCount, KubernetesNode, SlurmNode
+
+if TYPE_CHECKING:  # the first picture shows no scheduler
+    from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode, SlurmNode
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 
@@ -13,7 +16,7 @@ _USED = ("idle", "mixed", "alloc", "compl", "planned")
 """How the states begin in which jobs run there, or may be started."""
 
 
-def with_slurm(health: Health, view: SlurmNode | None, *, heard: bool) -> Health:
+def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Health:
     """The health by our agent with the opinion of Slurm; `heard` is whether the agent is heard now."""
     if view is None:
         return health
@@ -25,7 +28,7 @@ def with_slurm(health: Health, view: SlurmNode | None, *, heard: bool) -> Health
     return Health(worst_of(ordered), ordered, health.evaluated, health.checks, health.limits)
 
 
-def _state(view: SlurmNode, health: Health, *, heard: bool) -> Reason | None:
+def _state(view: "SlurmNode", health: Health, *, heard: bool) -> Reason | None:
     """What its state means for jobs."""
     if view.gone:
         text = "Slurm has no such node any more · it was removed from slurm.conf"
@@ -48,14 +51,14 @@ def _state(view: SlurmNode, health: Health, *, heard: bool) -> Reason | None:
     return Reason("slurm.state", Level.WARN, text)
 
 
-def _down(view: SlurmNode, *, heard: bool) -> Reason:
+def _down(view: "SlurmNode", *, heard: bool) -> Reason:
     text = f"Slurm calls it down{_why(view)}"
     if heard:
         return Reason("slurm.state", Level.WARN, f"{text} but our agent is heard · {_LOOK}")
     return Reason("slurm.state", Level.BAD, f"{text} · is it up? {_LOOK}")
 
 
-def _touch(view: SlurmNode, *, heard: bool) -> Reason | None:
+def _touch(view: "SlurmNode", *, heard: bool) -> Reason | None:
     """Whether Slurm and its slurmd hear each other."""
     if "powered down" in view.also and not heard:
         text = "Slurm has powered it down to save energy · it starts when a job needs it"
@@ -67,7 +70,7 @@ def _touch(view: SlurmNode, *, heard: bool) -> Reason | None:
     return Reason("slurm.silent", level, f"its slurmd does not answer Slurm{but} · {_LOOK}")
 
 
-def _still_used(view: SlurmNode, health: Health) -> Reason | None:
+def _still_used(view: "SlurmNode", health: Health) -> Reason | None:
     """Slurm goes on giving jobs to a node on which something is wrong."""
     bad = any(one.level is Level.BAD and one.acknowledged_until is None for one in health.reasons)
     if not bad or view.also or not view.state.startswith(_USED):
@@ -76,7 +79,7 @@ def _still_used(view: SlurmNode, health: Health) -> Reason | None:
     return Reason("slurm.usable", Level.WARN, text)
 
 
-def _why(view: SlurmNode) -> str:
+def _why(view: "SlurmNode") -> str:
     """` (bad cable, by root, since 11-22 18:23)`."""
     since = time.strftime("since %m-%d %H:%M", time.localtime(view.since)) if view.since else ""
     known = (view.reason, f"by {view.by}" if view.by else "", since if view.reason else "")
@@ -96,7 +99,7 @@ _USUAL = {
 }
 
 
-def merged(health: Health, view: KubernetesNode | None, *, heard: bool, tried: bool) -> Health:
+def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried: bool) -> Health:
     """The health by our agent, with the second opinion of Kubernetes.
 
     `heard` is whether the agent is heard now, `tried` whether one was ever heard or could not be
@@ -114,7 +117,7 @@ def merged(health: Health, view: KubernetesNode | None, *, heard: bool, tried: b
     return Health(worst_of(ordered), ordered, health.evaluated, health.checks, health.limits)
 
 
-def opinions(view: KubernetesNode, *, heard: bool) -> tuple[Reason, ...]:
+def opinions(view: "KubernetesNode", *, heard: bool) -> tuple[Reason, ...]:
     """Why Kubernetes does not call the node well."""
     if view.gone:
         text = "Kubernetes has no such node any more · it was removed from the cluster"
@@ -132,7 +135,7 @@ def opinions(view: KubernetesNode, *, heard: bool) -> tuple[Reason, ...]:
     return (*filter(None, found), *_devices(view.devices.items()))
 
 
-def _is_ready(view: KubernetesNode) -> bool:
+def _is_ready(view: "KubernetesNode") -> bool:
     return not view.gone and view.ready is not None and view.ready.status == "True"
 
 
@@ -141,9 +144,9 @@ def _still_ready() -> Reason:
     return Reason("kubernetes.ready", Level.UNKNOWN, text)
 
 
-def _condition(one: Condition, *, heard: bool) -> Reason | None:
+def _condition(one: "Condition", *, heard: bool) -> Reason | None:
     """What a condition says, verbatim where it is not one of Kubernetes' own."""
-    if one.type == READY:
+    if one.is_ready:
         return None if one.status == "True" else _not_ready(one, heard=heard)
     if one.status == "Unknown":
         text = f"Kubernetes does not know its {_words(one)}"
@@ -156,7 +159,7 @@ def _condition(one: Condition, *, heard: bool) -> Reason | None:
     return Reason("kubernetes.condition", Level.WARN, text, device=one.type)
 
 
-def _not_ready(one: Condition, *, heard: bool) -> Reason:
+def _not_ready(one: "Condition", *, heard: bool) -> Reason:
     said = (
         "Kubernetes calls it not ready"
         if one.status == "False"
@@ -170,11 +173,11 @@ def _not_ready(one: Condition, *, heard: bool) -> Reason:
     return Reason("kubernetes.ready", level, f"{text} · look at its kubelet, or whether it is up")
 
 
-def _words(one: Condition, status: str = "") -> str:
+def _words(one: "Condition", status: str = "") -> str:
     return ": ".join(filter(None, (one.type + status, one.reason, one.message)))
 
 
-def _devices(counts: Iterable[tuple[str, DeviceCount]]) -> list[Reason]:
+def _devices(counts: "Iterable[tuple[str, DeviceCount]]") -> list[Reason]:
     return [
         Reason(
             "kubernetes.devices",

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
-from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 from rankdeck.model.text import clean
 from rankdeck.rules.expectations import Peers
 from rankdeck.state.fleet_history import EventLog, Past, Picture
@@ -18,6 +18,9 @@ from rankdeck.state.node import EPOCH, NodeState
 from rankdeck_agent.rules.facts import Expected
 from rankdeck_agent.rules.report import rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
+
+if TYPE_CHECKING:
+    from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 
 SWEEP = 5.0
 """Seconds between two looks for metrics that are no longer sent."""
@@ -152,13 +155,13 @@ class Fleet:
         self._changed[name] = None
         return True
 
-    def kubernetes_says(self, name: str, view: KubernetesNode) -> None:
+    def kubernetes_says(self, name: str, view: "KubernetesNode") -> None:
         """Take what the API server says of a node; a node that is not of this fleet is ignored."""
         if self.find(name):
             self._nodes[name].set_kubernetes(view)
             self._changed[name] = None
 
-    def slurm_says(self, name: str, view: SlurmNode) -> None:
+    def slurm_says(self, name: str, view: "SlurmNode") -> None:
         """Take what Slurm says of a node; a node that is not of this fleet is ignored."""
         if name in self._nodes:
             self._nodes[name].set_slurm(view)

@@ -187,6 +187,11 @@ class FleetPicture:
         found = self.numbers[at] if at < len(self.numbers) else nan
         return None if isnan(found) else found
 
+    def known(self, metric: str) -> list[float]:
+        """The numbers of all nodes that have one."""
+        every = self.numbers[_PLACES[metric] :: len(PICTURED)]
+        return [number for number in every if not isnan(number)]
+
 
 class Picture:
     """A picture that is being taken, node after node in the order of the cluster file."""
@@ -245,6 +250,10 @@ class Past:
             return None
         place = bisect_right(self._frames, at, key=lambda frame: frame.at)
         return self._frames[max(place - 1, 0)]
+
+    def newest(self, most: int) -> list[FleetPicture]:
+        """The last pictures, oldest first."""
+        return list(islice(reversed(self._frames), most))[::-1]
 
     def series(
         self, place: int, metric: str, until: float, most: int | None = None

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from sys import intern
+from typing import TYPE_CHECKING
 
 from rankdeck.model.health import Ack, Health, Level, Reason, worst_first, worst_of
-from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 from rankdeck.rules.schedulers import merged, with_slurm
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain, is_event
@@ -15,6 +15,9 @@ from rankdeck_agent.rules.judge import as_lasting, assess, combine
 from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
 from rankdeck_agent.rules.table import CHECKS, MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
+
+if TYPE_CHECKING:
+    from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 
 UNHEARD = Health(
     Level.UNKNOWN,
@@ -89,8 +92,8 @@ _SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "l
 class Views:
     """What schedulers say of the node; None where they say nothing."""
 
-    kubernetes: KubernetesNode | None = None
-    slurm: SlurmNode | None = None
+    kubernetes: "KubernetesNode | None" = None
+    slurm: "SlurmNode | None" = None
 
 
 class Judgement:

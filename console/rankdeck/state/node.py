@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, pairwise
 from math import inf, isnan, nan
+from typing import TYPE_CHECKING
 
 from rankdeck.model.health import Ack, Health, Reason
-from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 from rankdeck.model.text import clean
 from rankdeck.state import sanitize
 from rankdeck.state.judgement import Judgement, Views
@@ -17,6 +17,9 @@ from rankdeck_agent.rules.explain import CheckResult
 from rankdeck_agent.rules.facts import Expected, Facts
 from rankdeck_agent.rules.report import SUMMARY, rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
+
+if TYPE_CHECKING:
+    from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 
 Number = int | float
 Points = list[tuple[float, float]]
@@ -142,7 +145,7 @@ ALIKE = 0.5
 DRIFT = 0.05
 """Seconds by which the clock of a node may move before it is judged again for that alone."""
 
-CHARTED = frozenset({"cpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
+CHARTED = frozenset({"cpu.used", "gpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
 _LINKS = ("rdma.up", "net.up")
@@ -441,11 +444,11 @@ class NodeState:
         known.busy = known.busy if busy is None else busy
         return (known.acks, known.drift, known.busy) != before
 
-    def set_kubernetes(self, view: KubernetesNode) -> None:
+    def set_kubernetes(self, view: "KubernetesNode") -> None:
         """Take what the API server says of the node now."""
         self.kubernetes = view
 
-    def set_slurm(self, view: SlurmNode) -> None:
+    def set_slurm(self, view: "SlurmNode") -> None:
         """Take what Slurm says of the node now."""
         self.slurm = view
 

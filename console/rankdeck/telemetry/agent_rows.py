@@ -1,7 +1,7 @@
 """Rows of JSON that a command of the agent sends for as long as it runs: read with limits, asked again when it ends."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -47,7 +47,12 @@ class Source:
     config: bytes
 
 
-async def watch(source: Source, takes: Callable[[], Takes], trouble: Callable[[str], None]) -> None:
+async def watch(
+    source: Source,
+    takes: Callable[[], Takes],
+    trouble: Callable[[str], None],
+    pauses: Sequence[float] = BACKOFF,
+) -> None:
     """Run the command until cancelled, again whenever it ends, after a pause that grows.
 
     `takes` gives who takes the rows of one run; `trouble` is called with the sentence for each end.
@@ -62,7 +67,7 @@ async def watch(source: Source, takes: Callable[[], Takes], trouble: Callable[[s
             why = error.why
         failures = 0 if loop.time() - began > STEADY else failures + 1
         trouble(clean(why, _SENTENCE))
-        await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
+        await asyncio.sleep(pauses[min(max(failures, 1), len(pauses)) - 1])
 
 
 async def _once(source: Source, rows: AgentRows) -> str:

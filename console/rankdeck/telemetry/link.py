@@ -54,6 +54,8 @@ class Link(Protocol):
 
     private: bool
     """The broker is ours, on this machine: agents need a tunnel to it."""
+    intake: "Intake"
+    """Takes each message."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -398,6 +400,15 @@ def _common(cluster: Cluster, node: str) -> dict[str, Any]:
     }
 
 
+def shared_config(cluster: Cluster, nodes: Iterable[str], sample_period: float) -> dict[str, Any]:
+    """What agents need that all get the same line: the distinct configurations, and which one is whose."""
+    own = {node: {**_common(cluster, node), "sample_period": sample_period} for node in nodes}
+    for config in own.values():
+        del config["node"]
+    configs = list({json.dumps(config): config for config in own.values()}.values())
+    return {"of": {node: configs.index(config) for node, config in own.items()}, "configs": configs}
+
+
 def _expect(cluster: Cluster, name: str) -> dict[str, object]:
     """What the cluster file says that this node has, for its agent."""
     node = cluster.node(name) if cluster.has(name) else Node(name=name)
@@ -430,6 +441,8 @@ class Telemetry:
         """Nodes whose agent runs and was told that full samples are wanted."""
         self._to_reach: set[str] = set()
         """Nodes that were neither reached nor failed yet."""
+        self._inside: dict[str, str] = {}
+        """Node -> how it is heard although nobody may log in there, one sentence."""
         self._expected = 0
 
     def expect(self, nodes: Iterable[str]) -> None:
@@ -506,10 +519,22 @@ class Telemetry:
     def _is_installed(self, node: str) -> bool:
         return self._fleet.node(node).installed
 
+    def take(self, node: str, topic: str, payload: bytes, way: str) -> None:
+        """Take a message of a node that did not come through the broker; `way` is the sentence for that."""
+        if self._inside.get(node) != way:
+            self._inside[node] = way
+            self.report(node, way, well=True)
+        self._link.intake.take(topic, payload)
+
+    def lost(self, nodes: Iterable[str]) -> None:
+        """Nothing comes that way any more."""
+        for node in nodes:
+            self._inside.pop(node, None)
+
     def report(self, node: str, sentence: str, well: bool) -> None:
         self._to_reach.discard(node)
-        if well:
-            self._fleet.attached(node, sentence)
+        if well or node in self._inside:
+            self._fleet.attached(node, sentence if well else self._inside[node])
             return
         self._fleet.troubled(node, sentence)
         log.warning("%s", sentence, extra={"source": node})

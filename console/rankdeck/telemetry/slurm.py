@@ -1,13 +1,20 @@
-"""Brings what Slurm says of nodes, partitions and everybody's jobs into the console, by the agent on the login node."""
+"""Brings what Slurm says of nodes, partitions and everybody's jobs into the console, by the agent on the login node.
 
+Also what the nodes of our own jobs say of themselves where nobody may log in to them: from inside the allocation.
+"""
+
+import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping
+import zlib
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeGuard, cast
 
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import Job, State
 from rankdeck.model.schedulers import (
     ServiceChange,
     ServiceOrder,
@@ -20,9 +27,12 @@ from rankdeck.model.schedulers import (
 from rankdeck.model.text import clean, fitting, flag, integer, or_null, rows, stamp, text
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
+from rankdeck.state.jobs import Jobs
 from rankdeck.state.schedulers import SlurmCluster
 from rankdeck.telemetry import agent_rows
 from rankdeck.telemetry.agent_rows import AgentRows, Source, Takes, as_table
+from rankdeck.telemetry.link import Telemetry, shared_config
+from rankdeck_agent.wire import topic
 
 log = logging.getLogger(__name__)
 ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
@@ -31,13 +41,19 @@ _WORD, _SENTENCE = 300, 600
 _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
 _MOST_RANKS = 4096
+MOST_HEARD, MOST_SAMPLED = 8, 256
+"""Jobs inside which nodes are heard at once; nodes of one of which full samples are asked for."""
+HEAR_PAUSES = (5.0, 60.0, 300.0)
+"""Seconds before a step in a job is tried again: each try costs the controller some calls."""
+_HEAR_PERIOD = 1.0
+_MOST_PARTS, _LONGEST_PART, _LONGEST_MESSAGE = 512, 1024, 4 << 20
 
 
 class SlurmClient:
     """Asks the agent on the login node; made by the session."""
 
     def __init__(self, agents: Agents, cluster: Cluster, fleet: Fleet) -> None:
-        self._agents, self._fleet = agents, fleet
+        self._agents, self._cluster, self._fleet = agents, cluster, fleet
         self._host = cluster.options.get("login", "")
         self.state = SlurmCluster()
         self.asked = cluster.backend == "slurm" and bool(self._host)
@@ -138,6 +154,100 @@ class SlurmClient:
 
         source = Source(self._agents, self._host, ("slurm", "watch"), self._config)
         await agent_rows.watch(source, lambda: takes(self._fleet, self.state), trouble)
+
+    async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
+        """Hear nodes that cannot be logged in to from inside our jobs on them, one step a job, until cancelled.
+
+        Returns at once where there is no Slurm to ask.
+        """
+        if not self.asked:
+            return
+        heard: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                running = {job.id: job for job in jobs.all() if _is_inside(job)}
+                for gone in heard.keys() - running.keys():
+                    heard.pop(gone).cancel()
+                fresh = [job for job in running.values() if job.id not in heard]
+                for job in filter(self._is_mute, fresh[: MOST_HEARD - len(heard)]):
+                    heard[job.id] = tasks.create_task(self._hear_job(job, telemetry))
+                await asyncio.sleep(_HEAR_PERIOD)
+
+    def _is_mute(self, job: Job) -> bool:
+        known = (self._fleet.node(name) for name in job.nodes if self._fleet.knows(name))
+        return any(node.failed_to_attach for node in known)
+
+    async def _hear_job(self, job: Job, telemetry: Telemetry) -> None:
+        nodes = [name for name in job.nodes if self._fleet.knows(name)]
+        few = len(nodes) <= MOST_SAMPLED
+        settings = shared_config(self._cluster, nodes, max(1.0, len(nodes) / 16))
+        for config in settings["configs"]:
+            config["samples"] = few
+        source = Source(
+            self._agents,
+            self._host,
+            ("slurm", "hear", job.id, self._host),
+            json.dumps(settings).encode() + b"\n",
+        )
+        way = f"heard from inside Slurm job {job.slurm.id if job.slurm else job.id}: no login there"
+
+        def trouble(why: str) -> None:
+            telemetry.lost(nodes)
+            log.warning("its nodes are not heard from inside: %s", why, extra={"source": job.id})
+
+        def give(node: str, kind: str, payload: bytes) -> None:
+            telemetry.take(node, topic(self._cluster.name, node, kind), payload, way)
+
+        def take() -> Takes:
+            messages = Messages(nodes)
+            return {"beside": lambda row: messages.take(as_table(row), give)}
+
+        try:
+            await agent_rows.watch(source, take, trouble, HEAR_PAUSES)
+        finally:
+            telemetry.lost(nodes)
+
+
+def _is_inside(job: Job) -> bool:
+    """Whether it is our own and has all its nodes, so that a step of ours can be in it."""
+    slurm = job.slurm
+    ours = slurm is not None and not (slurm.array or slurm.over or job.plan.owner)
+    return ours and job.state is State.RUNNING and all(rank.node for rank in job.ranks)
+
+
+class Messages:
+    """Joins the parts in which a node's messages come through srun; `nodes`: who may speak."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self._parts: dict[str, list[str]] = {node: [] for node in nodes}
+
+    def take(self, row: Mapping[str, Any], give: Callable[[str, str, bytes], None]) -> None:
+        """Take a part; a message that is whole goes to `give` with its node and kind. What does not fit is left out."""
+        node, kind, data = clean(row.get("node"), 253), clean(row.get("kind"), 20), row.get("data")
+        part, count = row.get("part"), row.get("of")
+        parts = self._parts.get(node)
+        if parts is None or not (integer(part) and integer(count) and isinstance(data, str)):
+            return
+        if part == 0:
+            parts.clear()
+        if part != len(parts) or not 0 <= part < count <= _MOST_PARTS or len(data) > _LONGEST_PART:
+            parts.clear()
+            return
+        parts.append(data)
+        if len(parts) == count:
+            if (payload := _unpacked("".join(parts))) is not None:
+                give(node, kind, payload)
+            parts.clear()
+
+
+def _unpacked(text: str) -> bytes | None:
+    """The message; None where it is none, or longer than any."""
+    try:
+        unpacking = zlib.decompressobj()
+        payload = unpacking.decompress(b64decode(text, validate=True), _LONGEST_MESSAGE)
+    except (ValueError, zlib.error):
+        return None
+    return payload if unpacking.eof else None
 
 
 def takes(fleet: Fleet, state: SlurmCluster) -> Takes:

@@ -12,6 +12,7 @@ from textual.app import SystemCommand
 from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
+from textual.widgets import Input
 
 from rankdeck.config.settings import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaves
@@ -33,6 +34,8 @@ HURRY_LIMIT = 2.0
 """The same where the terminal is gone, or somebody asked twice."""
 LOOK = 0.1
 """Seconds between two looks at what the session has judged."""
+LABELS, KEYS = 12, 8
+"""Cells of the name of an action and of its key in the palette."""
 
 
 class RankdeckApp(FrameDiff):
@@ -53,10 +56,7 @@ class RankdeckApp(FrameDiff):
         )
         self.palette = self._first_palette(settings)
         super().__init__()
-        for palette in self.palettes.values():
-            self.register_theme(palette.theme())
-        # Set later, all style sheets would be read again before the first picture.
-        self.set_reactive(RankdeckApp.theme, self.palette.name)
+        self._register_themes()
         self.set_alphabet(ascii_only=settings.ascii)
         self.animation_level = "none"
         self.session = session
@@ -82,6 +82,14 @@ class RankdeckApp(FrameDiff):
         self.tour = Tour()
         self._quiet = Quiet()
         self._keys = KeyQueue(self)
+
+    def _register_themes(self) -> None:
+        """Textual's own widgets have our colours from the first picture on."""
+        for palette in self.palettes.values():
+            self.register_theme(palette.theme())
+        # Set later, all style sheets would be read again before the first picture.
+        self.set_reactive(RankdeckApp.theme, self.palette.name)
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
@@ -381,16 +389,20 @@ class RankdeckApp(FrameDiff):
         if screen := self.top_screen:
             screen.refresh_now()
 
+    def on_command_palette_opened(self) -> None:
+        """A cursor that blinks sends bytes all the time."""
+        self.screen.query_one(Input).cursor_blink = False
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: the actions of this screen, and the themes."""
+        """The palette: the actions of this screen, and the themes; a line each."""
         if isinstance(screen, BaseScreen):
             for action in actions.for_screen(screen.screen_name):
                 run = partial(screen.run_action, action.target)
-                yield SystemCommand(action.help, f"{action.label}: {action.shown_key}", run)
+                title = f"{action.label:<{LABELS}} {action.shown_key:<{KEYS}} {action.help}"
+                yield SystemCommand(title, "", run)
         for name in sorted(self.palettes):
-            yield SystemCommand(
-                f"Theme {name}", "Change the colours", partial(self.choose_theme, name)
-            )
+            choose = partial(self.choose_theme, name)
+            yield SystemCommand(f"{'theme':<{LABELS + KEYS + 1}} {name}", "", choose)
 
 
 def run(

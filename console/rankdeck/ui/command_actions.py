@@ -1,36 +1,28 @@
 """What each command after `:` does: one function per row of `commands.COMMANDS`."""
 
-from typing import TYPE_CHECKING, cast
-
-from rankdeck.model.text import printable
-from rankdeck.ui.screens import base, modals
-
-if TYPE_CHECKING:
-    from rankdeck.ui.console_protocol import Console
-    from rankdeck.ui.screens.events import EventsScreen
-    from rankdeck.ui.screens.inspect import InspectScreen
-    from rankdeck.ui.screens.job import JobScreen
-    from rankdeck.ui.screens.jobs import JobsScreen
-    from rankdeck.ui.screens.launch import LaunchScreen
-
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.nodeset import fold
-from rankdeck.model.schedulers import ServiceOrder
+from rankdeck.model.text import printable
 from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
+from rankdeck.ui.screens import base, modals
 from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
     from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.screens.events import EventsScreen
     from rankdeck.ui.screens.fleet import FleetScreen
-
+    from rankdeck.ui.screens.inspect import InspectScreen
+    from rankdeck.ui.screens.job import JobScreen
+    from rankdeck.ui.screens.jobs import JobsScreen
+    from rankdeck.ui.screens.launch import LaunchScreen
 
 ANYWAY = "anyway"
 """What follows `:resume` to give back also what others took out of service."""
@@ -81,6 +73,19 @@ def _cancel(console: "Console", text: str) -> None:
     if not text and screen:
         text = screen.job_id
     job_actions.ask_cancel(console, console.session.jobs.find(text).id)
+
+
+def _attempt(console: "Console", text: str) -> None:
+    screen = job_screen(console)
+    if screen is None:
+        raise commands.CommandError("open a job first")
+    if not text:
+        screen.view.want(replace(screen.view.wanted, run=None))
+        console.say("all runs again")
+    elif text.isascii() and text.isdigit() and len(text) < 6:
+        job_actions.show_attempt(console, screen.job_id, screen.view, int(text))
+    else:
+        raise commands.CommandError("write `attempt N`, from 0; alone: all runs again")
 
 
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
@@ -198,15 +203,15 @@ def _mark(console: "Console", text: str) -> None:
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
         raise commands.CommandError(f"write `resume`, or `resume {ANYWAY}`")
-    order = ServiceOrder(do="resume", nodes=node_actions.targets(console), anyway=text == ANYWAY)
-    node_actions.ask_service(console, order)
+    nodes = node_actions.targets(console)
+    node_actions.ask_service(console, "resume", nodes, anyway=text == ANYWAY)
 
 
 def _drain(console: "Console", text: str) -> None:
     nodes = node_actions.targets(console)
     cluster = console.session.cluster
     if nodes and cluster.backend == "slurm" and cluster.options.get("login"):
-        node_actions.ask_service(console, ServiceOrder(do="drain", nodes=nodes, why=text))
+        node_actions.ask_service(console, "drain", nodes, text)
         return
     lines = node_actions.drain_lines(cluster.backend, nodes, text)
     if not lines or not nodes:
@@ -273,6 +278,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "acceptance": lambda console, _: console.goto("acceptance"),
     "cancel": _cancel,
     "rank": _rank,
+    "attempt": _attempt,
     "pager": _pager,
     "goto": _goto,
     "report": _report,

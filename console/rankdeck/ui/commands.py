@@ -34,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("resume", "", "Give back to Slurm what was drained from here; `resume anyway`: also what others drained"),
     Command("cp", "", "Copy a file to the marked nodes: FILE [PATH]; or one of theirs here, as NAME.NODE: `:FILE [FOLDER]`"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
+    Command("attempt", "", "On a job that Slurm queued again: only the output of run N, from 0, and how that ended; alone: all runs"),
     Command("pager", "", "On a job: the whole log of this rank in $PAGER, on its node"),
     Command("goto", "", "In a log or in Events: to a line (1200), a time (14:30:05), so long ago (-5m), a place (50%)"),
     Command("report", "PATH", "All about this job: a page (.html) or an archive (.tar.gz) to attach to a ticket"),

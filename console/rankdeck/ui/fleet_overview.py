@@ -6,24 +6,27 @@ from itertools import chain, islice, zip_longest
 from math import inf
 
 from rankdeck.model.blame import how, who
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Level, Occurrence, leading
 from rankdeck.model.job import Job, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import Fleet, NodeState
+from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, chart, fit, fitted, sparkline
+from rankdeck.ui.widgets.canvas import Run, Runs, chart, fit, fitted, skyline, sparkline
 
 _NAME, _MOST_NAME = 10, 20
 _TREND, _MOST_TREND = 30, 80
 """Cells of one trend with its number."""
 _NUMBER = 9
-_HIGHEST = 8
-"""Lines of the plot of all nodes together."""
+_LOWEST, _HIGHEST = 3, 10
+"""Lines of the plot of all nodes together, where there is more than one row of plots, and at most."""
 _BESIDE = 140
 """Cells from which on jobs and events stand side by side."""
 _JOBS = 6
+_SHORT = 12
+"""Pictures of the past in the short trend of a large fleet."""
 Series = list[float | None]
 Room = tuple[int, int]
 """Cells and lines."""
@@ -46,8 +49,8 @@ TRENDS = (
     Trend("CPU", ("cpu.used",), formatting.percent, mean=True, top=100.0),
     Trend("GPU", ("gpu.used",), formatting.percent, mean=True, top=100.0),
     Trend("GPU POWER", ("gpu.power",), formatting.watts),
-    Trend("RDMA rx+tx", ("rdma.rx", "rdma.tx"), formatting.rate),
-    Trend("NETWORK rx+tx", ("net.rx",), formatting.rate),
+    Trend("RDMA rx+tx", ("rdma.rx", "rdma.tx"), formatting.traffic),
+    Trend("NETWORK rx+tx", ("net.rx",), formatting.traffic),
     Trend("MEMORY", ("mem.used",), formatting.percent, mean=True, top=100.0),
     Trend("GPU MEMORY", ("gpu.mem_used",), formatting.percent, mean=True, top=100.0),
 )
@@ -67,10 +70,11 @@ class Scene:
     """Epoch seconds; None: now."""
 
     def events(self, most: int) -> list[Occurrence]:
-        """The newest of these nodes."""
+        """The newest of these nodes, without what follows from another of them."""
         names = {node.name for node in self.nodes}
         told = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
-        return list(islice((one for one in told if one.at <= self._until), most))
+        newest = islice((one for one in told if one.at <= self._until), 2 * most)
+        return leading(list(newest), lambda one: one.kind)[:most]
 
     def series(self, node: NodeState, metric: str, most: int) -> Series:
         """At most so many numbers, oldest first; the last one is that of the moment."""
@@ -98,10 +102,7 @@ def overview(scene: Scene, room: Room, glyphs: Glyphs) -> list[Runs]:
     width, height = room
     happened = scene.events(height)
     below = 2 + min(max(_JOBS, len(happened)), height // 3)
-    each = len(scene.nodes) if len(scene.nodes) <= height - below - 2 else 0
-    high = min(max(height - below - each - 2, 1), _HIGHEST)
-    lines = trends(scene, (width, high), glyphs)[: 1 + high + each]
-    lines += [[]] if lines else []
+    lines = trends(scene, (width, height - below), glyphs)
     left = height - len(lines)
     wide = width if width < _BESIDE else width // 2
     jobs = job_lines(scene, wide - 2, glyphs) if scene.moment is None else []
@@ -117,49 +118,89 @@ def overview(scene: Scene, room: Room, glyphs: Glyphs) -> list[Runs]:
 # ---- trends
 
 
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """How trends share the room: rows of plots, plots in a row, their size, and a line for each node."""
+
+    rows: int
+    columns: int
+    cells: int
+    high: int
+    each: bool
+
+
+def _grid(count: int, nodes: int, room: Room) -> _Grid:
+    """As many rows of plots as leave room for a line of each node; else one row, or rows without these."""
+    width, height = room
+    across = max(width // _TREND, 1)
+    most = -(-count // across)
+    tries = [(rows, each) for each in (nodes, 0) for rows in range(most, 0, -1)]
+    free = {rows: height // rows - 2 for rows, _ in tries}
+    fits = (
+        (rows, each) for rows, each in tries if free[rows] - each >= (_LOWEST if rows > 1 else 1)
+    )
+    rows, each = next(fits, (1, 0))
+    columns = min(across, -(-count // rows))
+    high = min(max(free[rows] - each, 1), _HIGHEST)
+    return _Grid(rows, columns, min(width // columns, _MOST_TREND), high, bool(each))
+
+
 def trends(scene: Scene, room: Room, glyphs: Glyphs) -> list[Runs]:
-    """All nodes together, as high as `room` says, and a line for each; of trends with numbers."""
-    width, high = room
+    """Plots of all nodes together, and a line for each node where there is room; of what has numbers."""
+    width, height = room
     names = [printable(node.name) for node in scene.nodes]
     name_width = min(max([_NAME, *map(len, names)]), _MOST_NAME)
     told = [trend for trend in TRENDS if _is_told(scene, trend)]
-    chosen = told[: max((width - name_width - 2) // _TREND, 1)]
-    if not chosen:
+    if not told:
         return []
-    cells = min((width - name_width - 2) // len(chosen), _MOST_TREND)
-    drawn = [_drawn(scene, trend, (cells, high), glyphs) for trend in chosen]
-    together = [*[""] * (high - 1), f"all {len(names)}"] if len(names) > 1 else []
-    return [
-        [(f" {fit(name, name_width, glyphs.more)} ", "text"), *chain.from_iterable(line)]
-        for name, line in zip(
-            [scene.span_words(), *together, *names], zip(*drawn, strict=True), strict=True
-        )
-    ]
+    grid = _grid(len(told), len(names), (width - name_width - 2, height))
+    lines: list[Runs] = []
+    for place in range(0, grid.rows * grid.columns, grid.columns):
+        some = told[place : place + grid.columns]
+        drawn = [_drawn(scene, trend, grid, glyphs) for trend in some]
+        together = [*[""] * (grid.high - 1), f"all {len(names)}"] if len(names) > 1 else []
+        heads = ["" if place else scene.span_words(), *together, *names]
+        lines += [
+            [(f" {fit(name, name_width, glyphs.more)} ", "text"), *chain.from_iterable(line)]
+            for name, line in zip(heads, zip(*drawn, strict=True), strict=False)
+        ]
+        lines.append([])
+    return lines
 
 
 def _is_told(scene: Scene, trend: Trend) -> bool:
     return any(scene.now(node, m) is not None for node in scene.nodes for m in trend.metrics)
 
 
-def _drawn(scene: Scene, trend: Trend, room: Room, glyphs: Glyphs) -> list[Runs]:
+def _drawn(scene: Scene, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[Runs]:
     """The title, the plot of all nodes together where there are several, the line of each."""
-    cells, high = room
-    wide = cells - _NUMBER - 3
+    wide = grid.cells - _NUMBER - 3
     rows = [_stretched(_series(scene, node, trend, wide), wide) for node in scene.nodes]
-    lines: list[Runs] = [[(fit(trend.title.rjust(cells - 2), cells), "dim")]]
+    whole = [_together(column, trend) for column in zip(*rows, strict=True)]
+    lines: list[Runs] = [_title(trend, whole, wide)]
     if len(rows) > 1:
-        whole = [_together(column, trend) for column in zip(*rows, strict=True)]
-        *above, last = chart(whole, wide, high, glyphs, trend.top)
-        lines += [[(line.ljust(cells), "accent")] for line in above]
-        lines.append(_numbered(last, trend, whole, "title"))
+        *above, last = chart(whole, wide, grid.high, glyphs, trend.top)
+        lines += [[*skyline(line, glyphs), (" " * (_NUMBER + 3), "text")] for line in above]
+        lines.append(_numbered(skyline(last, glyphs), trend, whole, "title"))
+    if len(rows) > 1 and not grid.each:
+        return lines
     top = trend.top or max((v for row in rows for v in row if v is not None), default=0.0)
-    lines += [_numbered(sparkline(row, wide, glyphs, top), trend, row, "text") for row in rows]
-    return lines
+    plots = ((row, [(sparkline(row, wide, glyphs, top), "accent")]) for row in rows)
+    return [*lines, *(_numbered(plot, trend, row, "text") for row, plot in plots)]
 
 
-def _numbered(plot: str, trend: Trend, row: Series, role: str) -> Runs:
+def _title(trend: Trend, whole: Series, wide: int) -> Runs:
+    """What is plotted, and up to where, unless that is 100 %."""
+    most = max((number for number in whole if number is not None), default=None)
+    top = f"up to {trend.say(most)}" if most and not trend.top else ""
+    gap = wide - len(trend.title) - len(top)
+    said = f"{trend.title}{top:>{len(top) + gap}}" if gap > 0 else trend.title
+    return [(fit(said, wide + _NUMBER + 3), "dim")]
+
+
+def _numbered(plot: Runs, trend: Trend, row: Series, role: str) -> Runs:
     said = trend.say(row[-1] if row else None) or formatting.NOTHING
-    return [(plot, "accent"), (f" {said:>{_NUMBER}}  ", role)]
+    return [*plot, (f" {said:>{_NUMBER}}  ", role)]
 
 
 def _series(scene: Scene, node: NodeState, trend: Trend, most: int) -> Series:
@@ -170,7 +211,7 @@ def _series(scene: Scene, node: NodeState, trend: Trend, most: int) -> Series:
 
 def _stretched(row: Series, wide: int) -> Series:
     """A short past fills the plot as well: each number stands several times."""
-    return [number for number in row for _ in range(wide // max(len(row), 1))]
+    return [row[place * len(row) // wide] for place in range(wide)] if row else []
 
 
 def _sum(numbers: Sequence[float | None]) -> float | None:
@@ -183,6 +224,27 @@ def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
     if total is None or not trend.mean:
         return total
     return total / sum(number is not None for number in numbers)
+
+
+def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
+    """All nodes of a large fleet together: each trend short, with its newest number; none at the start."""
+    frames = past.newest(_SHORT)
+    told: list[Runs] = []
+    for trend in TRENDS:
+        row = [_total(frame, trend) for frame in frames]
+        if row and row[-1] is not None:
+            plot = sparkline(row, len(row), glyphs, trend.top)
+            said = f" {'mean' if trend.mean else 'sum'} {trend.say(row[-1])}"
+            told.append([(f"   {trend.title} ", "dim"), (plot, "accent"), (said, "text")])
+    return told
+
+
+def _total(frame: FleetPicture, trend: Trend) -> float | None:
+    """Sum, or mean, of one trend over the nodes that have a number; None where none has."""
+    known = [number for metric in trend.metrics for number in frame.known(metric)]
+    if not known:
+        return None
+    return sum(known) / len(known) if trend.mean else sum(known)
 
 
 # ---- jobs and events

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankdeck.config.safe_files import private_folder, write_private
 from rankdeck.model.health import Level
-from rankdeck.model.schedulers import SlurmNode
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
@@ -17,6 +16,9 @@ from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar
 from rankdeck_agent.rules.report import SUMMARY
 from rankdeck_agent.wire import METRICS
+
+if TYPE_CHECKING:
+    from rankdeck.model.schedulers import SlurmNode
 
 Number = Callable[[NodeState], float | None]
 BAR = 6
@@ -64,9 +66,9 @@ NUMBERS: tuple[NodeColumn, ...] = (
     NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.percent, 98),
     NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.celsius, 85),
     NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.watts),
-    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.rate),
-    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.rate),
-    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.rate),
+    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.traffic),
+    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.traffic),
+    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.traffic),
     NodeColumn(
         "LOAD", 5, 3, "cpu.load1", _s("cpu.load1"), lambda value: formatting.plain(value, 1)
     ),
@@ -82,7 +84,7 @@ class SlurmColumn:
     title: str
     width: int
     keep: int
-    say: Callable[[SlurmNode], str]
+    say: Callable[["SlurmNode"], str]
     right: bool = False
 
 
@@ -110,6 +112,8 @@ SAY: dict[str, Callable[[float | None], str]] = {
     "B/s": formatting.rate,
 }
 """How a number of a unit is said; of others: at most four digits."""
+NETWORKS = ("net.", "rdma.")
+"""Metrics whose bytes per second are said in bits, as their links are."""
 
 
 @cache
@@ -125,6 +129,8 @@ def find(name: str) -> NodeColumn | None:
     counter = kind.kind == "counter"
     unit = f"{kind.unit}/s" if counter else kind.unit
     say = SAY.get(unit, lambda value: "" if value is None else f"{value:.4g}")
+    if unit == "B/s" and metric.startswith(NETWORKS):
+        say = formatting.traffic
     number = _r(metric) if counter else _n(metric)
     return NodeColumn(metric, max(len(metric), 6), 5, metric, number, say)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.ending import signal_name
-from rankdeck.model.health import Level, Reason, Sentence
+from rankdeck.model.health import Level, Reason, Sentence, by_cause
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.judgement import REMEMBERED
@@ -34,10 +34,13 @@ def celsius(value: float | None) -> str:
 
 
 def watts(value: float | None) -> str:
-    """`340W`, `1.2kW`."""
+    """`340W`, `1.2kW`, `1.5MW`."""
     if value is None:
         return ""
-    return f"{value:.0f}W" if value < 999.5 else f"{value / 1000:.1f}kW"
+    if value < 999.5:
+        return f"{value:.0f}W"
+    kilo, unit = (value / 1e3, "kW") if value < 999.5e3 else (value / 1e6, "MW")
+    return f"{kilo:.0f}{unit}" if kilo >= 99.95 else f"{kilo:.1f}{unit}"
 
 
 def size(value: float | None, step: int = 1024) -> str:
@@ -60,6 +63,11 @@ def count(value: float) -> str:
 def rate(value: float | None) -> str:
     """Bytes per second, `12M/s`."""
     return "" if value is None else f"{size(value, 1000)}/s"
+
+
+def traffic(value: float | None) -> str:
+    """Bytes per second on a network, in the unit in which links are rated: `96Mb/s`."""
+    return "" if value is None else f"{size(value * 8, 1000).removesuffix('B')}b/s"
 
 
 def bits(value: float | None) -> str:
@@ -139,11 +147,12 @@ def why(node: NodeState) -> str:
 
 
 def worst_of(reasons: Sequence[Reason]) -> str:
-    """The first of these reasons in words, whether it is only remembered, and how many more there are."""
-    others = [reason for reason in reasons[1:] if reason.check != REMEMBERED.check]
+    """The first cause in words, whether it is only remembered, and how many more causes there are."""
+    causes = [cause for cause, _ in by_cause(reasons)]
+    others = [reason for reason in causes[1:] if reason.check != REMEMBERED.check]
     more = f" (+{len(others)})" if others else ""
-    before = "remembered: " if len(others) + 1 < len(reasons) else ""
-    return f"{before}{printable(reasons[0].sentence.seen)}{more}"
+    before = "remembered: " if len(others) + 1 < len(causes) else ""
+    return f"{before}{printable(causes[0].sentence.seen)}{more}"
 
 
 def told(device: str, text: str) -> str:

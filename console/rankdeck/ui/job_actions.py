@@ -1,9 +1,11 @@
 """What can be done with a job: start, cancel, look into it, start it again, replay it."""
 
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rankdeck.errors import RankdeckError
+from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.text import printable
 
 if TYPE_CHECKING:
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
 
     from rankdeck.images.copy import CopyState
     from rankdeck.model.job import JobSpec
+    from rankdeck.model.schedulers import Attempt
     from rankdeck.ui.console_protocol import Console
+    from rankdeck.ui.widgets.logview import LogView
 
 SPEED = 4.0
 """Times as fast as it was."""
@@ -112,6 +116,35 @@ async def _cancel(console: "Console", job_id: str, tasks: Sequence[int]) -> None
         return
     console.say("")
     console.push_screen(report_note(report))
+
+
+def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
+    """In the logs of the job only what was written in this run (from 0), and where and how that run ended."""
+    work = _show_attempt(console, job_id, view, number)
+    console.run_worker(work, name="attempt", group="attempt", exclusive=True)
+
+
+async def _show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
+    try:
+        run = await console.session.log_run(job_id, number)
+    except RankdeckError as error:
+        console.say(printable(str(error)), "warn")
+        return
+    view.want(replace(view.wanted, run=(number, run)))
+    slurm = console.session.jobs.job(job_id).slurm
+    earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
+    console.say(
+        printable(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
+    )
+
+
+def attempt_words(attempt: "Attempt") -> str:
+    """`attempt 0 on n[1-2]: a node failed; rank 3 failed, exit code 1`."""
+    ranks = fold_ranks(attempt.failed)
+    code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
+    failed = f"; rank {ranks} failed{code}" if ranks else ""
+    where = f" on {fold(attempt.nodes)}" if attempt.nodes else ""
+    return f"attempt {attempt.number}{where}: {attempt.text}{failed}"
 
 
 def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:

@@ -232,12 +232,17 @@ def silence(console: "Console", text: str) -> None:
     console.say(f"{named(nodes)}: silent for {span or '4h'}", "ok")
 
 
-def ask_service(console: "Console", order: "ServiceOrder") -> None:
-    """Have Slurm say what it would take, ask, then do it."""
-    if not order.nodes:
+def ask_service(
+    console: "Console", do: str, nodes: tuple[str, ...], why: str = "", *, anyway: bool = False
+) -> None:
+    """Have Slurm say what it would take to `drain` or `resume` these nodes, ask, then do it."""
+    from rankdeck.model.schedulers import ServiceOrder
+
+    if not nodes:
         console.say("no node is marked", "warn")
         return
-    console.say(f"asking Slurm about {named(order.nodes)} …", "dim")
+    order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
+    console.say(f"asking Slurm about {named(nodes)} …", "dim")
     console.run_worker(_propose(console, order), name="service", group="service", exclusive=True)
 
 

@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Reason, Sentence, Times
+from rankdeck.model.health import (
+    Level,
+    PastNumbers,
+    PastSeries,
+    PastView,
+    Reason,
+    Sentence,
+    Times,
+    by_cause,
+)
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
@@ -18,14 +27,35 @@ from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
 from rankdeck_agent.rules.explain import CheckResult, coverage_words
 
 LEVELS = {level.word: level for level in Level}
+FINDING = 42
+"""Cells of the title of a check."""
 
 
 def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What fired: seen, means, do, since when, and what somebody knows of already."""
+    """What fired: seen, means, do, since when, what follows from it, what somebody knows of already."""
     lines: list[Runs] = []
-    for reason in node.health.reasons:
+    for reason, consequences in by_cause(node.health.reasons):
         lines += _reason(node, reason, width, glyphs)
+        lines += [_consequence(node, one, width, glyphs) for one in consequences]
     return [[], *lines] if lines else []
+
+
+def _consequence(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> Runs:
+    """What follows from the reason above, in one line."""
+    mark = glyphs.level(reason.level)
+    since = _since(node, reason)
+    seen = cut(printable(reason.sentence.seen), width - 21 - len(since), glyphs.more)
+    return [
+        ("           so    ", "dim"),
+        (f"{mark.glyph} ", mark.role),
+        (seen, "text"),
+        (since, "dim"),
+    ]
+
+
+def _since(node: NodeState, reason: Reason) -> str:
+    age = node.held_s(reason)
+    return f"  {formatting.age(age)}" if age is not None else ""
 
 
 def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -85,8 +115,7 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
     mark = glyphs.level(reason.level)
     known = reason.acknowledged_until is not None
     said = Sentence.of(printable(reason.text, 600))
-    age = node.held_s(reason)
-    since = f"  {formatting.age(age)}" if age is not None else ""
+    since = _since(node, reason)
     seen = cut(said.seen, width - 12 - len(since), glyphs.more)
     role = "dim" if known else mark.role
     lines: list[Runs] = [
@@ -138,11 +167,11 @@ def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> Runs:
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
-    room = width - 62
+    room = width - FINDING - 16
     evidence = cut(printable(one.evidence, 600), room, glyphs.more) if room > 10 else ""
     return [
         (f"   {mark.glyph} {one.state:<8}", mark.role),
-        (f"{one.number:>3}  {fit(one.title, 46, glyphs.more)}", role),
+        (f"{one.number:>3}  {fit(one.title, FINDING, glyphs.more)}", role),
         (evidence, "dim"),
     ]
 
@@ -153,7 +182,7 @@ def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:
 
 
 SPARK = 40
-NOTE = 24
+NOTE = 16
 """Cells that a word about a device wants before further columns come."""
 
 
@@ -183,10 +212,8 @@ def names(node: NodeState, *metrics: str) -> list[str]:
 def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
     """The worst reason about this device; `kind` is the word that its checks begin with."""
     of = (f"{kind}.", "link.")
-    return next(
-        (r for r in node.health.reasons if r.device == device and r.check.startswith(of)),
-        None,
-    )
+    causes = (cause for cause, _ in by_cause(node.health.reasons))
+    return next((r for r in causes if r.device == device and r.check.startswith(of)), None)
 
 
 def _note(node: NodeState, device: str, kind: str) -> str:
@@ -242,21 +269,21 @@ GPU_COLUMNS: tuple[GpuColumn, ...] = (
     GpuColumn("temp", 5, "gpu.temp", _celsius("gpu.temp")),
     GpuColumn("power", 7, "gpu.power", _power),
     GpuColumn("ECC", 5, "gpu.ecc_uncorrected", _plain("gpu.ecc_uncorrected")),
-    GpuColumn("HBM", 5, "gpu.mem_temp", _celsius("gpu.mem_temp")),
+    GpuColumn("mem temp", 10, "gpu.mem_temp", _celsius("gpu.mem_temp")),
     GpuColumn("NVLink", 8, "gpu.nvlinks", _of("gpu.nvlinks_active", "gpu.nvlinks")),
     GpuColumn("PCIe", 7, "gpu.pcie_width", _of("gpu.pcie_width", "gpu.pcie_width_max")),
     GpuColumn("clock", 9, "gpu.clock", _clock),
-    GpuColumn("procs", 7, "gpu.processes", _plain("gpu.processes")),
+    GpuColumn("processes", 11, "gpu.processes", _plain("gpu.processes")),
 )
 """In the order in which they get their room."""
 
 
 def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each GPU: load, memory, what there is room for, and what is wrong."""
+    """A line for each GPU: load over time, memory, what there is room for, and what is wrong."""
     devices = names(node, "gpu.used", "gpu.mem_total", "gpu.lost")
     if not devices:
         return []
-    wide = max(min((width - 54) // 2, 20), 6)
+    wide = max(min((width - 66) // 2, 20), 6)
     named = min(max(3, *map(len, devices)), 12)
     shown = _fitting(node, width - 26 - named - 2 * wide)
     head = f"     {'':<{named + 1}}{'used':<{wide + 6}}{'memory':<{wide + 12}}"
@@ -298,15 +325,23 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
     filled = used / there * 100 if used is not None and there else None
     memory = f"{formatting.size(used)}/{formatting.size(there)}" if used is not None else ""
     load = node.value("gpu.used", device)
+    past = sparkline(_values(node.series("gpu.used", device)), layout.wide, glyphs, _FULL)
     mark = _device_mark(
         node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN
     )
     runs: list[Run] = [
         (f"   {mark.glyph} ", mark.role), (f"{fit(printable(device), layout.named, glyphs.more)} ", "text"),
-        *bar(load, layout.wide, glyphs, high=200), number(formatting.percent(load), 5), (" ", "text"),
+        (past, "accent"), number(formatting.percent(load), 5), (" ", "text"),
         *bar(filled, layout.wide, glyphs, high=98), number(memory, 12),
     ]  # fmt: skip
-    runs += [number(column.say(node, device), column.width) for column in layout.shown]
+    ill = {
+        one.check: glyphs.level(one.level).role
+        for one in node.health.reasons
+        if one.device == device
+    }
+    for column in layout.shown:
+        text, role = number(column.say(node, device), column.width)
+        runs.append((text, ill.get(column.metric, role)))
     room = layout.width - sum(len(text) for text, _ in runs) - 2
     note = _note(node, device, "gpu").removeprefix(f"GPU {device}").lstrip(": ")
     return [*runs, (f"  {cut(note, room, glyphs.more)}" if room > 4 else "", mark.role)]
@@ -322,27 +357,28 @@ def _device_mark(node: NodeState, device: str, kind: str, glyphs: Glyphs, otherw
 
 TROUBLES: tuple[tuple[str, str], ...] = (
     ("errors", "errors"),
-    ("link_downs", "downs"),
-    ("retx", "retx"),
+    ("link_downs", "link downs"),
+    ("retx", "retransmissions"),
     ("drops", "drops"),
 )
 """Counters that are said where they are not zero."""
 
 
 def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each port: both ways, speed, and counters that should be zero."""
+    """A line for each port: both ways up to its speed, and counters that should be zero."""
     devices = names(node, f"{prefix}.rx", f"{prefix}.up")
     if not devices:
         return []
     named = min(max(map(len, devices)), 14)
-    wide = max(min((width - 60 - named) // 2, SPARK), 6)
+    wide = max(min((width - 66 - named) // 2, SPARK), 6)
     lines: list[Runs] = []
     for device in devices:
         runs = _link(node, prefix, device, named, glyphs)
+        most = _link_speed(node, prefix, device) / 8
         for way in ("rx", "tx"):
             metric = f"{prefix}.{way}"
-            spark = sparkline(_values(node.series(metric, device)), wide, glyphs)
-            rate = number(formatting.rate(node.rate(metric, device)), 8)
+            spark = sparkline(_values(node.series(metric, device)), wide, glyphs, most)
+            rate = number(formatting.traffic(node.rate(metric, device)), 8)
             runs += [(f" {way} ", "dim"), (spark, "accent"), rate]
         runs.append((f"  {_speed(node, prefix, device):<8}", "dim"))
         room = width - sum(len(piece) for piece, _ in runs) - 2
@@ -368,8 +404,14 @@ def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs)
 def _speed(node: NodeState, prefix: str, device: str) -> str:
     if node.value(f"{prefix}.up", device) == 0:
         return "down"
+    speed = _link_speed(node, prefix, device)
+    return formatting.bits(speed) if speed else ""
+
+
+def _link_speed(node: NodeState, prefix: str, device: str) -> float:
+    """Bits per second, 0 where it is not known."""
     speed = node.value("rdma.rate" if prefix == "rdma" else "net.speed", device)
-    return formatting.bits(speed) if speed and speed > 0 else ""
+    return max(speed or 0.0, 0.0)
 
 
 def _troubles(node: NodeState, prefix: str, device: str) -> str:
@@ -433,7 +475,7 @@ def _row(port: SwitchPort, glyphs: Glyphs) -> Runs:
         (f" {_STATES[port.up]:<9}", mark.role if not port.up else "dim"),
     ]
     for label, counter in (("in", "in-octets"), ("out", "out-octets")):
-        rate = formatting.rate(port.rates.get(counter)) or formatting.NOTHING
+        rate = formatting.traffic(port.rates.get(counter)) or formatting.NOTHING
         runs += [(f" {label}", "dim"), (rate.rjust(9), "text")]
     for what in ("errors", "discards"):
         count = _sum(port, what)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rankdeck.model.process import NodeProcess
     from rankdeck.model.schedulers import (
         KubernetesJob,
+        LogRun,
         ServiceChange,
         ServiceOrder,
         SlurmJob,
@@ -123,6 +124,10 @@ class SessionPort(Protocol):
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport: ...
     async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport: ...
+    async def log_run(self, job_id: str, number: int) -> LogRun:
+        """Where the output of this run (from 0) of a job lies; raises RankdeckError."""
+        ...
+
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user may not `launch` a job, or `follow` or `cancel` one; "" where nothing is known against it."""
         ...
@@ -311,6 +316,10 @@ class Opening:
 
     async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport:
         del tasks
+        raise self._not_yet(job_id)
+
+    async def log_run(self, job_id: str, number: int) -> LogRun:
+        del number
         raise self._not_yet(job_id)
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:

@@ -12,6 +12,7 @@ from rich.errors import StyleSyntaxError
 from rich.style import Style
 from textual.theme import Theme
 
+from rankdeck.config import document
 from rankdeck.model.health import Level
 from rankdeck.model.states import State
 from rankdeck.model.text import LIMIT, TAB, printable
@@ -253,11 +254,13 @@ def load(folders: Iterable[Path]) -> tuple[dict[str, Palette], tuple[str, ...]]:
 
 def read(path: Path) -> Palette:
     """The theme in this file; raises ThemeError."""
+    text = b""
     try:
         with path.open("rb") as file:
-            raw: Any = yaml.safe_load(file.read(SIZE_LIMIT))
+            text = file.read(SIZE_LIMIT)
+        raw: Any = document.plain(text)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        line = min(error.problem_mark.line, text.count(b"\n")) + 1 if error.problem_mark else 1
         raise ThemeError(f"{path}:{line}: {error.problem}") from error
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ThemeError(f"{path}: {error}") from error
@@ -346,6 +349,8 @@ class Glyphs:
     states: dict[State, str]
     spark: str
     """From nothing to full."""
+    below: str
+    """What lies under the end of a column in a chart of several lines."""
     full: str
     parts: str
     """Fractions of a full cell, smallest first."""
@@ -410,6 +415,7 @@ UNICODE = Glyphs(
         State.LOST: "◌",
     },
     spark="▁▂▃▄▅▆▇█",
+    below="░",
     full="━",
     parts="╸",
     empty="─",
@@ -434,6 +440,7 @@ ASCII = Glyphs(
         State.LOST: "?",
     },
     spark="_.-=+*#@",
+    below=":",
     full="#",
     parts="",
     empty=".",

@@ -134,3 +134,13 @@ def test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends(two_nodes, c
     assert {ends[rank]["signal"] for rank in range(3)} <= {9, 15}
     assert ends["mpirun"]["code"] == 5
     assert any("5" in line for line in ends["mpirun"]["said"])
+
+
+def test_nobody_is_told_that_shims_were_killed_where_mpirun_killed_the_ranks(
+    two_nodes, console, mpirun
+):
+    script = "[ $OMPI_COMM_WORLD_RANK != 0 ] || { sleep 2; exit 3; }; trap '' TERM; sleep 60 & wait; sleep 60"
+    job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
+    for node in two_nodes:
+        node.closed(job, 60)
+        assert [event["text"] for event in node.events(job, "trouble")] == []

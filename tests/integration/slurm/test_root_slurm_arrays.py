@@ -107,3 +107,37 @@ def test_tasks_that_wait_are_cancelled_with_their_array(user: Operator) -> None:
     found = until(user, job, dict.fromkeys(range(3), "cancelled"))
     assert eventually(lambda: user.job(job)["state"] == "cancelled"), found
     assert user.job(job)["first_failure"] is None
+
+
+def test_the_processes_of_a_task_end_together_and_write_one_log(user: Operator) -> None:
+    command = (
+        'echo "process $SLURM_PROCID of task $SLURM_ARRAY_TASK_ID"; '
+        "[ $SLURM_ARRAY_TASK_ID.$SLURM_PROCID != 1.3 ] || exit 7; [ $SLURM_ARRAY_TASK_ID = 0 ] || sleep 600"
+    )
+
+    job = array(user, "0-1", ["sh", "-c", command], nodes=2, ranks_per_node=2, slurm={"mem": "200M"})  # fmt: skip
+
+    assert {rank["rank"]: rank["state"] for rank in job["ranks"]} == {0: "done", 1: "failed"}
+    assert job["first_failure"]["rank"] == 1
+    # The status is the highest of all processes, as srun has it: those that it ended have 143. The log tells.
+    assert any("task 3: Exited with exit code 7" in line for line in job["first_failure"]["lines"])
+    for task in (0, 1):
+        rows = user.objects("logs", job["job"], "--rank", str(task))
+        said = {row["text"] for row in rows if row["stream"] == "out"}
+        assert said == {f"{process}: process {process} of task {task}" for process in range(4)}
+
+
+def test_tasks_that_are_mpi_jobs_reach_each_other(user: Operator) -> None:
+    program = (
+        "from mpi4py import MPI; w = MPI.COMM_WORLD; "
+        "print('sum', w.allreduce(w.rank), 'of', w.size, flush=True)"
+    )
+
+    job = array(user, "3,5", ["python3", "-c", program], launch="mpi", nodes=2, ranks_per_node=2, slurm={"mem": "400M"})  # fmt: skip
+
+    assert job["state"] == "done", job
+    for task in (3, 5):
+        rows = user.objects("logs", job["job"], "--rank", str(task))
+        assert sorted(row["text"] for row in rows if row["stream"] == "out") == [
+            f"{process}: sum 6 of 4" for process in range(4)
+        ]

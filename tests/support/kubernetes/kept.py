@@ -85,12 +85,6 @@ class Kept:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
 
-    def kill_inner(self) -> None:
-        """kill -9 of the process that does the work; the one that waits for it stays."""
-        told = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        for pid in map(int, told.split()):
-            os.kill(pid, signal.SIGKILL)
-
     def agent(self, *words: str) -> dict:
         """The answer of another command of the agent on that machine."""
         done = subprocess.run(

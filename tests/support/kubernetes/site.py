@@ -13,8 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -169,7 +171,7 @@ class Site:
         assert done.returncode == 0, done.stderr[-1500:]
         return json.loads(done.stdout)["job"]
 
-    def job(self, job: str) -> dict:
+    def job(self, job: str) -> dict[str, Any]:
         """What `jobs --json` says of a job."""
         done = self.rankdeck("--json", "jobs", "--all")
         found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -204,9 +206,23 @@ class Site:
         )
         return self.kubectl("get", kinds, "-l", OUR_LABEL, "-o", "name").split()
 
-    def pods(self) -> list[dict]:
+    def pods(self) -> list[dict[str, Any]]:
         """Our pods."""
         return json.loads(self.kubectl("get", "pods", "-l", OUR_LABEL, "-o", "json"))["items"]
+
+    def processes(self, *words: str) -> list[int]:
+        """The processes of this site whose command has these words, one after another."""
+        home = f"HOME={self.environment['HOME']}\0".encode()
+        wanted = "\0".join(("", *words, "")).encode()
+        found: list[int] = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (
+                    wanted in (path / "cmdline").read_bytes()
+                    and home in (path / "environ").read_bytes()
+                ):
+                    found.append(int(path.name))
+        return found
 
     def said(self) -> str:
         """The cluster in one line: versions, nodes, date."""

@@ -7,7 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.acceptance.port import AcceptancePort
-from rankdeck.errors import AgentError, ConfigError, HostKeyError, LaunchError, NodeError, Problem
+from rankdeck.errors import (
+    AgentError,
+    ConfigError,
+    HostKeyError,
+    LaunchError,
+    NodeError,
+    Problem,
+    RankdeckError,
+)
 from rankdeck.images.copy import CopyState
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, PastView
@@ -28,6 +36,7 @@ from rankdeck.model.pattern import searched
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     KubernetesJob,
+    LogRun,
     ServiceChange,
     ServiceOrder,
     SlurmJob,
@@ -78,9 +87,12 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
 class Stage:
     """What SessionPort asks for; remembers what was asked of it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    clock = staticmethod(time.monotonic)
+    """What the fleet takes for the time."""
+
+    def __init__(self, cluster: Cluster, clock=None) -> None:
         self.cluster = cluster
-        self.fleet = Fleet(cluster)
+        self.fleet = Fleet(cluster, clock or self.clock, lambda: time.time())
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
@@ -96,6 +108,8 @@ class Stage:
         """Preflight ends once this is set; it is from the beginning."""
         self.asked.set()
         self.cancelled: list[str] = []
+        self.runs: list[LogRun] = []
+        """Where the output of each run of a job lies."""
         self.held: list[str] = []
         self.site_past: PastView | None = None
         self.looked_back: list[tuple[str, float, float | None]] = []
@@ -188,6 +202,11 @@ class Stage:
         plan = plan_of(f"{spec.name}-1", 2, 2)
         self._place(plan)
         return self.jobs.add(plan, time.time()).id
+
+    async def log_run(self, job_id: str, number: int) -> LogRun:
+        if number >= len(self.runs):
+            raise RankdeckError(f"{job_id} has the runs 0 to {len(self.runs) - 1}")
+        return self.runs[number]
 
     async def cancel_tasks(self, job_id: str, tasks: Sequence[int]) -> CancelReport:
         self.cancelled.append(" ".join([job_id, *map(str, tasks)]))

@@ -1,10 +1,12 @@
 """What the agent reads of Slurm's answers, 22.05 to 25.11, and what it makes of them."""
 
 import itertools
+import os
 import time
 
 import pytest
 
+from rankdeck_agent.files import Names
 from rankdeck_agent.slurm.array import Tasks, covers, numbers, whole
 from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, Budget, Rhythm, complaint, period, run
 from rankdeck_agent.slurm.rows import (
@@ -17,7 +19,7 @@ from rankdeck_agent.slurm.rows import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Track, read, restored
+from rankdeck_agent.slurm.run import BATCH, Mark, Marks, Pace, Track, read, restored
 from rankdeck_agent.slurm.submit import job_number
 from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
 
@@ -187,6 +189,50 @@ def test_why_a_job_is_queued_again_is_told() -> None:
 
 # ---- waiting
 
+NEWER_REASONS = """
+Constraints MpiPortsBusy NvidiaImexChannels ReservationInvalid MaxPoweredUpNodes PowerNotAvail SchedDefer BurstBufferOperation DeadLine
+QOSUsageThreshold AccountingPolicy AssocMaxSubmitJobLimit AssocMaxBBPerNode AssociationTimeLimit QOSTimeLimit QOSMaxBillingPerJob
+QOSMaxEnergyMinutesPerJob QOSMaxLicensePerJob QOSMaxUnknownPerNode MaxJobsPerAccount MaxSubmitJobsPerAccount MaxCpuPerAccount
+MaxNodeRunMinsPerUser MaxGRESRunMinsPerAccount MaxMemoryPerAccount QOSGrpJobsLimit AssocGrpJobsLimit
+"""
+"""Words of 22.05 to 26.05 beside the common ones, from the table of reasons in the source of each release."""
+
+
+@pytest.mark.parametrize("reason", NEWER_REASONS.split())
+def test_a_reason_of_any_release_has_a_sentence(reason: str) -> None:
+    assert not waits_for(Seen("7", "PENDING", reason=reason)).text.startswith("waits: ")
+
+
+STATES = """
+BOOT_FAIL CANCELLED COMPLETED COMPLETING CONFIGURING DEADLINE EXPEDITING FAILED NODE_FAIL OUT_OF_MEMORY PENDING PREEMPTED REQUEUED
+REQUEUE_FED REQUEUE_HOLD RESIZING RESV_DEL_HOLD REVOKED RUNNING SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED SUSPENDED TIMEOUT
+"""
+"""All that `squeue -O State` prints in 22.05 to 26.05: EXPEDITING came with 25.11."""
+GOES_ON = {
+    "COMPLETING", "CONFIGURING", "EXPEDITING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING",
+    "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+}  # fmt: skip
+
+
+def test_a_state_of_any_release_ends_a_job_or_does_not() -> None:
+    assert {state for state in STATES.split() if state not in FINAL} == GOES_ON
+
+
+@pytest.mark.parametrize(("state", "words"), [
+    ("DEADLINE", "deadline"), ("BOOT_FAIL", "could not be started"), ("REVOKED", "other cluster"), ("PREEMPTED", "higher priority"),
+])  # fmt: skip
+def test_an_end_that_a_recorded_row_tells_has_its_sentence(state: str, words: str) -> None:
+    account = f"7|7|{state}|0:0|None|1795358381|1795358382|1795358390|n1|debug\n"
+    queue = queue_line(JobID="7", State=state, exit_code="0:0", NodeList="n1")
+    shown = SHOWN["22.05"].replace("NODE_FAIL", state)
+
+    rows = [*account_rows(account), *queue_rows(queue), *shown_jobs(shown)]
+
+    assert [row.state for row in rows] == [state] * 3
+    assert {words in verdict(row, read_words(())).text for row in rows} == {True}, verdict(
+        rows[0], read_words(())
+    ).text
+
 
 @pytest.mark.parametrize(("reason", "stuck", "words"), [
     ("Priority", False, "higher priority"),
@@ -272,14 +318,56 @@ def test_names_tell_what_began_and_ended(tmp_path) -> None:
         (tmp_path / "marks" / name).touch()
     marks = Marks(tmp_path)
 
-    found = marks.look()
+    found = marks.look(0.0)
 
     assert {(m.attempt, m.rank, m.began, m.host, m.pid, m.status) for m in found} >= {
         (0, 3, True, "n1.cluster", 4711, None), (0, 3, False, "", 0, 7), (1, BATCH, True, "n2", 0, None),
     }  # fmt: skip
     assert marks.others == {"asked.user.5"}
-    assert marks.look() == []
+    assert marks.look(1.0) == []
     assert read("../../etc") is None
+
+
+def test_a_folder_is_listed_only_where_it_has_changed(tmp_path, monkeypatch) -> None:
+    listed: list[float] = []
+    list_folder = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda place: listed.append(now) or list_folder(place))
+    names = Names(tmp_path)
+
+    for now in range(10):
+        assert names.read(now) == []
+    (tmp_path / "late").touch()
+    for now in range(10, 20):
+        assert names.read(now) == ["late"]
+
+    # Also for a while after a change: the file server's clock may be coarse.
+    assert listed == [0, 1, 2, 10, 11, 12]
+
+
+def test_a_name_of_the_same_moment_as_the_last_one_is_seen(tmp_path) -> None:
+    (tmp_path / "first").touch()
+    then = tmp_path.stat().st_mtime_ns
+    names = Names(tmp_path)
+    assert names.read(0.0) == ["first"]
+    (tmp_path / "second").touch()
+    os.utime(tmp_path, ns=(then, then))
+
+    assert sorted(names.read(1.0)) == ["first", "second"]
+
+
+def test_what_is_silent_is_looked_at_after_a_share_of_its_silence() -> None:
+    pace, looks = Pace(5.0), []
+    for now in range(120):
+        if pace.due(now):
+            looks.append(now)
+            pace.looked(now, news=now == 0)
+
+    gaps = [after - before for before, after in itertools.pairwise(looks)]
+    assert gaps[:8] == [1] * 8
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 5
+    pace.looked(120.0, news=True)
+    assert pace.due(121.0)
 
 
 def test_a_later_run_forgets_the_earlier_one() -> None:

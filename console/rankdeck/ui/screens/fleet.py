@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -11,6 +12,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
+from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.screens import modals
@@ -59,6 +61,10 @@ class FleetScreen(BaseScreen):
     """Map and table of the nodes."""
 
     screen_name: ClassVar[str] = "fleet"
+    _overview_due = True
+    _totalled: FleetPicture | None = None
+    """The picture of the past up to which all nodes were taken together."""
+    _totals_said: Sequence[Runs] = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,6 +207,7 @@ class FleetScreen(BaseScreen):
         self.map.styles.height = lines
         self.info.display = height >= 12
         self._share(height - lines)
+        self._overview_due = True
         self.table.refresh()
 
     def _share(self, height: int) -> None:
@@ -240,13 +247,15 @@ class FleetScreen(BaseScreen):
         self.table.touch(changed)
         self._show_map(changed)
         self._show_info()
-        if self.overview.display and self._ticks % (2 * SORT_EVERY) == 1:
+        self._overview_due |= self._ticks % (2 * SORT_EVERY) == 1
+        if self.overview.display and self._overview_due:
             self._show_overview()
 
     def _show_overview(self) -> None:
         session, size = self.console.session, self.overview.size
         if size.height < LEAST_OVERVIEW:
             return  # not laid out yet
+        self._overview_due = False
         # What is known of jobs is not loaded before the first picture.
         from rankdeck.ui.fleet_overview import Scene, overview
 
@@ -337,7 +346,8 @@ class FleetScreen(BaseScreen):
         mark = self.console.glyphs.level(self._instant.level(name))
         column = fleet_views.BY_TITLE.get(self.view.map)
         if column is None:
-            return mark
+            # A large fleet that is well is quiet: what is not stands out.
+            return Mark(self.console.glyphs.dot, "dim") if mark.role == "ok" else mark
         return Mark(mark.glyph, fleet_views.heat(self._instant.number(column, name)))
 
     def _show_info(self) -> None:
@@ -368,9 +378,31 @@ class FleetScreen(BaseScreen):
             runs += [("   marked ", "dim"), (node_actions.named(self.marked), "key")]
         if view.map != "STATE":
             runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
+        if self.map.size and self.map.per_cell > 1:
+            runs += [("   map ", "dim"), (f"worst of {self.map.per_cell}", "text")]
         prefixes = sorted(+self._simulated)
         made_up = f"  SIMULATED: {', '.join(prefixes)} "
-        self.info.show(runs, ((made_up, "simulated"),) if prefixes else ())
+        if len(made_up) > self.size.width // 2:
+            made_up = "  SIMULATED "
+        right = ((made_up, "simulated"),) if prefixes else ()
+        self.info.show(
+            [*runs, *self._totals(self.info.size.width - length([*runs, *right]))], right
+        )
+
+    def _totals(self, room: int) -> Runs:
+        """As many numbers of all nodes together as there is room for, where no overview has them."""
+        past = self.console.session.fleet.past
+        newest = past.newest(1)
+        if self.overview.display or not newest:
+            return ()
+        if newest[0] is not self._totalled:
+            # What is known of jobs is not loaded before the first picture.
+            from rankdeck.ui.fleet_overview import totals
+
+            self._totalled, self._totals_said = newest[0], totals(past, self.console.glyphs)
+        ends = accumulate(map(length, self._totals_said))
+        fitting = [one for one, end in zip(self._totals_said, ends, strict=True) if end < room]
+        return [run for one in fitting for run in one]
 
     # ---- actions
 

@@ -10,6 +10,7 @@ from textual.geometry import Size
 from rankdeck.backends.plans import plan_lines
 from rankdeck.model import text
 from rankdeck.model.blame import how, who
+from rankdeck.model.health import leading
 from rankdeck.model.job import Countdown, Explained, FirstFailure, Job, Phase, Progress, Stall
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.schedulers import SlurmStatus, queue_words
@@ -143,9 +144,10 @@ def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
 
 def _node_lines(job: Job, room: int) -> list[Runs]:
     """What happened on its nodes; the last line says how much more there is."""
-    more = len(job.node_notes) - room
+    notes = leading(job.node_notes)[:room]
+    more = len(job.node_notes) - len(notes)
     lines: list[Runs] = []
-    for note in job.node_notes[:room]:
+    for note in notes:
         role = "simulated" if note.simulated else note.level.word
         lines.append([(f" {printable(told(note))}", role), optional(when(note, job), "dim")])
     if lines and more > 0:

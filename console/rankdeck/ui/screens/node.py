@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -15,11 +16,13 @@ from rankdeck.ui.node_page import names, number, switch_lines, title
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, sparkline
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted, sparkline
 from rankdeck_agent.rules.explain import coverage_words
 from rankdeck_agent.rules.facts import is_beside
 
 EVENTS = 20
+BESIDE = 180
+"""Cells from which on checks, events and inventory stand beside the numbers."""
 NEAR = 300.0
 """Seconds around a moment within which events belong to it."""
 
@@ -154,20 +157,35 @@ def page(
         return [*head, *_unheard(node), *switch_lines(ports, glyphs), *site_past]
     if not node.detailed:
         return [*head, *_coming(node), *site_past, *_events(node, glyphs), *_inventory(node)]
-    return [
-        *head,
-        *_cpu(node, width, glyphs),
-        *node_page.gpus(node, width, glyphs),
-        *node_page.traffic(node, "rdma", "RDMA", width, glyphs),
+    numbers, about = _columns(width)
+    left = [
+        *_cpu(node, numbers, glyphs),
+        *node_page.gpus(node, numbers, glyphs),
+        *node_page.traffic(node, "rdma", "RDMA", numbers, glyphs),
         *switch_lines(ports, glyphs),
-        *node_page.traffic(node, "net", "Network", width, glyphs),
-        *node_page.mounts(node, width, glyphs),
-        *site_past,
-        *_failed(node, width, glyphs),
+        *node_page.traffic(node, "net", "Network", numbers, glyphs),
+        *node_page.mounts(node, numbers, glyphs),
+    ]
+    right = [
+        *_failed(node, about, glyphs),
         *_events(node, glyphs),
-        *node_page.findings(node, width, glyphs),
+        *node_page.findings(node, about, glyphs),
         *_inventory(node),
     ]
+    if width < BESIDE:
+        return [*head, *left, *site_past, *right]
+    return [*head, *beside(left, right, numbers, glyphs), *site_past]
+
+
+def _columns(width: int) -> tuple[int, int]:
+    """Cells of what is measured and of what is said of it, which stand beside each other on a wide page."""
+    return (width // 2, width - width // 2) if width >= BESIDE else (width, width)
+
+
+def beside(left: Sequence[Runs], right: Sequence[Runs], width: int, glyphs: Glyphs) -> list[Runs]:
+    """Two columns of lines, the left one in so many cells."""
+    pairs = zip_longest(left, right, fillvalue=())
+    return [[*fitted(one, width - 1, glyphs.more), (" ", "text"), *other] for one, other in pairs]
 
 
 def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:

@@ -32,7 +32,7 @@ def optional(text: str, role: str) -> Run:
 
 PLAIN = {
     "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
-    "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x", "→": ">", "−": "-",
+    "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x", "→": ">", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
 }  # fmt: skip
 """What stands for our own signs in ASCII."""
 
@@ -158,18 +158,30 @@ def chart(
 ) -> list[str]:
     """The newest `width` values as columns, `rows` lines high, the highest line first.
 
-    `top` is the end of the scale, unless a value is higher. A gap where nothing was read.
+    `top` is the end of the scale, unless a value is higher. A gap where nothing was read. One line
+    alone is never filled to its upper edge: with the line above it, it would be one block.
     """
     shown = list(values[-width:])
     scale = max(top, max((v for v in shown if v is not None), default=0.0)) or 1.0
-    steps = len(glyphs.spark)
+    steps = len(glyphs.spark) - (rows == 1)
     most = rows * steps - 1
     filled = [0 if v is None else 1 + round(max(v, 0.0) / scale * most) for v in shown]
-    signs = f" {glyphs.spark}"
     return [
-        "".join(signs[min(max(cells - below, 0), steps)] for cells in filled).rjust(width)
+        "".join(_column(cells - below, steps, glyphs) for cells in filled).rjust(width)
         for below in range((rows - 1) * steps, -1, -steps)
     ]
+
+
+def _column(cells: int, steps: int, glyphs: Glyphs) -> str:
+    """The sign of a column that ends so many steps above the lower edge of its line."""
+    if cells > steps:
+        return glyphs.below
+    return glyphs.spark[cells - 1] if cells > 0 else " "
+
+
+def skyline(line: str, glyphs: Glyphs) -> list[Run]:
+    """A line of a chart: where columns end is bright, what lies below is not."""
+    return merge([(sign, "border" if sign == glyphs.below else "accent") for sign in line])
 
 
 MARGIN = 1

@@ -71,7 +71,7 @@ class CellMap(Canvas):
     def _repaint(self, places: Iterable[int]) -> None:
         """Only the lines in which these marks are."""
         width = self.size.width
-        in_line = self._per_line(width) * self._per_cell()
+        in_line = self._per_line(width) * self.per_cell
         lines = {place // in_line for place in places}
         if lines:
             self.refresh(*(Region(0, y, width, 1) for y in lines))
@@ -80,7 +80,9 @@ class CellMap(Canvas):
         blocks = max((width - self._indent) // (BLOCK + 1), 1)
         return min(blocks * BLOCK, max(width - self._indent, 1))
 
-    def _per_cell(self) -> int:
+    @property
+    def per_cell(self) -> int:
+        """How many items a cell stands for."""
         room = max(self._per_line(self.size.width) * self.size.height, 1)
         return max(-(-len(self._marks) // room), 1)
 
@@ -91,7 +93,7 @@ class CellMap(Canvas):
         return -(-lines // per_cell)
 
     def line(self, y: int, width: int) -> Runs:
-        per_line, per_cell = self._per_line(width), self._per_cell()
+        per_line, per_cell = self._per_line(width), self.per_cell
         if per_cell != self._summed_by:
             self._summed_by = per_cell
             self._summed.clear()
@@ -120,6 +122,6 @@ class CellMap(Canvas):
         if x < 0 or inside == BLOCK:
             return
         cell = event.y * self._per_line(self.size.width) + block * BLOCK + inside
-        place = cell * self._per_cell()
+        place = cell * self.per_cell
         if place < len(self._marks):
             self.post_message(self.Chosen(self, place))

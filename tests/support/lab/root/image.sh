@@ -23,7 +23,7 @@ strap() { # SUITE FOLDER PACKAGES [OPTIONS]
 }
 
 node=openssh-server,openssh-client,iproute2,procps,python3,openmpi-bin,python3-mpi4py
-node+=,slurmd,slurmctld,slurm-client,munge,tini,apt
+node+=,slurmd,slurmctld,slurmdbd,slurm-client,mariadb-server-core,mariadb-client-core,munge,tini,apt
 node+=,docker.io,docker-cli,podman,crun,uidmap,fuse-overlayfs,squashfuse,squashfs-tools
 strap trixie "$dest/node" "$node"
 strap trixie "$dest/mpi5" openmpi-bin,python3-mpi4py &

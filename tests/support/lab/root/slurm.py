@@ -1,4 +1,7 @@
-"""Slurm on the nodes of a root lab: munge everywhere, slurmctld on n3, slurmd on n1 and n2, n4 to log in."""
+"""Slurm on the nodes of a root lab: munge everywhere, slurmctld on n3, slurmd on n1 and n2, n4 to log in.
+
+Accounting (MariaDB and slurmdbd on n3) is only there between `account` and `account_no_more`.
+"""
 
 from pathlib import Path
 
@@ -58,6 +61,57 @@ mkdir -p SHARED/state /home/lab/.local/state && chown -R lab SHARED/state /home/
 mount --bind SHARED/state /home/lab/.local/state
 """
 """Jobs are kept where all nodes see them, as on clusters with shared homes."""
+
+
+_ACCOUNTING = (
+    "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=n3\nMinJobAge=2\n"
+)
+"""The controller forgets a job after 2 s: then only accounting knows it."""
+_DBD = """\
+AuthType=auth/munge
+DbdHost=n3
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageLoc=slurm_acct_db
+StorageUser=slurm
+StoragePass=x
+PidFile=/run/slurm/slurmdbd.pid
+LogFile=/var/log/slurm/slurmdbd.log
+"""
+_DATABASE = """\
+mkdir -p /run/mysqld /var/lib/mysql /run/slurm /var/log/slurm
+chown slurm /run/mysqld /var/lib/mysql /run/slurm /var/log/slurm
+mariadb-install-db --user=slurm --datadir=/var/lib/mysql --auth-root-authentication-method=normal --skip-test-db
+(setsid mariadbd --user=slurm --datadir=/var/lib/mysql --skip-networking --socket=/run/mysqld/mysqld.sock </dev/null &) >/var/log/mariadb.log 2>&1
+ask() { mariadb --socket=/run/mysqld/mysqld.sock --user=root --execute="$1"; }
+for try in $(seq 100); do ask 'select 1' && break; sleep 0.2; done
+ask "create database slurm_acct_db; create user slurm@localhost identified by 'x'; grant all on slurm_acct_db.* to slurm@localhost"
+printf '%s' "$DBD" >/etc/slurm/slurmdbd.conf; chown slurm /etc/slurm/slurmdbd.conf; chmod 600 /etc/slurm/slurmdbd.conf
+runuser -u slurm -- slurmdbd
+for try in $(seq 100); do sacctmgr --noheader show cluster && break; sleep 0.2; done
+"""
+_AGAIN = "pkill slurmctld; while pgrep -x slurmctld; do sleep 0.1; done; rm -f /var/lib/slurm/slurmctld/clustername; slurmctld"
+
+
+def account(root: Operator) -> None:
+    """Slurm remembers jobs by slurmdbd when this returns, and forgets them itself at once."""
+    for node in (*WORKERS, CONTROLLER, LOGIN):
+        root.on(node, f"printf '%s' '{_ACCOUNTING}' >>/etc/slurm/slurm.conf")
+    said = root.on(CONTROLLER, f"DBD='{_DBD}'; {_DATABASE}", 120)
+    root.on(CONTROLLER, _AGAIN)
+    known = lambda: "lab" in root.on(CONTROLLER, "sacctmgr --noheader show cluster format=cluster")  # noqa: E731
+    assert eventually(known), said + root.on(CONTROLLER, "tail /var/log/slurm/slurmdbd.log")
+    assert eventually(lambda: idle(root)), root.on(CONTROLLER, "tail /var/log/slurmctld.log")
+
+
+def account_no_more(root: Operator) -> None:
+    """Slurm is as it was before `account`."""
+    for node in (*WORKERS, CONTROLLER, LOGIN):
+        root.on(node, "sed -i '/^AccountingStorage/d; /^MinJobAge/d' /etc/slurm/slurm.conf")
+    answer = f"{root.lab.shared}/state/rankdeck/slurm/cluster.ended"  # serves consoles for a minute
+    root.on(CONTROLLER, f"{_AGAIN}; pkill slurmdbd; pkill mariadbd; rm -f {answer}")
+    assert eventually(lambda: idle(root)), root.on(CONTROLLER, "tail /var/log/slurmctld.log")
 
 
 def start(root: Operator) -> None:
