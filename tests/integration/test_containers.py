@@ -8,6 +8,7 @@ import pytest
 from tests.support.lab import RootLab
 from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF, people
 from tests.support.lab.root.people import OCI, Operator, load, start_docker
+from tests.support.terminal import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 SAMPLES = Path(__file__).resolve().parents[2] / "sample-clusters/jobs/programs"
@@ -140,6 +141,32 @@ def test_cancel_leaves_nothing_of_docker(docker_user: Operator) -> None:
     assert (report["state"], report["left"], who.left(job)) == ("cancelled", [], 0)
     for node in ("n1", "n2"):
         assert who.on(node, "docker ps -aq; pgrep -f containerd-shim") == ""
+
+
+@pytest.mark.parametrize(
+    ("cell", "inside"),
+    [("sif", "echo in=$APPTAINER_COMMAND"), ("podman", "ls /run/.containerenv && echo in=$(echo shell)")],
+)  # fmt: skip
+def test_a_shell_in_the_container_of_a_rank_opens_from_its_screen_and_comes_back(
+    user: Operator, podman_user: Operator, cell: str, inside: str
+) -> None:
+    who = user if cell == "sif" else podman_user
+    job = who.run("--detach", container=CELLS[cell], **mpi(HELD))["job"]
+    assert len(who.first_lines(job, 4)) == 4, who.lines(job, "err")
+    console = [sys.executable, "-m", "rankdeck", "-c", who.file, "attach", job]
+    try:
+        with terminal(who.lab.command(console), who.lab.environment()) as shown:
+            shown.wait_for("held 4")
+            shown.press("S")
+            shown.wait_for("a shell on n1")
+            shown.press(f"{inside}\r")
+            shown.wait_for("in=shell")
+            shown.press("exit\r")
+            shown.wait_for("held 4")
+            shown.press("qq")
+    finally:
+        done = who.lab.rankdeck("-c", who.file, "cancel", job, "--grace", "1")
+    assert "nothing of it is left" in done.stdout, done
 
 
 def test_no_session_file_of_mpi_is_left_on_a_node(user: Operator) -> None:

@@ -1,10 +1,12 @@
 """What `doctor` says of this machine and of what nodes tell."""
 
+import json
 import os
 from dataclasses import replace
 
 import pytest
 
+from rankdeck.cli.main import run
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.model.health import Level
 from rankdeck.preflight.doctor import Machine, judge_here, judge_nodes, this_machine
@@ -97,3 +99,17 @@ def test_a_node_that_did_not_answer_lacks_nothing_that_is_known() -> None:
 
     assert {node for _, _, node, _ in said} <= {"", "n2"}
     assert all(level is Level.OK for level, *_ in said)
+
+
+def test_without_any_cluster_this_machine_alone_is_looked_at(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANKDECK_CLUSTER", raising=False)
+
+    run(["doctor", "--json"], lambda *_, **__: 0)
+    told = capsys.readouterr()
+    refused = run(["-c", "nowhere", "doctor"], lambda *_, **__: 0)
+
+    assert {one["check"] for one in json.loads(told.out)["findings"]} == {"here"}
+    assert told.err.startswith("rankdeck: only this machine is looked at: no cluster: say -c FILE")
+    assert refused == 2

@@ -43,6 +43,11 @@ def _yes(error: UntrustedError) -> bool:
 VARIABLE = "RANKDECK_CLUSTER"
 
 
+def is_named(given: str) -> bool:
+    """Whether somebody says which cluster is meant."""
+    return bool(given or os.environ.get(VARIABLE, ""))
+
+
 def cluster(given: str) -> Cluster:
     """The cluster of this file or name, else the one that is meant where none is given."""
     name = given or os.environ.get(VARIABLE, "")

@@ -8,6 +8,7 @@ from pathlib import Path
 from rankdeck.cli import choose, output
 from rankdeck.cli.choose import agreed
 from rankdeck.cli.opening import opened, override, until_done
+from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import find_job
@@ -46,16 +47,32 @@ async def _preflight(
 
 def doctor(options: argparse.Namespace, _open_console: object) -> int:
     """Say what this machine and the nodes lack; the code is 1 where something cannot work."""
-    return until_done(_doctor(choose.cluster(options.cluster), options))
+    try:
+        cluster = choose.cluster(options.cluster)
+    except UsageError as error:
+        if choose.is_named(options.cluster):
+            raise
+        output.progress(f"rankdeck: only this machine is looked at: {error}")
+        nothing = Cluster(name="", nodes=())
+        return _told(nothing, _look_here(nothing, options), options)
+    return until_done(_doctor(cluster, options))
+
+
+def _look_here(cluster: Cluster, options: argparse.Namespace) -> Sequence[Finding]:
+    here = judge_here(this_machine(os.environ), cluster)
+    for finding in here:
+        (_tell_nobody if options.json else _say)(finding)
+    return here
 
 
 async def _doctor(cluster: Cluster, options: argparse.Namespace) -> int:
-    tell = _tell_nobody if options.json else _say
-    here = judge_here(this_machine(os.environ), cluster)
-    for finding in here:
-        tell(finding)
+    here = _look_here(cluster, options)
     async with opened(cluster) as session:
-        findings = (*here, *await session.doctor(tell))
+        found = await session.doctor(_tell_nobody if options.json else _say)
+    return _told(cluster, (*here, *found), options)
+
+
+def _told(cluster: Cluster, findings: Sequence[Finding], options: argparse.Namespace) -> int:
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
         output.say_object({"cluster": cluster.name, "findings": shapes})
