@@ -77,6 +77,14 @@ def test_an_agent_that_was_gone_for_a_moment_is_not_noted_one_that_was_longer_is
     assert noted(*short, job=replace(RAN, node_notes=while_it_lasts)) == ()
 
 
+def test_a_silence_is_noted_once_it_has_lasted_or_a_rank_has_failed() -> None:
+    (began, _) = silence(START + 20, 20)
+
+    assert noted(began, job=replace(RAN, first_failure=None), now=START + 30) == ()
+    assert len(noted(began, job=replace(RAN, first_failure=None), now=START + 36)) == 1
+    assert len(noted(began, job=RAN, now=START + 30)) == 1
+
+
 def test_a_short_silence_that_two_consoles_wrote_down_is_not_noted() -> None:
     one, other = silence(START + 20, 2), silence(START + 20.1, 2)
     told = (one[0], other[0], one[1], other[1])

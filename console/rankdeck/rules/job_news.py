@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from rankdeck.model import text
 from rankdeck.model.blame import how, who
@@ -112,6 +113,8 @@ _NUMBER = re.compile(r"(?<!Xid )\b(?:0x[0-9a-f]+|\d[\w:.]*)")
 class NodeHistory:
     """What is known of nodes, for one job."""
 
+    now: float = inf
+    """Epoch seconds."""
     told: Sequence[Occurrence] = ()
     standing: Sequence[NodeNote] = ()
     """What is bad now."""
@@ -124,7 +127,7 @@ class NodeHistory:
 
 def concerns(job: Job, one: Occurrence) -> bool:
     """Whether this is about the job's nodes and time, and bad enough to be reported; or ends a silence."""
-    until = float("inf") if job.ended is None else job.ended + MARGIN
+    until = inf if job.ended is None else job.ended + MARGIN
     return (
         (one.kind in _TELLS or one.check == _SILENT)
         and job.created - MARGIN <= one.at <= until
@@ -142,7 +145,7 @@ def is_telling(check: str, level: Level) -> bool:
 def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     """The notes of the job, most important first; it keeps those that it has."""
     about = [one for one in heard.told if concerns(job, one)]
-    blinks = _blinks(about)
+    blinks = _blinks(about, inf if job.first_failure else heard.now)
     told = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
     fresh = [_note(one, heard) for one in _each_once(told)]
     # Of what was there before only the bad counts: a warning says nothing of this job.
@@ -161,15 +164,21 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     return tuple(sorted(_fold(shown, at), key=lambda n: _rank(n, at))[:MOST])
 
 
-def _blinks(about: Sequence[Occurrence]) -> set[tuple[str, float]]:
-    """Node and time of each silence that was over soon; two consoles write down one silence each."""
+def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
+    """Node and time of each silence that was over soon, or has not lasted: what was told once, consoles keep.
+
+    Two consoles write down one silence each; it is over when one of them hears the node.
+    """
     silences = [one for one in about if one.check == _SILENT]
-    began = [one for one in silences if one.kind == "began"]
     over = [one for one in silences if one.kind == "ended"]
     return {
         (one.node, one.at)
-        for one in began
-        if any(end.node == one.node and 0 <= end.at - one.at <= BLINK for end in over)
+        for one in silences
+        if one.kind == "began"
+        and (
+            now - one.at <= BLINK
+            or any(end.node == one.node and 0 <= end.at - one.at <= BLINK for end in over)
+        )
     }
 
 
