@@ -57,11 +57,11 @@ def began(
     return Occurrence(at, node, "began", level, check, device, text)
 
 
-def silence(at, lasts, node="n1"):
-    """The agent of a node is gone for so many seconds."""
+def silence(at, lasts, node="n1", check="node.silent"):
+    """The agent of a node is gone, or cannot be started there, for so many seconds."""
     text = "the agent has gone · try to log in"
     kinds = ((at, "began", Level.UNKNOWN), (at + lasts, "ended", Level.OK))
-    return [Occurrence(t, node, kind, level, "node.silent", "", text) for t, kind, level in kinds]
+    return [Occurrence(t, node, kind, level, check, "", text) for t, kind, level in kinds]
 
 
 def noted(*occurrences, job=RAN, **heard):
@@ -70,11 +70,20 @@ def noted(*occurrences, job=RAN, **heard):
 
 def test_an_agent_that_was_gone_for_a_moment_is_not_noted_one_that_was_longer_is() -> None:
     short, long = silence(START + 20, 2), silence(START + 20, 20, node="n2")
+    assert noted(*silence(START + 20, 2, check="node.ssh")) == ()
     while_it_lasts = noted(short[0], job=RUNS)
 
     assert [note.node for note in while_it_lasts] == ["n1"]
     assert [note.node for note in noted(*short, *long)] == ["n2"]
     assert noted(*short, job=replace(RAN, node_notes=while_it_lasts)) == ()
+
+
+def test_a_silence_is_noted_once_it_has_lasted_or_a_rank_has_failed() -> None:
+    (began, _) = silence(START + 20, 20)
+
+    assert noted(began, job=replace(RAN, first_failure=None), now=START + 30) == ()
+    assert len(noted(began, job=replace(RAN, first_failure=None), now=START + 36)) == 1
+    assert len(noted(began, job=RAN, now=START + 30)) == 1
 
 
 def test_a_short_silence_that_two_consoles_wrote_down_is_not_noted() -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from rankdeck.model import text
 from rankdeck.model.blame import how, who
@@ -94,7 +95,7 @@ SENTENCE = 200
 _QUIET = ("agent.", "kernel.log", "node.coverage")
 """Checks about the agent, not the node."""
 _TELLS = frozenset({"event", "began"})
-_SILENT = "node.silent"
+_SILENT = frozenset({"node.silent", "node.ssh"})
 BLINK = 15.0
 """Seconds of silence that are worth no note: a broker that stood still takes the agents for gone
 that it did not hear, until they are back. They try again after 10 s at the latest."""
@@ -112,6 +113,8 @@ _NUMBER = re.compile(r"(?<!Xid )\b(?:0x[0-9a-f]+|\d[\w:.]*)")
 class NodeHistory:
     """What is known of nodes, for one job."""
 
+    now: float = inf
+    """Epoch seconds."""
     told: Sequence[Occurrence] = ()
     standing: Sequence[NodeNote] = ()
     """What is bad now."""
@@ -124,9 +127,9 @@ class NodeHistory:
 
 def concerns(job: Job, one: Occurrence) -> bool:
     """Whether this is about the job's nodes and time, and bad enough to be reported; or ends a silence."""
-    until = float("inf") if job.ended is None else job.ended + MARGIN
+    until = inf if job.ended is None else job.ended + MARGIN
     return (
-        (one.kind in _TELLS or one.check == _SILENT)
+        (one.kind in _TELLS or one.check in _SILENT)
         and job.created - MARGIN <= one.at <= until
         and one.node in job.nodes
         and is_telling(one.check, one.level)
@@ -135,14 +138,14 @@ def concerns(job: Job, one: Occurrence) -> bool:
 
 def is_telling(check: str, level: Level) -> bool:
     """Whether a check of this level is worth a note on a job."""
-    bad = level >= Level.WARN or check == _SILENT
+    bad = level >= Level.WARN or check in _SILENT
     return bad and not check.startswith(_QUIET)
 
 
 def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     """The notes of the job, most important first; it keeps those that it has."""
     about = [one for one in heard.told if concerns(job, one)]
-    blinks = _blinks(about)
+    blinks = _blinks(about, inf if job.first_failure else heard.now)
     told = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
     fresh = [_note(one, heard) for one in _each_once(told)]
     # Of what was there before only the bad counts: a warning says nothing of this job.
@@ -152,7 +155,7 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     fresh = [n for n in fresh if n.node in heard.first_heard or (n.node, n.check) not in noted]
     known = {(n.node, n.check) for n in fresh}
     old = [n for n in job.node_notes if (n.node, n.check) not in known]
-    old = [n for n in old if n.check != _SILENT or (n.node, n.at) not in blinks]
+    old = [n for n in old if n.check not in _SILENT or (n.node, n.at) not in blinks]
     known |= {(n.node, n.check) for n in old}
     standing = [n for n in heard.standing if (n.node, n.check) not in known]
     kept = (n for n in (*fresh, *old, *standing) if _counts(job, n))
@@ -161,16 +164,26 @@ def node_notes(job: Job, heard: NodeHistory) -> tuple[NodeNote, ...]:
     return tuple(sorted(_fold(shown, at), key=lambda n: _rank(n, at))[:MOST])
 
 
-def _blinks(about: Sequence[Occurrence]) -> set[tuple[str, float]]:
-    """Node and time of each silence that was over soon; two consoles write down one silence each."""
-    silences = [one for one in about if one.check == _SILENT]
-    began = [one for one in silences if one.kind == "began"]
+def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
+    """Node and time of each silence that was over soon, or has not lasted: what was told once, consoles keep.
+
+    Two consoles write down one silence each; it is over when one of them hears the node.
+    """
+    silences = [one for one in about if one.check in _SILENT]
     over = [one for one in silences if one.kind == "ended"]
     return {
         (one.node, one.at)
-        for one in began
-        if any(end.node == one.node and 0 <= end.at - one.at <= BLINK for end in over)
+        for one in silences
+        if one.kind == "began"
+        and (
+            now - one.at <= BLINK
+            or any(_ends(end, one) and end.at - one.at <= BLINK for end in over)
+        )
     }
+
+
+def _ends(end: Occurrence, one: Occurrence) -> bool:
+    return (end.node, end.check) == (one.node, one.check) and end.at >= one.at
 
 
 def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:

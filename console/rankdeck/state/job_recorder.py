@@ -209,6 +209,7 @@ class NodeNotes:
             return None
         nodes = [self._fleet.node(n) for n in job.nodes if self._fleet.knows(n)]
         heard = NodeHistory(
+            now=now,
             told=told,
             standing=standing,
             acks=acks,
