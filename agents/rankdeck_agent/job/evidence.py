@@ -8,17 +8,18 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from rankdeck_agent.files import clean
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import STREAMS, End, RunFolder, shown
 from rankdeck_agent.job.processes import Process
-from rankdeck_agent.kernel_log import open_ring, records, strip
 from rankdeck_agent.names import LAUNCHER
+
+if TYPE_CHECKING:
+    from rankdeck_agent.kernel_log import KernelLine
 
 _LONGEST_LINE = 500
 """Characters of one line."""
@@ -200,6 +201,8 @@ class _Told(NamedTuple):
 
 def own_ring() -> Optional[int]:
     """A handle at the end of the kernel's log; None where it may not be read or does not count pids as we do."""
+    from rankdeck_agent.kernel_log import open_ring
+
     try:
         if Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:
             return None
@@ -238,19 +241,23 @@ class KernelLog:
         return [told for told in self._told if told.number > mark]
 
     def _read(self, handle: int) -> None:
+        from rankdeck_agent.kernel_log import (  # not needed, nor paid for, by Slurm's keeper
+            records,
+            strip,
+        )
+
         deadline, left = time.monotonic() + _LIMIT, _LOOKED_AT
         try:
             for record in records(handle):
                 self._number += 1
-                self._take(record)
+                self._take(strip(record[:2000].decode("utf-8", "replace")))
                 left -= len(record)
                 if left < 0 or time.monotonic() > deadline:
                     return
         except OSError:
             self._handle = None
 
-    def _take(self, record: bytes) -> None:
-        line = strip(record[:2000].decode("utf-8", "replace"))
+    def _take(self, line: "Optional[KernelLine]") -> None:
         pids = _pids(line.message) if line else frozenset[int]()
         if line and pids:
             killed = _KILLED.search(line.message)
@@ -318,15 +325,13 @@ _MOST_PIDS = 200
 _ASKED = (signal.SIGTERM, signal.SIGKILL)
 
 
-@dataclass
 class _Began:
     """The kernel log and the kill counters when a rank began."""
 
-    mark: int
-    """In the kernel's log."""
-    kills: int
-    pids: dict[int, None] = field(default_factory=dict[int, None])
-    """Its processes as far as seen, the newest last."""
+    def __init__(self, mark: int, kills: int) -> None:
+        self.mark, self.kills = mark, kills
+        self.pids: dict[int, None] = {}
+        """Its processes as far as seen, the newest last."""
 
 
 class Witness:
