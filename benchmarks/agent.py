@@ -252,14 +252,14 @@ def _cpu(used: dict[str, float], missing: str) -> list[Result]:
             name="agent_machine",
             value=factor,
             unit="x",
-            note="JSON decode loop; budgets are multiplied by it",
+            note="JSON decode loop; above 1 budgets are multiplied by it",
         )
     ]
     for ours, budget in OURS.items():
         if ours not in used:
             continue
         found.append(
-            Result(name=f"{ours}_cpu", value=used[ours], unit="% of a core", budget=budget and budget * factor,
+            Result(name=f"{ours}_cpu", value=used[ours], unit="% of a core", budget=budget and budget * max(factor, 1.0),
                    on_ratio=False, note="; ".join(filter(None, (missing, "" if peers else PEERS))))
         )  # fmt: skip
         found += [
