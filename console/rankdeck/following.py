@@ -162,10 +162,22 @@ class Following:
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, player: Player) -> str:
-        """Show this replay in place of a follower; `finished` waits for it. Gives its id."""
+        """Show this replay in place of a follower, and of itself; `finished` waits for it. Gives its id."""
+        self._stop_playing(job_id)
         self._players[job_id] = player
         self._pumps[job_id] = self._start(player.run())
         return job_id
+
+    def _stop_playing(self, job_id: str) -> None:
+        if self._players.pop(job_id, None):
+            self._pumps.pop(job_id).cancel()
+
+    def forget(self, job_id: str) -> None:
+        """Drop this replay, here and from the history; of a job itself nothing happens. Raises UnknownJobError."""
+        if self.jobs.job(job_id).plan.replay_of:
+            self._stop_playing(job_id)
+            self.jobs.forget(job_id)
+            self._recorder.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
         """Go on, or back, by so many seconds in this replay; 0 holds it or lets it go on.
@@ -257,7 +269,7 @@ class Following:
     def _learn(self, turn: Turn) -> None:
         """Apply what another console wrote about a job."""
         known, job = self.jobs.knows(turn.id), turn.job
-        if turn.gone and known and turn.id not in self._followers:
+        if turn.gone and known and turn.id not in self._followers | self._players.keys():
             self.jobs.forget(turn.id)
         elif job is not None and not known:
             self.take_up(job)

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
@@ -17,7 +16,7 @@ from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
 from rankdeck.backends.launchers import placed
 from rankdeck.backends.plans import new_job_id, render
-from rankdeck.backends.remote_log import LogReader, Player, Ranges, read_replay
+from rankdeck.backends.remote_log import LogReader, Player, Ranges, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, inspect_job
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import job_folders, state_folder
@@ -362,11 +361,10 @@ class Session:
     ) -> CancelReport:
         """End every process of the job on every node, and check that none is left.
 
-        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises
-        UnknownJobError, and RankdeckError for a replay.
+        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises UnknownJobError, and RankdeckError for a replay.
         """
         job = self.jobs.job(job_id)
-        if job.clock is not None:
+        if job.plan.replay_of:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
         await self._learn_rights()
         if why := self.why_not("cancel", job_id):
@@ -387,16 +385,11 @@ class Session:
         return report
 
     def command(
-        self,
-        nodes: Sequence[str],
-        command: str,
-        limit: float = USUAL_LIMIT,
-        fan_out: int = FAN_OUT,
+        self, nodes: Sequence[str], command: str, limit: float = USUAL_LIMIT, fan_out: int = FAN_OUT
     ) -> CommandRun:
         """Run a shell command on these nodes, at most `limit` seconds on each and on `fan_out` at a time.
 
-        It has begun; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes
-        nobody logs in to.
+        It has begun; its `state` says how far it is. Raises RankdeckError on Kubernetes, whose nodes nobody logs in to.
         """
         self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
@@ -458,12 +451,18 @@ class Session:
         known = NodesOfJob(self._history, self.fleet, self._past, self.cluster.environment)
         return await report_source(self.jobs.job(job_id), known)
 
-    async def replay(self, job_id: str, speed: float = 1.0) -> str:
-        """Play a job again, `speed` times as fast, from what its nodes kept; returns the id of the replay."""
-        job = self.jobs.job(job_id)
-        fresh = f"{job_id}.replay-{token_hex(2)}"
-        shown = await read_replay(self._backend, job, fresh, self._history.events(job_id))
-        return self.following.play(fresh, Player(self.jobs, shown, speed))
+    async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
+        """Play a job again from what its nodes kept, or a replay anew; gives its id, which only this session has without `keep`."""
+        shown = as_replay(self.jobs.job(job_id))
+        said = self._history.events(shown.plan.replay_of)
+        player = Player(self.jobs, await read_replay(self._backend, shown, said), speed)
+        if keep and shown.state.final:
+            self._history.save(shown)
+        return self.following.play(shown.id, player)
+
+    def forget(self, job_id: str) -> None:
+        """Drop this replay, here and from the history; the job itself stays."""
+        self.following.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
         """See `Following.wind`."""

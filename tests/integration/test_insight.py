@@ -18,6 +18,7 @@ from tests.integration.test_main_path import Console, demo_console, left_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
+STILL = "job: still\nlaunch: plain\nranks_per_node: 1\ncommand: [sleep, '300']\n"
 SECRET = """
 job: secretive
 launch: plain
@@ -67,6 +68,24 @@ def test_the_lens_names_the_rank_that_hangs(console: Console) -> None:
         found["answer"],
     )
     assert found["missing"] == {}
+
+
+def test_a_running_job_tells_what_each_rank_takes_when_asked(console: Console) -> None:
+    job = console.file("still.yaml", STILL)
+    (started,) = console.objects("run", job, "--detach")
+
+    (told,) = (one for one in console.objects("jobs", "--live") if one["job"] == started["job"])
+    (plain,) = (one for one in console.objects("jobs") if one["job"] == started["job"])
+    console.run("cancel", started["job"], "--grace", "1")
+
+    assert "live" not in plain
+    assert [(one["rank"], one["node"]) for one in told["live"]] == [
+        (one["rank"], one["node"]) for one in told["ranks"]
+    ]
+    assert all(one["pid"] and one["rss"] > 0 and one["cpu"] is not None for one in told["live"])
+    assert "live" not in next(
+        one for one in console.objects("jobs", "--live") if one["job"] == started["job"]
+    )
 
 
 def test_a_failure_is_explained_and_a_report_holds_all_but_secrets(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.backends.remote_log import as_replay
 from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.model.process import CommandEnd
 from rankdeck.ui.app import RankdeckApp
@@ -54,6 +55,7 @@ def ended() -> Stage:
 
 def replayed() -> Stage:
     stage = scenes.training(1, 4)
+    stage.jobs.planned(replace(stage.jobs.job(scenes.JOB).plan, replay_of="train-1"))
     stage.jobs.set_clock(scenes.JOB, time.time() - 20)
     return stage
 
@@ -246,6 +248,32 @@ async def test_a_replay_in_the_list_of_jobs_says_so_and_of_what_moment() -> None
     async with console(stage) as (app, pilot):
         await pilot.press("2")
         await shows(app, pilot, f"REPLAY {clock}")
+
+
+async def test_a_replay_of_an_earlier_session_is_read_again_when_it_is_opened_and_x_forgets_it() -> (
+    None
+):
+    stage = ended()
+    shown = as_replay(stage.jobs.job(scenes.JOB))
+    stage.jobs.restore(shown)
+    async with console(stage, (160, 30)) as (app, pilot):
+        await pilot.press("2", "o", "g")
+        await shows(app, pilot, "REPLAY rank 2")
+        assert app.screen.table.cursor == shown.id
+        await pilot.press("enter")
+        await shows(app, pilot, f"REPLAY {clock_of(stage, shown.id)}")
+        assert stage.replayed == [(shown.id, 4.0)]
+        await pilot.press("escape")
+        await shows(app, pilot, "FIRST FAILURE")
+        await pilot.press("x")
+        await shows(app, pilot, "the replay is forgotten, the job itself is not")
+        await lacks(app, pilot, "REPLAY")
+    assert [job.id for job in stage.jobs.all()] == [scenes.JOB]
+
+
+def clock_of(stage: Stage, job_id: str) -> str:
+    """The moment that a replay shows in `Stage.replay`."""
+    return time.strftime("%H:%M:%S", time.localtime(stage.jobs.job(job_id).created + 9))
 
 
 async def test_in_ascii_a_degree_is_no_second_letter() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from rankdeck.model.process import NodeProcess
 from rankdeck.ui.app import RankdeckApp
+from rankdeck.ui.screens import processes
 from rankdeck_agent.wire import Event, Hello
 from tests.support.acceptance_run import Port, made_run, slow_sender
 from tests.ui.support import sample, scenes
@@ -47,6 +48,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(time, "time", lambda: NOW + clock.now - 1000.0)
     monkeypatch.setattr(Stage, "clock", clock)
+    # One look: a second one would count lines.
+    monkeypatch.setattr(processes, "PERIOD", 3600.0)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     monkeypatch.setattr(sample, "INVENTORY", {"kernel": "6.8.0", "cpu.model": "EPYC", "gpu.0.model": "H100"})  # fmt: skip

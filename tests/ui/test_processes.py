@@ -5,6 +5,7 @@ import re
 import pytest
 
 from rankdeck.model.process import NodeProcess
+from rankdeck.ui.screens import processes
 from tests.ui.support import sample, scenes
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
@@ -108,25 +109,25 @@ async def test_a_node_that_does_not_tell_is_named(stage: Stage) -> None:
 PICTURES = {
     (200, 50): """
  16 ranks on node[01-04]   train-1121-143005-3f2a   by RANK
- RANK↓  NODE             PID  STATE       CPU     RSS  GPU     USE   GMEM   POWER      I/O      LINES     STEP  S/STEP  SILENT  LAST LINE
-▸    0  node01           100  R           99%    1.0G  0       61%    60G    243W     0B/s         32      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     1  node01           101  R           99%    1.0G  1       68%    60G    265W     0B/s         32      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     2  node01           102  R           99%    1.0G  2       64%    60G    251W     0B/s         32      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     3  node01           103  R           99%    1.0G  3       61%    60G    242W     0B/s         32      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     4  node02           104  R           99%    1.0G  0      100%    60G    360W     0B/s         32      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     5  node02           105  R           99%    1.0G  1       96%    60G    347W     0B/s         32      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     6  node02           106  S           ▲0%    1.0G  2       99%    60G    356W     0B/s         30      300       – SIL  step   300/1000  loss 1.1600  11800 tok/s  ok
+ RANK↓  NODE             PID  STATE       CPU     RSS  GPU     USE   GMEM   POWER      I/O      LINES  LINES/S     STEP  S/STEP  SILENT  LAST LINE
+▸    0  node01           100  R           99%    1.0G  0       61%    60G    243W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     1  node01           101  R           99%    1.0G  1       68%    60G    265W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     2  node01           102  R           99%    1.0G  2       64%    60G    251W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     3  node01           103  R           99%    1.0G  3       61%    60G    242W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     4  node02           104  R           99%    1.0G  0      100%    60G    360W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     5  node02           105  R           99%    1.0G  1       96%    60G    347W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     6  node02           106  S           ▲0%    1.0G  2       99%    60G    356W     0B/s         30        –      300       – ▲SIL  step   300/1000  loss 1.1600  11800 tok/s  ok
 """,
     (120, 40): """
  16 ranks on node[01-04]   train-1121-143005-3f2a   by RANK
- RANK↓  NODE             PID  STATE       CPU     RSS  GPU     USE   GMEM      I/O      LINES     STEP  S/STEP  SILENT
-▸    0  node01           100  R           99%    1.0G  0       61%    60G     0B/s         32      320  0.0645 SIL
-     1  node01           101  R           99%    1.0G  1       68%    60G     0B/s         32      320  0.0645 SIL
-     2  node01           102  R           99%    1.0G  2       64%    60G     0B/s         32      320  0.0645 SIL
-     3  node01           103  R           99%    1.0G  3       61%    60G     0B/s         32      320  0.0645 SIL
-     4  node02           104  R           99%    1.0G  0      100%    60G     0B/s         32      320  0.0645 SIL
-     5  node02           105  R           99%    1.0G  1       96%    60G     0B/s         32      320  0.0645 SIL
-     6  node02           106  S           ▲0%    1.0G  2       99%    60G     0B/s         30      300       – SIL
+ RANK↓  NODE             PID  STATE       CPU     RSS  GPU     USE   GMEM      I/O  LINES/S     STEP  S/STEP  SILENT
+▸    0  node01           100  R           99%    1.0G  0       61%    60G     0B/s        –      320  0.0645 SIL
+     1  node01           101  R           99%    1.0G  1       68%    60G     0B/s        –      320  0.0645 SIL
+     2  node01           102  R           99%    1.0G  2       64%    60G     0B/s        –      320  0.0645 SIL
+     3  node01           103  R           99%    1.0G  3       61%    60G     0B/s        –      320  0.0645 SIL
+     4  node02           104  R           99%    1.0G  0      100%    60G     0B/s        –      320  0.0645 SIL
+     5  node02           105  R           99%    1.0G  1       96%    60G     0B/s        –      320  0.0645 SIL
+     6  node02           106  S           ▲0%    1.0G  2       99%    60G     0B/s        –      300       – ▲SIL
 """,
     (80, 24): """
  16 ranks on node[01-04]   train-1121-143005-3f2a   by RANK
@@ -137,14 +138,14 @@ PICTURES = {
      3  node01      R           99%    1.0G    61%      320  0.0645 SIL
      4  node02      R           99%    1.0G   100%      320  0.0645 SIL
      5  node02      R           99%    1.0G    96%      320  0.0645 SIL
-     6  node02      S           ▲0%    1.0G    99%      300       – SIL
+     6  node02      S           ▲0%    1.0G    99%      300       – ▲SIL
 """,
 }
 
 
 def steady(text: str) -> str:
     """Seconds of silence pass."""
-    return re.sub(r" +\d+[sm]( |$)", r" SIL\1", text, flags=re.MULTILINE)
+    return re.sub(r" +(▲?)\d+[sm]( |$)", r" \1SIL\2", text, flags=re.MULTILINE)
 
 
 def with_processes() -> Stage:
@@ -167,7 +168,11 @@ def with_processes() -> Stage:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_rank_that_is_unlike_the_others_stands_out(size: tuple[int, int]) -> None:
+async def test_the_rank_that_is_unlike_the_others_stands_out(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One look: a second one counts the lines since the first.
+    monkeypatch.setattr(processes, "PERIOD", 3600.0)
     stage = with_processes()
     async with console(stage, size) as (app, pilot):
         app.open_job(scenes.JOB)
@@ -177,3 +182,42 @@ async def test_the_rank_that_is_unlike_the_others_stands_out(size: tuple[int, in
         await shows(app, pilot, "▲0%")
         wanted = PICTURES[size].strip("\n")
         await until(pilot, lambda: wanted in steady(text_of(app)), f"not so:\n{text_of(app)}")
+
+
+async def test_the_rank_that_writes_no_more_stands_out_by_its_lines_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "PERIOD", 0.2)
+    stage = with_processes()
+    async with console(stage, (200, 50)) as (app, pilot):
+        app.open_job(scenes.JOB)
+        await pilot.press("h")
+        await shows(app, pilot, "16 ranks on node[01-04]")
+        table = app.screen.table
+
+        def written(rank: int) -> str:
+            runs = table.whole(str(rank)) if table.rows else ()
+            return dict(runs).get("LINES/S", "")
+
+        await until(pilot, lambda: written(6) == "0", "no second look")
+        for rank in range(16):
+            if rank != 6:
+                stage.write(scenes.JOB, rank, "a line\n" * 100)
+        await until(pilot, lambda: written(6) == "▲0", "rank 6 does not stand out")
+        assert all(written(rank).strip("–0▲") for rank in range(16) if rank != 6)
+
+
+@pytest.mark.parametrize(
+    ("looks", "rate"),
+    [
+        ([], None),
+        ([(5.0, {0: 10})], None),
+        ([(5.0, {0: 10}), (5.0, {0: 20})], None),
+        ([(5.0, {0: 10}), (7.0, {0: 20})], 5.0),
+        ([(5.0, {0: 10}), (7.0, {0: 20}), (9.0, {0: 30})], 5.0),
+        ([(5.0, {0: 10}), (7.0, {0: 4})], 0.0),
+        ([(5.0, {}), (7.0, {0: 4})], None),
+    ],
+)
+def test_lines_are_counted_from_the_first_look_to_the_last(looks, rate: float | None) -> None:
+    assert processes.lines_per_second(looks, 0) == rate

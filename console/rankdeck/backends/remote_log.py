@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import count
+from secrets import token_hex
 from typing import Any, cast
 
 from rankdeck.backends.base import Backend, Follower
@@ -319,10 +320,18 @@ class Replay:
     """By time."""
 
 
-async def read_replay(
-    backend: Backend, job: Job, job_id: str, kept: Iterable[NodeEvent] = ()
-) -> Replay:
-    """What the nodes have of this job; `kept` stands in for nodes that do not answer."""
+def as_replay(job: Job) -> Job:
+    """The job as it is listed while it is shown again, under an id of its own; a replay stays as it is."""
+    if job.plan.replay_of:
+        return job
+    fresh = f"replay-{token_hex(2)}-of-{job.id}"
+    return replace(job, id=fresh, plan=replace(job.plan, job=fresh, replay_of=job.id))
+
+
+async def read_replay(backend: Backend, shown: Job, kept: Iterable[NodeEvent] = ()) -> Replay:
+    """What the nodes have of the job that `as_replay` gave; `kept` stands in for nodes that do not answer."""
+    ran = shown.plan.replay_of
+    job = replace(shown, id=ran, plan=replace(shown.plan, job=ran, replay_of=""))
     output: list[Followed] = []
     each = min(MOST_PER_LOG, MOST_BYTES // max(2 * len(job.ranks), 1))
     recording = await record(backend, job, output.append, each)
@@ -330,8 +339,7 @@ async def read_replay(
     events = [*recording.events, *(e for e in kept if e.node not in told)]
     # An event and output of the same moment: the start of a rank comes before its words.
     items = sorted([*events, *output], key=lambda item: item.at)
-    plan = replace(job.plan, job=job_id)
-    return Replay(plan, job.created, tuple(replace(i, job=job_id) for i in items))
+    return Replay(shown.plan, job.created, tuple(replace(i, job=shown.id) for i in items))
 
 
 class Player:

@@ -8,16 +8,25 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, job_of, opened, until_done
-from rankdeck.cli.shapes import job_shape, other_shape, report_shape, slurm_job_shape
+from rankdeck.cli.shapes import (
+    Shape,
+    job_shape,
+    other_shape,
+    rank_use_shape,
+    report_shape,
+    slurm_job_shape,
+)
 from rankdeck.logs.order import choose as choose_ranks
 from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.ending import how_it_ended
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.process import uses_of
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import told, when
+from rankdeck.session import Session
 
 COMING = "output still coming"
 
@@ -74,6 +83,8 @@ DAY = 86400.0
 
 def jobs(options: argparse.Namespace, _open_console: object) -> int:
     """List the jobs of a cluster, newest first."""
+    if options.live and not options.json:
+        raise output.UsageError("--live goes with --json; `ps --job JOB` is the table")
     return until_done(_jobs(choose.cluster(options.cluster), options))
 
 
@@ -89,13 +100,16 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             key=lambda job: -job.created,
         )
         others = session.others()
+        running = [job for job in known if not job.state.final] if options.live else []
+        uses = await _uses(session, running)
     if forgotten:
         output.progress(forgotten)
     for node, why in silent.items():
         output.progress(f"{node}: not asked what runs there: {why}")
     if options.json:
         for job in known:
-            output.say_object(job_shape(job))
+            live = {"live": uses[job.id]} if job.id in uses else {}
+            output.say_object({**job_shape(job), **live})
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
@@ -103,6 +117,19 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     parts = [] if options.parts else [job for job in known if job.plan.part_of]
     _table(cluster, [job for job in known if job not in parts], others, len(parts), options)
     return output.OK
+
+
+async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shape]]:
+    """Job -> what each of its ranks takes now; a node that does not tell is named."""
+    if not running:
+        return {}
+    found = await session.processes({node for job in running for node in job.nodes})
+    for node, why in found.missing.items():
+        output.progress(f"{node}: not asked what ranks take: {why}")
+    return {
+        job.id: [rank_use_shape(one) for one in uses_of(job, found.processes).values()]
+        for job in running
+    }
 
 
 def _table(

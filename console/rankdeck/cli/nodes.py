@@ -12,6 +12,7 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.images import CopyProgress, told
 from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
+from rankdeck.cli.shapes import rank_use_shape
 from rankdeck.errors import RankdeckError
 from rankdeck.images.bring import file_name
 from rankdeck.images.copy import FetchState
@@ -299,22 +300,6 @@ def _rank_row(one: RankUse, lines: int) -> tuple[str, ...]:
         str(one.rank), one.node, str(one.pid or "-"), one.state, cpu, rss, *_gpu(one.gpus, one.gpu_memory),
         speed(one.traffic) if one.traffic is not None else "-", f"{lines:,}",
     )  # fmt: skip
-
-
-def rank_use_shape(one: RankUse) -> dict[str, Any]:
-    """What one rank takes."""
-    return {
-        "rank": one.rank,
-        "node": one.node,
-        "pid": one.pid,
-        "state": one.state,
-        "cpu": one.cpu,
-        "rss": one.rss,
-        "gpus": list(one.gpus),
-        "gpu_memory": one.gpu_memory,
-        "io": one.traffic,
-        "pids": [process.pid for process in one.processes],
-    }
 
 
 def processes_shape(found: FoundProcesses) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
 async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         await session.following.caught_up()
-        job_id = await session.replay(session.jobs.find(options.job).id, options.speed)
+        job_id = await session.replay(session.jobs.find(options.job).id, options.speed, keep=False)
         job = session.jobs.job(job_id)
         show = stream.show_nothing if options.json else stream.show_text
         printer = stream.Printer(session, job, [r.rank for r in job.ranks], show)

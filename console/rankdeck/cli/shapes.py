@@ -23,6 +23,7 @@ from rankdeck.model.job import (
     RankState,
     Stall,
 )
+from rankdeck.model.process import RankUse
 from rankdeck.model.schedulers import (
     KubernetesJob,
     KubernetesNode,
@@ -154,6 +155,22 @@ def rank_shape(rank: RankState) -> Shape:
         "lines": rank.lines,
         "heard": rank.heard,
         "activity": None if rank.activity is None else asdict(rank.activity),
+    }
+
+
+def rank_use_shape(one: RankUse) -> Shape:
+    """What one rank takes."""
+    return {
+        "rank": one.rank,
+        "node": one.node,
+        "pid": one.pid,
+        "state": one.state,
+        "cpu": one.cpu,
+        "rss": one.rss,
+        "gpus": list(one.gpus),
+        "gpu_memory": one.gpu_memory,
+        "io": one.traffic,
+        "pids": [process.pid for process in one.processes],
     }
 
 

@@ -364,6 +364,7 @@ VERBS = (
         {
             "--all": _flag("also those that ended more than a day ago"),
             "--parts": _flag("also the measurements of acceptance runs, each a job"),
+            "--live": _flag("with --json: also what each rank of a running job takes now"),
             "--ended": _flag(
                 "Slurm: also jobs of everybody that ended within a day, by its accounting"
             ),

@@ -204,6 +204,8 @@ class Plan:
     """What the plan was made from; None in a history older than this field."""
     owner: str = ""
     """Whose job it is where somebody else started it: `MPIJob of alice`."""
+    replay_of: str = ""
+    """The job that is shown again under this id; "" for one that ran under it."""
 
     @property
     def part_of(self) -> str:

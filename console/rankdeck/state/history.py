@@ -510,15 +510,21 @@ class History:
             "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
             " WHERE cluster = ? ORDER BY created DESC"
         )
-        events, old = 0, list[tuple[str]]()
+        events, old = 0, list[str]()
         for place, (job, state, count) in enumerate(self._read(query, cluster)):
             events += count
             final = state in _FINAL
             if final and (place >= KEEP or (events > KEEP_EVENTS and place)):
-                old.append((job,))
-        for statement in _FORGET if old else ():
-            self._write(statement, old)
+                old.append(job)
+        self.forget(*old)
         self._write(FORGET_TURNS, [(KEEP_TURNS,)])
+
+    def forget(self, *jobs: str) -> None:
+        """Delete these jobs with all that was saved of them."""
+        for statement in _FORGET if jobs else ():
+            self._write(statement, [(job,) for job in jobs])
+        for job in jobs:
+            self._saved.pop(job, None)
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first, without invalid rows."""

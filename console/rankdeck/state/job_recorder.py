@@ -89,6 +89,10 @@ class JobRecorder:
             self._numbered[job.id] = now
             self._history.add_numbers(job.id, now, numbers)
 
+    def forget(self, job_id: str) -> None:
+        """Delete a job from the history."""
+        self._history.forget(job_id)
+
     def news(self) -> tuple[Turn, ...]:
         """What other consoles wrote of the jobs of this cluster since the last call."""
         return self._history.news(self._cluster)
@@ -247,6 +251,4 @@ class NodeNotes:
 
 def _is_watched(job: Job, now: float) -> bool:
     """Whether something may still be noted of this job."""
-    if job.clock is not None:
-        return False
     return job.ended is None or now <= job.ended + MARGIN + LATE

@@ -233,7 +233,8 @@ class Jobs:
     # ---- reading and adding jobs
 
     def add(self, plan: Plan, created: float) -> Job:
-        """A job that is about to be launched, or was."""
+        """A job that is about to be launched, or was; a replay that begins anew."""
+        self._beside.forget(plan.job)
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
 
@@ -311,8 +312,16 @@ class Jobs:
         return frozenset(node for job in running for node in job.nodes)
 
     def all(self) -> tuple[Job, ...]:
-        """Newest first."""
-        records = sorted(self._records.values(), key=lambda record: -record.created)
+        """Newest first, without replays."""
+        return self._listed(replays=False)
+
+    def replays(self) -> tuple[Job, ...]:
+        """The jobs that are shown again, or were."""
+        return self._listed(replays=True)
+
+    def _listed(self, *, replays: bool) -> tuple[Job, ...]:
+        some = (one for one in self._records.values() if bool(one.plan.replay_of) is replays)
+        records = sorted(some, key=lambda record: -record.created)
         return tuple(self._beside.shown(snapshot(record)) for record in records)
 
     def log(self, job_id: str, rank: int, node: str = "") -> RankLog:

@@ -304,7 +304,13 @@ class RankdeckApp(FrameDiff):
         self._open("node", name, at)
 
     def open_job(self, job_id: str) -> None:
-        self._open("job", job_id)
+        jobs = self.session.jobs
+        job = jobs.job(job_id) if jobs.knows(job_id) else None
+        if job is not None and job.plan.replay_of and job.clock is None:
+            # Kept from an earlier session: its nodes have the output.
+            job_actions.replay(self, job_id)
+        else:
+            self._open("job", job_id)
 
     def _open(self, kind: str, *arguments: object) -> None:
         """A screen on top; it takes the place of another of its kind."""

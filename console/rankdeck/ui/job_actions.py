@@ -154,6 +154,16 @@ def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
     console.run_worker(work, name="replay", group="replay", exclusive=True)
 
 
+def forget(console: "Console", job_id: str) -> None:
+    """Drop a replay from the list; the job itself stays."""
+    try:
+        console.session.forget(job_id)
+    except RankdeckError as error:
+        console.say(printable(str(error)), "warn")
+        return
+    console.say("the replay is forgotten, the job itself is not", "ok")
+
+
 def report(console: "Console", job_id: str, path: "Path") -> None:
     """Write all about a job into this file, which is not there yet."""
     console.say(f"collecting all about {printable(job_id)} …", "dim")

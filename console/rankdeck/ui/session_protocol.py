@@ -197,7 +197,11 @@ class SessionPort(Protocol):
         ...
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
-        """Play a job again, `speed` times as fast as it was; returns the id of the replay."""
+        """Play a job again, `speed` times as fast as it was, or a replay anew; returns the id of the replay."""
+        ...
+
+    def forget(self, job_id: str) -> None:
+        """Drop this replay; the job itself stays."""
         ...
 
     def wind(self, job_id: str, seconds: float) -> bool:
@@ -383,6 +387,9 @@ class Opening:
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         del speed
+        raise self._not_yet(job_id)
+
+    def forget(self, job_id: str) -> None:
         raise self._not_yet(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:

@@ -284,7 +284,15 @@ class Stage:
 
     async def replay(self, job_id: str, speed: float = 1.0) -> str:
         self.replayed.append((job_id, speed))
+        job = self.jobs.job(job_id)
+        if job.plan.replay_of:
+            # It begins anew, as the session has it.
+            self.jobs.add(job.plan, job.created)
+            self.jobs.set_clock(job_id, job.created + 9)
         return job_id
+
+    def forget(self, job_id: str) -> None:
+        self.jobs.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
         self.wound.append((job_id, seconds))

@@ -162,7 +162,7 @@ def _state_line(job: Job, mark: Mark) -> list[Run]:
     counts = f": {rank_counts(job)}" if mixed else ""
     return [
         *shown,
-        (f" {printable(job.id.partition('.replay-')[0])} ", "title"),
+        (f" {printable(job.plan.replay_of or job.id)} ", "title"),
         (f" {mark.glyph} {job.state}", mark.role),
         (" ended; output still coming" if coming else "", "dim"),
         optional(formatting.lasted(duration(job)), "text"),

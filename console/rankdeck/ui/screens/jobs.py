@@ -145,7 +145,7 @@ class JobsScreen(BaseScreen):
         self._strangers = frozenset(
             name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
         )
-        self._jobs = {**self._others, **{job.id: job for job in jobs.all()}}
+        self._jobs = {**self._others, **{job.id: job for job in (*jobs.all(), *jobs.replays())}}
         self._show_partitions()
         if self._jobs.keys() != known.keys():
             self.table.columns = self._columns()
@@ -200,8 +200,8 @@ class JobsScreen(BaseScreen):
             return ("open", "describe", "logs", "copy", "clone", "replay", "cancel", "inspect")
         if row in self._others:
             return ("logs", "clone", "replay", "cancel", "inspect")
-        if job.clock is not None:
-            return ("cancel", "replay", "clone")
+        if job.plan.replay_of:
+            return ("clone",)
         return ("cancel",) if job.state.final else ("replay", "clone")
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
@@ -232,8 +232,13 @@ class JobsScreen(BaseScreen):
     def action_cancel(self) -> None:
         if self.table.cursor in self._others:
             self.say("not started here: open it first (enter), then cancel it", "warn")
+        elif self._is_replay(self.table.cursor):
+            job_actions.forget(self.console, self.table.cursor)
         elif self.table.cursor:
             job_actions.ask_cancel(self.console, self.table.cursor)
+
+    def _is_replay(self, row: str) -> bool:
+        return row in self._jobs and bool(self._jobs[row].plan.replay_of)
 
     def on_vtable_heading(self, message: VTable.Heading) -> None:
         if message.title == self._sort:
@@ -262,8 +267,9 @@ class JobsScreen(BaseScreen):
 def _whose(job: Job) -> list[Run]:
     """That it is a replay, and of what moment; the owner where that is somebody else."""
     runs: list[Run] = []
-    if job.clock is not None:
-        runs.append((f"REPLAY {formatting.clock(job.clock)} ", "simulated"))
+    if job.plan.replay_of:
+        moment = f" {formatting.clock(job.clock)}" if job.clock is not None else ""
+        runs.append((f"REPLAY{moment} ", "simulated"))
     if job.plan.owner:
         runs.append((f"{printable(job.plan.owner)} ", "accent"))
     return runs

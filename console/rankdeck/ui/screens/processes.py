@@ -1,6 +1,7 @@
 """What runs on nodes, as htop shows it; of a job, what each rank takes and who is unlike the others."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -40,6 +41,22 @@ class Line:
     """What columns are sorted by."""
 
 
+Counts = tuple[float, Mapping[int, int]]
+"""When it was looked, in seconds, and the lines that each rank had written by then."""
+COUNTED = 11
+"""Looks over which lines are counted: half a minute."""
+
+
+def lines_per_second(looks: Sequence[Counts], rank: int) -> float | None:
+    """Lines that this rank wrote a second from the first of these looks to the last; None: not known."""
+    if len(looks) < 2:
+        return None
+    (began, before), (ended, after) = looks[0], looks[-1]
+    if ended <= began or not (rank in before and rank in after):
+        return None
+    return max(after[rank] - before[rank], 0) / (ended - began)
+
+
 class ProcessesScreen(BaseScreen):
     """Processes of some nodes, or ranks of a job."""
 
@@ -52,6 +69,7 @@ class ProcessesScreen(BaseScreen):
         self._found: FoundProcesses | None = None
         self._lines: dict[str, Line] = {}
         self._unlike: dict[str, frozenset[str]] = {}
+        self._counts: deque[Counts] = deque(maxlen=COUNTED)
         self._next = 0.0
         self._asking = False
         self._kinds = RANK_COLUMNS if job_id else PROCESS_COLUMNS
@@ -119,6 +137,7 @@ class ProcessesScreen(BaseScreen):
     def _take(self, found: FoundProcesses) -> None:
         job = self.console.session.jobs.job(self._job_id) if self._job_id else None
         if job is not None:
+            self._counts.append((time.monotonic(), {one.rank: one.lines for one in job.ranks}))
             uses = uses_of(job, found.processes)
             lines = [self._rank_line(rank, uses[rank.rank]) for rank in job.ranks]
         else:
@@ -136,18 +155,19 @@ class ProcessesScreen(BaseScreen):
         busy = self._of_gpus(use, "gpu.used", max)
         power = self._of_gpus(use, "gpu.power", sum)
         step, took = self._pace(rank.rank)
+        lines = None if rank.state.final else lines_per_second(self._counts, rank.rank)
         cells = {
             "RANK": str(rank.rank), "NODE": printable(rank.node), "PID": str(use.pid or ""),
             "STATE": use.state if use.processes else rank.state.value, "CPU": formatting.percent(percent),
             "RSS": formatting.size(use.rss), "GPU": ",".join(use.gpus), "USE": formatting.percent(busy),
             "GMEM": formatting.size(use.gpu_memory), "POWER": "" if power is None else f"{power:.0f}W",
-            "I/O": formatting.rate(use.traffic), "LINES": f"{rank.lines:,}",
+            "I/O": formatting.rate(use.traffic), "LINES": f"{rank.lines:,}", "LINES/S": "" if lines is None else f"{lines:,.3g}",
             "STEP": "" if step is None else f"{step:,.0f}", "S/STEP": "" if took is None else f"{took:.3g}",
             "SILENT": "" if silent is None else formatting.age(silent), "LAST LINE": printable(rank.last_line),
         }  # fmt: skip
         told = {
             "RANK": float(rank.rank), "CPU": percent, "RSS": use.rss, "USE": busy, "GMEM": use.gpu_memory,
-            "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "STEP": step, "S/STEP": took, "SILENT": silent,
+            "POWER": power, "I/O": use.traffic, "LINES": float(rank.lines), "LINES/S": lines, "STEP": step, "S/STEP": took, "SILENT": silent,
         }  # fmt: skip
         return Line(str(rank.rank), rank.node, use.processes, cells, _known(told))
 
@@ -311,17 +331,19 @@ ODD = {
     "GMEM": 256.0 * (1 << 20),
     "POWER": 25.0,
     "LINES": 20.0,
+    "LINES/S": 1.0,
     "STEP": 2.0,
     "S/STEP": 0.02,
+    "SILENT": 15.0,
 }
-"""Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines, steps, seconds."""
+"""Columns in which one that is unlike the others stands out, and by how much at least: %, bytes, %, bytes, W, lines, lines/s, steps, seconds."""
 PROCESS_COLUMNS = (
     ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
     ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
 )  # fmt: skip
 RANK_COLUMNS = (
     ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
-    ("USE", 5, 8), ("GMEM", 5, 5), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 5), ("STEP", 7, 7), ("S/STEP", 6, 6), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
+    ("USE", 5, 8), ("GMEM", 5, 5), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 3), ("LINES/S", 7, 5), ("STEP", 7, 7), ("S/STEP", 6, 6), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
 )  # fmt: skip
 
 
