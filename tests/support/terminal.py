@@ -31,16 +31,19 @@ class Terminal:
         self._master = master
         self._waiting: tuple[bytes, threading.Event] = (b"", threading.Event())
         self._seen = bytearray()
+        self._pressed = 0
+        """Bytes that had come when the last key was pressed."""
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def press(self, keys: str) -> None:
+        self._pressed = self.sent
         os.write(self._master, keys.encode())
 
     def wait_for(self, text: str) -> float:
-        """Come back when `text` is sent, with the seconds since the start."""
+        """Come back when `text` is sent, since a key was last pressed; gives the seconds since the start."""
         with self._lock:
             self._waiting = (text.encode(), threading.Event())
             self._look()
@@ -78,7 +81,7 @@ class Terminal:
 
     def _look(self) -> None:
         wanted, found = self._waiting
-        if wanted in self._seen:
+        if self._seen.find(wanted, self._pressed) >= 0:
             found.set()
 
 
