@@ -147,26 +147,30 @@ def test_cancel_leaves_nothing_of_docker(docker_user: Operator) -> None:
     ("cell", "inside"),
     [("sif", "echo in=$APPTAINER_COMMAND"), ("podman", "ls /run/.containerenv && echo in=$(echo shell)")],
 )  # fmt: skip
-def test_a_shell_in_the_container_of_a_rank_opens_from_its_screen_and_comes_back(
+def test_a_shell_in_the_container_of_a_rank_opens_from_its_screen_and_holds_up_no_cancel(
     user: Operator, podman_user: Operator, cell: str, inside: str
 ) -> None:
     who = user if cell == "sif" else podman_user
     job = who.run("--detach", container=CELLS[cell], **mpi(HELD))["job"]
     assert len(who.first_lines(job, 4)) == 4, who.lines(job, "err")
     console = [sys.executable, "-m", "rankdeck", "-c", who.file, "attach", job]
-    try:
-        with terminal(who.lab.command(console), who.lab.environment()) as shown:
-            shown.wait_for("held 4")
-            shown.press("S")
-            shown.wait_for("a shell on n1")
-            shown.press(f"{inside}\r")
-            shown.wait_for("in=shell")
-            shown.press("exit\r")
-            shown.wait_for("held 4")
-            shown.press("qq")
-    finally:
+    with terminal(who.lab.command(console), who.lab.environment()) as shown:
+        shown.wait_for("held 4")
+        shown.press("S")
+        shown.wait_for("a shell on n1")
+        shown.press(f"{inside}\r")
+        shown.wait_for("in=shell")
+        shown.press("exit 3\r")
+        shown.wait_for("the shell ended with exit 3")
+        shown.press("S")
+        shown.wait_for("a shell on n1")
+        shown.press("echo in=$(echo again)\r")
+        shown.wait_for("in=again")
+
         done = who.lab.rankdeck("-c", who.file, "cancel", job, "--grace", "1")
-    assert "nothing of it is left" in done.stdout, done
+
+    assert done.stdout == f"{job}: cancelled; nothing of it is left\n", done
+    assert (done.returncode, who.left(job)) == (0, 0)
 
 
 def test_no_session_file_of_mpi_is_left_on_a_node(user: Operator) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,6 +123,39 @@ def test_a_file_of_each_node_comes_here_named_by_node(console: Console, tmp_path
         assert "no regular file" in said or "No such file" in said
     assert not list(folder.glob(".*"))
     assert rankdeck(console, "cp", "--replace", "sakura:who", str(folder)).returncode == 0
+
+
+def stopped(console: Console, *words: str) -> tuple[int, str]:
+    """The exit status of a `cp` that gets Ctrl-C once some MiB are there, and its last line."""
+    with console.start("cp", *words) as process:
+        assert process.stderr
+        far = next(line for line in process.stderr if re.search(r" [1-9]\S* MiB of ", line))
+        process.send_signal(signal.SIGINT)
+        out, told = process.communicate(timeout=60)
+    assert (out, told.count("Traceback")) == ("", 0), far + told
+    return process.returncode, (far + told).splitlines()[-1]
+
+
+def test_ctrl_c_leaves_no_half_file_here_and_says_so(console: Console, tmp_path: Path) -> None:
+    rankdeck(console, "sh", ALL, "--", "cd; truncate -s 1G vast")
+    code, told = stopped(console, f"{ALL}:vast", str(tmp_path))
+    rankdeck(console, "sh", ALL, "--", "cd; rm vast")
+
+    assert code == 130
+    assert told == f"rankdeck: stopped; no half file is left, what is in {tmp_path} is whole"
+    assert list(tmp_path.glob("*vast*")) == []
+
+
+def test_ctrl_c_leaves_no_half_file_on_a_node_and_says_so(console: Console, tmp_path: Path) -> None:
+    file = tmp_path / "vast"
+    with file.open("wb") as made:
+        made.truncate(1 << 30)
+    code, told = stopped(console, str(file), "sakura:vast-there/")
+    seen = rankdeck(console, "sh", "sakura", "--", "cd; ls vast-there; rm -r vast-there")
+
+    assert code == 130
+    assert told.startswith("rankdeck: stopped; no half file is seen on a node")
+    assert (seen.stdout, seen.returncode) == ("", 0)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,23 @@ def test_nodes_see_the_interpreter_of_the_tests(lab: Lab) -> None:
     assert said.stdout == "42\n", said.stderr
 
 
+def test_what_runs_on_the_head_ends_with_what_entered_it(lab: Lab) -> None:
+    mark = f"60.{time.time_ns() % 10**9:09}"
+    entered = subprocess.Popen(
+        lab.command(["sh", "-c", f"trap '' TERM; echo up; sleep {mark}; :"]),
+        env=lab.environment(),
+        stdout=subprocess.PIPE,
+    )
+    assert entered.stdout
+    assert entered.stdout.readline() == b"up\n"
+    (inside,) = processes.children(entered.pid)
+
+    entered.kill()
+    entered.wait(10)
+
+    assert eventually(lambda: not processes.exists(inside))
+
+
 def test_processes_are_counted_per_node_and_by_marker(lab: Lab) -> None:
     lab.ssh("n1", "RANKDECK_JOB=counted setsid sleep 60 >/dev/null 2>&1 </dev/null &")
 

@@ -29,7 +29,7 @@ class ShapedLab(Lab):
 
     def as_roots(self, script: str) -> list[str]:
         """A shell script on the head that may enter the nodes' networks; for Popen."""
-        return [*self._into_head(), "--", "sh", "-c", script]
+        return self._on_head(["sh", "-c", script])
 
     def narrow(self, node: str, other: str, rate: str) -> None:
         """Let a node send so much to one other node, and everything else at full speed."""

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import termios
@@ -15,6 +16,8 @@ import pyte
 
 LIMIT = 30.0
 END = 5.0
+TURN = 0.1
+"""Seconds until the reader looks whether it is over."""
 
 
 class Terminal:
@@ -28,15 +31,19 @@ class Terminal:
         self._master = master
         self._waiting: tuple[bytes, threading.Event] = (b"", threading.Event())
         self._seen = bytearray()
+        self._pressed = 0
+        """Bytes that had come when the last key was pressed."""
         self._lock = threading.Lock()
+        self._over = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def press(self, keys: str) -> None:
+        self._pressed = self.sent
         os.write(self._master, keys.encode())
 
     def wait_for(self, text: str) -> float:
-        """Come back when `text` is sent, with the seconds since the start."""
+        """Come back when `text` is sent, since a key was last pressed; gives the seconds since the start."""
         with self._lock:
             self._waiting = (text.encode(), threading.Event())
             self._look()
@@ -45,8 +52,11 @@ class Terminal:
         return time.monotonic() - self.begun
 
     def close(self) -> None:
-        """To be called once the program has ended: the number of the file may then be another's."""
+        """To be called once the program has ended; what it started may hold the terminal still."""
         self._reader.join(END)
+        # A reader that stays would take what comes for the next owner of this file number.
+        self._over.set()
+        self._reader.join()
         os.close(self._master)
 
     def text(self, width: int = 120, height: int = 40) -> str:
@@ -57,7 +67,13 @@ class Terminal:
         return "\n".join(line.rstrip() for line in screen.display)
 
     def _read(self) -> None:
-        while data := _some(self._master):
+        turn = select.poll()
+        turn.register(self._master, select.POLLIN)
+        while not self._over.is_set():
+            if not turn.poll(TURN * 1000):
+                continue
+            if not (data := _some(self._master)):
+                return
             with self._lock:
                 self.sent += len(data)
                 self._seen += data
@@ -65,7 +81,7 @@ class Terminal:
 
     def _look(self) -> None:
         wanted, found = self._waiting
-        if wanted in self._seen:
+        if self._seen.find(wanted, self._pressed) >= 0:
             found.set()
 
 

@@ -1,8 +1,10 @@
-"""The console in a real terminal."""
+"""The console in a real terminal, and that terminal itself."""
 
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 from tests.support.terminal import Terminal, terminal
 
@@ -29,3 +31,18 @@ def test_every_main_screen_comes_back_after_another() -> None:
         ):
             shown.press(key)
             shows(shown, text)
+
+
+def test_what_outlives_its_program_in_the_terminal_takes_nothing_from_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """Its reader did: a `cancel` that ran next ended with exit 0 and lost its only line."""
+    go = tmp_path / "go"
+    stays = f"(until [ -e {go} ]; do sleep 0.05; done; echo on) & echo up; wait"
+    with terminal(["sh", "-c", stays], os.environ) as shown:
+        shown.wait_for("up")
+    next_one = ["sh", "-c", f"touch {go}; sleep 1; echo proof"]
+    with subprocess.Popen(next_one, stdout=subprocess.PIPE) as process:
+        process.wait(LIMIT)
+        assert process.stdout
+        assert process.stdout.read() == b"proof\n"

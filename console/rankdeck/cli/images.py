@@ -1,7 +1,9 @@
 """`rankdeck images`: which image lies where; `rankdeck images push`: bring a file to nodes."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rankdeck.cli import choose, output
@@ -111,9 +113,10 @@ async def _push(
     async with opened(cluster) as session:
         output.progress(f"{file}: reading its digest …")
         printer = CopyProgress(file.name)
-        place, failed = await session.images.push(
-            file, options.to, nodes, printer, overwrite=options.replace
-        )
+        with said_when_stopped(KEPT_THERE):
+            place, failed = await session.images.push(
+                file, options.to, nodes, printer, overwrite=options.replace
+            )
     shape: Shape = {"image": place.path, "digest": place.sha256, "size": place.size}
     return told(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
 
@@ -126,6 +129,22 @@ async def _load(
     async with opened(cluster) as session:
         failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
     return told(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
+
+
+@contextmanager
+def said_when_stopped(words: str) -> Generator[None]:
+    """Within it, Ctrl-C is answered with a line on what is left."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        output.progress(f"rankdeck: stopped; {words}")
+        raise
+
+
+KEPT_THERE = (
+    "no half file is seen on a node; what came is kept there, and the same command goes on from it"
+)
+"""What Ctrl-C leaves of a copy to nodes."""
 
 
 def told(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.images import CopyProgress, told
+from rankdeck.cli.images import KEPT_THERE, CopyProgress, said_when_stopped, told
 from rankdeck.cli.opening import Interrupts, job_of, opened, typed, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import rank_use_shape
@@ -196,7 +196,10 @@ async def _fetch(
 ) -> int:
     async with opened(cluster) as session:
         tell = _Fetching(path)
-        failed = await session.images.fetch(path, nodes, folder, tell, overwrite=options.replace)
+        with said_when_stopped(f"no half file is left, what is in {folder} is whole"):
+            failed = await session.images.fetch(
+                path, nodes, folder, tell, overwrite=options.replace
+            )
     name = folder / file_name(path)
     shape = {"file": path, "files": {n: f"{name}.{n}" for n in nodes if n not in failed}}
     return told(shape, nodes, failed, options, f"{name}.NODE: {path}")
@@ -219,7 +222,8 @@ async def _cp(
 ) -> int:
     async with opened(cluster) as session:
         target = f"{path}{file.name}" if path.endswith("/") else path
-        place, failed = await _pushed(session, file, target, nodes, replace=options.replace)
+        with said_when_stopped(KEPT_THERE):
+            place, failed = await _pushed(session, file, target, nodes, replace=options.replace)
     command_shape = {"file": place, "size": file.stat().st_size}  # noqa: ASYNC240
     return told(command_shape, nodes, failed, options, place)
 

@@ -25,7 +25,7 @@ _SCRIPTS = Path(__file__).parent
 _UP_LIMIT = 30.0
 _PROGRAMS = ("sshd", "ssh", "ip", "unshare", "nsenter", "tini", "setsid", "setpriv")
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
-"""The lab ends with the test process, also where that is killed."""
+"""The lab ends with the test process, and what runs on the head with the `nsenter` that waits for it."""
 
 
 def missing() -> str:
@@ -141,7 +141,7 @@ class Lab:
             f"--map-user={files.uid()}",
             f"--map-group={files.gid()}",
         ]
-        return [*self._into_head(), *drop, "--", *argv]
+        return self._on_head(argv, *drop)
 
     def enter(
         self,
@@ -272,7 +272,7 @@ class Lab:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the head as the lab's own root, which may change its networks."""
         return subprocess.run(
-            [*self._into_head(), "--", *argv],
+            self._on_head(argv),
             capture_output=True,
             text=True,
             timeout=20,
@@ -280,9 +280,10 @@ class Lab:
             env=self._environment,
         )
 
-    def _into_head(self) -> list[str]:
-        spaces = ["-n", "-u", "-m", "-p", "-i"]
-        return ["nsenter", "-t", str(self._pid), *self.entering, *spaces]
+    def _on_head(self, argv: Sequence[str], *drop: str) -> list[str]:
+        """`argv` in the head's namespaces, after the command `drop`; it ends when this process is killed."""
+        enter = ["nsenter", "-t", str(self._pid), *self.entering, "-n", "-u", "-m", "-p", "-i"]
+        return [*enter, *drop, *_WITH_US, "--", *argv]
 
     def first_process(self, node: str) -> int:
         """The node's process 1 as this machine numbers it; 0: the node is down."""

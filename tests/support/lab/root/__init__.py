@@ -130,7 +130,7 @@ class RootLab(rootless.Lab):
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` so that it runs on the head, as root."""
-        return [*self._into_head(), "--", *argv]
+        return self._on_head(argv)
 
     def _helpers(self) -> Path:
         return IMAGES / "none"
