@@ -1,6 +1,7 @@
 """Jobs of Slurm in the console: what a job file asks for, and what becomes of the state when Slurm speaks."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,27 @@ def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:
     name = next(word for word in told.split() if word.startswith("--container-name="))
     assert name.endswith(":exec")
     assert name not in other
+
+
+@pytest.mark.parametrize("words", [("--container-name=work:no_exec",), ("--container-name", "work:no_exec")])  # fmt: skip
+def test_an_image_file_made_anew_in_its_place_gets_a_new_container(tmp_path, words) -> None:
+    file = tmp_path / "an image.sqsh"
+    box = Container(image=str(file), runtime="enroot", args=words)
+    told = script(CLUSTER, JobSpec(name="x", launch=Launch.PLAIN, command=("a",), container=box), "x-1")  # fmt: skip
+    (line,) = [line for line in told.splitlines() if line.startswith("srun")]
+
+    def name() -> str:
+        said = subprocess.run(["sh", "-euc", f"RANKDECK_RUN=/run; printf '%s\\n' {line}"], capture_output=True, text=True, timeout=10, check=True)  # fmt: skip
+        assert not said.stderr
+        return next(word for word in said.stdout.splitlines() if "work-" in word)
+
+    names = [name()]
+    for text in ("first", "second one"):
+        file.write_text(text)
+        names += [name(), name()]
+
+    assert [one.endswith(":no_exec") for one in names] == [True] * 5
+    assert names[1] == names[2] != names[3] == names[4]
 
 
 # ---- state

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 from rankdeck.backends.launchers import find_runtime, refuse_claims, script_command
@@ -480,19 +481,25 @@ def _pyxis(step: _Step) -> list[str]:
     words = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
     words += [f"--container-workdir={container.workdir}"] if container.workdir else []
     names = ",".join(["RANKDECK_JOB", "RANKDECK_RUN", *_variables(step)])
-    args = [_named(word, container.image) for word in container.args]
-    return [shell_line([*words, f"--container-env={names}", *args])]
+    args = [
+        _named(word, container.image) if before == _NAME or word.startswith(f"{_NAME}=") else shell_word(word)
+        for before, word in pairwise(("", *container.args))
+    ]  # fmt: skip
+    return [shell_line([*words, f"--container-env={names}"]), *args]
 
 
-_NAME = "--container-name="
+_NAME = "--container-name"
 
 
 def _named(word: str, image: str) -> str:
-    """A name for the container, with a mark of its image: Pyxis takes one of that name whatever is in it."""
-    if not word.startswith(_NAME):
-        return word
+    """For sh, a name with a mark of the image: Pyxis takes a container of that name whatever is in it.
+
+    A file may be made anew in its place: its time and size are part of the mark, as the job's first node sees them.
+    """
     name, colon, flags = word.partition(":")
-    return f"{name}-{hashlib.sha256(image.encode()).hexdigest()[:8]}{colon}{flags}"
+    mark = hashlib.sha256(image.encode()).hexdigest()[:8]
+    built = f'-"$(stat -Lc %Y-%s {shell_word(image)} 2>/dev/null)"' if image[:1] == "/" else ""
+    return shell_word(f"{name}-{mark}") + built + (shell_word(colon + flags) if colon else "")
 
 
 def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
