@@ -144,11 +144,11 @@ def test_cancel_leaves_nothing_of_docker(docker_user: Operator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "inside"),
-    [("sif", "echo in=$APPTAINER_COMMAND"), ("podman", "ls /run/.containerenv && echo in=$(echo shell)")],
+    ("cell", "inside", "leave"),
+    [("sif", "echo in=$APPTAINER_COMMAND", "exit\r"), ("podman", "ls /run/.containerenv && echo in=$(echo shell)", "")],
 )  # fmt: skip
 def test_a_shell_in_the_container_of_a_rank_opens_from_its_screen_and_holds_up_no_cancel(
-    user: Operator, podman_user: Operator, cell: str, inside: str
+    user: Operator, podman_user: Operator, cell: str, inside: str, leave: str
 ) -> None:
     who = user if cell == "sif" else podman_user
     job = who.run("--detach", container=CELLS[cell], **mpi(HELD))["job"]
@@ -168,6 +168,10 @@ def test_a_shell_in_the_container_of_a_rank_opens_from_its_screen_and_holds_up_n
         shown.wait_for("in=again")
 
         done = who.lab.rankdeck("-c", who.file, "cancel", job, "--grace", "1")
+
+        # A shell of Apptainer is a container of its own; that of Podman has ended with the rank's.
+        shown.press(leave)
+        shown.wait_for("the shell ended")
 
     assert done.stdout == f"{job}: cancelled; nothing of it is left\n", done
     assert (done.returncode, who.left(job)) == (0, 0)
