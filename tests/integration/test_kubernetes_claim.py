@@ -61,7 +61,7 @@ def lose_pods(site: Site) -> None:
 def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Site) -> None:
     job = site.detached(site.steps("gone", run=6, hz=5, kubernetes={"logs": "kept"}))
     site.until(job, lambda found: len(site.lines(job).get(1, [])) > 3)
-    assert kill_all_that_keeps(site, job) > 3
+    assert kill_all_that_keeps(site, job) >= 3
     wait_until(lambda: over(site), 40, "the end of the job")
     lose_pods(site)
 
@@ -78,7 +78,7 @@ def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Si
 def test_a_job_whose_keeper_died_with_its_machine_goes_on_when_somebody_looks(site: Site) -> None:
     job = site.detached(site.steps("reboot", run=12, hz=5))
     site.until(job, lambda found: len(site.lines(job).get(1, [])) > 3)
-    assert kill_all_that_keeps(site, job) > 3
+    assert kill_all_that_keeps(site, job) >= 3
 
     found = site.until(job, lambda found: found["state"] == "running" and found["troubles"])
     assert any("it goes on" in text for text in found["troubles"])
