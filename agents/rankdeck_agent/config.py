@@ -378,7 +378,7 @@ def _value(text: str) -> Value:
         return ", ".join(str(_value(part)) for part in _PARTS.findall(text[1:-1]))
     if text[:1] == text[-1:] == "'" and len(text) > 1:
         return text[1:-1].replace("''", "'")
-    if re.fullmatch(r"-?\d{1,18}", text):
+    if re.fullmatch(r"-?(?:0|[1-9]\d{0,17})", text):  # YAML takes 08 for text
         return int(text)
     if re.fullmatch(r"-?\d{1,18}\.\d{1,18}", text):
         return float(text)

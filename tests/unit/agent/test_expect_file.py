@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankdeck.config.clusters import block
@@ -34,6 +34,7 @@ WORDS = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size
 
 
 @given(st.dictionaries(st.sampled_from(sorted(WANTED)), WORDS | st.integers(0, 1 << 40)))
+@example({"gpu_count": "08"})
 def test_what_the_console_writes_is_read_as_yaml_reads_it(tmp_path_factory, values):
     text = block(values, {})
     file = given_file(tmp_path_factory.mktemp("expect"), text)
