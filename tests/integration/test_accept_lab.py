@@ -18,6 +18,8 @@ from tests.support.shaped_lab import ShapedLab, parted, planted
 pytestmark = pytest.mark.slow
 NODES = ("n1", "n2", "n3", "n4")
 LIMIT = 240
+PLANTED = 0.15
+"""Share that a port of 85 Mbit/s lacks."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,10 @@ def test_what_moved_since_the_declared_run_is_named_also_where_that_was_carried_
     assert "iperf3  n2 sends  " in shown.stdout
     assert done.returncode == 1
     assert first["run"] in run["baseline"]
-    assert [one["subject"] for one in run["drift"]] == ["n2 sends"]
+    most, *others = sorted(run["drift"], key=lambda one: one["change"])
+    assert most["subject"] == "n2 sends"
+    # A machine that is busier in one of the runs moves every path by some percent: that is named as well.
+    assert [one for one in others if one["change"] < most["change"] + PLANTED / 2] == []
     again = shaped.rankdeck("-c", str(elsewhere), "accept", "--baseline", "declare", run["run"], limit=LIMIT)  # fmt: skip
     listed = shaped.rankdeck("-c", str(elsewhere), "jobs", limit=LIMIT)
     parts = shaped.rankdeck("-c", str(elsewhere), "jobs", "--json", limit=LIMIT)
