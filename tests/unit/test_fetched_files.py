@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.errors import NodeError
+from rankdeck.images.bring import file_name
 from rankdeck.images.copy import FetchedFile
 
 BODY = b'one\n{"size": 3}\n\x00\xff' * 50_000
@@ -83,3 +84,11 @@ async def test_a_link_that_somebody_laid_in_its_way_is_not_followed(tmp_path: Pa
         await FetchedFile("n1", tmp_path / "log.n1").fetch(Node([HEAD + BODY + TAIL]))
 
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/var/log/a.log", "a.log"), ("..data", "..data"), ("/a/..", ""), ("/a/", ""), ("", "")],
+)
+def test_a_file_here_has_the_name_that_it_has_there(path: str, name: str) -> None:
+    assert file_name(path) == name

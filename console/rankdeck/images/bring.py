@@ -307,7 +307,8 @@ class ImageDistributor:
 
 def file_name(path: str) -> str:
     """The name of the file that a path means; "" where it can only be a folder."""
-    return "" if path.endswith("/") else PurePosixPath(path).name.removeprefix("..")
+    name = PurePosixPath(path).name
+    return "" if path.endswith("/") or name == ".." else name
 
 
 def _complete(found: Mapping[str, ImageAt | NodeError], wanted: WantedImage) -> Found:
