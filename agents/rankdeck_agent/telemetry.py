@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -275,16 +276,47 @@ _REFUSED = {
 }
 
 
-class Publisher:
+class Announced(ABC):
+    """What a node has said of itself: its boot and what it is made of."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._hello = hello
+        self._machine = hello.inventory
+
+    @property
+    def boot(self) -> str:
+        """The boot that this agent runs in."""
+        return self._hello.boot
+
+    @property
+    def inventory(self) -> Mapping[str, str]:
+        """What this node is made of, as announced."""
+        return self._hello.inventory
+
+    def describe(self, inventory: Mapping[str, str]) -> None:
+        """Announce what this node is made of beside the machine itself, if that is news."""
+        known = {**self._machine, **inventory}
+        if known != self._hello.inventory:
+            self._hello = replace(self._hello, inventory=known)
+            self.announce()
+
+    @abstractmethod
+    def announce(self) -> None:
+        """Say hello, where there is somebody to say it to."""
+
+    def _farewell(self) -> Hello:
+        return replace(self._hello, up=False, inventory={})
+
+
+class Publisher(Announced):
     """Sends hello, health, samples and events of one node, and keeps the connection.
 
     paho's thread does the network; complaints go to stderr once per outage.
     """
 
     def __init__(self, config: Config, hello: Hello) -> None:
+        super().__init__(hello)
         self._config = config
-        self._hello = hello
-        self._machine = hello.inventory
         self._said: set[str] = set()
         self._waits = 0
         self._short = 0
@@ -323,23 +355,9 @@ class Publisher:
         self._client.connect_async(self._config.host, self._config.port, self._config.keepalive)
         self._client.loop_start()
 
-    @property
-    def boot(self) -> str:
-        """The boot that this agent runs in."""
-        return self._hello.boot
-
-    @property
-    def inventory(self) -> Mapping[str, str]:
-        """What this node is made of, as announced."""
-        return self._hello.inventory
-
-    def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce what this node is made of beside the machine itself, if that is news."""
-        known = {**self._machine, **inventory}
-        if known != self._hello.inventory:
-            self._hello = replace(self._hello, inventory=known)
-            if self._client.is_connected():
-                self._send_hello()
+    def announce(self) -> None:
+        if self._client.is_connected():  # else it is said once we are
+            self._send_hello()
 
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
         """Say the health where that is due; without a connection, or behind a slow one, it waits.
@@ -382,7 +400,7 @@ class Publisher:
         self._client.publish(self._topic("hello"), encode(hello), qos=1, retain=True)
 
     def _goodbye(self) -> bytes:
-        return encode(replace(self._hello, up=False, inventory={}))
+        return encode(self._farewell())
 
     def _topic(self, kind: str) -> str:
         return topic(self._config.cluster, self._config.node, kind)
@@ -451,7 +469,7 @@ class Publisher:
         )
 
 
-class Lines:
+class Lines(Announced):
     """Says hello, health, samples and events of one node as lines on stdout, where srun carries them.
 
     A message is compressed and cut into lines of `{"node": …, "kind": …, "part": 0, "of": 3, "data": …}`:
@@ -460,29 +478,11 @@ class Lines:
 
     _LONGEST = 700
 
-    def __init__(self, hello: Hello) -> None:
-        self._machine = hello.inventory
-        self._hello = hello
-
-    def start(self) -> None:
+    def announce(self) -> None:
         self._say("hello", self._hello)
 
     def stop(self) -> None:
-        self._say("hello", replace(self._hello, up=False, inventory={}))
-
-    @property
-    def boot(self) -> str:
-        return self._hello.boot
-
-    @property
-    def inventory(self) -> Mapping[str, str]:
-        return self._hello.inventory
-
-    def describe(self, inventory: Mapping[str, str]) -> None:
-        known = {**self._machine, **inventory}
-        if known != self._hello.inventory:
-            self._hello = replace(self._hello, inventory=known)
-            self.start()
+        self._say("hello", self._farewell())
 
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
         told = reporter.due(report, now)

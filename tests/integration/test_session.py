@@ -9,6 +9,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import state_folder
 from rankdeck.errors import UnknownJobError
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, NodeEvent, Plan, State
 from rankdeck.session import open_session
 from rankdeck.state.history import History
@@ -18,13 +19,18 @@ CLUSTER = "cluster: gone\nnodes:\n  - {name: n1, address: 127.0.0.1, port: 9}\n"
 JOB = "job: hello\nlaunch: plain\ncommand: [echo, hi]\n"
 
 
-async def test_a_job_that_ran_when_the_console_closed_is_followed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """One whose node does not answer; `hello.yaml` is a job for it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "gone.yaml").write_text(CLUSTER)
     (tmp_path / "hello.yaml").write_text(JOB)
-    cluster = read_cluster(tmp_path / "gone.yaml")
+    return read_cluster(tmp_path / "gone.yaml")
+
+
+async def test_a_job_that_ran_when_the_console_closed_is_followed_again(
+    tmp_path: Path, cluster: Cluster
+) -> None:
     async with open_session(cluster, telemetry=False) as first:
         plan = first.plan(read_job(tmp_path / "hello.yaml"))
         job = first.jobs.add(plan, time.time())
@@ -56,12 +62,8 @@ def ended(plan: Plan) -> tuple[Job, list[NodeEvent]]:
 
 
 async def test_a_replay_is_listed_after_reopening_played_anew_and_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cluster: Cluster
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (tmp_path / "gone.yaml").write_text(CLUSTER)
-    (tmp_path / "hello.yaml").write_text(JOB)
-    cluster = read_cluster(tmp_path / "gone.yaml")
     async with open_session(cluster, telemetry=False) as session:
         job, events = ended(session.plan(read_job(tmp_path / "hello.yaml")))
     with History(state_folder() / "history.db") as history:

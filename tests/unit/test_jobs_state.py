@@ -220,7 +220,8 @@ def test_a_node_that_was_lost_before_corrects_the_answer():
     assert (after.what, after.node, after.at) == ("node", "n2", 9.0)
 
 
-def test_a_lost_node_that_is_asked_once_more_went_away_when_it_did():
+def stopped_for_a_lost_node() -> Feed:
+    """A job whose node n2 was lost: what ran on n1 was ended."""
     feed = Feed()
     feed.start_all()
     feed.made("n2", "lost", 24.0, text="no route", heard=9.0)
@@ -228,6 +229,11 @@ def test_a_lost_node_that_is_asked_once_more_went_away_when_it_did():
     for rank in (0, 1):
         feed.exit(rank, None, 15, at=34.5)
     feed.tell("n1", "closed", 35.0)
+    return feed
+
+
+def test_a_lost_node_that_is_asked_once_more_went_away_when_it_did():
+    feed = stopped_for_a_lost_node()
     feed.jobs.cancelled("t-1", CancelReport("t-1", State.LOST, (), {"n2": "no answer"}))
     before = feed.job
     feed.made("n2", "lost", 60.0, text="refused")
@@ -237,13 +243,7 @@ def test_a_lost_node_that_is_asked_once_more_went_away_when_it_did():
 
 
 def test_a_job_that_is_stopped_for_a_lost_node_has_failed_and_was_not_cancelled():
-    feed = Feed()
-    feed.start_all()
-    feed.made("n2", "lost", 24.0, text="no route", heard=9.0)
-    feed.tell("n1", "cancel", 34.0, grace=1, by="abort")
-    for rank in (0, 1):
-        feed.exit(rank, None, 15, at=34.5)
-    feed.tell("n1", "closed", 35.0)
+    feed = stopped_for_a_lost_node()
     report = CancelReport("t-1", State.LOST, (), {"n2": "no answer"})
     feed.jobs.cancelled("t-1", report)
 

@@ -23,7 +23,7 @@ def rows(monkeypatch: pytest.MonkeyPatch, node: str) -> list[dict[str, object]]:
     said = io.StringIO()
     monkeypatch.setattr(sys, "stdout", said)
     lines = Lines(Hello(node, True, boot="boot"))
-    lines.start()
+    lines.announce()
     lines.sample(LARGE)
     assert all(len(line) < 1024 for line in said.getvalue().splitlines())
     return [json.loads(line)["beside"] for line in said.getvalue().splitlines()]

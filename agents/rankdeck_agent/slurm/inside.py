@@ -129,7 +129,7 @@ def tell() -> int:
         return 2
     lines = telemetry.Lines(telemetry.hello(config))
     try:
-        lines.start()
+        lines.announce()
         telemetry.publish(config, telemetry.Lease(stdin=True, samples=config.samples), lines)
         lines.stop()
     except BrokenPipeError:

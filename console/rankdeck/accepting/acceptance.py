@@ -131,13 +131,11 @@ class Acceptance:
             for node, why in (await session.find_running(_LOOK_LIMIT)).items()
             if node in wanted
         }
-        views = {node: session.fleet.node(node).slurm for node in wanted}
-        known = {node: view for node, view in views.items() if view is not None}
-        away |= kept_by_slurm(known, request.include_busy)
-        pods = {node: session.fleet.node(node).kubernetes for node in wanted}
-        away |= kept_by_kubernetes(
-            {node: view for node, view in pods.items() if view is not None}, request.include_busy
-        )
+        states = {node: session.fleet.node(node) for node in wanted}
+        slurm = {node: one.slurm for node, one in states.items() if one.slurm}
+        kubernetes = {node: one.kubernetes for node, one in states.items() if one.kubernetes}
+        away |= kept_by_slurm(slurm, request.include_busy)
+        away |= kept_by_kubernetes(kubernetes, request.include_busy)
         jobs = {
             node: job.id for job in session.jobs.all() if not job.state.final for node in job.nodes
         }

@@ -337,7 +337,7 @@ async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
 
 def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
     """Some of the nodes of a job, where these can be asked for what it needs."""
-    if tools.backend.chooses_nodes or tools.cluster.backend == "kubernetes" or "PATH" in spec.env:
+    if tools.backend.chooses_nodes or "PATH" in spec.env:
         return frozenset()
     try:
         places = lay_out(tools.cluster, tools.place(spec), "doctor").places

@@ -1,6 +1,7 @@
 """Puts into words what is new about a running job, and what happened on its nodes. No I/O."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -170,20 +171,16 @@ def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
     Two consoles write down one silence each; it is over when one of them hears the node.
     """
     silences = [one for one in about if one.check in _SILENT]
-    over = [one for one in silences if one.kind == "ended"]
-    return {
-        (one.node, one.at)
-        for one in silences
-        if one.kind == "began"
-        and (
-            now - one.at <= BLINK
-            or any(_ends(end, one) and end.at - one.at <= BLINK for end in over)
-        )
-    }
+    ends: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in silences:
+        if one.kind == "ended":
+            ends[one.node, one.check].append(one.at)
 
+    def is_short(one: Occurrence) -> bool:
+        over = ends[one.node, one.check]
+        return now - one.at <= BLINK or any(0 <= end - one.at <= BLINK for end in over)
 
-def _ends(end: Occurrence, one: Occurrence) -> bool:
-    return (end.node, end.check) == (one.node, one.check) and end.at >= one.at
+    return {(one.node, one.at) for one in silences if one.kind == "began" and is_short(one)}
 
 
 def _note(one: Occurrence, heard: NodeHistory) -> NodeNote:
