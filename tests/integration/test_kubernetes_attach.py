@@ -72,6 +72,9 @@ def test_a_job_of_others_is_listed_read_and_cancelled_once_its_owner_was_named(c
     (row,) = [json.loads(line) for line in ask("jobs", "--json").stdout.splitlines()]
     assert (row["owner"], row["state"]) == ("Job of alice", "running")
     assert [rank["node"] for rank in row["ranks"]]
+    live = ask("jobs", "--json", "--live")
+    assert json.loads(live.stdout)["job"] == row["job"]
+    assert "what ranks take is not known: nodes of a Kubernetes cluster" in live.stderr
 
     refused = ask("cancel", row["job"], code=2).stderr
     assert "Job of alice" in refused

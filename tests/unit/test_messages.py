@@ -142,6 +142,7 @@ DOCUMENTED = {
     "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***": ("higher priority", "told"),
     "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***": ("a node failed", "host"),
     "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***": ("Slurm cancelled", "told"),
+    "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***": ("Slurm cancelled", "told"),
     "slurmstepd-n2: error: pyxis: --container-mounts: source path does not exist: /nosuch": ("`container.mounts` is not on", "start"),
     "slurmstepd-n1: error: pyxis:     [ERROR] Invalid image format: /images/app.sqsh": ("not an image", "start"),
     "slurmstepd-n2: error: pyxis: couldn't chdir to /nosuch: No such file or directory": ("not in the image", "start"),

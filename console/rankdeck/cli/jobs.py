@@ -16,6 +16,7 @@ from rankdeck.cli.shapes import (
     report_shape,
     slurm_job_shape,
 )
+from rankdeck.errors import RankdeckError
 from rankdeck.logs.order import choose as choose_ranks
 from rankdeck.model.blame import failure, how, who
 from rankdeck.model.cluster import Cluster
@@ -123,7 +124,11 @@ async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shap
     """Job -> what each of its ranks takes now; a node that does not tell is named."""
     if not running:
         return {}
-    found = await session.processes({node for job in running for node in job.nodes})
+    try:
+        found = await session.processes({node for job in running for node in job.nodes})
+    except RankdeckError as error:  # on Kubernetes: the list is worth having without it
+        output.progress(f"what ranks take is not known: {error}")
+        return {}
     for node, why in found.missing.items():
         output.progress(f"{node}: not asked what ranks take: {why}")
     return {

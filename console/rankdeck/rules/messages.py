@@ -254,7 +254,7 @@ _BOXES = (
     Message(r"DUE TO TIME LIMIT", TOLD, "Slurm ended the job: its time was up", "ask for more time, or go on from a checkpoint"),
     Message(r"DUE TO PREEMPTION", TOLD, "Slurm ended the job for one of higher priority", "start it again, or ask for a partition that is not preempted"),
     Message(r"DUE TO NODE FAILURE|DUE TO NODE_FAIL", HOST, "a node failed under the job", "leave that node out and look at its health"),
-    Message(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED", TOLD, "Slurm cancelled the job", "somebody called scancel, or another task had failed"),
+    Message(r"slurmstepd(?:-[\w.-]+)?: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED", TOLD, "Slurm cancelled the job", "somebody called scancel, or another task had failed"),
     Message(r"pyxis: --container-mounts: source path does not exist", START, "a folder of `container.mounts` is not on that node", "correct `container.mounts`, or make the folder on every node"),
     Message(r"pyxis: .*Invalid image format", START, "the file of `container.image` is not an image that Enroot can read", "make it with `enroot import` or `mksquashfs`; was it copied whole?"),
     Message(r"pyxis: couldn't chdir to ", START, "the working folder is not in the image", "correct `container.workdir`, or mount that folder"),
