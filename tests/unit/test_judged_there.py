@@ -151,6 +151,18 @@ def test_what_was_bad_when_the_console_was_closed_stands_as_remembered_until_it_
     assert kinds(lab) == [("ended", "gpu.temp")]
 
 
+def test_a_node_that_was_heard_and_falls_silent_is_unknown_whatever_is_remembered_of_it() -> None:
+    lab = reopened(("gpu.temp", "1"))
+    lab.health()
+    lab.hear()
+    lab.health()
+    lab.wait(26)
+
+    assert (lab.health().level, lab.checks()) == (Level.UNKNOWN, ["node.silent"])
+    lab.hear()
+    assert (lab.health().level, lab.checks()) == (Level.BAD, ["gpu.temp", "node.remembered"])
+
+
 def test_what_still_stands_after_reopening_is_neither_new_nor_remembered() -> None:
     lab = reopened(("gpu.temp", "1"))
     lab.health()
