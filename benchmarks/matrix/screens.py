@@ -69,6 +69,12 @@ class Screen:
             time.sleep(_LOOK)
         return True
 
+    def after(self, keys: str, *words: str, limit: float = LIMIT) -> float | None:
+        """Press these keys; seconds until the words are in the picture, None where they do not come."""
+        began = time.monotonic()
+        self.press(keys)
+        return time.monotonic() - began if self.shows(*words, limit=limit) else None
+
     def leaves(self, limit: float) -> float | None:
         """Press q until it has ended; the seconds from the last q, None where it did not in time."""
         began = time.monotonic()

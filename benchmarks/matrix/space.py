@@ -15,6 +15,7 @@ from benchmarks.fault_model import Shape
 from benchmarks.fault_plants import inside, need, need_root, processes
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import DemoSite, LabSite
+from benchmarks.matrix.meter import metered
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.scene import (
     Scene,
@@ -23,16 +24,19 @@ from benchmarks.matrix.scene import (
     ended,
     job_file,
     playing,
+    rankdeck,
     untold,
     writing,
 )
-from benchmarks.matrix.screens import console_in_pty
+from benchmarks.matrix.screens import Screen, console_in_pty, screen
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.wires import preloaded
 
 VICTIM = "n2"
 NODE_STATE = "/run/home/.local/state/rankdeck"
 LIMIT = 60.0
+SEARCH = 300.0
+"""Seconds in which all of a log of 10 GB is searched on its node."""
 RANKS = 6
 REFUSED = re.compile("no space|disk|quota|read-only|could not be written", re.IGNORECASE)
 NO_SPACE = (rf"{VICTIM}: no space left for ", rf"{VICTIM}: there is space again")
@@ -221,26 +225,25 @@ def _plain(command: str, ranks: int = 1, nodes: int = 1, **more: object) -> Shap
     return job_file(["sh", "-c", command], nodes=nodes, ranks_per_node=ranks, **more)
 
 
+def _numbered(lines: int) -> str:
+    """The command that writes so many lines of a hundred bytes, each with its number."""
+    return f"seq -f '%012.0f {'x' * 86}' {lines}"
+
+
 @dataclass(frozen=True, slots=True)
 class BigLog:
-    """One rank that writes so many lines of about a hundred bytes; `run` prints each once."""
+    """One rank that writes so many lines of a hundred bytes; `run` prints each once."""
 
     lines: int
     limit: float
 
     def __call__(self, sites: Sites) -> Tally:
-        form = "%012.0f " + "x" * 86
-        writer = f"seq -f '{form}' {self.lines}"
+        writer = _numbered(self.lines)
         with playing(sites.demo, _plain(writer)) as scene:
             scene.start(short=True)
             scene.finish(self.limit)
-            wanted = subprocess.Popen(
-                ["sh", "-c", f"{writer} | sed 's/^/[0] /'"], stdout=subprocess.PIPE
-            )
-            assert wanted.stdout
-            with wanted, scene.output.open("rb") as shown:
-                same = _digest(wanted.stdout.read) == _digest(shown.read)
-            size = scene.output.stat().st_size - self.lines * (99 + 5)
+            same = _same(f"{writer} | sed 's/^/[0] /'", scene.output)
+            size = scene.output.stat().st_size - self.lines * (100 + 4)
             wrong = [*untold(scene, SHARED)] + (
                 [] if same else ["what was printed is not what was written"]
             )
@@ -248,6 +251,57 @@ class BigLog:
             tally = ended(scene, state="done", seconds=None, wrong=wrong)
             scene.output.unlink()
             return replace(tally, lost=lost, doubled=doubled)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLog:
+    """A log of so many lines, which stays on its node: a screen shows its end and its beginning, and searches it."""
+
+    lines: int
+    limit: float
+
+    def __call__(self, sites: Sites) -> Tally:
+        writer = _numbered(self.lines)
+        with playing(sites.demo, _plain(writer), "--detach") as scene:
+            wait(lambda: scene.job, LIMIT)
+            scene.watch.order(follow=scene.job)
+            wait(lambda: scene.shape().get("state") in ("done", "failed"), self.limit)
+            file = sites.demo.folder(scene.job, "sakuya") / "rank.0/out"
+            size = file.stat().st_size - self.lines * 100
+            wrong = [] if _same(writer, file) else ["what was kept is not what was written"]
+            argv, env = rankdeck(sites.demo, "attach", scene.job), sites.demo.environment()
+            with (
+                screen(argv, env, str(sites.demo.place())) as shown,
+                metered(shown.process.pid) as cost,
+            ):
+                took = self._look(shown)
+            wrong += [f"{what} is not shown" for what, seconds in took.items() if seconds is None]
+            tally = ended(scene, state="done", seconds=None, wrong=[*wrong, *untold(scene, SHARED)])
+            file.unlink()
+            return replace(
+                tally, lost=max(-size, 0), doubled=max(size, 0), memory=cost.memory,
+                seconds=max(took["its end"] or 0, took["its beginning"] or 0),
+                note=", ".join(f"{what} after {s or 0:.1f} s" for what, s in took.items()),
+            )  # fmt: skip
+
+    def _look(self, shown: Screen) -> dict[str, float | None]:
+        """Seconds until the screen shows each of these; None where it does not."""
+        middle, first = f"{self.lines // 2:012d} xx", f"{1:012d} xx"
+        found = {"its end": shown.after("", f"{self.lines:012d} xx")}
+        found["the rank alone"] = shown.after("\r", "following")
+        found["a line of its middle"] = shown.after(
+            f"/{middle}\r", f"{middle}x", "1 of 1", limit=SEARCH
+        )
+        found["its beginning"] = shown.after("g", first)
+        return found
+
+
+def _same(command: str, file: Path) -> bool:
+    """Whether the file holds what the command prints."""
+    wanted = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE)
+    assert wanted.stdout
+    with wanted, file.open("rb") as kept:
+        return _digest(wanted.stdout.read) == _digest(kept.read)
 
 
 def _digest(read: Callable[[int], bytes]) -> bytes:
@@ -506,7 +560,7 @@ ROWS: tuple[Row, ...] = (
     ),
     _row("log-300m", "a log of 300 MB", BigLog(3_000_000, 600)),
     _row("log-2g", "a log of 2 GB", BigLog(20_000_000, 3600)),
-    _row("log-10g", "a log of 10 GB", BigLog(100_000_000, 6 * 3600)),
+    _row("log-10g", "a log of 10 GB, on its node", KeptLog(100_000_000, 3600)),
     _row("no-newline", "20 MB without a newline", NoNewline(20), short=True),
     _row("no-newline-100", "100 MB without a newline", NoNewline(100)),
     _row("garbage", "4 MB of random bytes", garbage, short=True),

@@ -179,6 +179,8 @@ class Judgement:
         """With what stood before, as long as an agent that has just begun may not have told of it yet."""
         if heard and self._heard_from is None:
             self._heard_from = now
+        if not heard and self._heard_from is not None:
+            return health  # it has spoken since, and is silent now: that is what is known
         passed = 0.0 if self._heard_from is None else now - self._heard_from
         known = {(reason.check, reason.device) for reason in health.reasons}
         self._recalled = tuple(

@@ -153,8 +153,8 @@ _NONE = frozenset[str]()
 _NO_LINKS = frozenset[tuple[str, str]]()
 REBOOT = "node.reboot"
 """The event that we find ourselves: an agent does not know the boot before its own."""
-HEARTBEATS, LATE = 2.0, 5.0
-"""Heartbeats of an agent that may be missed, and seconds by which one may be late."""
+HEARTBEATS, LATE = 1.5, 4.0
+"""A node is unknown after so many heartbeats and seconds without a word: 19 s where they come every 10 s."""
 ASKED = 2.0
 """Seconds until the first full sample after it was asked for."""
 GONE = 5.0

@@ -18,7 +18,6 @@ from rankdeck.errors import AgentError, BrokerError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
-from rankdeck.state.node import LATE
 from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.telemetry.site_client import Address, SiteClient, Topics
 from rankdeck_agent.wire import WireError, decode, split_time, split_topic
@@ -45,6 +44,8 @@ MANY = 64
 MANY_NODES_PERIOD = 15.0
 """Seconds between two samples of an installed agent, unless the cluster file says how many."""
 FEW_NODES, HEARTBEAT, SLOW_HEARTBEAT = 2000, 10.0, 30.0
+SPARE = 2
+"""Seconds from a heartbeat that did not come to a ping in its place."""
 RETAINED = 0.5
 """Seconds in which a broker sends what it keeps, once it has taken a subscription."""
 
@@ -193,7 +194,7 @@ class PrivateLink:
             "host": host,
             "port": port,
             # SSH tells of a node that is gone: who sends heartbeats need not ping as well.
-            "keepalive": int(common["heartbeat"] + LATE),
+            "keepalive": int(common["heartbeat"]) + SPARE,
             **login,
         }
 
