@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.ending import signal_name
-from rankdeck.model.health import Level, Reason, Sentence, by_cause
+from rankdeck.model.health import Reason, Sentence, by_cause
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.judgement import REMEMBERED
@@ -196,11 +196,3 @@ def is_simulated(node: NodeState, metric: str) -> bool:
 def since(at: float) -> float:
     """Seconds from a wall-clock moment until now."""
     return time.time() - at
-
-
-LEVEL_OF_WORD = {
-    "ok": Level.OK,
-    "info": Level.OK,
-    "warn": Level.WARN,
-    "bad": Level.BAD,
-}
