@@ -27,6 +27,8 @@ LONGEST_TEXT = 600
 REASONS = 64
 OLDEST = 10 * 365 * 86400.0
 """Seconds for which a reason may hold; a longer time is no time of any calendar."""
+LEVELS = tuple(EVENT_LEVELS)
+"""Compared, never looked up: what a node sends may be a list."""
 
 
 def number(raw: object, otherwise: float = 0.0) -> float:
@@ -142,7 +144,7 @@ def _row(row: ReasonRow) -> ReasonRow:
 
 def event(raw: Event) -> Event:
     """An Event with every field checked."""
-    level = raw.level if raw.level in EVENT_LEVELS else "warn"
+    level = raw.level if raw.level in LEVELS else "warn"
     return Event(
         number(raw.at),
         level,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rankdeck.model.activity import Activity
-from rankdeck.model.ending import signal_name
+from rankdeck.model.ending import signal_name, signal_of
 from rankdeck.model.health import Reason, Sentence, by_cause
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
@@ -124,7 +124,8 @@ def ending(code: int | None, number: int | None) -> str:
         return signal_name(number)
     if code is None:
         return ""
-    return f"exit {code} ({signal_name(code - 128)})" if 128 < code < 160 else f"exit {code}"
+    ended_by = signal_of(code, None)
+    return f"exit {code} ({signal_name(ended_by)})" if ended_by else f"exit {code}"
 
 
 LISTED = frozenset({"cpu.used", "mem.used", "gpu.temp", "cpu.load1", "disk.used", "cpu.cores"})
