@@ -54,12 +54,13 @@ LINE: Walk = (
         "console/ui/screens/job.py:JobScreen.tick",
         "console/ui/views/wall.py:WallView.show",
         "console/ui/widgets/logwall.py:LogWall.show",
+        "console/ui/widgets/logwall.py:LogWall.repaint",
+        "console/ui/widgets/logwall.py:tail",
     ),
     (
         "console/ui/widgets/canvas.py:Canvas.render_line",
         "console/ui/widgets/logwall.py:LogWall.line",
         "console/ui/widgets/logwall.py:LogWall._pane_line",
-        "console/ui/widgets/logwall.py:tail",
         "console/ui/widgets/canvas.py:strip",
     ),
 )
