@@ -67,7 +67,6 @@ LINE: Walk = (
 SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
-        "agent/sampler.py:Worker._read_all",
         "agent/sampler.py:read",
         "agent/collectors/cpu.py:CpuCollector.collect",
         "agent/collectors/cpu.py:CpuCollector._times",
@@ -89,7 +88,6 @@ SAMPLE: Walk = (
         "console/telemetry/private_broker.py:Connection._take",
         "console/telemetry/private_broker.py:Connection._handle",
         "console/telemetry/private_broker.py:Connection._on_publish",
-        "console/telemetry/private_broker.py:PrivateBroker.accept",
     ),
     (
         "console/telemetry/link.py:Intake.take",
