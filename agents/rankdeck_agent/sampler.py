@@ -1,7 +1,4 @@
-"""Run the collectors once a period and join their readings into one sample, without those that hang.
-
-Judges the health of this node after each sample, and decides what is worth a message.
-"""
+"""Joins what the collectors read into one sample a period, without those that hang, and judges it."""
 
 import threading
 import time
