@@ -54,19 +54,19 @@ LINE: Walk = (
         "console/ui/screens/job.py:JobScreen.tick",
         "console/ui/views/wall.py:WallView.show",
         "console/ui/widgets/logwall.py:LogWall.show",
+        "console/ui/widgets/logwall.py:LogWall.repaint",
+        "console/ui/widgets/logwall.py:tail",
     ),
     (
         "console/ui/widgets/canvas.py:Canvas.render_line",
         "console/ui/widgets/logwall.py:LogWall.line",
         "console/ui/widgets/logwall.py:LogWall._pane_line",
-        "console/ui/widgets/logwall.py:tail",
         "console/ui/widgets/canvas.py:strip",
     ),
 )
 SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
-        "agent/sampler.py:Worker._read_all",
         "agent/sampler.py:read",
         "agent/collectors/cpu.py:CpuCollector.collect",
         "agent/collectors/cpu.py:CpuCollector._times",
@@ -88,7 +88,6 @@ SAMPLE: Walk = (
         "console/telemetry/private_broker.py:Connection._take",
         "console/telemetry/private_broker.py:Connection._handle",
         "console/telemetry/private_broker.py:Connection._on_publish",
-        "console/telemetry/private_broker.py:PrivateBroker.accept",
     ),
     (
         "console/telemetry/link.py:Intake.take",

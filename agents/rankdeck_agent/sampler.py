@@ -1,7 +1,4 @@
-"""Run the collectors once a period and join their readings into one sample, without those that hang.
-
-Judges the health of this node after each sample, and decides what is worth a message.
-"""
+"""Joins what the collectors read into one sample a period, without those that hang, and judges it."""
 
 import threading
 import time
@@ -97,22 +94,18 @@ class Worker:
     def _run(self) -> None:
         while True:
             self._go.acquire()
-            self._read_all()
-            self.busy, self.current = False, None
+            results = dict(self.results)
+            for collector in self.members:
+                now = time.monotonic()
+                if not self._due(collector, now):
+                    continue
+                self.current, self._collected[collector.name] = collector, now
+                reading = read(collector, now)
+                if collector.name in results:
+                    _keep_untold(reading, results[collector.name])
+                results[collector.name] = reading
+            self.results, self.busy, self.current = results, False, None
             self._batch.end()
-
-    def _read_all(self) -> None:
-        results = dict(self.results)
-        for collector in self.members:
-            now = time.monotonic()
-            if not self._due(collector, now):
-                continue
-            self.current, self._collected[collector.name] = collector, now
-            reading = read(collector, now)
-            if collector.name in results:
-                _keep_untold(reading, results[collector.name])
-            results[collector.name] = reading
-        self.results = results
 
 
 def read(collector: Collector, now: float) -> Reading:

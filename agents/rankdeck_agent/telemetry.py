@@ -1,7 +1,4 @@
-"""`telemetry`: publishes the samples of this node until stdin is closed or the service stops.
-
-The MQTT client of the agent: connects, sets the last will, publishes, reconnects.
-"""
+"""`telemetry`: publishes the samples of this node over MQTT until stdin is closed or the service stops."""
 
 import base64
 import contextlib

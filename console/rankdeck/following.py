@@ -1,7 +1,4 @@
-"""Followers of running jobs: what nodes report goes to `Jobs` and the history. Carries out gang aborts.
-
-Judges which ranks of running jobs are stalled, with what is known of their nodes and processes.
-"""
+"""Followers of running jobs: what nodes report goes to `Jobs` and the history. Judges stalls and carries out gang aborts."""
 
 import asyncio
 import logging

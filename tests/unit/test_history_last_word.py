@@ -123,7 +123,7 @@ def test_a_removed_job_is_news_too(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     with History(path) as one, History(path) as two:
         one.save(JOB)
-        two._write("DELETE FROM job WHERE id = ?", [("j-1",)])
+        two.forget("j-1")
 
         assert [(turn.id, turn.gone) for turn in one.news("c")] == [("j-1", True)]
 

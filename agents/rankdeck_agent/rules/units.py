@@ -8,10 +8,6 @@ _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 MISSING = "–"
 
 
-def _known(number: Optional[float]) -> bool:
-    return number is not None and math.isfinite(number)
-
-
 def digits(number: float) -> str:
     """Three significant digits without an exponent: 0.25, 7.5, 42, 1024."""
     size = abs(number)
@@ -20,7 +16,9 @@ def digits(number: float) -> str:
     return f"{number:.1f}" if size >= 0.995 else f"{number:.2f}"
 
 
-def _scaled(number: float, step: int, units: tuple[str, ...], tail: str = "") -> str:
+def _scaled(number: Optional[float], step: int, units: tuple[str, ...], tail: str = "") -> str:
+    if number is None or not math.isfinite(number):
+        return MISSING
     power = 0
     while abs(number) >= step - 0.5 and power < len(units) - 1:
         number /= step
@@ -30,52 +28,44 @@ def _scaled(number: float, step: int, units: tuple[str, ...], tail: str = "") ->
 
 def size(number: Optional[float]) -> str:
     """Bytes: `1.5 GiB`."""
-    return _scaled(number, 1024, _BINARY) if number is not None and _known(number) else MISSING
+    return _scaled(number, 1024, _BINARY)
 
 
 def speed(number: Optional[float]) -> str:
     """Bytes per second: `12 MiB/s`."""
-    return (
-        _scaled(number, 1024, _BINARY, "/s") if number is not None and _known(number) else MISSING
-    )
+    return _scaled(number, 1024, _BINARY, "/s")
 
 
 def bits(number: Optional[float]) -> str:
     """Bits per second, as networks are sold: `25 Gbit/s`."""
-    return (
-        _scaled(number, 1000, _DECIMAL, "bit/s")
-        if number is not None and _known(number)
-        else MISSING
-    )
+    return _scaled(number, 1000, _DECIMAL, "bit/s")
 
 
 def count(number: Optional[float]) -> str:
     """A number of things: `1.2 M`."""
-    return _scaled(number, 1000, _DECIMAL) if number is not None and _known(number) else MISSING
+    return _scaled(number, 1000, _DECIMAL)
 
 
 def percent(number: Optional[float]) -> str:
     """`7.5%`, `42%`."""
-    if number is None or not _known(number):
+    if number is None or not math.isfinite(number):
         return MISSING
     return f"{number:.1f}%" if 0 < abs(number) < 9.95 else f"{number:.0f}%"
 
 
 def celsius(number: Optional[float]) -> str:
     """`61 °C`."""
-    return f"{number:.0f} °C" if number is not None and _known(number) else MISSING
+    return MISSING if number is None or not math.isfinite(number) else f"{number:.0f} °C"
 
 
 def hertz(number: Optional[float]) -> str:
     """`2.4 GHz`."""
-    return (
-        _scaled(number, 1000, _DECIMAL, "Hz") if number is not None and _known(number) else MISSING
-    )
+    return _scaled(number, 1000, _DECIMAL, "Hz")
 
 
 def duration(seconds: Optional[float]) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`, `4 d 3 h`."""
-    if seconds is None or not _known(seconds):
+    if seconds is None or not math.isfinite(seconds):
         return MISSING
     if seconds < 9.95:
         return f"{seconds:.1f} s" if seconds % 1 else f"{seconds:.0f} s"
@@ -102,7 +92,7 @@ _WRITERS = {
 
 def written(number: Optional[float], unit: str) -> str:
     """A number of a metric with its unit (see wire.METRICS)."""
-    if number is None or not _known(number):
+    if number is None or not math.isfinite(number):
         return MISSING
     writer = _WRITERS.get(unit)
     return writer(number) if writer else f"{digits(number)} {unit}".rstrip()

@@ -90,9 +90,9 @@ class Seen(NamedTuple):
 def queue_rows(text: str) -> Iterator[Seen]:
     """The jobs in an answer to `SQUEUE`; other lines are left out."""
     for line in text.splitlines():
-        cells = dict(cut(line, COLUMNS))
-        if cells["JobID"].isdigit() and cells["State"]:
-            yield _queued(cells)
+        cells = {_IN_QUEUE.get(name, name): text for name, text in cut(line, COLUMNS)}
+        if seen := _seen(cells):
+            yield seen
 
 
 def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -101,26 +101,6 @@ def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     for name, width in columns.items():
         yield name, plain(line[at : at + width].strip(), _LONGEST)
         at += width
-
-
-def _queued(cells: Mapping[str, str]) -> Seen:
-    code, signal = exit_code(cells["exit_code"])
-    return Seen(
-        id=cells["JobID"],
-        state=cells["State"],
-        reason=known(cells["Reason"]),
-        code=code,
-        signal=signal,
-        restarts=_count(cells["RestartCnt"]),
-        submitted=moment(cells["SubmitTime"]),
-        start=moment(cells["StartTime"]),
-        end=moment(cells["EndTime"]),
-        limit=span(cells["TimeLimit"]),
-        partition=cells["Partition"],
-        nodes=known(cells["NodeList"]) or known(cells["SchedNodes"]),
-        folder=cells["WorkDir"],
-        array=_array(cells["ArrayJobID"], cells["ArrayTaskID"]),
-    )
 
 
 def _array(job: str, task: str) -> str:
@@ -142,11 +122,31 @@ def shown_job(text: str) -> Optional[Seen]:
 def shown_jobs(text: str) -> Iterator[Seen]:
     """The same of an array: one of each task that began, one of those that wait together."""
     lines = (line for line in text.splitlines() if line.startswith("JobId="))
-    return (seen for seen in map(_shown, lines) if seen is not None)
+    return (seen for line in lines if (seen := _seen(_pairs(line))) is not None)
 
 
-def _shown(line: str) -> Optional[Seen]:
-    cells = _pairs(line)
+_IN_QUEUE = {
+    "JobID": "JobId",
+    "ArrayJobID": "ArrayJobId",
+    "ArrayTaskID": "ArrayTaskId",
+    "State": "JobState",
+    "exit_code": "ExitCode",
+    "RestartCnt": "Restarts",
+    "SchedNodes": "SchedNodeList",
+}
+"""Field of squeue -> its name in scontrol, where that is another."""
+_IN_ACCOUNTS = {
+    "JobIDRaw": "JobId",
+    "State": "JobState",
+    "Submit": "SubmitTime",
+    "Start": "StartTime",
+    "End": "EndTime",
+}
+"""Field of sacct -> its name in scontrol, where that is another."""
+
+
+def _seen(cells: Mapping[str, str]) -> Optional[Seen]:
+    """The job in a row, under the names that scontrol gives its cells."""
     if not cells.get("JobId", "").isdigit() or not cells.get("JobState"):
         return None
     code, signal = exit_code(cells.get("ExitCode", ""))
@@ -211,23 +211,15 @@ def account_rows(text: str) -> Iterator[Seen]:
         words = line.split("|")
         if len(words) < len(SACCT_FIELDS) or not words[0].isdigit():
             continue  # a step, or no row of ours
-        cells = {name: plain(word, _LONGEST) for name, word in zip(SACCT_FIELDS, words)}
-        state, _, by = cells["State"].partition(" by ")
-        code, signal = exit_code(cells["ExitCode"])
-        yield Seen(
-            id=cells["JobIDRaw"],
-            state=state,
-            reason=known(cells["Reason"]),
-            code=code,
-            signal=signal,
-            submitted=moment(cells["Submit"]),
-            start=moment(cells["Start"]),
-            end=moment(cells["End"]),
-            partition=cells["Partition"],
-            nodes=known(cells["NodeList"]),
-            by=by,
-            array=cells["JobID"] if "_" in cells["JobID"] else "",
-        )
+        cells = {
+            _IN_ACCOUNTS.get(name, name): plain(word, _LONGEST)
+            for name, word in zip(SACCT_FIELDS, words)
+        }
+        state, _, by = cells.pop("JobState").partition(" by ")
+        seen = _seen({**cells, "JobState": state})
+        if seen is not None:
+            task = cells["JobID"]
+            yield seen._replace(by=by, array=task if "_" in task else "")
 
 
 def account_question(ids: Iterable[str]) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""What is normal on a cluster: baselines made from a run, and a run compared with them. Pure.
-
-Between a run in memory and what is kept of it: plan and results, there and back. Pure.
-"""
+"""What is normal on a cluster: baselines made from runs and kept, and a run compared with them. Pure."""
 
 import hashlib
 import json

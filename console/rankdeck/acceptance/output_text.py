@@ -1,7 +1,4 @@
-"""The text of a program's output: decoded, launcher tags stripped, columns by their header line.
-
-From the bytes of an output to its results: what every recipe's result must stand.
-"""
+"""Reads the output of a recipe's program: text without launcher tags, columns by header, what every result must stand."""
 
 import codecs
 import math

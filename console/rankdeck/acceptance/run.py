@@ -1,7 +1,4 @@
-"""One acceptance run as front ends show it: plan, progress, results, judgement; the same value live and afterwards. Pure.
-
-Drift: how a run differs from the declared baseline, node by node and as a whole. Pure.
-"""
+"""One acceptance run as front ends show it: plan, progress, results, judgement, and how it differs from the baseline. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""One measurement as one job: started, followed, its whole output taken, cancelled with proof where it hangs.
-
-Raw outputs of measurements: one private file each, in a folder of the run.
-"""
+"""One measurement as one job: started, followed, cancelled with proof where it hangs; its raw output is kept in a private file."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Makes the plans of the ssh backend, job ids, and the text of any plan.
-
-Shared by slurm and kubernetes: options, and plans whose ranks have no nodes yet.
-"""
+"""Makes the plans of the ssh backend; job ids, options and the text of plans for all backends."""
 
 import difflib
 import re

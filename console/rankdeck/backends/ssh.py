@@ -1,7 +1,4 @@
-"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH.
-
-Asks all nodes of a job at once where its ranks are, and nodes which jobs they run.
-"""
+"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH, and asks nodes what they run."""
 
 import asyncio
 import re

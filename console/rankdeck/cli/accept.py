@@ -1,7 +1,4 @@
-"""`rankdeck accept`: is the cluster good? Plans, runs with progress, resumes and shows; keeps baselines and exclusions.
-
-`rankdeck accept --read RECIPE FILE…` says what outputs of others mean, and whether that is good.
-"""
+"""`rankdeck accept`: plans, runs, resumes and shows acceptance runs; keeps baselines and exclusions; reads outputs of others."""
 
 import argparse
 import asyncio

@@ -1,7 +1,4 @@
-"""Copies one image to many nodes: files here or there, stores of Podman and Docker; reads it once, writes in parallel.
-
-And back: one file of each of many nodes onto this machine.
-"""
+"""Copies one image to many nodes, read once and written in parallel; and one file of each of many nodes to this machine."""
 
 import asyncio
 import hashlib

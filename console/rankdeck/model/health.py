@@ -27,6 +27,9 @@ __all__ = [
     "worst_of",
 ]
 
+EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
+"""Word in an event of a node -> its level."""
+
 
 def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """These reasons, of the same level in the order in which they came."""

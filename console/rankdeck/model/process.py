@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from signal import Signals
 from typing import Any
 
+from rankdeck.model.ending import signal_name, signal_of
 from rankdeck.model.job import Job, RankState, RemainingProcess
 from rankdeck.model.text import clean, integer, number
 
@@ -207,10 +207,8 @@ class CommandEnd:
             return "cancelled"
         if self.why:
             return self.why
-        code = self.code or 0
-        if code > 128 and code - 128 in {one.value for one in Signals}:
-            return f"exit {code}: {Signals(code - 128).name}"
-        return f"exit {code}"
+        by = signal_of(self.code, None)
+        return f"exit {self.code or 0}" + (f": {signal_name(by)}" if by else "")
 
 
 @dataclass(frozen=True, slots=True)

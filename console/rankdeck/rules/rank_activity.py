@@ -1,7 +1,4 @@
-"""When the running ranks of a job last wrote output, what they did since, and which are slow. No I/O.
-
-Which of many numbers is unlike the others.
-"""
+"""When the running ranks of a job last wrote, what they did since, and which are unlike the others. No I/O."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

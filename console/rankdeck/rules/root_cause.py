@@ -1,7 +1,4 @@
-"""Decides what made a job fail, from the ends of its ranks, launchers and nodes. No I/O.
-
-Whether to stop the rest of a job because a part of it has failed (gang abort).
-"""
+"""What made a job fail, from the ends of its ranks, launchers and nodes; whether to stop the rest (gang abort). No I/O."""
 
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 """Acceptance runs in SQLite beside the job history: measurements, identities, declared baselines."""
 
 import json
-import logging
-import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -13,9 +11,8 @@ from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.nodeset import expand, fold
 from rankdeck.model.text import Check, integer, number, stamp, table, text
-from rankdeck.state.store import Store
+from rankdeck.state.store import Row, Store
 
-log = logging.getLogger(__name__)
 VERSION = 2
 """Of the tables."""
 EXPORTED = 1
@@ -170,18 +167,17 @@ class AcceptanceRuns:
         """Keep a run before anything of it starts. Raises HistoryError."""
         self._put("run", [run])
         old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
-        gone = [one for (one,) in self._read(old, (run.cluster, KEEP)) if not self._declared(one)]
+        gone = [
+            one for (one,) in self._store.rows(old, run.cluster, KEEP) if not self._declared(one)
+        ]
         for name, key in (("measurement", "run"), ("identity", "run"), ("run", "id")):
-            statement = f"DELETE FROM {name} WHERE {key} = ?"
-            self._store.write(
-                lambda database, s=statement: database.executemany(s, [(one,) for one in gone])
-            )
+            self._store.put(f"DELETE FROM {name} WHERE {key} = ?", [(one,) for one in gone])
 
     def runs(self, cluster: str) -> tuple[Run, ...]:
         """The runs of a cluster, newest first."""
         names = ", ".join(field.name for field in fields(Run))
         query = f"SELECT {names} FROM run WHERE cluster = ? ORDER BY started DESC"
-        return tuple(Run(*row) for row in self._read(query, (cluster,)))
+        return tuple(Run(*row) for row in self._store.rows(query, cluster))
 
     def end(self, run: str, state: str, ended: float) -> None:
         """Note how a run ended. Raises HistoryError."""
@@ -199,7 +195,7 @@ class AcceptanceRuns:
         """All of a run, in the order of rounds."""
         query = f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, rail, repeat"
         return tuple(
-            _result(dict(zip(_COLUMNS, row, strict=True))) for row in self._read(query, (run,))
+            _result(dict(zip(_COLUMNS, row, strict=True))) for row in self._store.rows(query, run)
         )
 
     # ---- identity
@@ -216,9 +212,8 @@ class AcceptanceRuns:
     def identity(self, run: str) -> dict[str, dict[str, str]]:
         """Node -> fact -> value."""
         found: dict[str, dict[str, str]] = {}
-        for node, fact, value in self._read(
-            "SELECT node, fact, value FROM identity WHERE run = ?", (run,)
-        ):
+        query = "SELECT node, fact, value FROM identity WHERE run = ?"
+        for node, fact, value in self._store.rows(query, run):
             found.setdefault(node, {})[fact] = value
         return found
 
@@ -233,7 +228,8 @@ class AcceptanceRuns:
         names = [field.name for field in fields(Baseline)]
         query = f"SELECT {', '.join(names)} FROM baseline WHERE cluster = ? ORDER BY recipe, params, hardware, kind, subject"
         return tuple(
-            Baseline(**dict(zip(names, row, strict=True))) for row in self._read(query, (cluster,))
+            Baseline(**dict(zip(names, row, strict=True)))
+            for row in self._store.rows(query, cluster)
         )
 
     def exported(self, cluster: str) -> str:
@@ -270,13 +266,13 @@ class AcceptanceRuns:
         """Those of a cluster that hold at this moment, epoch seconds."""
         names = [field.name for field in fields(Exclusion)]
         query = f"SELECT {', '.join(names)} FROM exclusion WHERE cluster = ? AND until > ? ORDER BY node"
-        rows = self._read(query, (cluster, now))
+        rows = self._store.rows(query, cluster, now)
         return tuple(Exclusion(**dict(zip(names, row, strict=True))) for row in rows)
 
     # ----
 
     def _declared(self, run: str) -> bool:
-        return bool(self._read("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", (run,)))
+        return bool(self._store.rows("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", run))
 
     def _put(
         self,
@@ -291,16 +287,9 @@ class AcceptanceRuns:
             places = ", ".join(f":{column}" for column in values[0])
             self._write(f"INSERT {how} INTO {name} ({columns}) VALUES ({places})", values)
 
-    def _write(self, statement: str, rows: Sequence[Any]) -> None:
-        if not self._store.write(lambda database: database.executemany(statement, rows)):
+    def _write(self, statement: str, rows: Sequence[Row]) -> None:
+        if not self._store.put(statement, rows):
             raise HistoryError(f"nothing was kept: {self._store.trouble}")
-
-    def _read(self, query: str, values: tuple[object, ...]) -> list[Any]:
-        try:
-            return self._store.database.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            log.warning("the acceptance runs cannot be read: %s", error)
-            return []
 
 
 def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:

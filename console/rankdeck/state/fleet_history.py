@@ -7,25 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isnan, nan
-from typing import TYPE_CHECKING
 
-from rankdeck.model.health import Level, Occurrence, Reason, worst_first
+from rankdeck.model.health import EVENT_LEVELS, Level, Occurrence, Reason, worst_first
 from rankdeck.state.node import NodeState
 from rankdeck_agent.wire import Event
 
-if TYPE_CHECKING:
-    pass
-
 MOST = 5000
-
-
 BURST = 500
 """Most events that wait for the disk; older ones stay in memory only."""
-
-
-LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
-
-
 UNTOLD = frozenset({"node.coverage", "node.remembered"})
 MOST_AN_HOUR = 120
 """Events of one node in an hour; of a node that tells more it is said that it floods."""
@@ -35,8 +24,6 @@ FLOOD_TEXT = (
     f"tells more than {MOST_AN_HOUR} events an hour; the others are left out here · a check goes to and fro, "
     "or somebody sends what is not true · see its checks, and its agent's log"
 )
-
-
 Key = tuple[str, str, str]
 
 
@@ -88,7 +75,7 @@ class EventLog:
         self._told[key] = None
         while len(self._told) > MOST:
             del self._told[next(iter(self._told))]
-        level = LEVELS.get(event.level, Level.WARN)
+        level = EVENT_LEVELS.get(event.level, Level.WARN)
         self._add(Occurrence(at, node, "event", level, event.check, event.device, event.text))
 
     def judged(

@@ -442,7 +442,7 @@ class History:
 
     def knows(self, job: str) -> bool:
         """Whether there is a row for this job id, in any cluster."""
-        return bool(self._read("SELECT 1 FROM job WHERE id = ?", job))
+        return bool(self._store.rows("SELECT 1 FROM job WHERE id = ?", job))
 
     def add_events(self, events: Sequence[NodeEvent]) -> bool:
         """Save events of supervisors, each once; False if the disk refuses."""
@@ -451,12 +451,12 @@ class History:
             for e in events
         ]
         put = "INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?, ?, ?)"
-        return not rows or self._write(put, rows)
+        return not rows or self._store.put(put, rows)
 
     def events(self, job: str) -> tuple[NodeEvent, ...]:
         """The saved events of a job, by time."""
         query = "SELECT node, kind, at, fields FROM event WHERE job = ? ORDER BY at"
-        rows = self._read(query, job)
+        rows = self._store.rows(query, job)
         return tuple(
             NodeEvent(job, node, kind, at, table)
             for node, kind, at, text in rows
@@ -466,22 +466,22 @@ class History:
     def add_health(self, job: str, at: float, body: Mapping[str, Any]) -> None:
         """Save the health of a job's nodes."""
         rows = [(job, at, json.dumps(dict(body), default=str))]
-        self._write("INSERT INTO health VALUES (?, ?, ?)", rows)
-        self._write(_PRUNE_HEALTH, [(job, job, KEEP_HEALTH)])
+        self._store.put("INSERT INTO health VALUES (?, ?, ?)", rows)
+        self._store.put(_PRUNE_HEALTH, [(job, job, KEEP_HEALTH)])
 
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
         """The health of its nodes at each change of the job's state: `{at, turn, nodes}`."""
-        rows = self._read("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
+        rows = self._store.rows("SELECT at, body FROM health WHERE job = ? ORDER BY at", job)
         read = ((at, self._table(job, text)) for at, text in rows)
         return tuple({"at": at, **table} for at, table in read if table is not None)
 
     def add_numbers(self, job: str, at: float, body: Mapping[str, Any]) -> None:
         """Save numbers of a job's nodes at one time."""
-        self._write("INSERT INTO numbers VALUES (?, ?, ?)", [(job, at, json.dumps(dict(body)))])
+        self._store.put("INSERT INTO numbers VALUES (?, ?, ?)", [(job, at, json.dumps(dict(body)))])
 
     def numbers(self, job: str) -> tuple[dict[str, Any], ...]:
         """Numbers of its nodes while it ran, oldest first: `{at, metrics, nodes}`, see `job_recorder.node_numbers`."""
-        rows = self._read("SELECT at, body FROM numbers WHERE job = ? ORDER BY at", job)
+        rows = self._store.rows("SELECT at, body FROM numbers WHERE job = ? ORDER BY at", job)
         read = ((at, self._table(job, text)) for at, text in rows)
         return tuple({"at": at, **table} for at, table in read if table is not None)
 
@@ -494,16 +494,6 @@ class History:
             return None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
-        return self._store.write(lambda database: database.executemany(statement, rows))
-
-    def _read(self, query: str, job: str) -> list[Any]:
-        try:
-            return self._store.database.execute(query, (job,)).fetchall()
-        except sqlite3.Error as error:
-            log.warning("the history of jobs cannot be read: %s", error)
-            return []
-
     def prune(self, cluster: str) -> None:
         """Delete jobs that ended long ago, with all that was saved of them."""
         query = (
@@ -511,53 +501,42 @@ class History:
             " WHERE cluster = ? ORDER BY created DESC"
         )
         events, old = 0, list[str]()
-        for place, (job, state, count) in enumerate(self._read(query, cluster)):
+        for place, (job, state, count) in enumerate(self._store.rows(query, cluster)):
             events += count
             final = state in _FINAL
             if final and (place >= KEEP or (events > KEEP_EVENTS and place)):
                 old.append(job)
         self.forget(*old)
-        self._write(FORGET_TURNS, [(KEEP_TURNS,)])
+        self._store.put(FORGET_TURNS, [(KEEP_TURNS,)])
 
     def forget(self, *jobs: str) -> None:
         """Delete these jobs with all that was saved of them."""
         for statement in _FORGET if jobs else ():
-            self._write(statement, [(job,) for job in jobs])
+            self._store.put(statement, [(job,) for job in jobs])
         for job in jobs:
             self._saved.pop(job, None)
 
     def load(self, cluster: str) -> tuple[Job, ...]:
         """The newest jobs of this cluster, newest first, without invalid rows."""
-        try:
-            database = self._store.database
-            found = tuple(newest(database, cluster, KEEP, self._complain))
-        except sqlite3.Error as error:
-            log.warning("the history of jobs cannot be read: %s", error)
-            return ()
-        return found
+        return self._store.read(
+            lambda database: tuple(newest(database, cluster, KEEP, self._complain)), ()
+        )
 
     def names(self, cluster: str, most: int) -> tuple[str, ...]:
         """The ids of the newest jobs of this cluster, newest first."""
         query = "SELECT id FROM job WHERE cluster = ? ORDER BY created DESC LIMIT ?"
-        try:
-            return tuple(name for (name,) in self._store.database.execute(query, (cluster, most)))
-        except sqlite3.Error as error:
-            log.warning("the history of jobs cannot be read: %s", error)
-            return ()
+        return tuple(name for (name,) in self._store.rows(query, cluster, most))
 
     def news(self, cluster: str) -> tuple[Turn, ...]:
         """What other consoles wrote of this cluster's jobs since the last call, each job once.
 
         Costs one query of some microseconds while nobody writes.
         """
-        try:
-            database = self._store.database
-            version = database.execute("PRAGMA data_version").fetchone()
-            if version == self._version:
-                return ()
-            turns = since(database, self._heard, self._complain)
-        except sqlite3.Error as error:
-            log.warning("the history of jobs cannot be read: %s", error)
+        version = self._store.rows("PRAGMA data_version")
+        if version == self._version:
+            return ()
+        turns = self._store.read(lambda base: since(base, self._heard, self._complain), None)
+        if turns is None:
             return ()
         self._version = version
         self._heard = max((turn.number for turn in turns), default=self._heard)
@@ -569,7 +548,7 @@ class History:
 
     def last_seen(self, job: str) -> dict[str, int]:
         """Node -> number of the last saved event of a job."""
-        rows = self._read("SELECT node, max(seq) FROM event WHERE job = ? GROUP BY node", job)
+        rows = self._store.rows("SELECT node, max(seq) FROM event WHERE job = ? GROUP BY node", job)
         return dict(rows)
 
     def _complain(self, job: str, why: str) -> None:

@@ -1,7 +1,4 @@
-"""How each kind of event changes the record of a job; invalid events change nothing.
-
-How what Slurm says of a job changes its record: its state in the queue, its runs, its end.
-"""
+"""How each event of a node, and what Slurm says, changes the record of a job; invalid events change nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

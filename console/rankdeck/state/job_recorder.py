@@ -1,7 +1,4 @@
-"""Writes running jobs to the history: their state, their events, health and numbers of their nodes.
-
-Notes on each job what happened on its nodes, from the history of nodes, once a second.
-"""
+"""Writes running jobs to the history, with the health and numbers of their nodes; notes on a job what happened there."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict

@@ -1,7 +1,4 @@
-"""The state of one node: its newest numbers, events and health.
-
-The newest numbers of a metric, and its recent past in a compact ring.
-"""
+"""The state of one node: its newest numbers and their recent past, its events and health."""
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence

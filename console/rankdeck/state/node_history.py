@@ -1,7 +1,5 @@
 """What happened on nodes, as rows in SQLite that all consoles share: events and acknowledgements."""
 
-import logging
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
     from rankdeck.state.fleet import Fleet
 
 
-log = logging.getLogger(__name__)
 KEEP = 20_000
 """Most rows kept per cluster; none is older than the newest by more than AGE."""
 AGE = 90 * 86400.0
@@ -50,7 +47,7 @@ class SharedEventLog:
 
         With `stands` what was wrong then is believed until the nodes were judged again.
         """
-        self._write("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
+        self._store.put("DELETE FROM ack WHERE until < ?", [(now - AGE,)])
         fleet.event_log.restore(self.recent(RECALLED))
         if stands:
             fleet.recall()
@@ -79,13 +76,13 @@ class SharedEventLog:
         ]
         if not rows:
             return
-        self._write("INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self._write(
+        self._store.put("INSERT OR IGNORE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._store.put(
             "DELETE FROM occurrence WHERE cluster = ? AND at < (SELECT at FROM occurrence"
             " WHERE cluster = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
             [(self._cluster, self._cluster, KEEP)],
         )
-        self._write(
+        self._store.put(
             "DELETE FROM occurrence WHERE cluster = ? AND at <"
             " (SELECT max(at) FROM occurrence WHERE cluster = ?) - ?",
             [(self._cluster, self._cluster, AGE)],
@@ -93,9 +90,10 @@ class SharedEventLog:
 
     def recent(self, most: int) -> tuple[Occurrence, ...]:
         """The newest occurrences, oldest of them first."""
-        rows = self._read(
+        rows = self._store.rows(
             f"{_SELECT} WHERE cluster = ? ORDER BY at DESC, rowid DESC LIMIT ?",
-            (self._cluster, most),
+            self._cluster,
+            most,
         )
         return tuple(map(_occurrence, reversed(rows)))
 
@@ -108,10 +106,12 @@ class SharedEventLog:
         return self._numbered("at >= ?", at)
 
     def _numbered(self, condition: str, value: float) -> tuple[tuple[int, Occurrence], ...]:
-        rows = self._read(
+        rows = self._store.rows(
             f"SELECT rowid, {_COLUMNS} FROM occurrence"
             f" WHERE cluster = ? AND {condition} ORDER BY rowid DESC LIMIT ?",
-            (self._cluster, value, RECALLED),
+            self._cluster,
+            value,
+            RECALLED,
         )
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
@@ -128,7 +128,7 @@ class SharedEventLog:
             int(ack.level),
         )
         put = "INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        if not self._write(put, [row]):
+        if not self._store.put(put, [row]):
             raise HistoryError(f"nothing was acknowledged: {self._store.trouble}")
         self._version = None
         if fleet is not None:
@@ -136,9 +136,10 @@ class SharedEventLog:
 
     def acks(self, now: float) -> tuple[Ack, ...]:
         """What is acknowledged now."""
-        rows = self._read(
+        rows = self._store.rows(
             'SELECT node, "check", until, who, why, device, level FROM ack WHERE cluster = ? AND until > ?',
-            (self._cluster, now),
+            self._cluster,
+            now,
         )
         return tuple(
             Ack(node, check, until, who, why, device, Level(level))
@@ -147,19 +148,9 @@ class SharedEventLog:
 
     def changed(self) -> bool:
         """Whether somebody, here or in another console, wrote since the last call."""
-        rows = self._read("PRAGMA data_version", ())
+        rows = self._store.rows("PRAGMA data_version")
         before, self._version = self._version, rows
         return before != rows
-
-    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> bool:
-        return self._store.write(lambda database: database.executemany(statement, rows))
-
-    def _read(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        try:
-            return self._store.database.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            log.warning("the history of nodes cannot be read: %s", error)
-            return []
 
 
 def _occurrence(row: Sequence[Any]) -> Occurrence:

@@ -7,6 +7,7 @@ from math import hypot
 from sys import intern
 from typing import Any, cast
 
+from rankdeck.model.health import EVENT_LEVELS
 from rankdeck.model.text import clean
 from rankdeck_agent.rules.report import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
@@ -26,7 +27,8 @@ LONGEST_TEXT = 600
 REASONS = 64
 OLDEST = 10 * 365 * 86400.0
 """Seconds for which a reason may hold; a longer time is no time of any calendar."""
-LEVELS = ("ok", "info", "warn", "bad")
+LEVELS = tuple(EVENT_LEVELS)
+"""Compared, never looked up: what a node sends may be a list."""
 
 
 def number(raw: object, otherwise: float = 0.0) -> float:

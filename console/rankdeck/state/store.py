@@ -3,13 +3,16 @@
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rankdeck.config.safe_files import private_file, private_folder
 from rankdeck.model.text import clean
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+Row = Sequence[Any] | Mapping[str, Any]
 RETRY = 1.0
 """Seconds between two attempts to open the file for writing after a failure."""
 _BUSY_LIMIT = 5.0
@@ -45,6 +48,22 @@ class Store:
             self.trouble = ""
             log.info("%s can be written again", self._path)
         return True
+
+    def put(self, statement: str, rows: Sequence[Row]) -> bool:
+        """Run the statement for each of these rows; False if the disk refuses, as `write`."""
+        return self.write(lambda database: database.executemany(statement, rows))
+
+    def read(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        """What `work` finds; `nothing`, and a message, if the file cannot be read."""
+        try:
+            return work(self.database)
+        except sqlite3.Error as error:
+            log.warning("%s cannot be read: %s", self._path, error)
+            return nothing
+
+    def rows(self, query: str, *values: object) -> list[Any]:
+        """The answer to a query; no row if the file cannot be read."""
+        return self.read(lambda database: database.execute(query, values).fetchall(), [])
 
     def close(self) -> None:
         self.database.close()

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from selectors import EVENT_READ, DefaultSelector, SelectorKey
-from typing import Protocol
 
 from rankdeck.errors import BrokerError
 from rankdeck.model.deadlines import Deadlines
@@ -63,41 +62,10 @@ SEND_BUFFER = 1 << 16
 """Bytes of acknowledgements that a client may leave unread."""
 
 
-class Hub(Protocol):
-    """What a session needs of the broker."""
-
-    def login(self, session: "Connection", hello: Connect) -> tuple[Refusal, Account | None]: ...
-
-    def accept(self, message: Publish) -> None:
-        """Deliver a message that its account may publish."""
-        ...
-
-    def joined(self, session: "Connection") -> None: ...
-
-    def lost(self, session: "Connection") -> None: ...
-
-    @property
-    def turn(self) -> int:
-        """Number of the sweeps so far."""
-        ...
-
-    def hold(self, session: "Connection") -> None:
-        """Read no more of the session until the next sweep, which calls its `go_on`."""
-        ...
-
-    def look_at(self, session: "Connection", at: float) -> None:
-        """Call `sweep` of the session once that time of the loop has passed."""
-        ...
-
-    def listen(self, session: "Connection", *, on: bool) -> None:
-        """Call `read` of the session when there is something to read, or no longer."""
-        ...
-
-
 class Connection(asyncio.Protocol):
     """Speaks MQTT 3.1.1 with one client that publishes; anything else ends it."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: "PrivateBroker") -> None:
         self.client_id = ""
         self.account: Account | None = None
         self.fd = -1
@@ -197,7 +165,7 @@ class Connection(asyncio.Protocol):
     def _publish_will(self) -> None:
         will, self._will = self._will, None
         if will:
-            self._hub.accept(will)
+            self._hub.deliver(will.topic, will.payload)
 
     # ---- packets
 
@@ -246,7 +214,7 @@ class Connection(asyncio.Protocol):
     def _on_publish(self, message: Publish) -> None:
         assert self.account is not None
         if self.account.may_publish(message.topic):
-            self._hub.accept(message)
+            self._hub.deliver(message.topic, message.payload)
         elif not self._denied:
             self._denied = True
             log.warning(
@@ -340,7 +308,7 @@ class PrivateBroker:
 
     def __init__(self, deliver: Deliver, cluster: str) -> None:
         self.port = 0
-        self._deliver = deliver
+        self.deliver = deliver
         self._cluster = cluster
         self._accounts: dict[str, Account] = {}
         self._sessions: set[Connection] = set()
@@ -413,12 +381,8 @@ class PrivateBroker:
         self._strangers.pop(session, None)
         return Refusal.ACCEPTED, account
 
-    def accept(self, message: Publish) -> None:
-        """Deliver the message."""
-        self._deliver(message.topic, message.payload)
-
     def listen(self, session: Connection, *, on: bool) -> None:
-        """Read the session when it speaks, or no longer."""
+        """Call `read` of the session when there is something to read, or no longer."""
         if self._drain is None:
             return
         self._drain.remove(session.fd)
@@ -426,12 +390,12 @@ class PrivateBroker:
             self._drain.add(session.fd, session.read)
 
     def hold(self, session: Connection) -> None:
-        """Read no more of the session until the next sweep."""
+        """Read no more of the session until the next sweep, which calls its `go_on`."""
         self.listen(session, on=False)
         self._held.append(session)
 
     def look_at(self, session: Connection, at: float) -> None:
-        """Ask the session then, by the loop's clock, whether it was silent for too long."""
+        """Call `sweep` of the session once that time of the loop has passed."""
         self._patience.set(session, at)
 
     def joined(self, session: Connection) -> None:

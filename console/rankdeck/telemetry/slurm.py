@@ -1,7 +1,4 @@
-"""Brings what Slurm says of nodes, partitions and everybody's jobs into the console, by the agent on the login node.
-
-Also what the nodes of our own jobs say of themselves where nobody may log in to them: from inside the allocation.
-"""
+"""Brings what Slurm says of nodes, partitions and jobs into the console; also what nodes say from inside our allocations."""
 
 import asyncio
 import json

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rankdeck.model.activity import Activity
-from rankdeck.model.ending import signal_name
-from rankdeck.model.health import Level, Reason, Sentence, by_cause
+from rankdeck.model.ending import signal_name, signal_of
+from rankdeck.model.health import Reason, Sentence, by_cause
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
 from rankdeck.state.judgement import REMEMBERED
@@ -124,7 +124,8 @@ def ending(code: int | None, number: int | None) -> str:
         return signal_name(number)
     if code is None:
         return ""
-    return f"exit {code} ({signal_name(code - 128)})" if 128 < code < 160 else f"exit {code}"
+    ended_by = signal_of(code, None)
+    return f"exit {code} ({signal_name(ended_by)})" if ended_by else f"exit {code}"
 
 
 LISTED = frozenset({"cpu.used", "mem.used", "gpu.temp", "cpu.load1", "disk.used", "cpu.cores"})
@@ -196,11 +197,3 @@ def is_simulated(node: NodeState, metric: str) -> bool:
 def since(at: float) -> float:
     """Seconds from a wall-clock moment until now."""
     return time.time() - at
-
-
-LEVEL_OF_WORD = {
-    "ok": Level.OK,
-    "info": Level.OK,
-    "warn": Level.WARN,
-    "bad": Level.BAD,
-}

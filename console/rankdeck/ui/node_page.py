@@ -1,7 +1,4 @@
-"""The lines of a node's page: checks with their evidence, devices, file systems, switch ports.
-
-The lines of a node's page that draw hours and days from the site's Prometheus.
-"""
+"""The lines of a node's page: checks with their evidence, devices, file systems, switch ports, hours and days of numbers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.messages import Message
 from rankdeck.ui import formatting
@@ -16,15 +17,11 @@ from rankdeck.ui.widgets.vtable import Column, VTable
 NO_MATCH = "no message matches the filter; esc shows all"
 NOTHING = "nothing to report"
 SIGNS = {
-    "error": ("✗ error", "bad"),
-    "critical": ("✗ error", "bad"),
-    "warning": ("▲ warn", "warn"),
+    "error": (Level.BAD, "error"),
+    "critical": (Level.BAD, "error"),
+    "warning": (Level.WARN, "warn"),
 }
-PLAIN = {
-    "error": ("X error", "bad"),
-    "critical": ("X error", "bad"),
-    "warning": ("^ warn", "warn"),
-}
+"""Level of a log record -> whose sign it has, and its word."""
 
 
 class MessagesScreen(BaseScreen):
@@ -56,8 +53,11 @@ class MessagesScreen(BaseScreen):
         )  # fmt: skip
 
     def _level(self, row: str) -> Runs:
-        signs = PLAIN if self.console.ascii else SIGNS
-        return [signs.get(self._rows[row].level, ("  info", "dim"))]
+        known = SIGNS.get(self._rows[row].level)
+        if known is None:
+            return [("  info", "dim")]
+        mark = self.console.glyphs.level(known[0])
+        return [(f"{mark.glyph} {known[1]}", mark.role)]
 
     def _what(self, row: str) -> Runs:
         return [(printable(self._rows[row].text, 4000), "text")]

@@ -165,7 +165,7 @@ class TypedQuestion(Question):
             if self._typed == self._word:
                 self.dismiss(True)
         elif event.key in ("up", "down"):
-            self.page.scroll_lines(1 if event.key == "down" else -1)
+            self.page.move(1 if event.key == "down" else -1)
         else:
             self._edit(event)
 

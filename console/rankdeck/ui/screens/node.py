@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.health import Level
+from rankdeck.model.health import EVENT_LEVELS, Level
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
@@ -313,7 +313,7 @@ def _unheard(node: NodeState) -> list[Runs]:
 def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
-        mark = glyphs.level(formatting.LEVEL_OF_WORD.get(event.level, Level.UNKNOWN))
+        mark = glyphs.level(EVENT_LEVELS.get(event.level, Level.UNKNOWN))
         text = formatting.told(event.device, event.text)
         lines.append(
             [

@@ -1,7 +1,7 @@
 """The base of everything drawn here: lines of runs, painted from the model; a page of lines that scrolls."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -184,13 +184,53 @@ def skyline(line: str, glyphs: Glyphs) -> list[Run]:
     return merge([(sign, "border" if sign == glyphs.below else "accent") for sign in line])
 
 
+class Scroller(Canvas, can_focus=True):
+    """A canvas that the keys of lists and the wheel move."""
+
+    wheel: ClassVar[int] = 3
+    """Lines for each turn of the wheel."""
+    aside: ClassVar[int] = 0
+    """Cells for each key to the side; 0: these keys are left to others."""
+
+    @property
+    def page(self) -> int:
+        """Lines that a key for a page goes."""
+        return max(self.size.height - 1, 1)
+
+    def move(self, steps: int) -> None:
+        """Go down that many lines, as far as there are any."""
+        raise NotImplementedError
+
+    def move_aside(self, cells: int) -> None:
+        """Go to the right that many cells."""
+        del cells
+
+    def on_key(self, event: events.Key) -> None:
+        steps = actions.steps(event.key, self.page)
+        cells = actions.aside(event.key, self.aside)
+        if steps is not None:
+            event.stop()
+            self.move(steps)
+        elif cells:
+            event.stop()
+            self.move_aside(cells)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(self.wheel)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(-self.wheel)
+
+
 MARGIN = 1
 WORTH = 20
 """Cells from which on a part of a line is rather cut than left out."""
 
 
-class TextPage(Canvas, can_focus=True):
+class TextPage(Scroller, can_focus=True):
     """Lines of runs; the keys of lists scroll it."""
+
+    aside = 8
 
     def __init__(self, *, id: str | None = None, can_focus: bool = True) -> None:
         super().__init__(id=id)
@@ -221,16 +261,15 @@ class TextPage(Canvas, can_focus=True):
         shown = self._lines[self.top : self.top + self.size.height]
         return ["".join(text for text, _ in runs).rstrip() for runs in shown]
 
-    def scroll_lines(self, steps: int) -> None:
-        """Go down that many lines, as far as there are any."""
+    def move(self, steps: int) -> None:
         top = min(max(self.top + steps, 0), self.last_top)
         if top != self.top:
             self.top = top
             self.refresh()
 
-    def scroll_aside(self, steps: int) -> None:
+    def move_aside(self, cells: int) -> None:
         widest = max((length(line) for line in self._lines), default=0)
-        self.left = min(max(self.left + steps, 0), max(widest - self.size.width + MARGIN, 0))
+        self.left = min(max(self.left + cells, 0), max(widest - self.size.width + MARGIN, 0))
         self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
@@ -246,22 +285,6 @@ class TextPage(Canvas, can_focus=True):
                 (note, "key@bar"),
             ]
         return fitted(runs, width, self.glyphs.more)
-
-    def on_key(self, event: events.Key) -> None:
-        steps = actions.steps(event.key, max(self.size.height - 1, 1))
-        aside = actions.aside(event.key, 8)
-        if steps is not None:
-            event.stop()
-            self.scroll_lines(steps)
-        elif aside is not None:
-            event.stop()
-            self.scroll_aside(aside)
-
-    def on_mouse_scroll_down(self) -> None:
-        self.scroll_lines(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.scroll_lines(-3)
 
 
 def shifted(runs: Runs, left: int) -> Runs:

@@ -15,9 +15,9 @@ from rankdeck.model.text import printable
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.widgets.canvas import (
-    Canvas,
     Run,
     Runs,
+    Scroller,
     cut,
     ends,
     fitted,
@@ -148,15 +148,16 @@ def room_for(status: Runs, width: int, more: str) -> Runs:
     return pressed(status, most, more) if length(status) > most else status
 
 
-ASIDE = 16
 AROUND = (0, 1, 3, 10)
 MOST_SLICES = 1_000
 """Of lines that a key waits for, while the log goes on growing."""
 EVERYTHING = actions.FAR
 
 
-class LogView(Canvas, can_focus=True):
+class LogView(Scroller, can_focus=True):
     """Lines of a Source. `follow` is a property of the view: reading on never stops."""
+
+    aside = 16
 
     class Edge(Message):
         """Somebody wants to see more than there is here: before it, or after it."""
@@ -334,8 +335,15 @@ class LogView(Canvas, can_focus=True):
             self.follow, self._top = False, max(end, self.shown.first)
             self.repaint()
 
-    def scroll_lines(self, steps: int) -> None:
-        """Up or down by lines; up stops following."""
+    @property
+    def page(self) -> int:
+        return max(self.body - 1, 1)
+
+    def move(self, steps: int) -> None:
+        """Up or down by lines; up stops following, to the end starts it again."""
+        if steps >= EVERYTHING:
+            self.start_following()
+            return
         source, self._anchor = self.shown, None
         if source is None:
             return
@@ -361,28 +369,9 @@ class LogView(Canvas, can_focus=True):
         if self.follow:
             self.follow, self._left_at = False, self.shown.total
 
-    def scroll_aside(self, steps: int) -> None:
-        self.left = max(self.left + steps, 0)
+    def move_aside(self, cells: int) -> None:
+        self.left = max(self.left + cells, 0)
         self.repaint()
-
-    def on_key(self, event: events.Key) -> None:
-        steps = actions.steps(event.key, max(self.body - 1, 1))
-        aside = actions.aside(event.key, ASIDE)
-        if steps is not None:
-            event.stop()
-            if steps >= EVERYTHING:
-                self.start_following()
-            else:
-                self.scroll_lines(steps)
-        elif aside is not None:
-            event.stop()
-            self.scroll_aside(aside)
-
-    def on_mouse_scroll_down(self) -> None:
-        self.scroll_lines(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.scroll_lines(-3)
 
     def on_click(self, event: events.Click) -> None:
         row = event.y - (not self.plain)

@@ -97,7 +97,8 @@ class LogWall(Canvas, can_focus=True):
         self._panes: tuple[Pane, ...] = ()
         self._boxes: tuple[Box, ...] = ()
         self._versions: list[tuple[object, ...]] = []
-        self._tails: dict[int, list[Line]] = {}
+        self._tails: tuple[list[Line], ...] = ()
+        """The lines of each pane."""
         self.at = 0
         self.stamp: Stamp = stamp("off", 0.0)
 
@@ -108,14 +109,15 @@ class LogWall(Canvas, can_focus=True):
             return
         if len(panes) != len(self._panes):
             self.at = min(self.at, max(len(panes) - 1, 0))
-            self._boxes = boxes(len(panes), *self.size)
         self._panes, self._versions = tuple(panes), versions
-        self.refresh()
+        self.repaint()
 
     def repaint(self) -> None:
-        """Paint all anew at the next chance."""
-        self._versions = []
-        self._tails.clear()
+        """Lay out and paint all anew."""
+        self._boxes = boxes(len(self._panes), *self.size)
+        # One line more than fits: the time since the line before needs it.
+        shown = zip(self._panes, self._boxes, strict=False)
+        self._tails = tuple(tail(pane.log, box.height) for pane, box in shown)
         self.refresh()
 
     @property
@@ -132,8 +134,7 @@ class LogWall(Canvas, can_focus=True):
     # ---- moving
 
     def on_resize(self) -> None:
-        self._boxes = boxes(len(self._panes), *self.size)
-        self.refresh()
+        self.repaint()
 
     def on_key(self, event: events.Key) -> None:
         beside = actions.beside(event.key)
@@ -176,7 +177,7 @@ class LogWall(Canvas, can_focus=True):
     def line(self, y: int, width: int) -> Runs:
         runs: list[Run] = []
         for place, box in enumerate(self._boxes):
-            if box.y <= y < box.y + box.height and place < len(self._panes):
+            if box.y <= y < box.y + box.height:
                 runs += self._pane_line(place, box, y - box.y)
         return runs
 
@@ -184,9 +185,6 @@ class LogWall(Canvas, can_focus=True):
         pane, chosen = self._panes[place], place == self.at
         if y == 0:
             return titled(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
-        if y == 1 or place not in self._tails:
-            self._tails[place] = tail(pane.log, box.height)
-        # One line more than fits: the time since the line before needs it.
         lines = self._tails[place]
         spare = max(len(lines) - (box.height - 1), 0)
         edge = pane.edge or ("key" if chosen else "border")

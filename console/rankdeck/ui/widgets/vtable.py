@@ -9,8 +9,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 
-from rankdeck.ui import actions
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit, fitted, merge, pressed, shifted
+from rankdeck.ui.widgets.canvas import Run, Runs, Scroller, fit, fitted, merge, pressed, shifted
 
 GAP = 2
 MARKED = "*"
@@ -36,7 +35,7 @@ Layout = Sequence[tuple[Column, int]]
 """Columns that fit, and how wide each is."""
 
 
-class VTable(Canvas, can_focus=True):
+class VTable(Scroller, can_focus=True):
     """Rows named by strings, a cursor that stays on its row when the order changes."""
 
     cursor = reactive("", repaint=False)
@@ -149,6 +148,10 @@ class VTable(Canvas, can_focus=True):
 
     # ---- moving
 
+    @property
+    def page(self) -> int:
+        return self.body
+
     def move(self, steps: int) -> None:
         """Put the cursor that many rows on."""
         if self.rows:
@@ -175,12 +178,6 @@ class VTable(Canvas, can_focus=True):
             self.top = at if at < self.top else at - height + 1
         self.top = max(min(self.top, len(self.rows) - height), 0)
 
-    def on_key(self, event: events.Key) -> None:
-        steps = actions.steps(event.key, self.body)
-        if steps is not None:
-            event.stop()
-            self.move(steps)
-
     def on_click(self, event: events.Click) -> None:
         place = self.top + event.y - 1
         if event.y < 1:
@@ -201,12 +198,6 @@ class VTable(Canvas, can_focus=True):
                 return column.title
             begin += cells + GAP
         return ""
-
-    def on_mouse_scroll_down(self) -> None:
-        self.move(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.move(-3)
 
     def on_resize(self) -> None:
         self._keep_in_view()
@@ -340,8 +331,10 @@ class ListEntry:
     ranks: tuple[int, ...] = ()
 
 
-class FoldList(Canvas, can_focus=True):
+class FoldList(Scroller, can_focus=True):
     """Entries from the first one that is on screen."""
+
+    wheel, aside = 1, 8
 
     class Opened(Message):
         """Enter, or a second click, on an entry."""
@@ -423,22 +416,13 @@ class FoldList(Canvas, can_focus=True):
             self._top = min(max(self._top, rows[-1] - self.body + 1), rows[0])
         self._top = min(self._top, max(len(self._rows) - self.body, 0))
 
-    def on_key(self, event: events.Key) -> None:
-        steps = actions.steps(event.key, max(self.body // 2, 1))
-        aside = actions.aside(event.key, 8)
-        if steps is not None:
-            event.stop()
-            self.move(steps)
-        elif aside is not None:
-            event.stop()
-            self.left = max(self.left + aside, 0)
-            self.refresh()
+    @property
+    def page(self) -> int:
+        return max(self.body // 2, 1)
 
-    def on_mouse_scroll_down(self) -> None:
-        self.move(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.move(-1)
+    def move_aside(self, cells: int) -> None:
+        self.left = max(self.left + cells, 0)
+        self.refresh()
 
     def on_resize(self) -> None:
         self._into_view()
