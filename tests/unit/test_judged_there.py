@@ -7,7 +7,7 @@ from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import Intake, Telemetry
 from rankdeck.ui.formatting import worst_of
-from rankdeck_agent.rules.facts import Expected
+from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.rules.report import fingerprint
 from rankdeck_agent.telemetry import wanted
 from rankdeck_agent.wire import Event, HealthReport, Hello, Sample, encode

@@ -152,16 +152,30 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if "_ARGCOMPLETE" in os.environ:  # a shell wants to know what may come next
         completion = import_module("rankdeck.cli.completion")
         completion.answer(make_parser(completion.OFFERS))
+    if (bare := _cluster_alone(argv)) is not None:
+        return _open(bare, open_console)
     options = make_parser().parse_args(argv)
     if options.version:
         output.say(f"rankdeck {rankdeck_agent.__version__}")
         return 0
     if options.verb is None:
-        choose = import_module("rankdeck.cli.choose")
-        return open_console(choose.cluster(options.cluster), "")
+        return _open(options.cluster, open_console)
     module, name = options.target.split(":")
     verb: VerbFunction = getattr(import_module(module), name)
     return verb(options, open_console)
+
+
+def _cluster_alone(argv: Sequence[str]) -> str | None:
+    """The cluster that is named, "" for none, where nothing else is said; the first picture waits for no parser."""
+    if len(argv) == 2 and argv[0] in ("-c", "--cluster") and not argv[1].startswith("-"):
+        return argv[1]
+    return None if argv else ""
+
+
+def _open(name: str, open_console: OpenConsole) -> int:
+    """Show the console of the cluster of this file or name."""
+    choose = import_module("rankdeck.cli.choose")
+    return open_console(choose.cluster(name), "")
 
 
 def _explain(error: BaseException) -> int:

@@ -8,7 +8,7 @@ from sys import intern
 from typing import Any, cast
 
 from rankdeck.model.text import clean
-from rankdeck_agent.rules.report import SUMMARY
+from rankdeck_agent.rules.summary import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
 Number = int | float
