@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Union
 
 from rankdeck_agent.collectors.simulated import SIMULATED, chosen
-from rankdeck_agent.rules.facts import Expected
+from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.wire import NODE_VARIABLE
 
 SIZE_LIMIT = 65536

@@ -63,6 +63,38 @@ def test_verbs_of_the_command_line_load_no_screen(tmp_path: Path, verb: str) -> 
     assert not loaded & {"textual", "rich", "asyncssh"}
 
 
+BEHIND = """
+import json, sys
+from rankdeck.ui.session_protocol import _loaded
+_loaded("rankdeck.session")
+before = set(sys.modules)
+from rankdeck.model.cluster import Cluster, Node
+from rankdeck.state.fleet import Fleet
+from rankdeck_agent.wire import Hello, Sample
+fleet = Fleet(Cluster(name="c", nodes=(Node(name="n1"),)))
+fleet.apply("n1", Hello("n1", True, 1.0, "b", "0", 1.0, {"cpu.model": "x"}))
+fleet.apply("n1", Sample(1, 1.0, {"cpu.used": {"": 1.0}}, (), {}))
+fleet.compare_peers()
+fleet.take_changes()
+assert fleet.node("n1").health.checks, "not judged"
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_the_first_message_of_a_node_loads_nothing() -> None:
+    """What the first picture did not wait for is there before a key could wait for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEHIND],
+        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+
+    assert json.loads(done.stdout) == []
+
+
 FIRST_PICTURE = """
 import json, sys, types
 import rankdeck.__main__, rankdeck.cli.choose
@@ -75,7 +107,7 @@ sys.stdout = out
 """
 
 
-def test_the_first_picture_waits_for_nothing_of_jobs_nor_of_the_network() -> None:
+def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FIRST_PICTURE],
         env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin"},
@@ -89,5 +121,7 @@ def test_the_first_picture_waits_for_nothing_of_jobs_nor_of_the_network() -> Non
     assert "rankdeck.ui.screens.fleet" in loaded
     late = ("rankdeck.session", "rankdeck.remote", "rankdeck.backends", "rankdeck.images", "rankdeck.logs",
             "rankdeck.preflight", "rankdeck.demo", "rankdeck.model.job", "rankdeck.state.jobs",
-            "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
+            "rankdeck.state.judgement", "rankdeck.rules.expectations", "rankdeck_agent.rules.facts",
+            "rankdeck_agent.rules.engine", "rankdeck_agent.rules.report", "rankdeck.ui.screens.modals",
+            "rankdeck.cli.parser", "argparse", "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
     assert [name for name in loaded if name.startswith(late)] == []

@@ -299,6 +299,47 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
 
 
 @asynccontextmanager
+async def speaking_3_1_1_only(behind):
+    """In front of that broker: refuses MQTT 5 as brokers do that do not speak it; gives the port and the versions asked for."""
+    asked: list[int] = []
+
+    async def serve(reader, writer):
+        greeting = await reader.read(1 << 12)
+        asked.append(greeting[greeting.index(b"MQTT") + 4])
+        if asked[-1] == 5:
+            writer.write(b"\x20\x02\x00\x01")  # CONNACK: unacceptable protocol version
+            writer.close()
+            return
+        there, back = await asyncio.open_connection("127.0.0.1", behind)
+        back.write(greeting)
+        await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], asked
+    finally:
+        server.close()
+
+
+async def _pipe(reader, writer):
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
+async def test_a_broker_without_mqtt_5_is_asked_again_in_3_1_1(tmp_path) -> None:
+    async with open_mosquitto(tmp_path) as port, speaking_3_1_1_only(port) as (old, asked):
+        site = cluster(Broker(host="127.0.0.1", port=old))
+        async with watching(site) as fleet, installed_agent(tmp_path, site):
+            await until(lambda: is_heard(fleet), 30)
+            assert fleet.trouble == ""
+    # 5 once by the console, then 3.1.1 (level 4) by console and agent.
+    assert sorted(asked) == [4, 4, 5]
+
+
+@asynccontextmanager
 async def installed_agent(tmp_path, site, name="n1"):
     """A real agent, with the configuration that `agent install` writes for this cluster file."""
     file = tmp_path / f"{name}.json"

@@ -16,6 +16,7 @@ from tests.support.sshd import nodes
 from rankdeck.errors import AgentError, HostKeyError, UnreachableError
 from rankdeck.images.bring import WantedImage, look
 from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.remote import login
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.login import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.ssh import Connections
@@ -150,6 +151,31 @@ async def test_every_refusal_is_one_sentence(tmp_path):
     assert "refused the connection; is sshd running" in str(closed)
     assert "does not resolve" in str(nameless)
     assert not any("\n" in str(error) for error in (refused, junk, missing, closed, nameless))
+
+
+async def test_a_login_that_the_server_drops_at_once_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(login, "PAUSES", (0.01, 0.01, 0.01))
+    async with nodes(tmp_path, ["n1"]) as found:
+        server = found.sshd["n1"]
+        server.dropping = 3
+        async with Connections(found.cluster) as connections:
+            await connections.run("n1", ("true",))
+        assert server.dropping == 0
+
+        server.dropping = 9
+        error = await failure(found.cluster)
+        assert server.dropping == 9 - 4
+
+    assert "ended the connection at once, 4 times" in str(error)
+    assert "MaxStartups" in str(error)
+
+
+async def test_a_login_that_is_refused_is_not_tried_again(tmp_path):
+    async with nodes(tmp_path, ["n1"]) as found:
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "other")
+        await failure(with_access(found.cluster, identity=str(tmp_path / "other")))
+
+        assert len(found.sshd["n1"].connections) == 1
 
 
 async def test_a_server_that_says_nothing_is_given_up(tmp_path):

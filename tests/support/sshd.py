@@ -32,7 +32,8 @@ class _Server(asyncssh.SSHServer):
         self.sshd.connections.append(conn)
         self.sshd.logins.now += 1
         self.sshd.logins.most = max(self.sshd.logins.most, self.sshd.logins.now)
-        if self.sshd.refusing:
+        if self.sshd.dropping:
+            self.sshd.dropping -= 1
             conn.abort()
 
     def auth_completed(self):
@@ -57,7 +58,8 @@ class Sshd:
     environment: dict[str, str] = field(default_factory=dict)
     connections: list = field(default_factory=list)
     sessions: int = 0
-    refusing: bool = False
+    dropping: int = 0
+    """Logins still to be dropped at once, as sshd does at MaxStartups."""
     port: int = 0
     acceptor: asyncssh.SSHAcceptor | None = None
     logins: UnderWay = field(default_factory=UnderWay)

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import UNHEARD, Ack, Level, Occurrence
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import Intake, Telemetry
 from rankdeck.ui.formatting import worst_of
-from rankdeck_agent.rules.facts import Expected
+from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.rules.report import fingerprint
+from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.telemetry import wanted
 from rankdeck_agent.wire import Event, HealthReport, Hello, Sample, encode
 
@@ -50,6 +51,11 @@ class Lab:
 
     def checks(self, name="n1"):
         return [reason.check for reason in self.health(name).reasons]
+
+
+def test_before_anything_is_heard_all_checks_wait() -> None:
+    assert Fleet(Cluster(name="c", nodes=(Node(name="n1"),))).node("n1").health == UNHEARD
+    assert (UNHEARD.level, UNHEARD.evaluated, UNHEARD.checks) == (Level.UNKNOWN, 0, len(CHECKS))
 
 
 def test_the_word_of_the_agent_is_the_health_without_any_sample() -> None:

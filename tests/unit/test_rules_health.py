@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rankdeck_agent.names import LOG_CLOSED, SATURATED
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import cover, coverage_words, explain
-from rankdeck_agent.rules.facts import Expected, Facts, Memory
+from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import assess, judge
-from rankdeck_agent.rules.levels import Level, Reason
+from rankdeck_agent.rules.levels import Expected, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, DERIVED, RULES
 from rankdeck_agent.wire import METRICS, Event, Hello, Sample
 

@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 from rankdeck_agent.names import LOG_CLOSED, SATURATED
 from rankdeck_agent.rdma_counters import COUNTED
-from rankdeck_agent.rules.levels import Level, Reason, Sentence
+from rankdeck_agent.rules.levels import Expected, Level, Reason, Sentence
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES
 from rankdeck_agent.wire import Event
 
@@ -17,18 +17,6 @@ Table = Mapping[str, Mapping[str, Number]]
 
 def _nothing() -> dict[str, dict[str, Number]]:
     return {}
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the cluster file says a node has."""
-
-    gpus: int = 0
-    rdma: int = 0
-    interface: str = ""
-    other: Mapping[str, Union[str, int, float]] = field(
-        default_factory=dict[str, Union[str, int, float]]
-    )
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class Facts:
     seen_up: frozenset[tuple[str, str]] = frozenset()
     """(metric, device) of links that were up while we looked."""
     skew: Optional[float] = None
-    expected: Expected = Expected()
+    expected: Expected = field(default_factory=Expected)
     busy: bool = False
     """A job of ours runs there: memory that is held is not left over."""
     drift: Optional[tuple[Reason, ...]] = None

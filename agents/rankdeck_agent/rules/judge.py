@@ -7,8 +7,8 @@ from typing import Optional
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.engine import step
 from rankdeck_agent.rules.explain import cover, is_event
-from rankdeck_agent.rules.facts import Expected, Facts, Memory, limits, remember, split
-from rankdeck_agent.rules.levels import Health, Level, Reason
+from rankdeck_agent.rules.facts import Facts, Memory, limits, remember, split
+from rankdeck_agent.rules.levels import Expected, Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, IDLE_CHECKS
 from rankdeck_agent.rules.units import duration
 from rankdeck_agent.wire import Hello, Sample

@@ -1,9 +1,9 @@
-"""Health of a node: levels, and the reasons for them."""
+"""Health of a node: levels, the reasons for them, and what is expected of a node."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 
 class Level(IntEnum):
@@ -36,6 +36,18 @@ class Sentence(NamedTuple):
 
 
 _BETWEEN = " · "
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the cluster file says a node has."""
+
+    gpus: int = 0
+    rdma: int = 0
+    interface: str = ""
+    other: Mapping[str, Union[str, int, float]] = field(
+        default_factory=dict[str, Union[str, int, float]]
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from rankdeck_agent.rules.levels import (
 )
 
 __all__ = [
+    "REMEMBERED",
+    "UNHEARD",
     "Health",
     "Level",
     "Reason",
@@ -29,6 +31,21 @@ __all__ = [
 
 EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
 """Word in an event of a node -> its level."""
+
+
+UNHEARD = Health(
+    Level.UNKNOWN,
+    (Reason("node.silent", Level.UNKNOWN, "not heard yet · waiting for the agent"),),
+    checks=25,
+)
+"""Of a node that nobody has judged yet."""
+
+
+REMEMBERED = Reason(
+    "node.remembered",
+    Level.UNKNOWN,
+    "remembered: its agent said this before we listened · nothing is known of now · wait for its next message",
+)
 
 
 def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import random
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,11 +117,29 @@ FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
 """All that asyncssh may raise: its key and config errors are ValueErrors."""
 
 
+DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
+PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds, more or less by half, until a login that the server dropped is tried again."""
+
+
+class DroppedError(UnreachableError):
+    """The server ended the connection before it said who it is, as one with too many logins under way does."""
+
+
 class _Client(asyncssh.SSHClient):
-    """Keeps the key that is not in known_hosts."""
+    """Keeps the key that is not in known_hosts; knows whether the server said anything."""
 
     def __init__(self) -> None:
         self.offered: Offered | None = None
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the server sent its version."""
+        return bool(self._connection and self._connection.get_extra_info("server_version"))
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
@@ -175,12 +194,25 @@ class Logins:
             raise UnreachableError(node.name, why) from error
 
     async def _attempt(self, node: Node) -> asyncssh.SSHClientConnection:
+        """Log in when it is this node's turn, again where the server drops logins."""
+        try:
+            gate = self.gate_of(node)
+        except FAILURES as error:
+            raise UnreachableError(node.name, explain(error, node)) from error
+        async with gate:  # held in the pauses too: fewer are under way then
+            for pause in PAUSES:
+                try:
+                    return await self._login(node)
+                except DroppedError:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            return await self._login(node)
+
+    async def _login(self, node: Node) -> asyncssh.SSHClientConnection:
         client = _Client()
         try:
             hostkeys = self._trusted(node)
             options = self._options(node)
-            limit = self._access.connect_limit
-            async with self.gate_of(node), asyncio.timeout(limit):
+            async with asyncio.timeout(self._access.connect_limit):
                 return await asyncssh.connect(
                     node.host,
                     client_factory=lambda: client,
@@ -191,6 +223,8 @@ class Logins:
         except FAILURES as error:
             if client.offered is not None:
                 raise self._trusted(node).judge(node.name, client.offered) from error
+            if isinstance(error, DROPS) and not client.greeted:
+                raise DroppedError(node.name, _dropped(node)) from error
             raise UnreachableError(node.name, explain(error, node)) from error
 
     def _options(self, node: Node) -> dict[str, Any]:
@@ -258,6 +292,13 @@ def explain(error: BaseException, node: Node) -> str:
     ):
         return f"no route to {node.host}; is the network up, and the address right?"
     return f"no SSH connection to {where}: {_words(error)}"
+
+
+def _dropped(node: Node) -> str:
+    return (
+        f"the SSH server of {node.host} port {node.port} ended the connection at once, {len(PAUSES) + 1} times: "
+        "too many logins at a time? Say fewer with `ssh: {logins: 8}`, or look at its MaxStartups"
+    )
 
 
 def _words(error: BaseException) -> str:

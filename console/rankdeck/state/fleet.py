@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -12,15 +13,15 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.text import clean
-from rankdeck.rules.expectations import Peers
 from rankdeck.state.fleet_history import EventLog, Past, Picture
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck_agent.rules.facts import Expected
-from rankdeck_agent.rules.report import rates
+from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.rules.summary import rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
+    from rankdeck.rules.expectations import Peers
 
 SWEEP = 5.0
 """Seconds between two looks for metrics that are no longer sent."""
@@ -78,7 +79,6 @@ class Fleet:
         self.past = Past(len(self._nodes))
         self._reasons: dict[str, tuple[Reason, ...]] = {}
         self._judged_here, self._moved_in = set(self._nodes), set[str]()
-        self._peers = Peers()
         self._introduced, self._odd = set[str](), frozenset[str]()
         self._sweeping = self._awaited = False
         self._silence = Deadlines(dict.fromkeys(self._nodes, clock()))
@@ -318,6 +318,13 @@ class Fleet:
             self._nodes[name].set_notes(busy=name in names)
             self._changed[name] = None
         self.busy = names
+
+    @cached_property
+    def _peers(self) -> "Peers":
+        """Made when first wanted: the first picture waits for no rules."""
+        from rankdeck.rules.expectations import Peers
+
+        return Peers()
 
     def compare_peers(self) -> None:
         """Find nodes that differ from most others, in driver or firmware for example."""

@@ -6,35 +6,33 @@ from operator import attrgetter
 from sys import intern
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import Ack, Health, Level, Reason, worst_first, worst_of
+from rankdeck.model.health import (
+    REMEMBERED,
+    UNHEARD,
+    Ack,
+    Health,
+    Level,
+    Reason,
+    worst_first,
+    worst_of,
+)
 from rankdeck.rules.schedulers import merged, with_slurm
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import CheckResult, Covered, cover, explain, is_event
-from rankdeck_agent.rules.facts import Expected, Facts, Memory
+from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import as_lasting, assess, combine
+from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
-from rankdeck_agent.rules.table import CHECKS, MINUTE, RULES
+from rankdeck_agent.rules.table import MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
 
-UNHEARD = Health(
-    Level.UNKNOWN,
-    (Reason("node.silent", Level.UNKNOWN, "not heard yet · waiting for the agent"),),
-    0,
-    len(CHECKS),
-)
-"""Of a node that nobody has judged yet."""
 JUDGED_AGAIN = Reason(
     "node.remembered",
     Level.UNKNOWN,
     "remembered: so it was when it was heard last · it is being judged again · wait a minute or two",
-)
-REMEMBERED = Reason(
-    "node.remembered",
-    Level.UNKNOWN,
-    "remembered: its agent said this before we listened · nothing is known of now · wait for its next message",
 )
 
 
@@ -86,14 +84,6 @@ class Told:
 
 _SAID = attrgetter("level", "applies", "judged", "reasons", "more", "expect", "limits")
 """What a judgement of an agent consists of, without its time and its numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Views:
-    """What schedulers say of the node; None where they say nothing."""
-
-    kubernetes: "KubernetesNode | None" = None
-    slurm: "SlurmNode | None" = None
 
 
 class Judgement:
@@ -157,8 +147,16 @@ class Judgement:
         by_time = self.told is not None and (known.marks or known.happened)
         return bool(by_time or self._recalled or (self.acks and self.health.reasons))
 
-    def judge(self, facts: Facts, views: Views, wall: float, *, tried: bool) -> None:
-        """Judge anew; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
+    def judge(
+        self,
+        facts: Facts,
+        kubernetes: "KubernetesNode | None",
+        slurm: "SlurmNode | None",
+        wall: float,
+        *,
+        tried: bool,
+    ) -> None:
+        """Judge anew, with what schedulers say; `wall` is the clock of acknowledgements, `tried` as in `merged`."""
         if self.told is None:
             health, self._memory = assess(facts, self._memory)
         else:
@@ -170,9 +168,9 @@ class Judgement:
         heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
         if self._recalled:
             health = self._with_recalled(health, facts.now, heard=heard)
-        health = merged(health, views.kubernetes, heard=heard, tried=tried)
+        health = merged(health, kubernetes, heard=heard, tried=tried)
         # Before Slurm is asked: what somebody knows of is no reason to say that it is still used.
-        health = with_slurm(mute(health, self.acks, wall), views.slurm, heard=heard)
+        health = with_slurm(mute(health, self.acks, wall), slurm, heard=heard)
         self.health = mute(health, self.acks, wall)
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:

@@ -6,17 +6,18 @@ from itertools import islice, pairwise
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import Ack, Health, Reason
+from rankdeck.model.health import UNHEARD, Ack, Health, Reason
 from rankdeck.model.text import clean
 from rankdeck.state import sanitize
-from rankdeck.state.judgement import Judgement, Views
-from rankdeck_agent.rules.explain import CheckResult
-from rankdeck_agent.rules.facts import Expected, Facts
-from rankdeck_agent.rules.report import SUMMARY, rates
+from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.rules.summary import SUMMARY, rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
+    from rankdeck.state.judgement import Judgement, Told
+    from rankdeck_agent.rules.explain import CheckResult
+    from rankdeck_agent.rules.facts import Facts
 
 Number = int | float
 Points = list[tuple[float, float]]
@@ -187,7 +188,7 @@ class NodeState:
 
     # There are thousands of them.
     __slots__ = (
-        "_charts", "_clock", "_heard", "_holes", "_judged_silent", "_judged_skew", "_judgement", "_numbers",
+        "_charts", "_clock", "_expected", "_heard", "_holes", "_judged_silent", "_judged_skew", "_kept_judgement", "_numbers",
         "_overdue", "_readings", "_sampled", "_skew", "_wall", "_wanted_since", "absent", "at", "attach", "events",
         "failed", "failed_to_attach", "first_heard", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
         "silent_from", "slurm", "up", "values",
@@ -213,7 +214,8 @@ class NodeState:
         """What Slurm says of it; None where it does not know it, or has not said anything yet."""
         self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
         """(metric, device) of links that were up while we looked."""
-        self._judgement = Judgement(expected)
+        self._expected = expected
+        self._kept_judgement: Judgement | None = None
         self._skew = _Skew()
         self._clock, self._wall = clock, wall
         self._charts: dict[str, Chart] = {}
@@ -255,16 +257,30 @@ class NodeState:
     @property
     def health(self) -> Health:
         """Health as judged last."""
-        return self._judgement.health
+        return self._kept_judgement.health if self._kept_judgement else UNHEARD
 
-    def findings(self) -> tuple[CheckResult, ...]:
+    @property
+    def _judgement(self) -> "Judgement":
+        """Made when first wanted: the first picture waits for no rules."""
+        if self._kept_judgement is None:
+            from rankdeck.state.judgement import Judgement
+
+            self._kept_judgement = Judgement(self._expected)
+        return self._kept_judgement
+
+    @property
+    def _told(self) -> "Told | None":
+        """The newest report of the agent; None where it is one that does not judge."""
+        return self._kept_judgement.told if self._kept_judgement else None
+
+    def findings(self) -> "tuple[CheckResult, ...]":
         """The 25 checks, each with its evidence."""
         return self._judgement.findings(self._facts(), silent=self.silent)
 
     @property
     def judged_there(self) -> bool:
         """Whether its agent judges it; else we do, from its samples."""
-        return self._judgement.told is not None
+        return self._told is not None
 
     @property
     def older_expectations(self) -> bool:
@@ -283,7 +299,7 @@ class NodeState:
 
     def summary(self, metric: str) -> float | None:
         """The one number that stands for a metric in lists; see `rules.summary`."""
-        told = self._judgement.told
+        told = self._told
         known = told.report.numbers.get(metric) if told and not told.remembered else None
         # An agent of another version may leave out a number of ours.
         return SUMMARY[metric](self.current) if known is None else known
@@ -292,7 +308,7 @@ class NodeState:
         """Whether a metric, or a device of it, could not be read."""
         if any(name.partition("/")[0] == metric for name in self.failed):
             return True
-        told = self._judgement.told
+        told = self._told
         return not self.values and told is not None and metric in told.report.failed
 
     def has(self, metric: str) -> bool:
@@ -325,7 +341,7 @@ class NodeState:
     @property
     def patience(self) -> float:
         """Seconds of silence after which the node is unknown."""
-        told = self._judgement.told
+        told = self._told
         if told is None or self._wanted_since is not None:
             return max(3.0, 3.0 * (self.hello.period if self.hello else 1.0))
         return HEARTBEATS * told.report.heartbeat + LATE
@@ -468,7 +484,7 @@ class NodeState:
 
     def take_heartbeat(self, stamp: float) -> bool:
         """Note that the agent said the same as before; False where that has to be read all the same."""
-        told = self._judgement.told
+        told = self._told
         if told is None or told.remembered or told.report.reasons or self._was_missed:
             return False
         self._note_heard(stamp)
@@ -483,7 +499,7 @@ class NodeState:
     def take_sample(self, sample: Sample) -> bool:
         """Take numbers, and how the agent judges them; returns whether the node has to be judged anew."""
         at, news = sanitize.number(sample.at), self._was_missed or sample.report is None
-        told = self._judgement.told
+        told = self._told
         if sample.report is not None:
             report = sanitize.report(sample.report)
             news |= self._judgement.take_report(report, self._clock())
@@ -562,9 +578,8 @@ class NodeState:
         if self.installed and self.was_heard:
             # Its agent has judged it all the time.
             self._judgement.recall(())
-        views = Views(self.kubernetes, self.slurm)
         self._judged_skew, self._judged_silent = self.skew, self.silent
-        self._judgement.judge(self._facts(), views, self._wall(), tried=tried)
+        self._judgement.judge(self._facts(), self.kubernetes, self.slurm, self._wall(), tried=tried)
 
     # ---- inside
 
@@ -640,7 +655,9 @@ class NodeState:
         if new and len(self.seen_up) < sanitize.DEVICES:
             self.seen_up |= new
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> "Facts":
+        from rankdeck_agent.rules.facts import Facts
+
         hello, heard, known = self.hello, self.heard_s(), self._judgement
         given = self.silent_from - (self._heard or 0.0)
         return Facts(

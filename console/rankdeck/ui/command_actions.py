@@ -10,7 +10,7 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.text import printable
 from rankdeck.ui import commands, fleet_views, formatting, job_actions, node_actions, query
 from rankdeck.ui.fleet_views import FleetView
-from rankdeck.ui.screens import base, modals
+from rankdeck.ui.screens import base
 from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck_agent.wire import LAUNCHER
 
@@ -217,8 +217,10 @@ def _drain(console: "Console", text: str) -> None:
     if not lines or not nodes:
         why = "no node is marked" if not nodes else "no scheduler here takes nodes out of service"
         raise commands.CommandError(why)
+    from rankdeck.ui.screens.modals import lines_to_copy
+
     console.push_screen(
-        modals.lines_to_copy("Take these nodes out of service", lines), _copied(console, lines)
+        lines_to_copy("Take these nodes out of service", lines), _copied(console, lines)
     )
 
 

@@ -14,7 +14,7 @@ from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar
-from rankdeck_agent.rules.report import SUMMARY
+from rankdeck_agent.rules.summary import SUMMARY
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:

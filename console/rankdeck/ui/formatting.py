@@ -6,10 +6,9 @@ from datetime import datetime
 
 from rankdeck.model.activity import Activity
 from rankdeck.model.ending import signal_name, signal_of
-from rankdeck.model.health import Reason, Sentence, by_cause
+from rankdeck.model.health import REMEMBERED, Reason, Sentence, by_cause
 from rankdeck.model.text import printable
 from rankdeck.state.fleet import NodeState
-from rankdeck.state.judgement import REMEMBERED
 from rankdeck.ui.query import Subject
 
 NOTHING = "–"

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rankdeck.errors import HostKeyError, LaunchError
 from rankdeck.state.fleet import Fleet
@@ -435,10 +435,17 @@ class Opening:
         )
 
 
+def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
+    """This module; with it what the state of nodes reads at the first message, when a key may wait."""
+    for name in ("rankdeck.rules.expectations", "rankdeck.state.judgement"):
+        import_module(name)
+    return import_module(module)
+
+
 @asynccontextmanager
 async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
     """Open the cluster; `rankdeck.session` is imported only now, after the first picture."""
-    real = await asyncio.to_thread(import_module, "rankdeck.session")
+    real = await asyncio.to_thread(_loaded, "rankdeck.session")
     async with real.open_session(cluster) as session:
         yield session
 
@@ -446,6 +453,6 @@ async def open_session(cluster: Cluster) -> AsyncGenerator[SessionPort]:
 @asynccontextmanager
 async def open_simulated(cluster: Cluster) -> AsyncGenerator[SessionPort]:
     """The same on made-up nodes that cannot be logged in to; see `demo/fleet.py`."""
-    demo = await asyncio.to_thread(import_module, "rankdeck.demo.fleet")
+    demo = await asyncio.to_thread(_loaded, "rankdeck.demo.fleet")
     async with demo.open_fleet(cluster) as session:
         yield session

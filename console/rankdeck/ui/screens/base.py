@@ -88,7 +88,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         super().__init__()
         self.top_bar = TopBar(self.screen_name)
         self.key_bar, self.tour_bar = KeyBar(self.screen_name), TourBar()
-        self.prompt = Prompt(self._complete)
+        self._prompt: Prompt | None = None
         self.filter_bar = FilterBar()
         self.filter_bar.display = False
         self._refused: set[str] = set()
@@ -147,7 +147,6 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         yield self.top_bar
         yield from self.body()
         yield self.filter_bar
-        yield self.prompt
         yield self.tour_bar
         yield self.key_bar
 
@@ -155,6 +154,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.set_interval(self.paint_period, self._tick_if_seen, name="tick")
         self.main.focus()
         self.call_after_refresh(self.refresh_now)
+        self.call_after_refresh(lambda: self.prompt)  # behind the first picture
 
     def on_screen_resume(self) -> None:
         self.main.focus()
@@ -171,7 +171,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.tick()
             self.key_bar.turn_off(self.turned_off())
             self.key_bar.leave_out(self.without_effect())
-            asked = self.prompt.display and self.prompt.mode == "/"
+            asked = self._prompt and self._prompt.display and self._prompt.mode == "/"
             self.filter_bar.show("" if asked else self.list_filter.text)
             if self.console.tour.look(self.sight()):
                 self.say(OVER, "ok")
@@ -208,6 +208,14 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.say(f"saved {what} to {printable(str(path))}", "ok")
 
     # ---- the prompt
+
+    @property
+    def prompt(self) -> Prompt:
+        """Where one types; made when it is first wanted."""
+        if self._prompt is None:
+            self._prompt = Prompt(self._complete)
+            self.mount(self._prompt, before=self.tour_bar)
+        return self._prompt
 
     def _complete(self, text: str) -> list[str]:
         found = commands.complete(text, self.console.choices)

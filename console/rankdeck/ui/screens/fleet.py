@@ -15,7 +15,6 @@ from rankdeck.state.fleet import NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
-from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
 from rankdeck.ui.themes import UNICODE, Mark
@@ -513,6 +512,8 @@ class FleetScreen(BaseScreen):
 
     def action_acknowledge(self) -> None:
         if node_actions.unknown_reasons(self.console, self.targets):
+            from rankdeck.ui.screens import modals
+
             modals.ask(self)
         else:
             self.refuse("there is nothing to acknowledge")
@@ -521,6 +522,8 @@ class FleetScreen(BaseScreen):
         if text and self.prompt.mode == node_actions.RUN:
             node_actions.run(self.console, text)
         elif text:
+            from rankdeck.ui.screens import modals
+
             modals.answer(self, text, node_actions.unknown_reasons(self.console, self.targets))
 
     def _narrowed(self) -> None:
