@@ -74,8 +74,13 @@ class ListFilter:
         return filtered
 
 
+def no_match(what: str) -> str:
+    """What an empty list says that a filter has narrowed; `what` is one of its rows."""
+    return f"no {what} matches the filter; esc shows all"
+
+
 class BaseScreen(Screen[None], inherit_bindings=False):
-    """One screen. Subclasses give `body`, `tick`, and a method per action."""
+    """One screen. Subclasses give `main`, `tick`, a method per action, and `body` if there is more than `main`."""
 
     screen_name: ClassVar[str] = ""
     paint_period: ClassVar[float] = PAINT
@@ -120,7 +125,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the two bars."""
-        raise NotImplementedError
+        return (self.main,)
 
     def tick(self) -> None:
         """Look at the model, tell the widgets what to show."""

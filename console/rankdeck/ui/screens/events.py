@@ -10,13 +10,12 @@ from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, node_actions, query, snapshots
 from rankdeck.ui.screens import modals
-from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 NOTHING_YET = "nothing has happened on the nodes since this console was opened"
-NO_MATCH = "no event matches the filter; esc shows all"
 SHOWN = 2000
 """Lines of the event log in the table."""
 
@@ -34,9 +33,6 @@ class EventsScreen(BaseScreen):
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self.table = VTable(self._columns(), empty=NOTHING_YET)
         self.table.sorted_by = ("TIME",)
-
-    def body(self) -> Iterable[Widget]:
-        return (self.table,)
 
     @property
     def main(self) -> Widget:
@@ -142,7 +138,7 @@ class EventsScreen(BaseScreen):
             self.refuse("nothing to acknowledge: this is over, or known")
 
     def _narrowed(self) -> None:
-        self.table.empty = NO_MATCH if self.list_filter.text else NOTHING_YET
+        self.table.empty = no_match("event") if self.list_filter.text else NOTHING_YET
         self.tick()
 
     def answered(self, text: str | None) -> None:

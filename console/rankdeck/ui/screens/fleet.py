@@ -15,7 +15,7 @@ from rankdeck.state.fleet import NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, node_actions, query, snapshots
 from rankdeck.ui.fleet_views import FleetView
-from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, Now, Snapshot, Then, order
 from rankdeck.ui.themes import UNICODE, Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
@@ -96,7 +96,7 @@ class FleetScreen(BaseScreen):
         self.info = FleetLine(id="info")
         self.table = VTable(
             self._columns(wide=False),
-            empty="no node matches the filter; esc shows all",
+            empty=no_match("node"),
             on_top=True,
         )
 

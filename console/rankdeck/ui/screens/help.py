@@ -1,7 +1,7 @@
 """Keys, commands, filters and signs; made from the tables that the console works by."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -31,9 +31,6 @@ class HelpScreen(BaseScreen):
         super().__init__()
         self._about = about
         self.page = TextPage()
-
-    def body(self) -> Iterable[Widget]:
-        return (self.page,)
 
     @property
     def main(self) -> Widget:

@@ -1,7 +1,7 @@
 """Where every rank of a job is now: the odd ones first, with their stacks."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -38,9 +38,6 @@ class InspectScreen(BaseScreen):
         self.job_id = job_id
         self.page = TextPage(id="inspect")
         self._found: Inspection | None = None
-
-    def body(self) -> Iterable[Widget]:
-        return (self.page,)
 
     @property
     def main(self) -> Widget:

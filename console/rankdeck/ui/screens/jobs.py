@@ -12,7 +12,7 @@ from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, q
 from rankdeck.model.text import printable
 from rankdeck.ui import formatting, job_actions, query
 from rankdeck.ui.formatting import since
-from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import description, duration, failure_text, rank_counts
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
@@ -26,7 +26,6 @@ PARTS = "{} measurements of acceptance runs are left out: / accept shows them, 6
 PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen that is so high, and the height from which on they have one."""
 NO_JOBS = "no jobs yet; press 3 to start one"
-NO_MATCH = "no job matches the filter; esc shows all"
 ORDER = {
     state: place
     for place, state in enumerate(
@@ -260,7 +259,7 @@ class JobsScreen(BaseScreen):
 
     def _narrowed(self) -> None:
         text = self.list_filter.text
-        self.table.empty = NO_MATCH if text else NO_JOBS
+        self.table.empty = no_match("job") if text else NO_JOBS
         self._arrange()
 
 

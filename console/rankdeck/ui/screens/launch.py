@@ -26,7 +26,7 @@ from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting, job_actions, node_actions
 from rankdeck.ui.commands import CommandError
-from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import TrustQuestion
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
@@ -43,7 +43,6 @@ FIELDS = (
 _MOST_WARNED = 4
 LACKS_PERIOD = 60.0
 """Seconds between two questions to nodes what they lack for the jobs in the list."""
-NO_MATCH = "no file matches the filter; esc shows all"
 
 
 class LaunchScreen(BaseScreen):
@@ -196,7 +195,7 @@ class LaunchScreen(BaseScreen):
     def _nothing(self) -> list[Runs]:
         """Why there is no plan, and where files would be."""
         if self.list_filter.text:
-            return [[(NO_MATCH, "dim")]]
+            return [[(no_match("file"), "dim")]]
         return [
             [("no job files yet; put NAME.yaml into", "dim")],
             [(f"  {printable(str(config_folder() / 'jobs'))}", "text")],

@@ -9,12 +9,11 @@ from rankdeck.model.health import Level
 from rankdeck.model.text import printable
 from rankdeck.state.messages import Message
 from rankdeck.ui import formatting
-from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
-NO_MATCH = "no message matches the filter; esc shows all"
 NOTHING = "nothing to report"
 SIGNS = {
     "error": (Level.BAD, "error"),
@@ -36,9 +35,6 @@ class MessagesScreen(BaseScreen):
         self.list_filter = ListFilter(self, "words", self.tick, language=False)
         self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
         self.table.sorted_by = ("TIME",)
-
-    def body(self) -> Iterable[Widget]:
-        return (self.table,)
 
     @property
     def main(self) -> Widget:
@@ -71,7 +67,7 @@ class MessagesScreen(BaseScreen):
         # Numbers from the first message on: a row keeps its name when others come.
         numbered = zip(range(messages.total, 0, -1), reversed(messages.records), strict=False)
         self._rows = {str(n): one for n, one in numbered if text.lower() in _words(one)}
-        self.table.empty = NO_MATCH if text else NOTHING
+        self.table.empty = no_match("message") if text else NOTHING
         self.table.show(list(self._rows))
         self.table.refresh()
 

@@ -45,9 +45,6 @@ class NodeScreen(BaseScreen):
     def targets(self) -> tuple[str, ...]:
         return (self.node_name,)
 
-    def body(self) -> Iterable[Widget]:
-        return (self.page,)
-
     @property
     def main(self) -> Widget:
         return self.page

@@ -18,7 +18,7 @@ from rankdeck.rules.progress import pace
 from rankdeck.rules.rank_activity import odd_ones
 from rankdeck.ui import formatting
 from rankdeck.ui.node_actions import named
-from rankdeck.ui.screens.base import BaseScreen, ListFilter
+from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.modals import Question, row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -144,7 +144,7 @@ class ProcessesScreen(BaseScreen):
             lines = [_process_line(one) for one in found.processes]
         self._lines = {line.name: line for line in lines}
         self._unlike = _odd_cells(lines) if job is not None else {}
-        self.table.empty = "no process matches the filter; esc shows all"
+        self.table.empty = no_match("process")
         self._arrange()
 
     def _rank_line(self, rank: RankState, use: RankUse) -> Line:

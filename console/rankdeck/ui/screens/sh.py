@@ -36,9 +36,6 @@ class CommandScreen(BaseScreen):
         self._seen: tuple[object, ...] = ()
         self.page = TextPage()
 
-    def body(self) -> Iterable[Widget]:
-        return (self.page,)
-
     @property
     def main(self) -> Widget:
         return self.page
