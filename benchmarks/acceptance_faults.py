@@ -121,7 +121,7 @@ FAULTS: Mapping[str, Fault] = {
         plant=lambda lab, _a, _b: planted(lab), twice=True,
         elsewhere=lambda run, _: list(run["left_out"]) == ["n9"] and "the same machine as" in run["left_out"]["n9"],
     ),
-    "hang": Fault(plant=_hangs, subjects=_pair, words=("fails", "hung", "twice")),
+    "hang": Fault(plant=_hangs, subjects=_pair, words=("fails", "hung")),
 }  # fmt: skip
 
 

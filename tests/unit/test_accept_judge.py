@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.acceptance.judge import Context, Judgement, Kind, judge
-from rankdeck.acceptance.measurement import Answer, Measurement, differing, population
+from rankdeck.acceptance.judge import Context, Judgement, judge
+from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
 from rankdeck.acceptance.recipe import Expected, Status
 from rankdeck.acceptance.schedule import Options, Schedule, circle, pair_rounds
 from rankdeck.model.acceptance import Stage
@@ -276,6 +276,107 @@ def test_a_path_that_drops_twice_is_measured_again_and_unsteady_if_it_drops_agai
     assert [(a.node, b.node) for a, b in judge(twice, MEGABITS).open.paths] == [("n2", "n6")]
     assert judge(calm, MEGABITS).accepted
     assert [one.answer for one in judge(shaky, MEGABITS).verdicts] == [Answer.UNSTEADY]
+
+
+# ---- runs that fail
+
+
+def fails(one: Measurement, text: str = "it hung") -> Measurement:
+    return replace(one, value=None, status=Status.FAILED, text=text)
+
+
+@pytest.mark.parametrize("nodes", [EIGHT[:2], EIGHT[:3], EIGHT[:4], EIGHT])
+def test_where_everything_fails_nobody_is_good(nodes: tuple[str, ...]) -> None:
+    runs = [fails(one) for one in recorded("healthy") if {one.sender, one.receiver} <= {*nodes}]
+
+    judged = judge(runs, MEGABITS)
+
+    assert judged.nodes == dict.fromkeys(nodes, Answer.FAILED)
+    assert judged.verdicts
+    assert all("(it hung)" in one.sentence for one in judged.verdicts)
+    assert not judged.accepted
+
+
+def test_a_pair_of_three_nodes_that_fails_is_named_and_its_nodes_are_not() -> None:
+    runs = [
+        fails(one) if {one.sender, one.receiver} == {"n1", "n2"} else one
+        for one in recorded("healthy")
+        if {one.sender, one.receiver} <= {"n1", "n2", "n3"}
+    ]
+
+    judged = judge(runs, MEGABITS)
+
+    assert named(judged) == [(Kind.PAIR, "n1–n2")]
+    assert judged.verdicts[0].answer is Answer.FAILED
+    assert not judged.accepted
+
+
+def test_nodes_that_fail_are_no_population_for_those_that_work() -> None:
+    runs = [
+        one if {one.sender, one.receiver} == {"n3", "n4"} else fails(one)
+        for one in recorded("healthy")
+    ]
+
+    judged = judge(runs, MEGABITS)
+
+    assert [node for node, answer in judged.nodes.items() if answer.accepted] == ["n3", "n4"]
+    assert not judged.accepted
+
+
+def test_one_run_of_a_path_that_fails_is_measured_again_and_named_if_it_fails_again() -> None:
+    healthy = recorded("healthy")
+    place = next(n for n, one in enumerate(healthy) if (one.sender, one.receiver) == ("n2", "n6"))
+    once = [*healthy[:place], fails(healthy[place]), *healthy[place + 1 :]]
+    again = replace(healthy[place], stage=Stage.CONFIRM, round=9)
+
+    first = judge(once, MEGABITS)
+    calm = judge([*once, again, again], MEGABITS)
+    bad = judge([*once, again, fails(again)], MEGABITS)
+
+    assert [(a.node, b.node) for a, b in first.open.paths] == [("n2", "n6")]
+    assert not first.accepted
+    assert calm.accepted
+    assert calm.notes == ("n2→n6 failed once (it hung) and did not in 3 other runs",)
+    assert [one.answer for one in bad.verdicts] == [Answer.FAILED]
+    assert bad.verdicts[0].sentence.startswith("n2→n6 fails in 2 of 4 runs (it hung), 95.")
+    assert bad.flaws == {("n2", "n6"): Answer.FAILED}
+
+
+def test_one_wrong_value_among_full_runs_is_enough() -> None:
+    healthy = recorded("healthy")
+    place = next(n for n, one in enumerate(healthy) if (one.sender, one.receiver) == ("n2", "n6"))
+    healthy[place] = fails(healthy[place], "wrong values: 3")
+
+    judged = judge(healthy, MEGABITS)
+
+    assert [one.answer for one in judged.verdicts] == [Answer.WRONG_VALUES]
+    assert judged.open.paths == ()
+
+
+def test_a_node_that_fails_now_and_then_with_most_partners_is_the_node() -> None:
+    runs = [
+        fails(one) if "n4" in (one.sender, one.receiver) and one.repeat == 0 else one
+        for one in recorded("healthy")
+    ]
+
+    judged = judge(runs, MEGABITS)
+
+    assert named(judged) == [(Kind.NODE, "n4")]
+    assert judged.nodes["n4"] is Answer.FAILED
+    assert "n4 fails now and then with 7 of 7 partners (it hung)" in judged.verdicts[0].sentence
+
+
+def test_leaves_between_which_nothing_passes_are_named() -> None:
+    runs = [
+        fails(one) if (one.sender < "n5") != (one.receiver < "n5") else one
+        for one in recorded("healthy")
+    ]
+
+    judged = judge(runs, replace(MEGABITS, leaves=TWO_LEAVES))
+
+    assert named(judged) == [(Kind.UPLINK, "leaves A, B")]
+    assert judged.verdicts[0].answer is Answer.FAILED
+    assert "nothing crosses" in judged.verdicts[0].sentence
 
 
 # ---- a thousand nodes

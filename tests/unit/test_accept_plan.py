@@ -338,6 +338,18 @@ def test_who_spoils_groups_is_found_by_halving() -> None:
     assert sentence.startswith("n6 makes every group slow that it is in")
 
 
+def test_groups_that_all_fail_are_said_to_fail() -> None:
+    group = tuple(f"n{number}" for number in range(4))
+    broke = Result(
+        stage=Stage.GROUPS, recipe="nccl-tests", sender="n0", group=group, outcome=Outcome.FAILED, text="n0: Test NCCL failure",
+    )  # fmt: skip
+
+    (verdict,) = next_groups(group, [broke], 0.07).verdicts
+
+    assert verdict.sentence == "the group n[0-3] fails: n0: Test NCCL failure"
+    assert not verdict.answer.accepted
+
+
 def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
     spec = JobSpec(name="j", launch=Launch.PLAIN, command=("true",), nodes=2)
     excluded = {"n1": "excluded until tomorrow: slow"}

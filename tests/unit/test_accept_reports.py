@@ -21,6 +21,7 @@ from rankdeck.rules.secrets import Secrets
 from tests.support.acceptance_run import (
     Outputs,
     healthy,
+    judged,
     made_run,
     names,
     result,
@@ -97,6 +98,14 @@ def test_what_was_not_measured_has_another_colour_than_what_failed() -> None:
     page = files_of(made_run(8, speed))["report.html"]
 
     assert cells_of(page) == {"good": 54, "unknown": 1, "bad": 1}
+
+
+def test_a_path_that_failed_in_one_run_and_was_full_in_another_is_no_good_cell() -> None:
+    run = made_run(8)
+    broke = result("n1", "n2", -1.0, stage=Stage.CONFIRM, round=9)
+    run = judged(replace(run, results=(*run.results, broke, replace(broke, repeat=1))))
+
+    assert cells_of(files_of(run)["report.html"]) == {"good": 55, "bad": 1}
 
 
 def test_a_large_run_has_leaves_against_leaves_and_the_suspects_alone() -> None:

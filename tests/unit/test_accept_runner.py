@@ -1,6 +1,7 @@
 """The runner through the real schedule, judge and store: rounds, hung pairs, killed consoles, nodes taken out."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,21 @@ def test_a_pair_that_hangs_is_cancelled_and_named_and_the_run_goes_on(
     assert "fails" in sentence
     others = [one for one in site.results() if not {"n2", "n6"} >= {one.sender, one.receiver}]
     assert {one.outcome for one in others} == {Outcome.MEASURED}
+
+
+def test_a_path_of_which_nothing_was_learned_is_named_and_not_accepted(site: Site) -> None:
+    runner, _ = site.runner(full)
+    asyncio.run(runner.go("r1", PLAN))
+    lost = [
+        replace(one, outcome=Outcome.NOT_MEASURED, value=None, text="it never began: refused")
+        if (one.sender, one.receiver) == ("n2", "n6") else one
+        for one in site.results()
+    ]  # fmt: skip
+
+    (verdict,) = view.judged(PLAN, lost, {}).verdicts
+
+    assert verdict.sentence == "n2→n6: iperf3 was not measured: it never began: refused"
+    assert (verdict.answer, verdict.nodes) == (view.Answer.NOT_MEASURED, ())
 
 
 def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(site: Site) -> None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from rankdeck.acceptance.groups import Blamed, Group, bisect, groups_of, sizes
-from rankdeck.acceptance.judge import Kind, Verdict
-from rankdeck.acceptance.measurement import Answer
+from rankdeck.acceptance.measurement import Answer, Kind, Verdict
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 
@@ -35,6 +34,9 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
             return Next(missing, tuple(verdicts))
         values = [speed for one in groups if (speed := _speed(done[one])) is not None]
         if not values:
+            continue
+        if not any(values):
+            verdicts.append(_all_fail(groups, done[groups[0]]))
             continue
         limit = (
             max(values) * (1 - tolerance - _MORE)
@@ -92,6 +94,17 @@ def _verdict(blamed: Blamed, speed: float, unit: str) -> Verdict:
     return Verdict(
         kind=Kind.SCALE if blamed.scale else Kind.NODE, subject=fold(blamed.nodes), answer=Answer.SLOW,
         sentence=f"{blamed.sentence} (its group reached {speed:.3g} {unit})", nodes=nodes,
+    )  # fmt: skip
+
+
+def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
+    """All groups of one size: there is no good one that would say which node it is."""
+    who = f"the group {fold(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
+    wrong = "wrong values" in first.text
+    return Verdict(
+        kind=Kind.SCALE, subject=fold(node for group in groups for node in group),
+        answer=Answer.WRONG_VALUES if wrong else Answer.FAILED,
+        sentence=f"{who} {'gives wrong values' if wrong else 'fails'}: {first.text}",
     )  # fmt: skip
 
 

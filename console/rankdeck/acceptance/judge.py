@@ -6,181 +6,46 @@ ends are good elsewhere: so node, direction and path are told apart.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from statistics import median
 
-from rankdeck.acceptance.leaves import LeafFault, Leaves, crosses, find_leaves, leaf_faults
+from rankdeck.acceptance.leaves import (
+    LeafFault,
+    Leaves,
+    RailFault,
+    crosses,
+    find_leaves,
+    leaf_faults,
+    rail_faults,
+)
 from rankdeck.acceptance.measurement import (
     FEWEST,
     Answer,
     End,
+    Kind,
     Measurement,
     Path,
     Population,
+    Verdict,
     best_of,
     by_path,
     drops,
     population,
 )
-from rankdeck.acceptance.rails import RailFault, rail_faults
 from rankdeck.acceptance.recipe import Expected, Status
+from rankdeck.acceptance.suspects import (
+    Evidence,
+    Role,
+    Side,
+    Suspects,
+    confirmations,
+    confirmed,
+    find_suspects,
+)
 from rankdeck.model.acceptance import Stage
 
-
-class Role(StrEnum):
-    """A direction of an end."""
-
-    SENDS = "sends"
-    RECEIVES = "receives"
-
-
-Side = tuple[End, Role]
-_SHARE = 0.6
-"""Of its partners with whom an end must be slow."""
-_PARTNERS = 2
-_STRIKES = 4
-"""Slow partners from which on an end needs no confirmation, if most of them are good elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """How one end did in one direction."""
-
-    slow: frozenset[End]
-    """Partners with whom it was slow."""
-    full: frozenset[End]
-
-    @property
-    def total(self) -> int:
-        return len(self.slow) + len(self.full)
-
-    @property
-    def share(self) -> float:
-        return len(self.slow) / self.total if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Suspects:
-    """What the pairs point to."""
-
-    sides: Mapping[Side, Evidence] = field(default_factory=dict[Side, Evidence])
-    """Ends that explain their slow pairs, worst first."""
-    paths: tuple[Path, ...] = ()
-    """Slow paths that no end explains."""
-    proven: frozenset[Side] = frozenset()
-    """Sides that somebody got full speed from."""
-
-
-def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
-    """Name the worst end, take its pairs away, and look again until the rest is single paths.
-
-    One bad end makes each of its partners look bad once; taken away with its pairs, it no longer does.
-    """
-    left, fine = set(slow), set(full)
-    partners = _partners(fine)
-    proven = frozenset(partners)
-    counts = _partners(left)
-    named: dict[Side, Evidence] = {}
-    while (worst := _worst(counts, partners)) is not None:
-        named[worst] = Evidence(frozenset(counts.pop(worst)), frozenset(partners.get(worst, ())))
-        for other in named[worst].slow:
-            _forget(counts, worst, other)
-            left.discard((worst[0], other) if worst[1] is Role.SENDS else (other, worst[0]))
-    return Suspects(named, tuple(sorted(left, key=_order)), proven)
-
-
-def _worst(counts: Mapping[Side, Set[End]], partners: Mapping[Side, Set[End]]) -> Side | None:
-    """The end with the largest share of slow partners, then with most of them; None if none is bad enough."""
-    best: tuple[float, int] = (0.0, 0)
-    found: Side | None = None
-    for side, slow in counts.items():
-        total = len(slow) + len(partners.get(side, ()))
-        share = len(slow) / total
-        if len(slow) >= _PARTNERS and share >= _SHARE and (share, len(slow)) > best:
-            best, found = (share, len(slow)), side
-    return found
-
-
-def _partners(paths: Iterable[Path]) -> dict[Side, set[End]]:
-    found: defaultdict[Side, set[End]] = defaultdict(set)
-    for sender, receiver in paths:
-        found[sender, Role.SENDS].add(receiver)
-        found[receiver, Role.RECEIVES].add(sender)
-    return dict(found)
-
-
-def _forget(counts: dict[Side, set[End]], side: Side, other: End) -> None:
-    """Take one slow pair away from the partner at its other end."""
-    back = (other, Role.RECEIVES if side[1] is Role.SENDS else Role.SENDS)
-    counts[back].discard(side[0])
-    if not counts[back]:
-        del counts[back]
-
-
-def _order(path: Path) -> tuple[str, int, str]:
-    return path[0].node, path[0].rail, path[1].node
-
-
-def confirmed(
-    side: Side, evidence: Evidence, proven: Set[Side], runs: Iterable[Measurement], limit: float
-) -> bool | None:
-    """Whether an end is to blame: True, False, or None while it must be measured with proven partners.
-
-    `runs` are its measurements of the confirmation; one at full speed clears it.
-    """
-    speeds = [speed for one in runs if (speed := one.speed) is not None]
-    if speeds:
-        return max(speeds) < limit
-    back = Role.RECEIVES if side[1] is Role.SENDS else Role.SENDS
-    good = sum(1 for partner in evidence.slow if (partner, back) in proven)
-    return True if good >= _STRIKES else None
-
-
-def confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, tuple[Measurement, ...]]:
-    """Side -> its measurements of the confirmation."""
-    found: defaultdict[Side, list[Measurement]] = defaultdict(list)
-    for one in measurements:
-        if one.stage is Stage.CONFIRM:
-            found[one.path[0], Role.SENDS].append(one)
-            found[one.path[1], Role.RECEIVES].append(one)
-    return {side: tuple(runs) for side, runs in found.items()}
-
-
 _TWICE = 2
-
-
-class Kind(StrEnum):
-    """What is to blame."""
-
-    NODE = "node"
-    SENDS = "node, sending"
-    RECEIVES = "node, receiving"
-    HCA = "one port of a node"
-    RAIL = "rail"
-    PAIR = "pair"
-    EQUAL_PATH = "one of equal paths"
-    UPLINK = "uplink"
-    LEAF = "leaf"
-    SCALE = "scale"
-    CONFIGURATION = "configuration"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One thing that is not good."""
-
-    kind: Kind
-    subject: str
-    """`n3`, `n2–n6`, `leaf A`, `rail 2 of leaf A`."""
-    answer: Answer
-    sentence: str
-    """Seen, with the evidence counted; what it means; what to try."""
-    nodes: tuple[str, ...] = ()
-    """Nodes that are not good because of it; none for a path or a switch."""
-    leaves: tuple[str, ...] = ()
-    """Leaves, where it is about them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +80,8 @@ class Judgement:
     leaves: Leaves = field(default_factory=dict[str, str])
     """As they were given, or as the slow pairs show them."""
     notes: tuple[str, ...] = ()
+    flaws: Mapping[tuple[str, str], Answer] = field(default_factory=dict[tuple[str, str], Answer])
+    """(sender, receiver) -> what the runs of a path show, whose best one is full."""
 
     @property
     def accepted(self) -> bool:
@@ -227,6 +94,16 @@ class Judgement:
         """What a path between these nodes is compared with; None while there is nothing."""
         kind = "crossing" if crosses((End(sender), End(receiver)), self.leaves) else "inside"
         return self.populations.get(kind) or self.populations.get("all")
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """Paths on which some runs failed and others did not."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    open: tuple[Path, ...] = ()
+    """Failed once, and were not measured again."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +119,10 @@ class _Facts:
     slow: frozenset[Path]
 
     def population_of(self, path: Path) -> Population:
+        """What it is compared with; where nothing of its kind worked, what else did."""
         kind = "crossing" if crosses(path, self.context.leaves) else "inside"
-        return self.populations.get(kind) or self.populations["all"]
+        others = next(iter(self.populations.values()))
+        return self.populations.get(kind) or self.populations.get("all") or others
 
     def shown(self, value: float) -> str:
         return f"{value:.3g} {self.context.unit}".rstrip()
@@ -272,32 +151,38 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         return Judgement(verdicts=(), open=Suspects(), nodes=_answers(facts, ()), populations={})
     nodes = {end.node for path in facts.speeds for end in path}
     if len(nodes) < FEWEST:
-        verdicts = _few(facts)
+        verdicts = (*_few(facts), *_broken(facts, ()).verdicts)
         return Judgement(
             verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations=facts.populations,
-            notes=("fewer than four nodes: judged by ceiling and by the two directions alone",),
+            notes=("fewer than four nodes: judged by ceiling and by the two directions alone",), flaws=_flaws(facts, verdicts),
         )  # fmt: skip
+    if not facts.populations:
+        verdicts = (_all_fail(facts),)
+        return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
     leaf_verdicts, left = _leaves(facts)
     rail_verdicts, left = _rails(facts, left)
     full = frozenset(facts.speeds) - facts.slow
     suspects = find_suspects(left, full)
     ends, open_sides = _ends(facts, suspects)
     pairs, open_paths = _pairs(facts, suspects.paths)
+    broken = _broken(facts, ends)
     verdicts = (
         *_configuration(facts),
         *leaf_verdicts,
         *rail_verdicts,
         *ends,
         *pairs,
+        *broken.verdicts,
         *_unsteady(facts),
     )
     return Judgement(
         verdicts=verdicts,
-        open=Suspects(open_sides, (*open_paths, *_dropping(facts)), suspects.proven),
+        open=Suspects(open_sides, (*open_paths, *broken.open, *_dropping(facts)), suspects.proven),
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, full),
-        notes=_notes(facts),
+        notes=(*broken.notes, *_notes(facts)),
+        flaws=_flaws(facts, verdicts),
     )
 
 
@@ -307,6 +192,8 @@ def _facts(done: tuple[Measurement, ...], context: Context) -> _Facts:
     speeds = {path: best for path, some in runs.items() if (best := best_of(some)) is not None}
     kinds: defaultdict[str, list[float]] = defaultdict(list)
     for path, speed in speeds.items():
+        if not speed:
+            continue
         kind = (
             ("crossing" if crosses(path, context.leaves) else "inside") if context.leaves else "all"
         )
@@ -320,7 +207,9 @@ def _facts(done: tuple[Measurement, ...], context: Context) -> _Facts:
         context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
     )  # fmt: skip
     slow = frozenset(
-        path for path, speed in speeds.items() if speed < facts.population_of(path).limit
+        path
+        for path, speed in speeds.items()
+        if not speed or speed < facts.population_of(path).limit
     )
     return replace(facts, slow=slow)
 
@@ -380,6 +269,12 @@ def _leaf_verdict(facts: _Facts, fault: LeafFault, members: Mapping[str, Sequenc
 def _uplink_means(facts: _Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
     if fault.inside_too:
         return "inside too: the leaf switch or its configuration", Kind.LEAF, Answer.SLOW
+    if not fault.crossing:
+        return (
+            "nothing crosses: uplink, routing, or a firewall between them",
+            Kind.UPLINK,
+            Answer.FAILED,
+        )
     if fault.alone is not None and fault.alone < fault.inside * (1 - facts.context.tolerance):
         text = f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look at its cable, optic and errors"
         return text, Kind.UPLINK, Answer.SLOW
@@ -508,13 +403,7 @@ def _answer_of(facts: _Facts, node: str, speeds: Sequence[float]) -> Answer:
         for one in facts.done
         if one.status is Status.FAILED and node in (one.sender, one.receiver)
     ]
-    if broken and max(speeds, default=0.0) == 0.0:
-        return (
-            Answer.WRONG_VALUES
-            if any("wrong values" in one.text for one in broken)
-            else Answer.FAILED
-        )
-    return Answer.SLOW
+    return Answer.SLOW if not broken or max(speeds, default=0.0) else _failure(broken)
 
 
 # ---- pairs
@@ -570,7 +459,9 @@ def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
 
 def _unsteady(facts: _Facts) -> tuple[Verdict, ...]:
     """Paths whose best is full, and of whose repeats half or more dropped when they were measured again."""
-    fine = {path: _again(runs) for path, runs in facts.runs.items() if path not in facts.slow}
+    fine = {
+        path: _again(_steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
+    }
     return tuple(
         _shaky(facts, path)
         for path, runs in fine.items()
@@ -582,8 +473,13 @@ def _again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     return tuple(one for one in runs if one.stage is Stage.CONFIRM)
 
 
+def _steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """Those that gave a value: what failed is told for itself."""
+    return tuple(one for one in runs if one.status is not Status.FAILED)
+
+
 def _shaky(facts: _Facts, path: Path) -> Verdict:
-    subject, runs = facts.named(path), facts.runs[path]
+    subject, runs = facts.named(path), _steady(facts.runs[path])
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
@@ -592,12 +488,98 @@ def _shaky(facts: _Facts, path: Path) -> Verdict:
     return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
 
 
+def _broken(facts: _Facts, ends: Iterable[Verdict]) -> _Broken:
+    """Runs that failed where others of the same path did not: once is measured again, twice is named."""
+    blamed = {node for verdict in ends for node in verdict.nodes}
+    failures = {
+        path: failed
+        for path, runs in facts.runs.items()
+        if facts.speeds.get(path) and not blamed.intersection(end.node for end in path)
+        if (failed := [one for one in runs if one.status is Status.FAILED])
+    }
+    # A node that fails now and then does so in either direction.
+    ways = {way for a, b in failures for way in ((a, b), (b, a))}
+    suspects = find_suspects(ways, set(facts.speeds) - ways)
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    for path in failures:
+        node = next((end.node for end, _ in suspects.sides if end in path), "")
+        found[node].append(path)
+    loose = found.pop("", [])
+    nodes = (_broken_node(facts, node, paths, failures) for node, paths in found.items())
+    sure = [path for path in loose if _is_sure(facts, failures[path])]
+    rest = [path for path in loose if path not in sure]
+    return _Broken(
+        (*nodes, *(_broken_path(facts, path, failures[path]) for path in sure)),
+        tuple(path for path in rest if not _again(facts.runs[path])),
+        tuple(_once(facts, path, failures[path]) for path in rest if _again(facts.runs[path])),
+    )
+
+
+def _is_sure(facts: _Facts, failed: Sequence[Measurement]) -> bool:
+    """Two strikes, one wrong value, or nobody to confirm it."""
+    few = len({end.node for path in facts.speeds for end in path}) < FEWEST
+    return few or len(failed) >= _TWICE or _failure(failed) is Answer.WRONG_VALUES
+
+
+def _failure(failed: Iterable[Measurement]) -> Answer:
+    wrong = any("wrong values" in one.text for one in failed)
+    return Answer.WRONG_VALUES if wrong else Answer.FAILED
+
+
+def _does_fail(failed: Iterable[Measurement]) -> str:
+    return "gives wrong values" if _failure(failed) is Answer.WRONG_VALUES else "fails"
+
+
+def _broken_node(
+    facts: _Facts, node: str, paths: Sequence[Path], failures: Mapping[Path, Sequence[Measurement]]
+) -> Verdict:
+    failed = [one for path in paths for one in failures[path]]
+    others = {end.node for path in paths for end in path} - {node}
+    met = {
+        end.node for path in facts.speeds for end in path if node in (path[0].node, path[1].node)
+    }
+    return Verdict(
+        kind=Kind.NODE, subject=node, answer=_failure(failed), nodes=(node,),
+        sentence=f"{node} {_does_fail(failed)} now and then with {len(others)} of {len(met - {node})} partners "
+        f"({failed[0].text}): its NIC, cable, memory or power{facts.note(node)}",
+    )  # fmt: skip
+
+
+def _broken_path(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
+    return Verdict(
+        kind=Kind.PAIR, subject=facts.named(path), answer=_failure(failed),
+        sentence=f"{facts.named(path)} {_does_fail(failed)} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
+        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more",
+    )  # fmt: skip
+
+
+def _once(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> str:
+    runs = len(facts.runs[path])
+    return (
+        f"{facts.named(path)} failed once ({failed[0].text}) and did not in {runs - 1} other runs"
+    )
+
+
+def _flaws(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Answer]:
+    """What the cell of a path says besides its best run."""
+    found: dict[tuple[str, str], Answer] = {}
+    named = {verdict.subject for verdict in verdicts}
+    for path, runs in facts.runs.items():
+        failed = [one for one in runs if one.status is Status.FAILED]
+        names = path[0].node, path[1].node
+        if failed and (len(failed) >= _TWICE or named & {*names, facts.named(path)}):
+            found[names] = _failure(failed)
+        elif path not in facts.slow and facts.named(path) in named:
+            found.setdefault(names, Answer.UNSTEADY)
+    return found
+
+
 def _dropping(facts: _Facts) -> tuple[Path, ...]:
     """Paths that dropped twice and were not measured again: once is somebody else's traffic."""
     return tuple(
         path
         for path, runs in facts.runs.items()
-        if path not in facts.slow and not _again(runs) and drops(runs) >= _TWICE
+        if path not in facts.slow and not _again(runs) and drops(_steady(runs)) >= _TWICE
     )
 
 
@@ -607,6 +589,8 @@ def _dropping(facts: _Facts) -> tuple[Path, ...]:
 def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
     """All alike and all slow."""
     expected = facts.context.expected
+    if not facts.populations:
+        return ()
     best = max(facts.populations.values(), key=lambda one: one.median)
     if expected is None or best.median >= expected.fair * expected.factor * expected.ceiling:
         return ()
@@ -620,6 +604,15 @@ def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
     )  # fmt: skip
 
 
+def _all_fail(facts: _Facts) -> Verdict:
+    text = next((one.text for one in facts.done if one.status is Status.FAILED), "")
+    nodes = tuple(sorted({end.node for path in facts.speeds for end in path}))
+    return Verdict(
+        kind=Kind.CONFIGURATION, subject="all", answer=_failure(facts.done), nodes=nodes,
+        sentence=f"all {len(facts.speeds)} paths fail ({text}): configuration, not a node; look at addresses, firewall, and whether the program runs there",
+    )  # fmt: skip
+
+
 def _few(facts: _Facts) -> tuple[Verdict, ...]:
     """Two or three nodes: each path against the ceiling, its other rails, and the other direction."""
     found = list(_configuration(facts))
@@ -628,6 +621,10 @@ def _few(facts: _Facts) -> tuple[Verdict, ...]:
         (sender, receiver), back = path, facts.speeds.get((path[1], path[0]))
         rails = [value for (a, b), value in facts.speeds.items() if (a.node, b.node) == (sender.node, receiver.node)]  # fmt: skip
         usual = median(rails)
+        if not speed:
+            both = back == 0.0
+            found += [] if both and receiver < sender else [_fails(facts, path, back, both=both)]
+            continue
         if speed < usual * least:
             text = f"its other rails {facts.shown(usual)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
         elif back is not None and speed < back * least:
@@ -641,6 +638,17 @@ def _few(facts: _Facts) -> tuple[Verdict, ...]:
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _fails(facts: _Facts, path: Path, back: float | None, *, both: bool) -> Verdict:
+    """A path of few nodes that never gave a value."""
+    subject = facts.named(path, "–" if both else "→")
+    failed = [one for one in facts.runs[path] if one.status is Status.FAILED]
+    other = f", back {facts.shown(back)}" if back else ""
+    return Verdict(
+        kind=Kind.PAIR, subject=subject, answer=_failure(failed),
+        sentence=f"{subject} {_does_fail(failed)} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
+    )  # fmt: skip
 
 
 def _notes(facts: _Facts) -> tuple[str, ...]:
@@ -662,18 +670,25 @@ def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
     best: dict[str, Answer] = {}
     few = len({end.node for path in facts.speeds for end in path}) < FEWEST
     for path, speed in facts.speeds.items():
+        if not speed:
+            continue
         # Two or three values are no population: what they say of each other is in the verdicts.
-        answer = Answer.GOOD if few and speed else facts.population_of(path).answer(speed)
+        answer = Answer.GOOD if few else facts.population_of(path).answer(speed)
         for end in path:
             if best.get(end.node) is not Answer.GOOD and answer.accepted:
                 best[end.node] = answer
-    heard = {end.node for path in facts.speeds for end in path}
     for node in sorted(attempted):
-        found[node] = best.get(node, Answer.SLOW if node in heard else Answer.NOT_MEASURED)
+        found[node] = best.get(node) or _not_good(facts, node)
     for verdict in verdicts:
         for node in verdict.nodes:
             found[node] = verdict.answer
     return found
+
+
+def _not_good(facts: _Facts, node: str) -> Answer:
+    """Of a node none of whose paths is good."""
+    speeds = [speed for path, speed in facts.speeds.items() if node in (path[0].node, path[1].node)]
+    return _answer_of(facts, node, speeds) if speeds else Answer.NOT_MEASURED
 
 
 def _some(names: Sequence[str]) -> str:

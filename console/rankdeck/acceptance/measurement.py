@@ -28,6 +28,43 @@ class Answer(StrEnum):
     def accepted(self) -> bool:
         return self in (Answer.GOOD, Answer.FAIR)
 
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing was learned: neither accepted nor bad."""
+        return self in (Answer.NOT_MEASURED, Answer.REFUSED, Answer.LEFT_OUT)
+
+
+class Kind(StrEnum):
+    """What is to blame."""
+
+    NODE = "node"
+    SENDS = "node, sending"
+    RECEIVES = "node, receiving"
+    HCA = "one port of a node"
+    RAIL = "rail"
+    PAIR = "pair"
+    EQUAL_PATH = "one of equal paths"
+    UPLINK = "uplink"
+    LEAF = "leaf"
+    SCALE = "scale"
+    CONFIGURATION = "configuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One thing that is not good."""
+
+    kind: Kind
+    subject: str
+    """`n3`, `n2–n6`, `leaf A`, `rail 2 of leaf A`."""
+    answer: Answer
+    sentence: str
+    """Seen, with the evidence counted; what it means; what to try."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that are not good because of it; none for a path or a switch."""
+    leaves: tuple[str, ...] = ()
+    """Leaves, where it is about them."""
+
 
 class End(NamedTuple):
     """One end of a path: a node, and which of its ports."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
-from rankdeck.acceptance.judge import Judgement, Verdict
+from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.measurement import FEWEST, Answer
+from rankdeck.acceptance.measurement import FEWEST, Answer, Verdict
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 
@@ -253,9 +253,8 @@ class AcceptanceRun:
     @property
     def bad(self) -> tuple[str, ...]:
         """Nodes that ran and are not good."""
-        never = (Answer.NOT_MEASURED, Answer.REFUSED, Answer.LEFT_OUT)
         return tuple(
-            node for node, one in self.answers.items() if not one.accepted and one not in never
+            node for node, one in self.answers.items() if not one.accepted and not one.unknown
         )
 
     @property
@@ -315,7 +314,9 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
     share, answer = None, None
     if judgement and best is not None and (normal := judgement.population_of(*path)):
         few = len(run.plan.nodes) < FEWEST
-        share, answer = best / normal.median, _of_few(run, path) if few else normal.answer(best)
+        flaw = judgement.flaws.get(path) if normal.answer(best).accepted or few else None
+        share = best / normal.median
+        answer = flaw or (_of_few(run, path) if few else normal.answer(best))
     outcome = outcome_of(results)
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)

@@ -7,17 +7,19 @@ from itertools import chain
 from statistics import median
 
 from rankdeck.acceptance.group_stage import next_groups
-from rankdeck.acceptance.judge import Context, Judgement, Kind, Verdict
-from rankdeck.acceptance.measurement import FEWEST, Answer, population
+from rankdeck.acceptance.judge import Context, Judgement
+from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, population
 from rankdeck.acceptance.normal import measurement_of
 from rankdeck.acceptance.planning import options_of
 from rankdeck.acceptance.recipe import Expected, Reading, Status
-from rankdeck.acceptance.run import Progress, RunPlan, StageView
+from rankdeck.acceptance.run import PAIRWISE, Progress, RunPlan, StageView
 from rankdeck.acceptance.schedule import Schedule
 from rankdeck.acceptance.work import find, known_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.nodeset import fold
 
 _DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
+_LEARNED = {Outcome.MEASURED, Outcome.FAILED}
 _GRAVEST = (
     Answer.LEFT_OUT, Answer.WRONG_VALUES, Answer.FAILED, Answer.SLOW, Answer.UNSTEADY, Answer.REFUSED, Answer.NOT_MEASURED,
     Answer.FAIR, Answer.GOOD,
@@ -100,6 +102,7 @@ def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> 
         *(one for each in judgements.values() for one in each.verdicts),
         *groups,
         *_soak(plan, results),
+        *_unmeasured(results),
     )
     answers = _answers(plan, results, judgements.values(), alone, verdicts)
     notes += [note for each in judgements.values() for note in each.notes]
@@ -204,6 +207,50 @@ def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
         text = f"{len(broken)} of {len(some)} repeats failed: {broken[0].text}"
         found.append(Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.FAILED, sentence=text))
     return tuple(found)
+
+
+def _unmeasured(results: Sequence[Result]) -> tuple[Verdict, ...]:
+    """Paths and groups of which nothing was learned: that is never accepted. One verdict a stage and recipe.
+
+    A node of which nothing at all was learned has its own answer; its paths are not named. Nor is the way back
+    of a path that hung: nothing began after it.
+    """
+    broken = {frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED}  # fmt: skip
+    heard = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
+    parts: defaultdict[tuple[str, str], dict[str, list[Result]]] = defaultdict(dict)
+    for one in results:
+        ends = frozenset((one.sender, one.receiver))
+        pair = one.stage in PAIRWISE and not one.port and ends <= heard and ends not in broken
+        if pair or one.stage in (Stage.GROUPS, Stage.SOAK):
+            stage = Stage.PAIRS if pair else one.stage
+            parts[stage, one.recipe].setdefault(_subject(one), []).append(one)
+    found: list[Verdict] = []
+    for (_, recipe), subjects in parts.items():
+        lost = {name: some[-1] for name, some in subjects.items() if _is_lost(some)}
+        found += [_lost(recipe, lost)] if lost else []
+    return tuple(found)
+
+
+def _is_lost(some: Iterable[Result]) -> bool:
+    outcomes = {one.outcome for one in some}
+    return not outcomes & _LEARNED and bool(outcomes & {Outcome.NOT_MEASURED, Outcome.REFUSED})
+
+
+def _subject(one: Result) -> str:
+    """`n1→n2`, or the nodes of a group."""
+    if one.group:
+        return fold(one.group)
+    sign = "→" if find(one.recipe).traits.directed else "–"
+    return f"{one.sender}{sign}{one.receiver}" + (f" on rail {one.rail}" if one.rail else "")
+
+
+def _lost(recipe: str, lost: Mapping[str, Result]) -> Verdict:
+    names = f"{', '.join(list(lost)[:4])}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+    first = next(iter(lost.values()))
+    answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
+    kind = Kind.SCALE if first.group else Kind.PAIR
+    text = f"{names}: {recipe} was {answer.value}: {first.text}"
+    return Verdict(kind=kind, subject=names, answer=answer, sentence=text)
 
 
 # ---- nodes

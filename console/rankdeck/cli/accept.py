@@ -418,7 +418,8 @@ def code_of(run: AcceptanceRun) -> int:
     """0 accepted, 1 something is bad, 2 something was not measured."""
     if run.accepted:
         return output.OK
-    return BAD if run.bad or any(not one.answer.accepted for one in run.verdicts) else MISSING
+    named = any(not one.answer.accepted and not one.answer.unknown for one in run.verdicts)
+    return BAD if run.bad or named else MISSING
 
 
 # ---- kept runs
