@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.commands import Commands
 
 pytestmark = pytest.mark.slow
+COMMANDS = Commands()
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "cluster: two\nnodes:\n  - {name: 'n[1-2]', slots: 2}\n"
 JOB = "job: hello\nlaunch: plain\nnodes: 2\ncommand: [echo, hi]\n"
@@ -29,6 +31,8 @@ def rankdeck(
         "HOME": str(home),
         "PATH": os.defpath,
     }
+    if stdout == subprocess.PIPE:
+        return COMMANDS.run(arguments, env | more, 50, home)
     return subprocess.run(
         [sys.executable, "-m", "rankdeck", *arguments],
         cwd=home,

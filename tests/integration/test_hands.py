@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_main_path import Console, demo_console
+from tests.integration.test_main_path import COMMANDS, Console, demo_console
 from tests.support.terminal import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -25,14 +25,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 def rankdeck(console: Console, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rankdeck", "-c", "demo", *words],
-        env=console.env,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    return COMMANDS.run(("-c", "demo", *words), console.env, 90, Path.cwd())
 
 
 def test_equal_output_is_printed_once_with_its_nodes(console: Console) -> None:

@@ -20,9 +20,11 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from tests.support.commands import Commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 LIMIT = 100
+COMMANDS = Commands()
 
 
 class Console:
@@ -49,15 +51,14 @@ class Console:
         )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        with self.start(*arguments) as process:
-            try:
-                out, err = process.communicate(timeout=LIMIT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                out, err = process.communicate()
-                pytest.fail(f"rankdeck {arguments} did not end:\n{out[-3000:]}\n{err[-3000:]}")
-        assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        try:
+            done = COMMANDS.run(("-c", self.cluster, *arguments), self.env, LIMIT, Path.cwd())
+        except subprocess.TimeoutExpired as late:
+            pytest.fail(
+                f"rankdeck {arguments} did not end:\n{late.stdout[-3000:]}\n{late.stderr[-3000:]}"
+            )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     def objects(self, *arguments: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.run(*arguments, "--json").stdout.splitlines()]

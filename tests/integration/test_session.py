@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.backends import remote_log
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.config.paths import state_folder
@@ -62,8 +63,9 @@ def ended(plan: Plan) -> tuple[Job, list[NodeEvent]]:
 
 
 async def test_a_replay_is_listed_after_reopening_played_anew_and_forgotten(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(remote_log, "LIMIT", 0.2)  # three times it waits for the node in vain
     async with open_session(cluster, telemetry=False) as session:
         job, events = ended(session.plan(read_job(tmp_path / "hello.yaml")))
     with History(state_folder() / "history.db") as history:

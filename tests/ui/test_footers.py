@@ -108,7 +108,7 @@ PLACES = {
     "wall": Place(lambda: scenes.training(16, 8), (), "page 1/", job=True),
     "wall of a page": Place(lambda: scenes.training(1, 2), (), "node01 running", job=True),
     "one rank": Place(scenes.failing, ("enter",), "following", job=True),
-    "one rank, searched": Place(scenes.training, ("enter", "/", "l", "o", "s", "s", "enter"), "/loss", job=True),
+    "one rank, searched": Place(scenes.training, ("enter", "/", "l", "enter"), "/l", job=True),
     "merged": Place(scenes.training, ("M",), "by time", job=True),
     "collapsed": Place(scenes.hanging, ("c",), "all 16", job=True),
     "diff": Place(scenes.hanging, ("D",), "majority", job=True),
@@ -127,7 +127,7 @@ def look(app: RankdeckApp, stage: Stage) -> tuple[object, ...]:
     strips = app.screen._compositor.render_strips()
     seen = [(passing.sub("#", one.text), one.style) for strip in strips for one in strip]
     asked = (stage.replayed, stage.wound, stage.cancelled, stage.commands, stage.copied_files)
-    return app.screen, str(seen), app.moment, *map(len, asked)
+    return app.screen, seen, app.moment, *map(len, asked)
 
 
 async def go(app: RankdeckApp, pilot, place: Place) -> None:
@@ -155,7 +155,7 @@ async def test_each_key_of_the_footer_does_something(
     monkeypatch.chdir(tmp_path)
     place = PLACES[name]
     stage = place.stage()
-    async with console(stage, (200, 50)) as (app, pilot):
+    async with console(stage, (200, 30)) as (app, pilot):
         await go(app, pilot, place)
         for action in app.screen.key_bar.offered:
             await go(app, pilot, place)

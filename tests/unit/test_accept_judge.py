@@ -412,7 +412,9 @@ def test_a_slow_pair_of_a_thousand_nodes_is_named_if_its_round_was_planned() -> 
     assert named(judged) == [(Kind.PAIR, f"{min(pair)}–{max(pair)}")]
 
 
-@pytest.mark.parametrize("first", range(0, 30, 5))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 30, 5))]
+)
 def test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30_runs(
     first: int,
 ) -> None:

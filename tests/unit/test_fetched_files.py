@@ -12,8 +12,17 @@ from rankdeck.images.bring import file_name
 from rankdeck.images.copy import FetchedFile
 
 BODY = b'one\n{"size": 3}\n\x00\xff' * 50_000
-TAIL = json.dumps({"sha256": hashlib.sha256(BODY).hexdigest()}).encode() + b"\n"
-HEAD = json.dumps({"size": len(BODY)}).encode() + b"\n"
+
+
+def head(body: bytes) -> bytes:
+    return json.dumps({"size": len(body)}).encode() + b"\n"
+
+
+def tail(body: bytes) -> bytes:
+    return json.dumps({"sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n"
+
+
+HEAD, TAIL = head(BODY), tail(BODY)
 
 
 class Node:
@@ -42,10 +51,11 @@ async def test_a_file_is_what_was_sent_whatever_a_login_prints(
     tmp_path: Path, length: int, motd: bytes
 ) -> None:
     file = FetchedFile("n1", tmp_path / "log.n1")
+    body = BODY if length > 7 else BODY[:9999]
 
-    await file.fetch(Node(in_pieces(motd + HEAD + BODY + TAIL + b"logout\n", length)))
+    await file.fetch(Node(in_pieces(motd + head(body) + body + tail(body) + b"logout\n", length)))
 
-    assert file.path.read_bytes() == BODY
+    assert file.path.read_bytes() == body
     assert names(tmp_path) == ["log.n1"]
     assert file.path.stat().st_mode & 0o777 == 0o600
 

@@ -111,8 +111,8 @@ def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share(
     tracemalloc.start()
     logs = [RankLog(rank, keep_bytes=share(512)) for rank in range(512)]
     for turn in range(12):
+        text = "".join(f"step {turn * 60 + n} loss 2.5 tok/s\n" for n in range(60))
         for log in logs:
-            text = "".join(f"step {turn * 60 + n} loss 2.5 tok/s\n" for n in range(60))
             log.add(chunk(log.positions()["out"], text.encode()))
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -20,12 +20,14 @@ from typing import Any
 
 import yaml
 
+from tests.support.commands import Commands
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
 
 ROOT = Path(__file__).resolve().parents[3]
 OUR_LABEL = "app.kubernetes.io/managed-by=rankdeck"
 LIMIT = 60.0
+COMMANDS = Commands()
 _KINDS = "jobs,pods,services,configmaps,secrets"
 
 
@@ -129,16 +131,12 @@ class Site:
 
     def rankdeck(self, *args: str, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
         """Run Rankdeck to its end."""
-        process = self.start(*args)
+        argv = ("-c", str(self.folder / "k8s.yaml"), *args)
         try:
-            out, err = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            raise AssertionError(
-                f"{args} took longer than {limit} s: {out[-800:]} {err[-800:]}"
-            ) from None
-        return subprocess.CompletedProcess(args, process.returncode, out, err)
+            return COMMANDS.run(argv, self.environment, limit, self.folder)
+        except subprocess.TimeoutExpired as late:
+            said = f"{late.stdout[-800:]} {late.stderr[-800:]}"
+            raise AssertionError(f"{args} took longer than {limit} s: {said}") from None
 
     def job_file(self, name: str, launch: str = "plain", **content: object) -> str:
         """Write a job file; the image is the one of its launcher."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import yaml
 
+from tests.support.commands import Commands
 from tests.support.lab import files, processes
 from tests.support.programs import search_path, sshd
 
@@ -62,6 +63,7 @@ class Lab:
         self.shared = folder / "shared"
         """Seen by the head and every node under the same path, as a cluster file system."""
         self._head = self._pid = 0
+        self._commands = Commands(self.command)
         self._environment = {
             **os.environ,
             "PATH": search_path(),
@@ -100,6 +102,7 @@ class Lab:
 
     def down(self) -> None:
         """End all of it."""
+        self._commands.close()
         self._process.kill()
         self._process.wait(10)
         deadline = time.monotonic() + 10
@@ -167,7 +170,7 @@ class Lab:
 
     def rankdeck(self, *args: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
         """Run our own command line on the head: `lab.rankdeck("-c", str(file), "status")`."""
-        return self.enter([sys.executable, "-m", "rankdeck", *args], limit=limit)
+        return self._commands.run(args, self.environment(), limit)
 
     def environment(self) -> dict[str, str]:
         """Environment of the head's commands: folders of this lab alone, this checkout's code."""

@@ -1,0 +1,140 @@
+"""Rankdeck's commands in forks of one process that has loaded its modules: half of a short command's CPU time is loading.
+
+Each command is a process of its own all the same, with its own environment, output and exit status. Tests of
+starting, of signals and of terminals start `python -m rankdeck` themselves.
+"""
+
+import ctypes
+import importlib
+import io
+import json
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+_PDEATHSIG = 1
+_NEVER = ("rankdeck.ui", "rankdeck.__main__", "rankdeck.acceptance.recipes.torch")
+
+
+class Commands:
+    """The client: starts the process when it is first needed, and again where it has ended."""
+
+    def __init__(self, enter: Callable[[Sequence[str]], list[str]] = list) -> None:
+        """`enter` makes of a command one that runs where these commands shall run."""
+        self._enter = enter
+        self._lock = threading.Lock()
+        self._channel: socket.socket | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def run(
+        self, arguments: Sequence[str], env: Mapping[str, str], limit: float, cwd: Path | str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """`rankdeck` with these arguments, in the folder `cwd`; after `limit` seconds raises TimeoutExpired."""
+        request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd)}).encode()
+        out, err = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "err"))
+        reply, theirs = socket.socketpair()
+        with out, err, reply:
+            with theirs:
+                self._send(request, (out.fileno(), err.fileno(), theirs.fileno()))
+            reply.settimeout(limit)
+            try:
+                code = int(reply.recv(16) or b"-9")
+            except TimeoutError:
+                told = _text(out), _text(err)
+                raise subprocess.TimeoutExpired([*arguments], limit, *told) from None
+            return subprocess.CompletedProcess([*arguments], code, _text(out), _text(err))
+
+    def close(self) -> None:
+        """End it; what still runs of it ends too."""
+        if self._channel is not None and self._server is not None:
+            self._channel.close()
+            self._server.kill()
+            self._server.wait(10)
+            self._channel = None
+
+    def _send(self, request: bytes, files: Sequence[int]) -> None:
+        with self._lock:
+            if self._channel is None or (self._server and self._server.poll() is not None):
+                self._start()
+            assert self._channel is not None
+            socket.send_fds(self._channel, [request], files)
+
+    def _start(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            script = [sys.executable, "-P", str(Path(__file__).resolve()), str(theirs.fileno())]
+            paths = [
+                str(Path(__file__).resolve().parents[2] / part) for part in ("console", "agents")
+            ]
+            self._server = subprocess.Popen(
+                self._enter(script),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+
+
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return io.TextIOWrapper(file, "utf-8").read()
+
+
+def _load() -> None:
+    """All of Rankdeck but its screens, and what runs on nodes."""
+    import rankdeck
+
+    for module in pkgutil.walk_packages(rankdeck.__path__, "rankdeck."):
+        if not module.name.startswith(_NEVER):
+            importlib.import_module(module.name)
+
+
+def _with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+
+
+def _serve(channel: socket.socket) -> None:
+    """Returns in the process of each command, ready to run; the others end here."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait below
+    while True:
+        data, files, *_ = socket.recv_fds(channel, 1 << 20, 3)
+        if not data:
+            os._exit(0)
+        if not os.fork():
+            break
+        for file in files:
+            os.close(file)
+    channel.close()
+    _with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    out, err, reply = files
+    command = os.fork()
+    if command:
+        _, status = os.waitpid(command, 0)
+        os.write(reply, str(os.waitstatus_to_exitcode(status)).encode())
+        os._exit(0)
+    _with_parent()
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for file in files:
+        os.close(file)
+    request = json.loads(data)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    if request["cwd"]:
+        os.chdir(request["cwd"])
+    sys.argv = ["rankdeck", *request["arguments"]]
+
+
+if __name__ == "__main__":
+    _load()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
+    from rankdeck.__main__ import main
+
+    sys.exit(main())
