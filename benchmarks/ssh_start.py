@@ -17,6 +17,8 @@ from benchmarks.result import MissingError, Result
 NODES = 1000
 FEW = 200
 """Nodes on a machine of fewer than 4 cores or 8 GB; RANKDECK_BENCH_NODES says another number."""
+AGENTS = 50
+"""Nodes on which agents are started as well, all on this machine, which an agent a node would fill; RANKDECK_BENCH_AGENTS says another number."""
 AT_ONCE = 64
 """Logins under way at a time, for each of the three."""
 LIMIT = 600.0
@@ -32,7 +34,7 @@ StrictModes no
 PasswordAuthentication no
 PermitRootLogin yes
 AuthorizedKeysFile {folder}/id.pub
-MaxStartups 1000
+MaxStartups {startups}
 """
 _SSH = """\
 Host n*
@@ -50,21 +52,39 @@ Host n*
 
 
 def run() -> list[Result]:
-    """Wall and CPU seconds of `true` on every node, from nothing; the servers' own CPU is not counted."""
+    """Wall and CPU seconds of `true` on every node, from nothing; the servers' own CPU is not counted.
+
+    Then of an agent on each of fewer nodes, until all were heard, behind a server that drops logins as
+    sshd does unless it is told otherwise.
+    """
     count = _count()
     with tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name, _server(Path(name)) as port:
         folder = Path(name)
         _describe(folder, port, count)
-        env = environment(
-            PATH=search_path(),
-            XDG_STATE_HOME=name,
-            XDG_CONFIG_HOME=name,
-            HOME=name,
-            CLUSTERSHELL_CFGDIR=name,
-        )
         commands = _commands(folder, count)
-        spent = {who: run_once(argv, env, LIMIT) for who, argv in commands.items()}
-    return list(_results(spent, count))
+        spent = {who: run_once(argv, _environment(name), LIMIT) for who, argv in commands.items()}
+    return [*_results(spent, count), *_with_agents()]
+
+
+def _with_agents() -> Generator[Result]:
+    count = max(int(os.environ.get("RANKDECK_BENCH_AGENTS", AGENTS)), 1)
+    with (
+        tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name,
+        _server(Path(name), "10:30:100") as port,
+    ):
+        _describe(Path(name), port, count)
+        argv = (sys.executable, "-m", "benchmarks.ssh_app", f"{name}/cluster.yaml", "agents")
+        wall, cpu = run_once(argv, _environment(name), LIMIT)
+    note = f"{count} nodes on which agents start, MaxStartups 10:30:100"
+    yield Result(name="ssh_start_agents_wall", value=wall, unit="s", note=note)
+    yield Result(name="ssh_start_agents_cpu", value=cpu, unit="s", note=note)
+
+
+def _environment(folder: str) -> dict[str, str]:
+    own = dict.fromkeys(
+        ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME", "CLUSTERSHELL_CFGDIR"), folder
+    )
+    return environment(PATH=search_path(), **own)
 
 
 def _count() -> int:
@@ -90,7 +110,7 @@ def _results(spent: Mapping[str, tuple[float, float]], count: int) -> Generator[
 
 
 @contextmanager
-def _server(folder: Path) -> Generator[int]:
+def _server(folder: Path, startups: str = "1000") -> Generator[int]:
     """One sshd; each connection to it is a session, and a process, of its own."""
     sshd = shutil.which("sshd", path=search_path())
     if sshd is None:
@@ -100,7 +120,7 @@ def _server(folder: Path) -> Generator[int]:
             ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key), check=True
         )
     port = free_port()
-    (folder / "sshd_config").write_text(_SSHD.format(port=port, folder=folder))
+    (folder / "sshd_config").write_text(_SSHD.format(port=port, folder=folder, startups=startups))
     Path("/run/sshd").mkdir(exist_ok=True)
     with running((sshd, "-D", "-e", "-f", str(folder / "sshd_config"))):
         wait_for_port(port)
