@@ -292,10 +292,13 @@ class Following:
             self._hear_consoles()
 
     def _is_missed(self, event: Followed) -> bool:
-        """Whether a node was lost after the job had ended: it is not waited for."""
+        """Whether a node was lost after the job had ended: it is not waited for.
+
+        Where only another console saw the end, the node has still its LINGER to tell its own.
+        """
         if not isinstance(event, NodeEvent) or event.kind != "lost":
             return False
-        return self.jobs.job(event.job).state.final
+        return self.jobs.job(event.job).state.final and not self.jobs.only_told(event.job)
 
     async def _judge(self, cancel: Cancel) -> None:
         """Begin and carry out gang aborts."""

@@ -14,17 +14,17 @@ class LocalChannel:
     complaint = ""
 
     def __init__(self, process: asyncio.subprocess.Process, reading) -> None:
-        self._process, self._reading = process, reading
+        self.process, self._reading = process, reading
 
     def write(self, data: bytes) -> None:
-        if not self._process.stdin.is_closing():
-            self._process.stdin.write(data)
+        if not self.process.stdin.is_closing():
+            self.process.stdin.write(data)
 
     async def drain(self) -> None:
-        await self._process.stdin.drain()
+        await self.process.stdin.drain()
 
     def end(self) -> None:
-        self._process.stdin.close()
+        self.process.stdin.close()
 
     def pause(self) -> None: ...
 
@@ -32,7 +32,7 @@ class LocalChannel:
 
     async def wait(self) -> int:
         await asyncio.shield(self._reading)
-        return await self._process.wait()
+        return await self.process.wait()
 
     async def close(self) -> None:
         self.end()

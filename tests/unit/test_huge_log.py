@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, Chunk, LogPlace, NodeEvent, Plan
+from rankdeck.model.job import Abort, Chunk, LogPlace, NodeEvent, Plan, State
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
@@ -182,6 +183,28 @@ async def test_an_agent_that_has_ended_meanwhile_is_started_again(job, tmp_path:
 
         assert part.end == SIZE + 9
         assert console.shell.opened.count("job browse") == 2
+
+
+@pytest.mark.slow
+async def test_the_output_of_a_job_that_another_console_saw_end_comes_though_its_node_was_silent(
+    job, tmp_path: Path
+) -> None:
+    async with opened(job, tmp_path) as console:
+        console.following.watch(job.job, (0,), BACKLOG)
+        await console.shows("the end")
+        heard: list[NodeEvent] = []
+        console.following.listen(
+            job.job, lambda item: heard.append(item) if isinstance(item, NodeEvent) else None
+        )
+        agent = console.shell.channels[console.shell.opened.index("job follow")].process
+        agent.send_signal(signal.SIGSTOP)
+        with (job.place(0) / "out").open("ab") as file:
+            file.write(b"and more\n")
+        console.jobs.tell(replace(console.jobs.job(job.job), state=State.DONE))
+        await until(lambda: any(event.kind == "lost" for event in heard), 40.0)
+        agent.send_signal(signal.SIGCONT)
+
+        await console.shows("and more")
 
 
 async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
