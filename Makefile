@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 EXTRA_PYTEST ?=
-# Most slow tests wait more than they compute: two processes a core, up to eight.
+# Slow tests and screens wait more than they compute: two processes a core, up to eight.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell n=$$((2 * $(CORES))); echo $$((n < 8 ? n : 8)))
 
@@ -50,7 +50,7 @@ test: dev
 	$(PYTEST) -n $(WORKERS) $(EXTRA_PYTEST)
 
 fast: dev
-	$(PYTEST) -n $(CORES) -m "not slow" $(EXTRA_PYTEST)
+	$(PYTEST) -n $(WORKERS) -m "not slow" $(EXTRA_PYTEST)
 
 check: dev
 	$(BIN)/ruff check .

@@ -33,7 +33,9 @@ def test_equal_output_is_printed_once_with_its_nodes(console: Console) -> None:
 
     rule = "-" * 15
     assert done.stdout == f"{rule}\n{ALL} (3)\n{rule}\nhello\n2\n"
-    assert (done.returncode, done.stderr) == (0, "")
+    # On a busy machine the command says meanwhile for which nodes it waits.
+    said = re.sub(r"\d of 3 nodes are done; waiting for .*\n", "", done.stderr)
+    assert (done.returncode, said) == (0, "")
 
 
 def test_the_largest_exit_status_is_the_answer_and_says_where(console: Console) -> None:

@@ -23,12 +23,21 @@ TOGETHER: Mapping[str, str] = {
     "test_root_slurm_inside": "slurm lab",
 }
 """File -> group, where it is not a group of its own."""
-APART = frozenset({"test_demo", "test_demo_faults"})
+APART = frozenset({"test_demo", "test_demo_faults", "test_footers"})
 """Files whose tests share nothing."""
 FIRST = (
     *("root lab", "slurm lab", "test_two_pis", "test_killed_console", "test_faults"),
     *("test_insight", "test_images", "test_lab_jobs", "test_matrix_processes", "test_matrix_space"),
     *("test_matrix_wires", "test_stalls", "test_main_path", "test_demo_faults"),
+    *(
+        "test_footers",
+        "test_border",
+        "test_words",
+        "test_screens",
+        "test_contrast",
+        "test_keys",
+        "test_pictures",
+    ),
 )
 """What takes longest, longest first."""
 

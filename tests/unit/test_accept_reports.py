@@ -17,6 +17,7 @@ from rankdeck.acceptance.run import AcceptanceRun, Progress
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.reports.acceptance_files import report_files, write_reports
+from rankdeck.reports.acceptance_page import acceptance_page
 from rankdeck.rules.secrets import Secrets
 from tests.support.acceptance_run import (
     Outputs,
@@ -110,7 +111,7 @@ def test_a_path_that_failed_in_one_run_and_was_full_in_another_is_no_good_cell()
 
 def test_a_large_run_has_leaves_against_leaves_and_the_suspects_alone() -> None:
     leaves = {node: f"L{number // 35}" for number, node in enumerate(names(140))}
-    page = files_of(made_run(140, slow_sender("n33"), leaves))["report.html"]
+    page = acceptance_page(made_run(140, slow_sender("n33"), leaves), NOW)
 
     assert cells_of(page) == {"good": 12, "slow": 4 + 139}
     assert "leaf L0 → L1: median 100%, 35 of 1225 not good" in said(page)

@@ -77,7 +77,7 @@ def test_a_pattern_that_backtracks_costs_no_time() -> None:
     assert not reader.take("a" * 590 + "1b", 0, 1.0)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @given(
     pattern=st.from_regex(r"([(][a1.]{1,2}[*+?]?[)]([*+]|[{]0,40[}])){1,4}[$=]?", fullmatch=True)
 )  # fmt: skip
@@ -90,7 +90,8 @@ def test_no_pattern_that_is_taken_costs_more_than_some_milliseconds_a_line(
 
     reader.take("a1" * 300 + "b", 0, 1.0)
 
-    assert time.process_time() - begin < 0.25
+    # A busy machine makes of some milliseconds many; a pattern that backtracks takes hours.
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("pattern", [r"(a)\1", r"(?=a)(\d)", "(", r"(.{0,999}){0,999}"])

@@ -1,6 +1,7 @@
 """The cluster that a real Slurm runs, as Rankdeck shows it: nodes beside our agents, everybody's jobs, few questions."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -121,19 +122,19 @@ def test_jobs_of_plain_sbatch_and_of_others_are_listed_and_stand_at_their_nodes(
     assert node(user, "n1")["slurm"]["jobs"] == [f"{mine} lab"]
 
 
-def test_looking_for_two_minutes_costs_six_calls_a_minute(user: Operator, root: Operator) -> None:
+def test_looking_all_the_time_costs_six_calls_a_minute(user: Operator, root: Operator) -> None:
     user = slurm.through(user, calls=6)
     user.objects("status")
-    time.sleep(60)
     root.on("n3", "sdiag -r")
     began = time.monotonic()
 
-    while time.monotonic() - began < 120:
+    # Nodes and jobs are each looked at once a minute.
+    while time.monotonic() - began < 70:
         user.objects("jobs")
 
-    minutes = (time.monotonic() - began) / 60
     calls = _calls(root.on("n3", "sdiag"))
-    assert 0 < calls <= 6 * (minutes + 1), (calls, minutes)
+    minutes = math.ceil((time.monotonic() - began) / 60)
+    assert 0 < calls <= 6 * minutes, (calls, minutes)
 
 
 def test_a_slurm_without_accounting_says_that_it_keeps_no_history(user: Operator) -> None:
