@@ -117,6 +117,8 @@ class _Facts:
     """The best repeat of each path."""
     populations: Mapping[str, Population]
     slow: frozenset[Path]
+    few: bool
+    """Fewer than four nodes."""
 
     def population_of(self, path: Path) -> Population:
         """What it is compared with; where nothing of its kind worked, what else did."""
@@ -149,12 +151,11 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     facts = _facts(tuple(done), context)
     if not facts.speeds:
         return Judgement(verdicts=(), open=Suspects(), nodes=_answers(facts, ()), populations={})
-    nodes = {end.node for path in facts.speeds for end in path}
-    if len(nodes) < FEWEST:
+    if facts.few:
         verdicts = (*_few(facts), *_broken(facts, ()).verdicts)
         return Judgement(
             verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations=facts.populations,
-            notes=("fewer than four nodes: judged by ceiling and by the two directions alone",), flaws=_flaws(facts, verdicts),
+            notes=("fewer than four nodes: judged by ceiling and by the two directions alone",), flaws=_flaws(facts),
         )  # fmt: skip
     if not facts.populations:
         verdicts = (_all_fail(facts),)
@@ -182,7 +183,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, full),
         notes=(*broken.notes, *_notes(facts)),
-        flaws=_flaws(facts, verdicts),
+        flaws=_flaws(facts),
     )
 
 
@@ -205,6 +206,7 @@ def _facts(done: tuple[Measurement, ...], context: Context) -> _Facts:
     }
     facts = _Facts(
         context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
+        few=len({end.node for path in speeds for end in path}) < FEWEST,
     )  # fmt: skip
     slow = frozenset(
         path
@@ -458,15 +460,19 @@ def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
 
 
 def _unsteady(facts: _Facts) -> tuple[Verdict, ...]:
-    """Paths whose best is full, and of whose repeats half or more dropped when they were measured again."""
+    return tuple(_shaky(facts, path) for path in _unsteady_paths(facts))
+
+
+def _unsteady_paths(facts: _Facts) -> list[Path]:
+    """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
     fine = {
         path: _again(_steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
     }
-    return tuple(
-        _shaky(facts, path)
+    return [
+        path
         for path, runs in fine.items()
         if (count := drops(runs)) >= _TWICE and 2 * count >= len(runs)
-    )
+    ]
 
 
 def _again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
@@ -517,8 +523,7 @@ def _broken(facts: _Facts, ends: Iterable[Verdict]) -> _Broken:
 
 def _is_sure(facts: _Facts, failed: Sequence[Measurement]) -> bool:
     """Two strikes, one wrong value, or nobody to confirm it."""
-    few = len({end.node for path in facts.speeds for end in path}) < FEWEST
-    return few or len(failed) >= _TWICE or _failure(failed) is Answer.WRONG_VALUES
+    return facts.few or len(failed) >= _TWICE or _failure(failed) is Answer.WRONG_VALUES
 
 
 def _failure(failed: Iterable[Measurement]) -> Answer:
@@ -560,17 +565,13 @@ def _once(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> str:
     )
 
 
-def _flaws(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Answer]:
+def _flaws(facts: _Facts) -> dict[tuple[str, str], Answer]:
     """What the cell of a path says besides its best run."""
-    found: dict[tuple[str, str], Answer] = {}
-    named = {verdict.subject for verdict in verdicts}
-    for path, runs in facts.runs.items():
+    found = {(a.node, b.node): Answer.UNSTEADY for a, b in _unsteady_paths(facts)}
+    for (a, b), runs in facts.runs.items():
         failed = [one for one in runs if one.status is Status.FAILED]
-        names = path[0].node, path[1].node
-        if failed and (len(failed) >= _TWICE or named & {*names, facts.named(path)}):
-            found[names] = _failure(failed)
-        elif path not in facts.slow and facts.named(path) in named:
-            found.setdefault(names, Answer.UNSTEADY)
+        if failed and _is_sure(facts, failed):
+            found[a.node, b.node] = _failure(failed)
     return found
 
 
@@ -668,12 +669,11 @@ def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
         node for one in facts.done for node in (one.sender, one.receiver, *one.group) if node
     }
     best: dict[str, Answer] = {}
-    few = len({end.node for path in facts.speeds for end in path}) < FEWEST
     for path, speed in facts.speeds.items():
         if not speed:
             continue
         # Two or three values are no population: what they say of each other is in the verdicts.
-        answer = Answer.GOOD if few else facts.population_of(path).answer(speed)
+        answer = Answer.GOOD if facts.few else facts.population_of(path).answer(speed)
         for end in path:
             if best.get(end.node) is not Answer.GOOD and answer.accepted:
                 best[end.node] = answer

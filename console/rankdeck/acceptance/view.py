@@ -52,7 +52,7 @@ def schedule_of(
     all_of = tuple(results)
     traits = find(recipe).traits
     context = Context(
-        unit=_unit(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
+        unit=unit_of(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
         rails=_rail_names(plan, recipe),
     )  # fmt: skip
     schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
@@ -69,7 +69,8 @@ def _rail_names(plan: RunPlan, recipe: str) -> tuple[str, ...]:
     return tuple(names[0] if len(set(names)) == 1 else "" for names in columns)
 
 
-def _unit(recipe: str) -> str:
+def unit_of(recipe: str) -> str:
+    """Of the values that the judge compares: of a latency round trips a second."""
     traits = find(recipe).traits
     return "round trips/s" if traits.lower_is_better else traits.unit
 
@@ -105,7 +106,12 @@ def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> 
         *_unmeasured(results),
     )
     answers = _answers(plan, results, judgements.values(), alone, verdicts)
-    notes += [note for each in judgements.values() for note in each.notes]
+    several = len(judgements) > 1
+    notes += [
+        f"{name}: {note}" if several else note
+        for name, each in judgements.items()
+        for note in each.notes
+    ]
     return Judged(
         judgements=judgements, verdicts=verdicts, answers=answers, notes=tuple(dict.fromkeys(notes))
     )

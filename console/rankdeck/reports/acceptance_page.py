@@ -17,8 +17,11 @@ from rankdeck.acceptance.heatmap import (
     kind_of,
     mark,
     said,
+    traits_of,
 )
+from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.run import AcceptanceRun
+from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import duration, size
@@ -116,8 +119,7 @@ def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
 
 
 def _notes(run: AcceptanceRun) -> Iterator[Html]:
-    judged = (f"{recipe}: {note}" for recipe, one in run.judgements.items() for note in one.notes)
-    yield from (tag("p", note) for note in dict.fromkeys((*run.notes, *run.plan.notes, *judged)))
+    yield from (tag("p", note) for note in dict.fromkeys((*run.notes, *run.plan.notes)))
 
 
 def _facts(run: AcceptanceRun, now: float) -> Iterator[tuple[str, Part]]:
@@ -141,8 +143,14 @@ def _facts(run: AcceptanceRun, now: float) -> Iterator[tuple[str, Part]]:
                 if name == "inside"
                 else f" ({name} leaves)"
             )
-            said_ = f"median {one.median:.4g}, good from {one.good:.4g}, slow below {one.limit:.4g}, {one.count} paths"
-            yield f"{recipe}{of}", said_  # fmt: skip
+            limits = (
+                f"good from {one.good:.4g}, slow below {one.limit:.4g}"
+                if len(run.plan.nodes) >= FEWEST
+                else "no limit: fewer than four nodes"
+            )
+            unit = unit_of(recipe) if traits_of(recipe) else ""
+            middle = f"median {one.median:.4g} {unit} of {one.count} paths"
+            yield f"{recipe}{of}", f"{middle}, {limits}"
     yield "Page made", f"{moment(now)} by Rankdeck {rankdeck_agent.__version__}"
 
 

@@ -153,7 +153,7 @@ dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 .wide, figure { overflow-x: auto; margin: 8px 0; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--dim); font-weight: 600; }
+td:last-child { min-width: 14em; } th { color: var(--dim); font-weight: 600; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: 4px; padding: 8px 10px; margin: 8px 0;
   font: 12.5px/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin: 6px 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
@@ -418,7 +418,7 @@ def timeline(rows: Sequence[Row], axis: Axis, marks: Iterable[Mark], label: str)
 
 
 def _bars(row: Row, axis: Axis, y: float) -> Html:
-    parts = [words(_LEFT - 6, y + 12, row.name[:16], "ink end")]
+    parts = [words(_LEFT - 6, y + 12, _short(row.name), "ink end")]
     for span in row.spans:
         x, width = axis.x(span.start), max(axis.x(span.end) - axis.x(span.start), 2.0)
         title = tag("title", f"{row.name}: {span.said}")
@@ -463,12 +463,12 @@ class Matrix:
 def matrix(one: Matrix, label: str) -> Html:
     """The cells, names on the left and above; names are left out where they would not be legible."""
     size = min(26.0, (WIDTH - _LEFT - _RIGHT) / max(len(one.columns), 1))
-    head = 8.0 + (min(max(map(len, one.columns), default=0), 16) * 5.2 if size >= 9 else 0.0)
+    head = 8.0 + (min(max(map(len, one.columns), default=0), 16) * 7.0 if size >= 9 else 0.0)
     height = head + size * len(one.rows) + 20
     parts = [words(_LEFT, height - 6, f"a row {one.down}, a column {one.across}")]
     if size >= 9:
         parts += [
-            words(_LEFT - 6, head + size * (n + 0.5) + 4, name[:16], "ink end")
+            words(_LEFT - 6, head + size * (n + 0.5) + 4, _short(name), "ink end")
             for n, name in enumerate(one.rows)
         ]
         parts += [
@@ -479,9 +479,14 @@ def matrix(one: Matrix, label: str) -> Html:
     return tag("figure", svg(height, *parts, label=label))
 
 
+def _short(name: str) -> str:
+    """Sixteen characters; of a longer name its end, which tells it from others."""
+    return name if len(name) <= 16 else f"…{name[-15:]}"
+
+
 def _upright(x: float, y: float, name: str) -> Html:
     turned = f"rotate(-90 {x + 4:.1f} {y:.1f})"
-    return tag("text", name[:16], x=x + 4, y=y, class_="ink", transform=turned)
+    return tag("text", _short(name), x=x + 4, y=y, class_="ink", transform=turned)
 
 
 def _cell(at: tuple[int, int], cell: Cell, size: float, head: float) -> Html:
