@@ -99,6 +99,8 @@ def _measure(nodes: int, seconds: float) -> list[Result]:
         console.screen.read_for(WARM)
         steady = console.ask(seconds)
         resident = resident_of(console.screen.pid)
+        console.begin(0.0, record=True)
+        console.answer(ANSWER)
         since = time.monotonic()
         keys = _keys(console.screen)
         work = longest(console.folder / "work", since)

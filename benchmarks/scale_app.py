@@ -2,7 +2,8 @@
 
 `private`: the broker within this process, a connection for each node. `site`: mosquitto on PORT, agents installed.
 A file FOLDER/ask with one table in JSON says what to do; what came of it is then in FOLDER/answer:
-{"measure": seconds} watches, {"ill": share, "seconds": s} makes nodes ill, {"stop": true} leaves.
+{"measure": seconds} watches, {"record": true} measures from now on each call of the event loop (which costs some
+percent of its time) for FOLDER/work, {"ill": share, "seconds": s} makes nodes ill, {"stop": true} leaves.
 """
 
 import asyncio
@@ -69,6 +70,8 @@ class Watch:
         fresh.rename(self._folder / "answer")
 
     async def _do(self, told: dict[str, Any]) -> dict[str, Any]:
+        if "record" in told:
+            record(self._folder / "work")
         if "ill" in told or "change" in told:
             self._fleet.command(told)
         sent, cpu, begin = await self._fleet.ask(), time.process_time(), time.monotonic()
@@ -149,7 +152,6 @@ def main() -> int:
     way, count, folder, *port = sys.argv[1:]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    record(Path(folder) / "work")
     cluster = fleet_cluster(
         int(count), Broker(host="127.0.0.1", port=int(port[0])) if port else None
     )

@@ -138,6 +138,24 @@ def test_a_metric_that_stops_coming_is_dropped() -> None:
     assert fleet.node("n1").failed == {}
 
 
+@pytest.mark.parametrize("step", [0.0, 3600.0, -3600.0])
+def test_a_metric_that_stops_coming_is_dropped_whatever_the_clock_of_the_node_does(
+    step: float,
+) -> None:
+    fleet, clock = made()
+    for at in range(60):
+        clock.now += 1
+        gone = {} if at > 30 else {"cpu__temp": 40}
+        stamp = at + (step if at > 20 else 0.0) + 10_000
+        fleet.apply("n1", sample(stamp, mem__used=5, **gone))
+        fleet.take_changes()
+        if at == 40:
+            assert fleet.node("n1").value("cpu.temp") == 40
+
+    assert fleet.node("n1").value("cpu.temp") is None
+    assert fleet.node("n1").value("mem.used") == 5
+
+
 def test_what_comes_every_half_minute_stays_in_between_and_has_a_rate() -> None:
     fleet, clock = made()
     for at in range(61):

@@ -189,7 +189,7 @@ class NodeState:
     # There are thousands of them.
     __slots__ = (
         "_charts", "_clock", "_expected", "_heard", "_holes", "_judged_silent", "_judged_skew", "_kept_judgement", "_numbers",
-        "_overdue", "_readings", "_sampled", "_skew", "_wall", "_wanted_since", "absent", "at", "attach", "events",
+        "_overdue", "_readings", "_sampled", "_skew", "_stale_from", "_swept_at", "_wall", "_wanted_since", "absent", "at", "attach", "events",
         "failed", "failed_to_attach", "first_heard", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
         "silent_from", "slurm", "up", "values",
     )  # fmt: skip
@@ -248,6 +248,8 @@ class NodeState:
         self.failed: dict[str, str] = {}
         self._readings: dict[str, MetricValues] = {}
         self._overdue: dict[str, str] = {}
+        self._swept_at = self._stale_from = -inf
+        """Stamps: of the last look for old numbers, and until when none can be old; clocks may step back."""
         self._numbers = 0
         """Numbers kept, of all metrics together."""
         self._holes: tuple[object, object] = (None, None)
@@ -561,11 +563,16 @@ class NodeState:
         if self._is_summarized():
             self._forget_all()
             return True
+        if self._swept_at <= self.at <= self._stale_from:
+            return False
         late = [m for m, r in self._readings.items() if self.at - r.at > r.patience]
         for metric in late:
             self._forget(metric)
             if metric not in self.absent:
                 self._overdue[metric] = self.failed[metric] = "no new reading"
+        ends = (reading.at + reading.patience for reading in self._readings.values())
+        # A number that comes later has a patience of at least GAP.
+        self._swept_at, self._stale_from = self.at, min((*ends, self.at + GAP))
         return bool(late)
 
     def recall(self, reasons: Sequence[Reason]) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,7 @@ def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Ru
     return [(text, role)]
 
 
+@lru_cache(maxsize=8)  # asked ten times a second
 def needs_samples(view: "FleetView") -> bool:
     """Whether the view shows, sorts or filters by a number that only full samples have."""
     columns = map(find, (*view.columns, *view.sort))
