@@ -93,6 +93,17 @@ def test_what_a_rank_leaves_in_the_background_is_not_waited_for(shim: Path) -> N
     running.stdout.close()
 
 
+def test_a_log_that_is_read_slowly_is_whole_after_the_end_of_the_rank(shim: Path) -> None:
+    running = started(shim, "sh", "-c", "seq -f %099.0f 1 1000; echo the last", RANK="0")
+    time.sleep(4)  # the rank has ended, and nobody has read a byte
+    texts = read(running.communicate(timeout=20)[0])
+
+    lines = texts[0, "out"].decode().splitlines()
+    assert [int(line) for line in lines[:-1]] == [*range(1, 1001)]
+    assert lines[-1] == "the last"
+    assert texts[0, "exit"] == b"0"
+
+
 def test_a_copy_lies_on_the_volume_claim(shim: Path, tmp_path: Path) -> None:
     running = started(
         shim, "sh", "-c", "echo out; exit 2", RANK="1", RANKDECK_LOGS=str(tmp_path / "c")

@@ -104,6 +104,13 @@ keep() { # STREAM: with a copy on the volume claim, where there is one; a signal
     trap '' TERM INT HUP
     if [ -n "$kept" ]; then tee -a "$kept/$1" | label "$1"; else label "$1"; fi
 }
+held() { # whether a process may still write to the output of the rank; `keep` has it as its fd 0
+    for open in /proc/[0-9]*/fd/[1-9]*; do
+        [ "$open" -ef "$place/out" ] || [ "$open" -ef "$place/err" ] || continue
+        return 0
+    done
+    return 1
+}
 tell() { # WHAT TEXT
     printf '[rank %s %s] %s\n' "$rank" "$1" "$2"
     [ -z "$kept" ] || printf '%s\n' "$2" "$(date +%s)" >"$kept/$1"
@@ -119,8 +126,15 @@ taggers="$taggers $!"
 pid=$!
 await "$pid"
 status=$code pid=
-# A program that the rank left behind may hold its output open.
-(sleep 2 && kill -9 $taggers) >/dev/null 2>&1 &
+# The labels come to their end by themselves, however slowly the log is read, unless a program that the rank
+# left behind has its output open: that is not waited for.
+(
+    patience=600
+    while sleep 1; do
+        if held; then patience=$((patience - 300)); else patience=$((patience - 1)); fi
+        [ "$patience" -gt 0 ] || kill -9 $taggers
+    done
+) >/dev/null 2>&1 &
 watch=$!
 for tagger in $taggers; do await "$tagger"; done
 kill "$watch" 2>/dev/null
