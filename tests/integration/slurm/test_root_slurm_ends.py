@@ -297,7 +297,7 @@ exec "$(PATH=/usr/bin:/bin command -v "$(basename "$0")")" "$@"
 
 def test_a_line_on_stderr_of_every_command_changes_nothing(user: Operator) -> None:
     chatty = user.lab.shared / "chatty"
-    chatty.mkdir()
+    chatty.mkdir(exist_ok=True)
     for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sinfo", "srun"):
         (chatty / name).write_text(CHATTY)
         (chatty / name).chmod(0o755)
