@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.programs import search_path
+
 from benchmarks.measure import (
     ROOT,
     environment,
@@ -224,7 +226,7 @@ def _console(nodes: int) -> Generator[Console]:
 
 def _mosquitto(stack: ExitStack, folder: Path) -> int:
     """The port of a site's broker."""
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    program = shutil.which("mosquitto", path=search_path())
     if program is None:
         raise RuntimeError(f"above {MOST_PRIVATE} nodes: apt-get install mosquitto")
     port, file = free_port(), folder / "mosquitto.conf"
