@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.commands import Commands
+from tests.support.commands import COMMANDS
 
 pytestmark = pytest.mark.slow
-COMMANDS = Commands()
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "cluster: two\nnodes:\n  - {name: 'n[1-2]', slots: 2}\n"
 JOB = "job: hello\nlaunch: plain\nnodes: 2\ncommand: [echo, hi]\n"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_main_path import COMMANDS, Console, demo_console
+from tests.integration.test_main_path import Console, demo_console
+from tests.support.commands import COMMANDS
 from tests.support.terminal import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

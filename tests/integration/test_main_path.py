@@ -20,11 +20,10 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from tests.support.commands import Commands
+from tests.support.commands import COMMANDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 LIMIT = 100
-COMMANDS = Commands()
 
 
 class Console:

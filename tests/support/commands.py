@@ -81,6 +81,10 @@ class Commands:
             )
 
 
+COMMANDS = Commands()
+"""On this machine; labs have one of their own, in their namespaces."""
+
+
 def _text(file: BinaryIO) -> str:
     file.seek(0)
     return io.TextIOWrapper(file, "utf-8").read()

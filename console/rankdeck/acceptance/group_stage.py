@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from rankdeck.acceptance.groups import Blamed, Group, bisect, groups_of, sizes
-from rankdeck.acceptance.measurement import Answer, Kind, Verdict
+from rankdeck.acceptance.measurement import FAILS, Answer, Kind, Verdict, failure
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
 
@@ -100,11 +100,10 @@ def _verdict(blamed: Blamed, speed: float, unit: str) -> Verdict:
 def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
     """All groups of one size: there is no good one that would say which node it is."""
     who = f"the group {fold(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
-    wrong = "wrong values" in first.text
+    answer = failure((first.text,))
     return Verdict(
         kind=Kind.SCALE, subject=fold(node for group in groups for node in group),
-        answer=Answer.WRONG_VALUES if wrong else Answer.FAILED,
-        sentence=f"{who} {'gives wrong values' if wrong else 'fails'}: {first.text}",
+        answer=answer, sentence=f"{who} {FAILS[answer]}: {first.text}",
     )  # fmt: skip
 
 

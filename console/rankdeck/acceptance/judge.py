@@ -20,6 +20,7 @@ from rankdeck.acceptance.leaves import (
     rail_faults,
 )
 from rankdeck.acceptance.measurement import (
+    FAILS,
     FEWEST,
     Answer,
     End,
@@ -31,6 +32,7 @@ from rankdeck.acceptance.measurement import (
     best_of,
     by_path,
     drops,
+    failure,
     population,
 )
 from rankdeck.acceptance.recipe import Expected, Status
@@ -376,10 +378,8 @@ def _end_verdict(facts: _Facts, node: str, sides: Mapping[Side, Evidence]) -> Ve
 
 def _does(facts: _Facts, kind: Kind, answer: Answer, speeds: Sequence[float]) -> str:
     """`sends at 62 (others 96)`, or that it fails."""
-    if answer is Answer.FAILED:
-        return "fails"
-    if answer is Answer.WRONG_VALUES:
-        return "gives wrong values"
+    if answer in FAILS:
+        return FAILS[answer]
     verb = {Kind.SENDS: "sends at", Kind.RECEIVES: "receives at"}.get(kind, "reaches")
     others = max(one.median for one in facts.populations.values())
     return f"{verb} {facts.shown(max(speeds))} (others {facts.shown(others)})"
@@ -527,12 +527,7 @@ def _is_sure(facts: _Facts, failed: Sequence[Measurement]) -> bool:
 
 
 def _failure(failed: Iterable[Measurement]) -> Answer:
-    wrong = any("wrong values" in one.text for one in failed)
-    return Answer.WRONG_VALUES if wrong else Answer.FAILED
-
-
-def _does_fail(failed: Iterable[Measurement]) -> str:
-    return "gives wrong values" if _failure(failed) is Answer.WRONG_VALUES else "fails"
+    return failure(one.text for one in failed)
 
 
 def _broken_node(
@@ -545,7 +540,7 @@ def _broken_node(
     }
     return Verdict(
         kind=Kind.NODE, subject=node, answer=_failure(failed), nodes=(node,),
-        sentence=f"{node} {_does_fail(failed)} now and then with {len(others)} of {len(met - {node})} partners "
+        sentence=f"{node} {FAILS[_failure(failed)]} now and then with {len(others)} of {len(met - {node})} partners "
         f"({failed[0].text}): its NIC, cable, memory or power{facts.note(node)}",
     )  # fmt: skip
 
@@ -553,7 +548,7 @@ def _broken_node(
 def _broken_path(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
     return Verdict(
         kind=Kind.PAIR, subject=facts.named(path), answer=_failure(failed),
-        sentence=f"{facts.named(path)} {_does_fail(failed)} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
+        sentence=f"{facts.named(path)} {FAILS[_failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
         f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more",
     )  # fmt: skip
 
@@ -648,7 +643,7 @@ def _fails(facts: _Facts, path: Path, back: float | None, *, both: bool) -> Verd
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
         kind=Kind.PAIR, subject=subject, answer=_failure(failed),
-        sentence=f"{subject} {_does_fail(failed)} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
+        sentence=f"{subject} {FAILS[_failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again",
     )  # fmt: skip
 
 

@@ -29,9 +29,19 @@ class Answer(StrEnum):
         return self in (Answer.GOOD, Answer.FAIR)
 
     @property
-    def unknown(self) -> bool:
-        """Whether nothing was learned: neither accepted nor bad."""
-        return self in (Answer.NOT_MEASURED, Answer.REFUSED, Answer.LEFT_OUT)
+    def bad(self) -> bool:
+        """Whether it ran and is not good; neither that nor accepted: nothing was learned."""
+        return self in (Answer.SLOW, Answer.UNSTEADY, *FAILS)
+
+
+FAILS = {Answer.FAILED: "fails", Answer.WRONG_VALUES: "gives wrong values"}
+"""Answer of what failed -> what it does, for a sentence."""
+
+
+def failure(texts: Iterable[str]) -> Answer:
+    """The answer of failed runs, by what was said of each: one with wrong values is enough."""
+    wrong = any(Answer.WRONG_VALUES in text for text in texts)
+    return Answer.WRONG_VALUES if wrong else Answer.FAILED
 
 
 class Kind(StrEnum):

@@ -253,9 +253,7 @@ class AcceptanceRun:
     @property
     def bad(self) -> tuple[str, ...]:
         """Nodes that ran and are not good."""
-        return tuple(
-            node for node, one in self.answers.items() if not one.accepted and not one.unknown
-        )
+        return tuple(node for node, answer in self.answers.items() if answer.bad)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -314,9 +312,9 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
     share, answer = None, None
     if judgement and best is not None and (normal := judgement.population_of(*path)):
         few = len(run.plan.nodes) < FEWEST
-        flaw = judgement.flaws.get(path) if normal.answer(best).accepted or few else None
-        share = best / normal.median
-        answer = flaw or (_of_few(run, path) if few else normal.answer(best))
+        share, answer = best / normal.median, _of_few(run, path) if few else normal.answer(best)
+        if few or (answer and answer.accepted):
+            answer = judgement.flaws.get(path, answer)
     outcome = outcome_of(results)
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)

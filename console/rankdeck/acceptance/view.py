@@ -8,7 +8,7 @@ from statistics import median
 
 from rankdeck.acceptance.group_stage import next_groups
 from rankdeck.acceptance.judge import Context, Judgement
-from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, population
+from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, failure, population
 from rankdeck.acceptance.normal import measurement_of
 from rankdeck.acceptance.planning import options_of
 from rankdeck.acceptance.recipe import Expected, Reading, Status
@@ -147,8 +147,7 @@ def _single_answer(
 ) -> tuple[Answer, Verdict | None]:
     """One node against the others; fewer than four are not compared."""
     if one.outcome is Outcome.FAILED:
-        wrong = "wrong values" in one.text
-        answer = Answer.WRONG_VALUES if wrong else Answer.FAILED
+        answer = failure((one.text,))
         return answer, _alone(
             one, answer, f"{one.sender} fails {recipe} alone: {one.text}; it takes no part in pairs"
         )

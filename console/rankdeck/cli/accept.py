@@ -418,8 +418,7 @@ def code_of(run: AcceptanceRun) -> int:
     """0 accepted, 1 something is bad, 2 something was not measured."""
     if run.accepted:
         return output.OK
-    named = any(not one.answer.accepted and not one.answer.unknown for one in run.verdicts)
-    return BAD if run.bad or named else MISSING
+    return BAD if run.bad or any(one.answer.bad for one in run.verdicts) else MISSING
 
 
 # ---- kept runs

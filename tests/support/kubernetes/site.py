@@ -20,14 +20,13 @@ from typing import Any
 
 import yaml
 
-from tests.support.commands import Commands
+from tests.support.commands import COMMANDS
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.roles import smallest_role
 
 ROOT = Path(__file__).resolve().parents[3]
 OUR_LABEL = "app.kubernetes.io/managed-by=rankdeck"
 LIMIT = 60.0
-COMMANDS = Commands()
 _KINDS = "jobs,pods,services,configmaps,secrets"
 
 
