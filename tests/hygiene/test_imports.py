@@ -17,20 +17,21 @@ print(json.dumps([name for name in sys.modules if "." not in name]))
 """
 
 
-def loaded_by(home: Path, *arguments: str) -> set[str]:
+def printed(script: str, *arguments: str, **more: str) -> list[str]:
+    """The names that a script prints last, in a fresh interpreter."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments],
-        env={
-            "PYTHONPATH": f"{ROOT}/console:{ROOT}/agents",
-            "HOME": str(home),
-            "PATH": "/usr/bin:/bin",
-        },
+        [sys.executable, "-c", script, *arguments],
+        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin", **more},
         capture_output=True,
         text=True,
         timeout=50,
         check=True,
     )
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def loaded_by(home: Path, *arguments: str) -> set[str]:
+    return set(printed(PROBE, *arguments, HOME=str(home)))
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help")])
@@ -73,26 +74,17 @@ from rankdeck.state.fleet import Fleet
 from rankdeck_agent.wire import Hello, Sample
 fleet = Fleet(Cluster(name="c", nodes=(Node(name="n1"),)))
 fleet.apply("n1", Hello("n1", True, 1.0, "b", "0", 1.0, {"cpu.model": "x"}))
-fleet.apply("n1", Sample(1, 1.0, {"cpu.used": {"": 1.0}}, (), {}))
+fleet.apply("n1", Sample(1, 1.0, {"mem.used": {"": 1.0}}, (), {}))
 fleet.compare_peers()
 fleet.take_changes()
-assert fleet.node("n1").health.checks, "not judged"
+assert fleet.node("n1").health.evaluated, "not judged"
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
 def test_the_first_message_of_a_node_loads_nothing() -> None:
     """What the first picture did not wait for is there before a key could wait for it."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEHIND],
-        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=True,
-    )
-
-    assert json.loads(done.stdout) == []
+    assert printed(BEHIND) == []
 
 
 FIRST_PICTURE = """
@@ -108,15 +100,7 @@ sys.stdout = out
 
 
 def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_PICTURE],
-        env={"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=True,
-    )
-    loaded = json.loads(done.stdout)
+    loaded = printed(FIRST_PICTURE)
 
     assert "rankdeck.ui.screens.fleet" in loaded
     late = ("rankdeck.session", "rankdeck.remote", "rankdeck.backends", "rankdeck.images", "rankdeck.logs",
