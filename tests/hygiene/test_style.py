@@ -5,8 +5,6 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.parallel import APART, FIRST, TOGETHER
-
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("console", "agents", "benchmarks", "tests")
 FILE_LIMIT = 700
@@ -88,10 +86,3 @@ def test_only_slow_tests_get_a_second_run() -> None:
     found = [name_of(path) for path in sources("tests") if mark in path.read_text()]
 
     assert found == ["tests/conftest.py"]
-
-
-def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
-    there = {path.stem for path in sources("tests")}
-    groups = {*TOGETHER.values()}
-
-    assert sorted({*TOGETHER, *APART, *FIRST} - there - groups) == []

@@ -64,6 +64,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return group(nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            # pytest-xdist 3.8 deals a crashed worker's finished groups again: whoever gets one waits for ever.
+            if work := self.assigned_work.get(node):
+                self.assigned_work[node] = {
+                    name: tests for name, tests in work.items() if not all(tests.values())
+                }
+            return super().remove_node(node)
+
     config.option.loadscopereorder = False
     return Groups(config, log)
 

@@ -3,6 +3,7 @@
 Not by `subprocess`: the keeper stays for days on a login node, and that module alone takes 2.6 MB of its memory.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -76,6 +77,8 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
     """The pid of the command, which is the leader of a process group."""
     pid = os.fork()
     if pid:
+        with contextlib.suppress(OSError):  # The child was first, and runs the command already.
+            os.setpgid(pid, pid)
         return pid
     try:
         os.setpgid(0, 0)

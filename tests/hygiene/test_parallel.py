@@ -1,0 +1,58 @@
+"""How the tests are dealt out to several processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.parallel import APART, FIRST, TOGETHER
+
+ROOT = Path(__file__).resolve().parents[2]
+CRASHES = """
+import os
+from pathlib import Path
+
+def test_before(): ...
+
+def test_crash():
+    try:
+        Path("crashed").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), 9)
+
+def test_after(): ...
+"""
+
+
+def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
+    there = {path.stem for path in (ROOT / "tests").rglob("*.py")}
+    groups = {*TOGETHER.values()}
+
+    assert sorted({*TOGETHER, *APART, *FIRST} - there - groups) == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_crashes_fails_one_test_and_all_others_run(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support.parallel import pytest_xdist_make_scheduler\n"
+    )
+    for number in range(60):
+        text = CRASHES if number == 20 else "def test_one(): ...\ndef test_other(): ...\n"
+        (tmp_path / f"test_{number:02}.py").write_text(text)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n2", "--import-mode=importlib", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    # The test that crashed runs once more: it is the first of what is left of its file.
+    assert "1 failed, 121 passed" in done.stdout, done.stdout
