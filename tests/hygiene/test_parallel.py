@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.support.parallel import APART, FIRST, TOGETHER
 
 ROOT = Path(__file__).resolve().parents[2]
