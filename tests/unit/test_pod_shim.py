@@ -141,3 +141,18 @@ def test_long_lines_of_several_ranks_do_not_mix(shim: Path, tmp_path: Path, tool
         assert [line.split()[0] for line in lines] == [str(n) for n in range(20)]
         assert {letter for line in lines for letter in line.split()[1]} == {str(rank)}
         assert max(map(len, lines)) > 20_000
+
+
+def test_nothing_of_the_shim_is_left_after_its_end(shim: Path) -> None:
+    for _ in range(3):
+        assert started(shim, "-n", "40", "true").wait(60) == 0
+
+    mine = str(shim).encode()
+    wait_until(lambda: not [one for one in Path("/proc").glob("[0-9]*") if mine in words_of(one)])
+
+
+def words_of(process: Path) -> list[bytes]:
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -130,10 +130,12 @@ status=$code pid=
 # left behind has its output open: that is not waited for.
 (
     patience=600
-    while sleep 1; do
+    while [ "$patience" -gt 0 ]; do
+        sleep 1
+        [ -d "$place" ] || exit # A signal that comes as this begins may be lost.
         if held; then patience=$((patience - 300)); else patience=$((patience - 1)); fi
-        [ "$patience" -gt 0 ] || kill -9 $taggers
     done
+    kill -9 $taggers
 ) >/dev/null 2>&1 &
 watch=$!
 for tagger in $taggers; do await "$tagger"; done
