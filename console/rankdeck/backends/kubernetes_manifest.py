@@ -104,10 +104,12 @@ keep() { # STREAM: with a copy on the volume claim, where there is one; a signal
     trap '' TERM INT HUP
     if [ -n "$kept" ]; then tee -a "$kept/$1" | label "$1"; else label "$1"; fi
 }
-held() { # whether a process may still write to the output of the rank; `keep` has it as its fd 0
+output() { # FILE of an open descriptor: whether it is the output of the rank
+    [ "$1" -ef "$place/out" ] || [ "$1" -ef "$place/err" ]
+}
+held() { # whether a process may still write to it; `keep` has it as its fd 0
     for open in /proc/[0-9]*/fd/[1-9]*; do
-        [ "$open" -ef "$place/out" ] || [ "$open" -ef "$place/err" ] || continue
-        return 0
+        ! output "$open" || return 0
     done
     return 1
 }
@@ -135,7 +137,9 @@ status=$code pid=
         [ -d "$place" ] || exit # A signal that comes as this begins may be lost.
         if held; then patience=$((patience - 300)); else patience=$((patience - 1)); fi
     done
-    kill -9 $taggers
+    for tagger in $taggers; do
+        ! output "/proc/$tagger/fd/0" || kill -9 "$tagger" # Its number may be that of another process by now.
+    done
 ) >/dev/null 2>&1 &
 watch=$!
 for tagger in $taggers; do await "$tagger"; done
