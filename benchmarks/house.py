@@ -48,6 +48,7 @@ LINE: Walk = (
         "console/following.py:Following._pump",
         "console/state/jobs.py:Jobs.apply",
         "console/state/lines.py:RankLog.add",
+        "console/state/lines.py:ReadPositions.take",
         "console/state/lines.py:RankLog._split",
     ),
     (

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
+from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.errors import NodeError
 from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
 from rankdeck.state.launch_lock import is_launched
+from rankdeck.state.lines import ReadPositionsOf
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NodePlan
 
@@ -82,6 +83,7 @@ NOT_THERE = "has not been started"
 BELIEVE_AFTER = 3.0
 """Seconds for which a node must say that it does not know a job before that is believed."""
 _MOST_REREADS = 3
+_LOOK = 0.02
 
 
 class Silence:
@@ -138,11 +140,12 @@ class SshFollower:
         agents: Agents,
         plan: Plan,
         seen: Mapping[str, int],
+        positions: ReadPositionsOf,
         lost_after: float = LOST_AFTER,
     ) -> None:
         self._agents, self._plan = agents, plan
         self._lost_after = lost_after
-        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes}
+        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1), positions) for n in plan.nodes}
         self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
         self._waiting: deque[Followed] = deque()
@@ -175,10 +178,10 @@ class SshFollower:
     def __aiter__(self) -> AsyncIterator[Followed]:
         return self._events()
 
-    def watch(self, offsets: Offsets) -> None:
-        """From now on fetch the full output of these ranks, each stream from its offset on."""
+    def watch(self, ranks: Collection[int], backlog: int | None) -> None:
+        """From now on fetch the full output of these ranks, and `backlog` bytes of what came before."""
         for stream in self._streams.values():
-            stream.watch(offsets)
+            stream.watch(ranks, backlog)
             self._send_watch(stream)
             if stream.fresh_watch and stream.node in self._done and self._open:
                 # Its part of the job is over: what is asked for now is on its disk.
@@ -262,6 +265,7 @@ class SshFollower:
         heard, failures, again = time.monotonic(), 0, 0
         while again < _MOST_REREADS:
             why = await self._look_once(stream)
+            await self._handed_on(stream.node)
             if stream.closed:
                 # What nobody had asked for in time is still on the node's disk.
                 again = again + 1 if stream.unread else _MOST_REREADS
@@ -280,6 +284,11 @@ class SshFollower:
         self._again.discard(stream.node)
         self._done.add(stream.node)
         self._news.set()
+
+    async def _handed_on(self, node: str) -> None:
+        """Wait until all that came from it was taken: only then it is known how far its logs were read."""
+        while any(item.node == node for item in self._waiting):  # noqa: ASYNC110 - plain data
+            await asyncio.sleep(_LOOK)
 
     async def _watch_silence(self) -> None:
         """Notice nodes and channels of which nothing comes any more, also while a connection seems to stand."""
