@@ -68,7 +68,6 @@ LINE: Walk = (
 SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
-        "agent/sampler.py:read",
         "agent/collectors/cpu.py:CpuCollector.collect",
         "agent/collectors/cpu.py:CpuCollector._times",
         "agent/collectors/base.py:Reading.put",
