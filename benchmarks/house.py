@@ -33,7 +33,10 @@ LINE: Walk = (
         "agent/job/logs.py:data_frame",
         "agent/job/logs.py:send",
     ),
-    ("console/remote/ssh.py:_Session.data_received",),
+    (
+        "console/remote/ssh.py:_Session.data_received",
+        "console/remote/shell.py:Receiver.take",
+    ),
     (
         "console/backends/follow.py:SshFollower._feed",
         "console/backends/node_stream.py:NodeStream.feed",
@@ -127,7 +130,7 @@ CANCEL: Walk = (
         "console/remote/shell.py:on_each",
         "console/backends/ssh.py:SshBackend._cancel_node",
         "console/remote/agent.py:Agents.call",
-        "console/remote/ssh.py:Connections.run",
+        "console/remote/shell.py:run",
         "console/remote/ssh.py:Connections.open",
     ),
     ("agent/job/control_cli.py:main",),
