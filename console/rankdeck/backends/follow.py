@@ -379,7 +379,8 @@ class SshFollower:
             stream.broken = f"the agent sends nonsense: {error}"
             self._nonsense.add(stream.node)
             self._linked.discard(stream.node)
-            self._waiting.extend(stream.nonsense(str(error)))
+            if told := stream.doubt(str(error)):
+                self._waiting.append(told)
             self._news.set()
             return
         if stream.frames:

@@ -251,7 +251,8 @@ class NodeStream:
     def __init__(self, plan: NodePlan, seen: int, positions: ReadPositionsOf) -> None:
         self.plan, self.node, self.seen = plan, plan.node, seen
         self._positions = positions
-        self._clock = ClockWatch(0.0, 0.5)
+        self.clock = ClockWatch(0.0, 0.5)
+        """How the node's clock differs from ours, as far as known."""
         self.heard: float | None = None
         """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
@@ -321,19 +322,9 @@ class NodeStream:
 
     # ---- reading
 
-    @property
-    def offset(self) -> float:
-        """Seconds by which the node's clock is ahead of the console's."""
-        return self._clock.offset
-
-    @property
-    def clock(self) -> ClockWatch:
-        """How the node's clock differs from ours, as far as known."""
-        return self._clock
-
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
-        self._clock = ClockWatch(offset, uncertainty)
+        self.clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
         self._received = self._told_taken = 0
         self.broken = ""
@@ -347,16 +338,16 @@ class NodeStream:
             found += self._clock_set(head)
             at = head.get("at")
             if not stamp(at):
-                item = self._doubt("a stamp that no clock gives")
+                item = self.doubt("a stamp that no clock gives")
             elif head["kind"] == "data":
-                item = self._chunk(head, payload, at - self.offset)
+                item = self._chunk(head, payload, at - self.clock.offset)
             else:
                 item = _READERS.get(head["kind"], NodeStream.read_event)(
-                    self, head, at - self.offset
+                    self, head, at - self.clock.offset
                 )
             if item is not None:
                 found.append(item)
-        if self._parser.strange and (told := self._doubt("a line that is no frame")):
+        if self._parser.strange and (told := self.doubt("a line that is no frame")):
             found.append(told)
         return found
 
@@ -365,21 +356,16 @@ class NodeStream:
         """How many have come since we connected."""
         return self._parser.count
 
-    def nonsense(self, why: str) -> list[Followed]:
-        """What to tell where the stream is of no more use."""
-        told = self._doubt(why)
-        return [told] if told else []
-
     def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
         """The events to report if this `now` frame shows that the node's clock was set."""
-        at, arrived, before = head.get("at"), time.time(), self._clock
+        at, arrived, before = head.get("at"), time.time(), self.clock
         if head["kind"] != "now" or not stamp(at):
             return []
-        self._clock = before.after(at, arrived)
-        step = self._clock.offset - before.offset
+        self.clock = before.after(at, arrived)
+        step = self.clock.offset - before.offset
         if not step:
             return []
-        known = {"offset": self._clock.offset, "uncertainty": self._clock.uncertainty}
+        known = {"offset": self.clock.offset, "uncertainty": self.clock.uncertainty}
         text = f"the clock of the node was set by {step:+.1f} s: times before and after may not fit"
         job = self.plan.job
         return [
@@ -393,7 +379,7 @@ class NodeStream:
         ended = head.get("ended")
         if self.caught_up or not stamp(ended):
             return NodeEvent(self.plan.job, self.node, "now", at, {})
-        return NodeEvent(self.plan.job, self.node, "closing", ended - self.offset, {})
+        return NodeEvent(self.plan.job, self.node, "closing", ended - self.clock.offset, {})
 
     def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int] | None:
         rank, stream, offset = head.get("r"), head.get("s"), head.get("o")
@@ -410,7 +396,7 @@ class NodeStream:
         """Output of a rank that is watched; who keeps it knows what of it is new."""
         key = self._key(head)
         if key is None:
-            return self._doubt("output of no rank that it has")
+            return self.doubt("output of no rank that it has")
         rank, stream, offset = key
         if rank not in self._watched:
             return None
@@ -420,7 +406,7 @@ class NodeStream:
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
         if key is None or not integer(lines) or not isinstance(last, str):
-            return self._doubt("an end of a log that cannot be")
+            return self.doubt("an end of a log that cannot be")
         rank, stream, end = key
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
 
@@ -433,7 +419,7 @@ class NodeStream:
     def read_event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
         fields = event_of(head)
         if fields is None:
-            return self._doubt("an event that makes no sense")
+            return self.doubt("an event that makes no sense")
         seq, kind = fields["seq"], head["kind"]
         if seq <= self.seen and kind != "closed":
             return None
@@ -442,7 +428,7 @@ class NodeStream:
             handler(self, fields)
         return NodeEvent(self.plan.job, self.node, kind, at, fields)
 
-    def _doubt(self, what: str) -> NodeEvent | None:
+    def doubt(self, what: str) -> NodeEvent | None:
         """Report once that this node sends invalid frames; further ones are left out silently."""
         if self._odd:
             return None
