@@ -123,7 +123,7 @@ class ReadPositions:
     @property
     def behind(self) -> bool:
         """Whether bytes are known to exist that have not come."""
-        return not self.has(self.ends())
+        return any(one.at < one.end for one in self._streams.values())
 
     def resume(self, backlog: int | None) -> bool:
         """Read at least `backlog` bytes of what came before, None: everything.
