@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -119,17 +119,38 @@ class Silence:
         return (self._looks - max(self._opened.get(node, 0), self._heard.get(node, 0))) * TICK
 
 
-class Unread:
-    """Bytes of output that came and were not handed on: of each node, and of all."""
+class Waiting:
+    """What came and was not handed on yet, in order; and how much of it came from each node."""
 
     def __init__(self) -> None:
+        self._items: deque[Followed] = deque()
         self.of = Counter[str]()
-        self.total = 0
+        """Node -> items."""
+        self.output_of = Counter[str]()
+        """Node -> bytes of output."""
+        self.output = 0
+        """Bytes of output of all nodes."""
 
-    def add(self, node: str, count: int) -> None:
-        """Note that so many more are there, or below 0, fewer."""
-        self.of[node] += count
-        self.total += count
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def extend(self, items: Iterable[Followed]) -> None:
+        """Put these behind what is there."""
+        for item in items:
+            self._items.append(item)
+            self._count(item, 1)
+
+    def take(self) -> Followed:
+        """The first one."""
+        item = self._items.popleft()
+        self._count(item, -1)
+        return item
+
+    def _count(self, item: Followed, sign: int) -> None:
+        self.of[item.node] += sign
+        if isinstance(item, Chunk):
+            self.output_of[item.node] += sign * len(item.data)
+            self.output += sign * len(item.data)
 
 
 class SshFollower:
@@ -148,8 +169,7 @@ class SshFollower:
         self._streams = {n.node: NodeStream(n, seen.get(n.node, -1), positions) for n in plan.nodes}
         self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
-        self._waiting: deque[Followed] = deque()
-        self._unread = Unread()
+        self._waiting = Waiting()
         self._paused = False
         self._news = asyncio.Event()
         self._given_up: set[str] = set()
@@ -239,11 +259,10 @@ class SshFollower:
         return not self._waiting and self._done | self._given_up >= self._streams.keys()
 
     def _take(self) -> Followed:
-        item = self._waiting.popleft()
+        item = self._waiting.take()
         if isinstance(item, Chunk):
-            self._unread.add(item.node, -len(item.data))
             self._ask_for_more(self._streams[item.node])
-        if self._paused and self._unread.total < MOST_WAITING // 4:
+        if self._paused and self._waiting.output < MOST_WAITING // 4:
             self._paused = False
             for channel in self._channels.values():
                 channel.resume()
@@ -253,7 +272,7 @@ class SshFollower:
         """Tell the node how much of its output was used, so that it sends on."""
         channel, line = (
             self._channels.get(stream.node),
-            stream.taken_line(self._unread.of[stream.node]),
+            stream.taken_line(self._waiting.output_of[stream.node]),
         )
         if channel is not None and line:
             channel.write(line)
@@ -287,7 +306,7 @@ class SshFollower:
 
     async def _handed_on(self, node: str) -> None:
         """Wait until all that came from it was taken: only then it is known how far its logs were read."""
-        while any(item.node == node for item in self._waiting):  # noqa: ASYNC110 - plain data
+        while self._waiting.of[node]:  # noqa: ASYNC110 - plain data
             await asyncio.sleep(_LOOK)
 
     async def _watch_silence(self) -> None:
@@ -380,7 +399,7 @@ class SshFollower:
             self._nonsense.add(stream.node)
             self._linked.discard(stream.node)
             if told := stream.doubt(str(error)):
-                self._waiting.append(told)
+                self._waiting.extend((told,))
             self._news.set()
             return
         if stream.frames:
@@ -389,10 +408,8 @@ class SshFollower:
         if stream.frames > before:
             self._silence.heard(stream.node)
         self._waiting.extend(found)
-        new = sum(len(item.data) for item in found if isinstance(item, Chunk))
-        self._unread.add(stream.node, new)
         self._ask_for_more(stream)
-        if self._unread.total > MOST_WAITING and not self._paused:
+        if self._waiting.output > MOST_WAITING and not self._paused:
             self._paused = True
             for channel in self._channels.values():
                 channel.pause()
@@ -419,7 +436,7 @@ class SshFollower:
 
     def _made(self, stream: NodeStream, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
         event = NodeEvent(self._plan.job, stream.node, kind, time.time(), fields)
-        self._waiting.append(event)
+        self._waiting.extend((event,))
         self._news.set()
 
     # ---- daemons
