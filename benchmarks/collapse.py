@@ -65,7 +65,7 @@ def _text(rank: int, start: int) -> str:
 
 
 def _write(log: RankLog, rank: int, start: int) -> None:
-    offset = log.positions()["out"]
+    offset = log.read.at()["out"]
     log.add(Chunk("j", "n", rank, "out", offset, 1.0, _text(rank, start).encode()))
 
 

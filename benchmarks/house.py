@@ -33,7 +33,10 @@ LINE: Walk = (
         "agent/job/logs.py:data_frame",
         "agent/job/logs.py:send",
     ),
-    ("console/remote/ssh.py:_Session.data_received",),
+    (
+        "console/remote/ssh.py:_Session.data_received",
+        "console/remote/shell.py:Receiver.take",
+    ),
     (
         "console/backends/follow.py:SshFollower._feed",
         "console/backends/node_stream.py:NodeStream.feed",
@@ -48,6 +51,7 @@ LINE: Walk = (
         "console/following.py:Following._pump",
         "console/state/jobs.py:Jobs.apply",
         "console/state/lines.py:RankLog.add",
+        "console/state/lines.py:ReadPositions.take",
         "console/state/lines.py:RankLog._split",
     ),
     (
@@ -67,7 +71,6 @@ LINE: Walk = (
 SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
-        "agent/sampler.py:read",
         "agent/collectors/cpu.py:CpuCollector.collect",
         "agent/collectors/cpu.py:CpuCollector._times",
         "agent/collectors/base.py:Reading.put",
@@ -127,7 +130,7 @@ CANCEL: Walk = (
         "console/remote/shell.py:on_each",
         "console/backends/ssh.py:SshBackend._cancel_node",
         "console/remote/agent.py:Agents.call",
-        "console/remote/ssh.py:Connections.run",
+        "console/remote/shell.py:run",
         "console/remote/ssh.py:Connections.open",
     ),
     ("agent/job/control_cli.py:main",),

@@ -34,8 +34,8 @@ class Feed:
 
     def __init__(self, stage: Stage) -> None:
         node = stage.jobs.job(JOB).plan.nodes[0]
-        self._stream = NodeStream(node, -1)
-        self._stream.watch({rank: {"out": 0, "err": 0} for rank in range(RANKS)})
+        self._stream = NodeStream(node, -1, stage.jobs.positions_of(JOB))
+        self._stream.watch(range(RANKS), None)
         self._offsets = [0] * RANKS
         each = int(RATE * BEAT / RANKS)
         self._texts = [[_text(turn, rank, each) for rank in range(RANKS)] for turn in range(TURNS)]
@@ -68,7 +68,7 @@ def _text(turn: int, rank: int, lines: int) -> bytes:
     ).encode()
 
 
-async def pour(stage: Stage, file: Path, take: Callable[[Followed], None]) -> None:
+async def pour(stage: Stage, file: Path, take: Callable[[Followed], object]) -> None:
     """Feed at the wanted rate and write down what that cost."""
     feed = Feed(stage)
     loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Cluster
+from rankdeck.remote.shell import run
 from rankdeck.remote.ssh import Connections
 from rankdeck.session import open_session
 
@@ -22,7 +23,7 @@ async def come_up(cluster: Cluster) -> int:
     async with Connections(cluster) as connections:
         async with asyncio.TaskGroup() as tasks:
             for name in names:
-                tasks.create_task(connections.run(name, ("true",), limit=LIMIT))
+                tasks.create_task(run(connections, name, ("true",), limit=LIMIT))
         return sum(map(connections.connected, names))
 
 

@@ -102,20 +102,15 @@ class Worker:
                 if not self._due(collector, now):
                     continue
                 self.current, self._collected[collector.name] = collector, now
-                reading = read(collector, now)
+                try:
+                    reading = collector.collect(now)
+                except FAILURES as error:
+                    reading = _silent(collector, reason(error))
                 if collector.name in results:
                     _keep_untold(reading, results[collector.name])
                 results[collector.name] = reading
             self.results, self.busy, self.current = results, False, None
             self._batch.end()
-
-
-def read(collector: Collector, now: float) -> Reading:
-    """What the collector gives; an error in it becomes a failed reading."""
-    try:
-        return collector.collect(now)
-    except FAILURES as error:
-        return _silent(collector, reason(error))
 
 
 def _keep_untold(reading: Reading, before: Reading) -> None:

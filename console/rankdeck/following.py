@@ -213,11 +213,10 @@ class Following:
             return
         if job_id not in self._followers:
             self.follow(job)
-        offsets = self.jobs.resume_offsets(job_id, ranks, backlog)
-        self._followers[job_id].watch(offsets)
+        self._followers[job_id].watch(tuple(ranks), backlog)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
-        """Call `hear` with every item that arrives for this job, after `Jobs` has applied it."""
+        """Call `hear` with what is new of every item of this job, after `Jobs` has applied it."""
         self._listeners[job_id] = hear
 
     async def finished(self, job_id: str) -> Job:
@@ -252,8 +251,8 @@ class Following:
 
     def follow(self, job: Job) -> None:
         """Follow this job from now on."""
-        seen, _ = self.jobs.positions(job.id)
-        follower = self._backend.follow(job.plan, seen)
+        seen, positions = self.jobs.seen(job.id), self.jobs.positions_of(job.id)
+        follower = self._backend.follow(job.plan, seen, positions)
         self._followers[job.id] = follower
         self._pumps[job.id] = self._start(self._pump(job.id, follower))
 
@@ -276,10 +275,10 @@ class Following:
     async def _pump(self, job_id: str, follower: Follower) -> None:
         try:
             async for event in follower:
-                self.jobs.apply(event)
+                new = self.jobs.apply(event)
                 self._recorder.take(event)
-                if hear := self._listeners.get(job_id):
-                    hear(event)
+                if new is not None and (hear := self._listeners.get(job_id)):
+                    hear(new)
                 if self._is_missed(event):
                     follower.give_up_lost()
         except RankdeckError as error:

@@ -8,28 +8,33 @@ from pathlib import Path
 import pytest
 from tests.support.polling import until
 
-from rankdeck.errors import UnreachableError
+from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import THIS_MACHINE, LocalShell, WithThisMachine
+from rankdeck.remote.shell import THIS_MACHINE, LocalShell, WithThisMachine, run
 
 
 async def test_a_program_gets_its_input_and_gives_output_and_status() -> None:
-    done = await LocalShell().run("here", ("sh", "-c", "cat; echo bad >&2; exit 3"), b"text")
+    done = await run(LocalShell(), "here", ("sh", "-c", "cat; echo bad >&2; exit 3"), b"text")
 
     assert (done.code, done.out, done.err) == (3, b"text", b"bad\n")
 
 
 async def test_a_signal_is_told_as_a_shell_tells_it() -> None:
-    done = await LocalShell().run("here", ("sh", "-c", "kill -9 $$"))
+    done = await run(LocalShell(), "here", ("sh", "-c", "kill -9 $$"))
 
     assert done.code == 128 + signal.SIGKILL
 
 
 async def test_a_program_that_is_not_there_and_one_that_does_not_end_are_named() -> None:
     with pytest.raises(UnreachableError, match="nosuch cannot be started"):
-        await LocalShell().run("here", ("nosuch",))
+        await run(LocalShell(), "here", ("nosuch",))
     with pytest.raises(UnreachableError, match="no answer within"):
-        await LocalShell().run("here", ("sleep", "60"), limit=0.2)
+        await run(LocalShell(), "here", ("sleep", "60"), limit=0.2)
+
+
+async def test_a_program_that_sends_without_end_is_refused_before_its_time_is_over() -> None:
+    with pytest.raises(AgentError, match="sent more than 32 MB"):
+        await run(LocalShell(), "here", ("yes",), limit=60)
 
 
 async def test_what_is_closed_ends_with_all_that_it_started() -> None:
@@ -68,7 +73,7 @@ async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_pa
     monkeypatch.setenv("HOME", str(tmp_path))
 
     class NoNodes(LocalShell):
-        async def run(self, node, argv, stdin=b"", limit=30):
+        async def open(self, node, argv, on_data):
             raise UnreachableError(node, "no node of that name in the cluster file")
 
     shell = WithThisMachine(NoNodes())
@@ -77,4 +82,4 @@ async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_pa
     assert answer.out.startswith(b"rankdeck-agent ")
     assert list(tmp_path.rglob("agent-*.pyz"))
     with pytest.raises(UnreachableError, match="no node"):
-        await shell.run("n1", ("true",))
+        await run(shell, "n1", ("true",))

@@ -14,6 +14,7 @@ from rankdeck.backends.remote_log import record
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.model.job import NodeEvent
 from rankdeck.remote.agent import Agents
+from rankdeck.state.lines import JobPositions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SILENT = "import time; time.sleep(600)"
@@ -43,7 +44,7 @@ async def told_of(tmp_path, program, kinds, limit=40.0):
         job = await one.launch("sleep 600")
         agents = Agents(one.connections, lying_python(one.nodes.sshd["n2"].home, program))
         plan = one.jobs.job(job).plan
-        follower = SshFollower(agents, plan, {}, lost_after=2)
+        follower = SshFollower(agents, plan, {}, JobPositions().of, lost_after=2)
         heard = []
         async with asyncio.timeout(limit), aclosing(aiter(follower)) as events:
             async for event in events:

@@ -19,6 +19,7 @@ from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote import login
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.login import FAN_OUT, JUMP_FAN_OUT, Logins
+from rankdeck.remote.shell import run
 from rankdeck.remote.ssh import Connections
 
 
@@ -33,15 +34,15 @@ def with_node(cluster, **values):
 async def failure(cluster, confirm=None):
     async with Connections(cluster, confirm) as connections:
         with pytest.raises(UnreachableError) as caught:
-            await connections.run(cluster.nodes[0].name, ("true",))
+            await run(connections, cluster.nodes[0].name, ("true",))
     return caught.value
 
 
 async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         words = ("a b", "$HOME", "'\"`", "*", "", "ä")
-        result = await c.run("n1", ("printf", "%s|", *words))
-        echoed = await c.run("n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000)
+        result = await run(c, "n1", ("printf", "%s|", *words))
+        echoed = await run(c, "n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000)
 
         assert result.out.decode() == "".join(f"{word}|" for word in words)
         assert (echoed.code, echoed.out, echoed.err) == (
@@ -54,17 +55,17 @@ async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_pa
 
 async def test_a_lost_connection_is_opened_again(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        await c.run("n1", ("true",))
+        await run(c, "n1", ("true",))
         found.sshd["n1"].cut()
         await until(lambda: not c.connected("n1"))
 
-        assert (await c.run("n1", ("echo", "back"))).out == b"back\n"
+        assert (await run(c, "n1", ("echo", "back"))).out == b"back\n"
 
 
 async def test_many_channels_share_out_over_connections(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         channels = [await c.open("n1", ("cat",), lambda _: None) for _ in range(10)]
-        await c.run("n1", ("true",))
+        await run(c, "n1", ("true",))
         for channel in channels:
             await channel.close()
 
@@ -74,7 +75,7 @@ async def test_many_channels_share_out_over_connections(tmp_path):
 async def test_a_command_has_a_limit(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(UnreachableError, match="no answer within"):
-            await c.run("n1", ("sleep", "60"), limit=0.3)
+            await run(c, "n1", ("sleep", "60"), limit=0.3)
 
 
 async def test_an_answer_without_end_is_cut_off_and_its_program_ended(tmp_path):
@@ -82,10 +83,10 @@ async def test_an_answer_without_end_is_cut_off_and_its_program_ended(tmp_path):
     endless = ("sh", "-c", f"echo $$ >{pid}; exec cat /dev/zero")
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(AgentError, match="n1: sent more than 32 MB as an answer"):
-            await c.run("n1", endless, limit=600)
+            await run(c, "n1", endless, limit=600)
 
         await until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())
-        assert (await c.run("n1", ("echo", "on"))).out == b"on\n"
+        assert (await run(c, "n1", ("echo", "on"))).out == b"on\n"
 
 
 async def test_an_unknown_host_key_is_asked_about_once_and_remembered(tmp_path):
@@ -99,7 +100,7 @@ async def test_an_unknown_host_key_is_asked_about_once_and_remembered(tmp_path):
         (tmp_path / "known_hosts").write_text("other ssh-ed25519 AAAA")
         for _ in range(2):
             async with Connections(found.cluster, confirm) as c:
-                await c.run("n1", ("true",))
+                await run(c, "n1", ("true",))
 
         assert len(asked) == 1
         assert asked[0].fingerprint == found.sshd["n1"].host_key.get_fingerprint()
@@ -159,7 +160,7 @@ async def test_a_login_that_the_server_drops_at_once_is_tried_again(tmp_path, mo
         server = found.sshd["n1"]
         server.dropping = 3
         async with Connections(found.cluster) as connections:
-            await connections.run("n1", ("true",))
+            await run(connections, "n1", ("true",))
         assert server.dropping == 0
 
         server.dropping = 9
@@ -226,7 +227,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
         assert words == again == ("python3", str(path))
         assert path.read_bytes() == bundle().data
         assert path.stat().st_ino == before
-        tag = (await c.run("n1", ("python3", "-c", _TAG))).out.decode().strip()
+        tag = (await run(c, "n1", ("python3", "-c", _TAG))).out.decode().strip()
         beside = f"{path.name}.{tag}"
         assert sorted(file.name for file in path.parent.iterdir()) == [path.name, beside]
 
@@ -234,10 +235,10 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
 async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         python, path = await Agents(c)._path("n1")
-        fast = await c.run("n1", (python, "-v", path, "--version"))
+        fast = await run(c, "n1", (python, "-v", path, "--version"))
         (compiled,) = Path(path).parent.glob("*.pyz.*")
         compiled.write_bytes(b"not a zip file")
-        slow = await c.run("n1", (python, path, "--version"))
+        slow = await run(c, "n1", (python, path, "--version"))
 
         assert f"{compiled}/rankdeck_agent".encode() in fast.err
         assert f"{path}/rankdeck_agent".encode() not in fast.err
@@ -368,12 +369,12 @@ async def test_an_ssh_config_that_changes_while_it_is_used_is_not_followed(tmp_p
     async with nodes(tmp_path, ["n1"]) as found:
         agreed = with_access(found.cluster, config=str(config), config_text=config.read_text())
         async with Connections(agreed) as c:
-            await c.run("n1", ("true",))
+            await run(c, "n1", ("true",))
             config.write_text(f"ProxyCommand sh -c 'touch {proof}; nc %h %p'\n")
             found.sshd["n1"].cut()
             await until(lambda: not c.connected("n1"))
 
-            again = await c.run("n1", ("echo", "here"))
+            again = await run(c, "n1", ("echo", "here"))
 
     assert again.out == b"here\n"
     assert not proof.exists()
@@ -426,7 +427,7 @@ async def test_no_more_logins_are_under_way_than_allowed(tmp_path, logins):
         cluster = with_access(found.cluster, logins=logins)
         async with Connections(cluster) as c, asyncio.TaskGroup() as tasks:
             for name in names:
-                tasks.create_task(c.run(name, ("true",)))
+                tasks.create_task(run(c, name, ("true",)))
 
         assert 1 <= found.logins.most <= logins
         assert sum(server.sessions for server in found.sshd.values()) == len(names)

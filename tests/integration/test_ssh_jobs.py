@@ -131,7 +131,7 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
         job = await c.launch("sleep 4")
         plan = c.jobs.job(job).plan
         follow = c.backend.follow
-        c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
+        c.backend.follow = lambda *asked: _impatient(follow(*asked))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
             await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
@@ -162,7 +162,7 @@ async def test_a_node_that_says_nothing_is_lost_though_its_connection_stands(tmp
     async with console(tmp_path) as c:
         job = await c.launch("sleep 10")
         follow = c.backend.follow
-        c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
+        c.backend.follow = lambda *asked: _impatient(follow(*asked))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
             await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
@@ -186,7 +186,7 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
     async with console(tmp_path) as c:
         job = await c.launch("sleep 300")
         follow = c.backend.follow
-        c.backend.follow = lambda plan, seen: _impatient(follow(plan, seen))
+        c.backend.follow = lambda *asked: _impatient(follow(*asked))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
             await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})

@@ -40,16 +40,18 @@ class Console:
         return self.jobs.add(plan, time.time()).id
 
     async def follow(self, job):
-        follower = self.backend.follow(self.jobs.job(job).plan, self.jobs.positions(job)[0])
+        follower = self.backend.follow(
+            self.jobs.job(job).plan, self.jobs.seen(job), self.jobs.positions_of(job)
+        )
         self.followers[job] = follower
         async with aclosing(aiter(follower)) as events:
             async for event in events:
-                if isinstance(event, Chunk):
-                    self.chunks.append(event)
-                else:
+                new = self.jobs.apply(event)
+                if isinstance(new, Chunk):
+                    self.chunks.append(new)
+                elif not isinstance(event, Chunk):
                     self.kinds.append((event.node, getattr(event, "kind", "tail")))
                     self.told.append(event)
-                self.jobs.apply(event)
 
     def events(self, node, kind):
         """What a node told of this kind."""
@@ -57,7 +59,7 @@ class Console:
         return [e for e in of_kind if e.node == node]
 
     def watch(self, job, ranks, backlog=None):
-        self.followers[job].watch(self.jobs.resume_offsets(job, ranks, backlog))
+        self.followers[job].watch(tuple(ranks), backlog)
 
     def state(self, job):
         return self.jobs.job(job).state

@@ -5,13 +5,13 @@ import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rankdeck.remote.shell import Clock, OnData, Result
+from rankdeck.remote.shell import Clock, OnData
 
 
 class LocalChannel:
     """See `shell.Channel`."""
 
-    complaint = ""
+    complaint, complaints = "", b""
 
     def __init__(self, process: asyncio.subprocess.Process, reading) -> None:
         self.process, self._reading = process, reading
@@ -65,14 +65,6 @@ class LocalShell:
         channel = LocalChannel(process, self._tasks.create_task(read()))
         self.channels.append(channel)
         return channel
-
-    async def run(self, node: str, argv, stdin: bytes = b"", limit: float = 30) -> Result:
-        pieces: list[bytes] = []
-        async with asyncio.timeout(limit):
-            channel = await self.open(node, argv, pieces.append)
-            channel.write(stdin)
-            channel.end()
-            return Result(await channel.wait(), b"".join(pieces), b"")
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError

@@ -152,8 +152,10 @@ def mqtt() -> Take:
 )
 def frames() -> Take:
     def take(raw: bytes) -> None:
-        jobs, stream = Jobs(), NodeStream(PLAN.nodes[0], -1)
+        jobs = Jobs()
         jobs.add(PLAN, 1000.0)
+        stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"))
+        stream.watch(range(2), None)
         for event in stream.feed(raw):
             jobs.apply(event)
         assert {rank.node for rank in jobs.job("j").ranks[2:]} == {"n2"}

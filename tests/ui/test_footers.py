@@ -306,3 +306,9 @@ async def test_describe_on_jobs_has_the_failure_and_the_plan() -> None:
         await pilot.press("d")
         await shows(app, pilot, "first failure")
         await shows(app, pilot, "mpirun --hostfile hosts")
+
+
+async def test_whatever_is_said_in_the_last_line_steers_no_terminal() -> None:
+    async with console(scenes.training(1, 4), (100, 24)) as (app, pilot):
+        app.say("n1: \x1b[2J\u202ebad\rnode\nsays more", "warn")
+        await shows(app, pilot, "n1: ?bad node  says more")

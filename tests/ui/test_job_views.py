@@ -169,7 +169,6 @@ async def test_a_log_is_read_from_its_node_and_searched_there(stage: Stage, tmp_
     text = "\n".join(lines) + "\n"
     (tmp_path / "out").write_text(text)
     stage.on_node[3] = tmp_path / "out"
-    stage.jobs.log(JOB, 3).resume(0)
     stage._offsets[JOB, 3, "out"] = len(text) - 2600
     stage.write(JOB, 3, text[-2600:])
     async with console(stage, (120, 40)) as (app, pilot):
@@ -204,7 +203,6 @@ async def test_one_goes_to_a_line_a_time_or_a_place_of_a_log_that_lies_on_its_no
     index = (f"{n * size} {at + (n - 90_000) / 100:.3f}\n" for n in range(0, 120_000, 50))
     (tmp_path / "out.idx").write_text("".join(index))
     stage.on_node[3] = tmp_path / "out"
-    stage.jobs.log(JOB, 3).resume(0)
     stage._offsets[JOB, 3, "out"] = len(text) - 2600
     stage.write(JOB, 3, text[-2600:], at=at + 300)
     async with console(stage, (120, 40)) as (app, pilot):
@@ -304,7 +302,7 @@ async def test_a_log_that_begins_anew_while_one_reads_further_up_is_shown_again(
         app.screen.zoom(0)
         await pilot.press("up")
         await shows(app, pilot, "stopped, f follows")
-        log.resume(None)
+        log.read.resume(None)
         await pilot.pause(0.3)
         log.add(Chunk(JOB, "node01", 0, "out", 0, 1.0, b"from the beginning\n"))
         await shows(app, pilot, "from the beginning")

@@ -39,8 +39,10 @@ CLUSTER = Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2")))
 
 def heard(*lines):
     """The record and the history of a job whose first node sent these lines, at once written down."""
-    jobs, stream = Jobs(), NodeStream(PLAN.nodes[0], -1)
+    jobs = Jobs()
     jobs.add(PLAN, 1000.0)
+    stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"))
+    stream.watch(range(2), None)
     with History(Path(":memory:")) as history:
         chronicle = JobRecorder(history, Fleet(CLUSTER), "c")
         chronicle.save(jobs.job("j"), 1000.0)

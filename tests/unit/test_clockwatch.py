@@ -22,8 +22,9 @@ def told(stream, jobs, **head):
 
 
 def test_what_happens_after_a_step_has_its_time_on_our_clock():
-    stream, jobs, now = NodeStream(NODE, -1), Jobs(), time.time()
+    jobs, now = Jobs(), time.time()
     jobs.add(Plan(job="j", name="t", cluster="c", backend="ssh", nodes=(NODE,)), now)
+    stream = NodeStream(NODE, -1, jobs.positions_of("j"))
     stream.reconnected(0.0, 0.01)
     assert told(stream, jobs, kind="now", at=now) == []
     clock, trouble = told(stream, jobs, kind="now", at=time.time() + 30)

@@ -10,8 +10,9 @@ from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.command import CommandRun
-from rankdeck.remote.shell import Clock, OnData, Result
+from rankdeck.remote.shell import Clock, OnData
 from rankdeck.state.command import CommandState
+from tests.support.local import LocalChannel
 
 DONE = {"end": {"code": 0, "why": "", "left": [], "behind": 0, "cut": 0, "seconds": 0.1}}
 
@@ -66,6 +67,19 @@ class Channel:
     async def close(self) -> None: ...
 
 
+class Ended(LocalChannel):
+    """A program that has answered and ended."""
+
+    def __init__(self) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    async def wait(self) -> int:
+        return 0
+
+
 class Nodes:
     """A Shell on which the agent is there, and `sh` answers what the test says."""
 
@@ -76,14 +90,13 @@ class Nodes:
         self.busy = asyncio.Event()
         """Two of them have been asked."""
 
-    async def run(self, node: str, argv, stdin: bytes = b"", limit: float = 30) -> Result:
+    async def open(self, node: str, argv, on_data: OnData) -> Channel:
         if node.startswith("dead"):
             raise UnreachableError(node, "does not answer; is the node up?")
-        return Result(0, f"rankdeck|3.11|{bundle().digest}|/a.pyz\n".encode(), b"")
-
-    async def open(self, node: str, argv, on_data: OnData) -> Channel:
-        assert argv[-1] == "sh"
-        return Channel(self, node, on_data)
+        if argv[-1] == "sh":
+            return Channel(self, node, on_data)
+        on_data(f"rankdeck|3.11|{bundle().digest}|/a.pyz\n".encode())
+        return Ended()
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state.fleet import LEAST, Fleet
+from rankdeck_agent.rules.summary import highest, mean, total
 from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
 
 
@@ -94,7 +95,7 @@ def test_counters_become_rates_by_the_clock_of_the_node() -> None:
     node = fleet.node("n1")
 
     assert node.rate("net.rx", "eth0") == 1000
-    assert node.total("net.rx") == 1000
+    assert total("net.rx")(node.current) == 1000
     assert node.devices("net.rx") == ("eth0", "eth1")
     assert [value for _, value in node.series("net.rx", "eth0")] == [1000]
 
@@ -278,8 +279,8 @@ def test_samples_survive_the_wire() -> None:
     fleet, _ = made()
     fleet.apply("n1", decode("sample", encode(sample(cpu__used=1.5))))
 
-    assert fleet.node("n1").mean("cpu.used") == 1.5
-    assert fleet.node("n1").worst("cpu.used") == 1.5
+    assert mean("cpu.used")(fleet.node("n1").current) == 1.5
+    assert highest("cpu.used")(fleet.node("n1").current) == 1.5
 
 
 def test_silence_is_told_to_each_follower_once() -> None:

@@ -14,12 +14,13 @@ from rankdeck.backends.remote_log import LogReader
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, until
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, Chunk, LogPlace, NodeEvent, Plan, State
+from rankdeck.model.job import Abort, LogPlace, NodeEvent, Plan, State
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
+from rankdeck.state.lines import JobPositions
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.starting import make, unlink_links
 from rankdeck_agent.wire import NodePlan
@@ -213,7 +214,7 @@ async def test_who_tells_a_thousand_things_at_once_leaves_turns_to_keys(
     monkeypatch.setattr("rankdeck.backends.follow.TURN", 0.0)
     turns = took = 0
     async with local_shell(tmp_path) as shell, asyncio.TaskGroup() as tasks:
-        follower = SshFollower(Agents(shell), PLAN, {})
+        follower = SshFollower(Agents(shell), PLAN, {}, JobPositions().of)
         follower._waiting.extend(
             NodeEvent(PLAN.job, "n1", "trouble", 1.0, {"text": "t"}) for _ in range(1000)
         )
@@ -248,11 +249,14 @@ async def test_what_a_quiet_rank_says_does_not_wait_behind_a_flood(
     quiet = folder.place(1) / "out"
     quiet.touch()
     async with local_shell(tmp_path) as shell:
-        follower = SshFollower(Agents(shell), replace(PLAN, job=node.job, nodes=(node,)), {})
-        follower.watch({rank: {"out": 0, "err": 0} for rank in node.ranks})
+        read = JobPositions()
+        follower = SshFollower(
+            Agents(shell), replace(PLAN, job=node.job, nodes=(node,)), {}, read.of
+        )
+        follower.watch(node.ranks, None)
         taken = 0
         async for item in follower:
-            if not isinstance(item, Chunk):
+            if not read.take(item):
                 continue
             if item.rank == 1:
                 break

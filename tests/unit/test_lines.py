@@ -92,7 +92,7 @@ def test_out_and_err_do_not_mix_in_one_line() -> None:
 def test_the_ring_is_bounded_and_counts_go_on() -> None:
     log = RankLog(0, keep=10)
     for i in range(100):
-        log.add(chunk(log.positions()["out"], b"%d\n" % i))
+        log.add(chunk(log.read.at()["out"], b"%d\n" % i))
 
     assert (len(log.lines), log.total, log.first) == (10, 100, 90)
     assert log.lines[0].text == "90"
@@ -113,7 +113,7 @@ def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share(
     for turn in range(12):
         text = "".join(f"step {turn * 60 + n} loss 2.5 tok/s\n" for n in range(60))
         for log in logs:
-            log.add(chunk(log.positions()["out"], text.encode()))
+            log.add(chunk(log.read.at()["out"], text.encode()))
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     big = RankLog(0, keep_bytes=1000)
@@ -168,14 +168,15 @@ def test_a_tail_tells_what_is_not_fetched() -> None:
     log.tell(Tail("j", "n1", 0, "out", 5000, 70, "\x1b[2Jlatest", 9.0))
 
     assert (log.last, log.counts["out"], log.heard) == ("latest", 70, 9.0)
-    assert log.positions() == {"out": 0, "err": 0}
+    assert log.read.at() == {"out": 0, "err": 0}
 
 
 def test_resuming_skips_what_is_beyond_the_backlog() -> None:
     log = RankLog(0)
     log.tell(Tail("j", "n1", 0, "out", 5000, 70, "x", 9.0))
 
-    assert log.resume(1000) == {"out": -1000, "err": -1000}
+    assert log.read.resume(1000)
+    assert log.read.wanted() == {"out": -1000, "err": -1000}
     log.add(chunk(4500, b"end\n"))
     assert [(gap.start, gap.end) for gap in log.gaps] == [(0, 4500)]
 
@@ -183,11 +184,13 @@ def test_resuming_skips_what_is_beyond_the_backlog() -> None:
 def test_asking_for_everything_reads_again_from_the_start() -> None:
     log = RankLog(0)
     log.tell(Tail("j", "n1", 0, "out", 5000, 70, "x", 9.0))
-    log.resume(1000)
+    log.read.resume(1000)
     log.add(chunk(4000, b"end\n"))
 
-    assert log.resume(None) == {"out": 0, "err": 0}
-    log.add(chunk(4004, b"still under way\n"))
+    assert log.read.resume(None)
+    assert log.read.wanted() == {"out": 0, "err": 0}
+    assert log.add(chunk(4004, b"still under way\n")) is None
+    assert texts(log) == ["end"]
     log.add(chunk(0, b"one\n"))
     log.add(chunk(4, b"two\n"))
 
@@ -199,8 +202,10 @@ def test_resuming_twice_changes_nothing() -> None:
     log = RankLog(0)
     log.add(chunk(0, b"one\ntwo"))
 
-    assert log.resume(1000) == log.resume(1000) == {"out": 7, "err": -1000}
-    assert log.resume(None) == {"out": 7, "err": 0}
+    assert [log.read.resume(1000), log.read.resume(1000)] == [True, False]
+    assert log.read.wanted() == {"out": 7, "err": -1000}
+    log.read.resume(None)
+    assert log.read.wanted() == {"out": 7, "err": 0}
 
 
 def test_bad_chunks_are_ignored() -> None:

@@ -14,6 +14,7 @@ from rankdeck.backends.node_stream import (
     FrameParser,
     NodeStream,
 )
+from rankdeck.state.lines import JobPositions
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 
@@ -27,7 +28,8 @@ def data(offset, text, rank=0):
 
 def stream(launcher=False):
     process = ProcessPlan("mpirun", ("mpirun",))
-    return NodeStream(NodePlan("j", "n1", (0, 1), (process,) if launcher else ()), -1)
+    plan = NodePlan("j", "n1", (0, 1), (process,) if launcher else ())
+    return NodeStream(plan, -1, JobPositions().of)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=50))
@@ -68,59 +70,86 @@ def test_any_bytes_are_frames_or_a_frame_error(junk):
         return
 
 
-def test_a_watch_that_goes_back_ignores_what_is_still_under_way():
-    one = stream()
-    one.watch({0: {"out": 100, "err": 0}})
-    one.feed(data(100, b"new"))
-    one.watch({0: {"out": 0, "err": 0}})
+class Reader:
+    """A node's stream, and the positions that it asks."""
 
+    def __init__(self):
+        self.read = JobPositions()
+        self.stream = NodeStream(NodePlan("j", "n1", (0, 1)), -1, self.read.of)
+
+    def feed(self, data):
+        new = [self.read.take(item) for item in self.stream.feed(data)]
+        return [(one.offset, one.data) for one in new if one]
+
+    def asked(self):
+        return json.loads(self.stream.watch_line())["watch"]
+
+
+def test_a_watch_that_goes_back_ignores_what_is_still_under_way():
+    one = Reader()
+    one.stream.watch((0,), 100)
+    one.feed(data(100, b"new"))
+    one.stream.watch((0,), None)
+
+    assert one.asked()["0"]["out"] == 0
     assert one.feed(data(103, b"late")) == []
-    assert [chunk.data for chunk in one.feed(data(0, b"first"))] == [b"first"]
+    assert one.feed(data(0, b"first")) == [(0, b"first")]
 
 
 def test_a_resumed_stream_gives_each_byte_once():
-    one = stream()
-    one.watch({0: {"out": 0, "err": 0}})
+    one = Reader()
+    one.stream.watch((0,), None)
     one.feed(data(0, b"abc"))
-    one.reconnected()
+    one.stream.reconnected()
 
-    assert [(c.offset, c.data) for c in one.feed(data(0, b"abcdef"))] == [(3, b"def")]
-    assert json.loads(one.watch_line())["watch"]["0"]["out"] == 6
+    assert one.feed(data(0, b"abcdef")) == [(3, b"def")]
+    assert one.asked()["0"]["out"] == 6
+
+
+def test_a_watch_that_asks_for_nothing_else_is_not_sent_again():
+    one = Reader()
+    one.stream.watch((0,), 1000)
+    one.asked()
+    one.feed(data(7000, bytes(1000)))
+    one.stream.watch((0,), 1000)
+    same = one.stream.fresh_watch
+    one.stream.watch((0, 1), 1000)
+
+    assert (same, one.stream.fresh_watch) == (False, True)
+
+
+def test_output_of_ranks_that_are_not_watched_is_left_out():
+    one = Reader()
+    one.stream.watch((0,), None)
+
+    assert one.feed(data(0, b"abc", rank=1)) == []
 
 
 def test_a_rank_that_failed_unwatched_is_fetched():
-    one = stream()
+    one = Reader()
     one.feed(head(kind="tail", r=1, s="out", o=100_000, lines=9, last="x", at=1))
     one.feed(head(kind="exited", seq=0, rank=1, code=3, signal=None, at=1))
 
-    assert json.loads(one.watch_line())["watch"]["1"] == {
-        "out": 100_000 - (16 << 10),
-        "err": -(16 << 10),
-    }
+    assert one.asked()["1"] == {"out": -(16 << 10), "err": -(16 << 10)}
 
 
-def test_an_end_that_only_the_node_knows_is_where_it_says():
-    one = stream()
-    one.watch({0: {"out": -10, "err": -10}})
-    first = json.loads(one.watch_line())
-    assert one.feed(data(0, b"of an earlier watch")) == []
-    one.feed(head(kind="from", watch=first["number"], r=0, s="out", o=90, at=1))
+def test_an_end_that_only_the_node_knows_is_where_the_output_begins():
+    one = Reader()
+    one.stream.watch((0,), 10)
+    assert one.asked()["0"] == {"out": -10, "err": -10}
 
-    assert [c.offset for c in one.feed(data(90, b"the end"))] == [90]
-    assert json.loads(one.watch_line())["watch"]["0"] == {"out": 97, "err": -10}
+    assert one.feed(data(90, b"the end")) == [(90, b"the end")]
+    assert one.asked()["0"] == {"out": 97, "err": -10}
 
 
-def test_an_end_that_was_asked_for_before_the_newest_watch_is_not_taken():
-    one = stream()
-    one.watch({0: {"out": -10, "err": 0}})
-    first = json.loads(one.watch_line())
-    one.watch({0: {"out": -10, "err": 0}, 1: {"out": 0, "err": 0}})
-    second = json.loads(one.watch_line())
-    one.feed(head(kind="from", watch=first["number"], r=0, s="out", o=90, at=1))
-    assert one.feed(data(90, b"early")) == []
-    one.feed(head(kind="from", watch=second["number"], r=0, s="out", o=95, at=1))
+def test_an_end_that_was_asked_for_twice_leaves_no_hole():
+    one = Reader()
+    one.stream.watch((0,), 10)
+    one.asked()
+    one.stream.watch((0, 1), 10)
 
-    assert [c.data for c in one.feed(data(95, b"newest"))] == [b"newest"]
+    assert one.feed(data(90, b"early ")) == [(90, b"early ")]
+    assert one.feed(data(95, b" newest")) == [(96, b"newest")]
 
 
 def test_a_request_answered_long_ago_is_not_carried_out_again():

@@ -12,10 +12,10 @@ from rankdeck_agent.names import LOG_CLOSED, SATURATED
 from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.explain import cover, coverage_words, explain
 from rankdeck_agent.rules.facts import Facts, Memory
-from rankdeck_agent.rules.judge import assess, judge
+from rankdeck_agent.rules.judge import assess
 from rankdeck_agent.rules.levels import Expected, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, DERIVED, RULES
-from rankdeck_agent.wire import METRICS, Event, Hello, Sample
+from rankdeck_agent.wire import METRICS, Event
 
 
 def judged(**facts):
@@ -541,8 +541,8 @@ def test_no_flood_of_events_fills_the_memory(events) -> None:
 
 
 def test_one_function_judges_one_sample() -> None:
-    sample = Sample(0, 1.0, {"disk.used": {"/": 99}, "mem.used": {"": 5}})
-    health, memory = judge(sample, Hello("n", True, boot="x"), Memory(), Expected(), 0.0)
+    values = {"disk.used": {"/": 99}, "mem.used": {"": 5}}
+    health, memory = assess(Facts(now=0.0, values=values, boot="x"))
 
     assert (health.level, health.reasons[0].check) == (Level.BAD, "disk.full")
     assert memory.boot == "x"

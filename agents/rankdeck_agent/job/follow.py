@@ -107,8 +107,6 @@ class NodeFollower:
         self._ranks = folder.ranks()
         self._watched: dict[Key, LogReader] = {}
         self._window = Window()
-        self._placed: list[bytes] = []
-        """Frames that say where the end is that was asked for."""
         self._tails: dict[Key, TailReader] = {}
         self._looks = LookReader(folder / PLACE)
         self._due = {"tail": 0.0, "looks": 0.0, "now": 0.0, "alive": 0.0}
@@ -127,17 +125,15 @@ class NodeFollower:
         asked = told.get("watch")
         if not isinstance(asked, dict):
             return
-        self._placed = []
         fresh: dict[Key, LogReader] = {}
         for rank in self._ranks:
             offsets = cast("dict[str, Any]", asked).get(str(rank))
             if isinstance(offsets, dict):
-                wanted = cast("dict[str, Any]", offsets)
-                fresh.update(self._readers(rank, wanted, told.get("number")))
+                fresh.update(self._readers(rank, cast("dict[str, Any]", offsets)))
         self._watched = fresh
         self._first_watch_by = 0.0
 
-    def _readers(self, rank: int, offsets: dict[str, Any], number: object) -> dict[Key, LogReader]:
+    def _readers(self, rank: int, offsets: dict[str, Any]) -> dict[Key, LogReader]:
         found: dict[Key, LogReader] = {}
         for stream in STREAMS:
             offset = offsets.get(stream)
@@ -146,16 +142,12 @@ class NodeFollower:
             log = self._folder.place(rank) / stream
             if offset < 0:
                 offset = max(size_of(log) + offset, 0)
-                head = {"kind": "from", "watch": number, "r": rank, "s": stream}
-                self._placed.append(line({**head, "o": offset, "at": time.time()}))
             found[rank, stream] = LogReader(log, offset)
         return found
 
     def round(self, now: float) -> list[bytes]:
         """The frames of one round."""
         frames = [line(event) for event in self._new_events()]
-        frames += self._placed
-        self._placed = []
         frames += self._data(now)
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()

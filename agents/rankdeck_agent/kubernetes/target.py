@@ -1,10 +1,9 @@
 """Which job a keeper keeps: where its objects are in the API, how they are created, deleted and proved gone."""
 
-import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -110,11 +109,6 @@ def read_target(file: Path) -> Target:
         return Target(**row)
     except (OSError, TypeError) as error:
         raise FolderError(f"{file} cannot be read: {error}") from error
-
-
-def target_json(target: Target) -> str:
-    """The settings as they lie in the run folder."""
-    return json.dumps(asdict(target))
 
 
 def read_objects(file: Path) -> list[Object]:

@@ -8,39 +8,15 @@ from rankdeck_agent.rules.derive import derive
 from rankdeck_agent.rules.engine import step
 from rankdeck_agent.rules.explain import cover, is_event
 from rankdeck_agent.rules.facts import Facts, Memory, limits, remember, split
-from rankdeck_agent.rules.levels import Expected, Health, Level, Reason
+from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import CHECKS, IDLE_CHECKS
 from rankdeck_agent.rules.units import duration
-from rankdeck_agent.wire import Hello, Sample
 
 REASONS = 64
 AT_MOST_SHOWN = 5
 LASTING = 60.0
 """Seconds that two looks shortly after each other stand for, where nobody watches for longer."""
 FRESH = Memory()
-
-
-def judge(
-    sample: Sample,
-    hello: Optional[Hello],
-    memory: Memory,
-    expected: Expected,
-    now: float,
-) -> tuple[Health, Memory]:
-    """Health after this sample of a node that was just heard: for one node without a console."""
-    return assess(
-        Facts(
-            now=now,
-            values=sample.values,
-            absent=frozenset(sample.absent),
-            failed=sample.failed,
-            inventory=hello.inventory if hello else {},
-            boot=hello.boot if hello else "",
-            skew=0.0,
-            expected=expected,
-        ),
-        memory,
-    )
 
 
 def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:

@@ -10,24 +10,29 @@ Current = Callable[[str], Mapping[str, Number]]
 Summed = Callable[[Current], Optional[float]]
 
 
-def _highest(metric: str) -> Summed:
+def highest(metric: str) -> Summed:
+    """The largest over its devices."""
     return lambda current: max(current(metric).values(), default=None)
 
 
-def _mean(metric: str) -> Summed:
-    def mean(current: Current) -> Optional[float]:
+def mean(metric: str) -> Summed:
+    """The mean of its devices."""
+
+    def of(current: Current) -> Optional[float]:
         found = current(metric)
         return sum(found.values()) / len(found) if found else None
 
-    return mean
+    return of
 
 
-def _total(*metrics: str) -> Summed:
-    def total(current: Current) -> Optional[float]:
+def total(*metrics: str) -> Summed:
+    """The sum over the devices of all these."""
+
+    def of(current: Current) -> Optional[float]:
         known = [sum(found.values()) for metric in metrics if (found := current(metric))]
         return sum(known) if known else None
 
-    return total
+    return of
 
 
 def _gpu_memory(current: Current) -> Optional[float]:
@@ -44,18 +49,18 @@ def _hottest(current: Current) -> Optional[float]:
 
 
 SUMMARY: Mapping[str, Summed] = {
-    "cpu.used": _highest("cpu.used"),
-    "mem.used": _highest("mem.used"),
-    "gpu.used": _mean("gpu.used"),
+    "cpu.used": highest("cpu.used"),
+    "mem.used": highest("mem.used"),
+    "gpu.used": mean("gpu.used"),
     "gpu.mem_used": _gpu_memory,
     "gpu.temp": _hottest,
-    "gpu.power": _total("gpu.power"),
-    "rdma.rx": _total("rdma.rx"),
-    "rdma.tx": _total("rdma.tx"),
-    "net.rx": _total("net.rx", "net.tx"),
-    "cpu.load1": _highest("cpu.load1"),
-    "disk.used": _highest("disk.used"),
-    "cpu.cores": _highest("cpu.cores"),
+    "gpu.power": total("gpu.power"),
+    "rdma.rx": total("rdma.rx"),
+    "rdma.tx": total("rdma.tx"),
+    "net.rx": total("net.rx", "net.tx"),
+    "cpu.load1": highest("cpu.load1"),
+    "disk.used": highest("disk.used"),
+    "cpu.cores": highest("cpu.cores"),
 }
 """A metric that stands for the number -> how it is worked out; `net.rx` is both ways."""
 

@@ -310,7 +310,6 @@ class Waiting(NamedTuple):
     """It will not start until somebody does something."""
 
 
-_RAISE = "ask for less, or ask the administrators"
 _WAITING: tuple[tuple[str, Waiting], ...] = (
     ("Resources", Waiting("waits for nodes that are free")),
     ("Priority", Waiting("waits behind jobs with higher priority")),

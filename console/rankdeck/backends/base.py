@@ -1,10 +1,11 @@
 """The protocol of a launch backend (ssh, slurm, kubernetes): plan, launch, follow, cancel."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import ClassVar, Protocol
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
+from rankdeck.state.lines import ReadPositionsOf
 
 
 class Follower(Protocol):
@@ -18,11 +19,11 @@ class Follower(Protocol):
         """
         ...
 
-    def watch(self, offsets: Mapping[int, Mapping[str, int]]) -> None:
+    def watch(self, ranks: Collection[int], backlog: int | None) -> None:
         """From now on fetch the full output of these ranks, and of others only the last line.
 
-        `offsets` is rank -> stream ("out" or "err") -> byte to begin at; below 0 it counts back
-        from the end of the log. Each call replaces the one before.
+        Reading goes on where `positions` says, with at least `backlog` bytes of earlier output; None
+        fetches all of it. Each call replaces the one before.
         """
         ...
 
@@ -71,8 +72,12 @@ class Backend(Protocol):
         """
         ...
 
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> Follower:
-        """A follower of this job: from the beginning, or per node from the event after `seen[node]`."""
+    def follow(self, plan: Plan, seen: Mapping[str, int], positions: ReadPositionsOf) -> Follower:
+        """A follower of this job: from the beginning, or per node from the event after `seen[node]`.
+
+        `positions` knows how far each log was read. Who takes a chunk has to have it taken there
+        before the next one: output may come twice, and what is new of it is known only there.
+        """
         ...
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:

@@ -4,17 +4,18 @@ import asyncio
 import json
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from rankdeck.backends.node_stream import FrameError, NodeStream, Offsets
+from rankdeck.backends.node_stream import FrameError, NodeStream
 from rankdeck.errors import NodeError
 from rankdeck.model.job import MUTE, Chunk, Followed, NodeEvent, Plan
 from rankdeck.model.text import clean
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
 from rankdeck.state.launch_lock import is_launched
+from rankdeck.state.lines import ReadPositionsOf
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NodePlan
 
@@ -82,6 +83,7 @@ NOT_THERE = "has not been started"
 BELIEVE_AFTER = 3.0
 """Seconds for which a node must say that it does not know a job before that is believed."""
 _MOST_REREADS = 3
+_LOOK = 0.02
 
 
 class Silence:
@@ -117,17 +119,38 @@ class Silence:
         return (self._looks - max(self._opened.get(node, 0), self._heard.get(node, 0))) * TICK
 
 
-class Unread:
-    """Bytes of output that came and were not handed on: of each node, and of all."""
+class Waiting:
+    """What came and was not handed on yet, in order; and how much of it came from each node."""
 
     def __init__(self) -> None:
+        self._items: deque[Followed] = deque()
         self.of = Counter[str]()
-        self.total = 0
+        """Node -> items."""
+        self.output_of = Counter[str]()
+        """Node -> bytes of output."""
+        self.output = 0
+        """Bytes of output of all nodes."""
 
-    def add(self, node: str, count: int) -> None:
-        """Note that so many more are there, or below 0, fewer."""
-        self.of[node] += count
-        self.total += count
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def extend(self, items: Iterable[Followed]) -> None:
+        """Put these behind what is there."""
+        for item in items:
+            self._items.append(item)
+            self._count(item, 1)
+
+    def take(self) -> Followed:
+        """The first one."""
+        item = self._items.popleft()
+        self._count(item, -1)
+        return item
+
+    def _count(self, item: Followed, sign: int) -> None:
+        self.of[item.node] += sign
+        if isinstance(item, Chunk):
+            self.output_of[item.node] += sign * len(item.data)
+            self.output += sign * len(item.data)
 
 
 class SshFollower:
@@ -138,15 +161,15 @@ class SshFollower:
         agents: Agents,
         plan: Plan,
         seen: Mapping[str, int],
+        positions: ReadPositionsOf,
         lost_after: float = LOST_AFTER,
     ) -> None:
         self._agents, self._plan = agents, plan
         self._lost_after = lost_after
-        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1)) for n in plan.nodes}
+        self._streams = {n.node: NodeStream(n, seen.get(n.node, -1), positions) for n in plan.nodes}
         self._spawns = Spawns(self._streams)
         self._channels: dict[str, Channel] = {}
-        self._waiting: deque[Followed] = deque()
-        self._unread = Unread()
+        self._waiting = Waiting()
         self._paused = False
         self._news = asyncio.Event()
         self._given_up: set[str] = set()
@@ -175,10 +198,10 @@ class SshFollower:
     def __aiter__(self) -> AsyncIterator[Followed]:
         return self._events()
 
-    def watch(self, offsets: Offsets) -> None:
-        """From now on fetch the full output of these ranks, each stream from its offset on."""
+    def watch(self, ranks: Collection[int], backlog: int | None) -> None:
+        """From now on fetch the full output of these ranks, and `backlog` bytes of what came before."""
         for stream in self._streams.values():
-            stream.watch(offsets)
+            stream.watch(ranks, backlog)
             self._send_watch(stream)
             if stream.fresh_watch and stream.node in self._done and self._open:
                 # Its part of the job is over: what is asked for now is on its disk.
@@ -236,11 +259,10 @@ class SshFollower:
         return not self._waiting and self._done | self._given_up >= self._streams.keys()
 
     def _take(self) -> Followed:
-        item = self._waiting.popleft()
+        item = self._waiting.take()
         if isinstance(item, Chunk):
-            self._unread.add(item.node, -len(item.data))
             self._ask_for_more(self._streams[item.node])
-        if self._paused and self._unread.total < MOST_WAITING // 4:
+        if self._paused and self._waiting.output < MOST_WAITING // 4:
             self._paused = False
             for channel in self._channels.values():
                 channel.resume()
@@ -250,7 +272,7 @@ class SshFollower:
         """Tell the node how much of its output was used, so that it sends on."""
         channel, line = (
             self._channels.get(stream.node),
-            stream.taken_line(self._unread.of[stream.node]),
+            stream.taken_line(self._waiting.output_of[stream.node]),
         )
         if channel is not None and line:
             channel.write(line)
@@ -262,6 +284,7 @@ class SshFollower:
         heard, failures, again = time.monotonic(), 0, 0
         while again < _MOST_REREADS:
             why = await self._look_once(stream)
+            await self._handed_on(stream.node)
             if stream.closed:
                 # What nobody had asked for in time is still on the node's disk.
                 again = again + 1 if stream.unread else _MOST_REREADS
@@ -280,6 +303,11 @@ class SshFollower:
         self._again.discard(stream.node)
         self._done.add(stream.node)
         self._news.set()
+
+    async def _handed_on(self, node: str) -> None:
+        """Wait until all that came from it was taken: only then it is known how far its logs were read."""
+        while self._waiting.of[node]:  # noqa: ASYNC110 - plain data
+            await asyncio.sleep(_LOOK)
 
     async def _watch_silence(self) -> None:
         """Notice nodes and channels of which nothing comes any more, also while a connection seems to stand."""
@@ -370,7 +398,8 @@ class SshFollower:
             stream.broken = f"the agent sends nonsense: {error}"
             self._nonsense.add(stream.node)
             self._linked.discard(stream.node)
-            self._waiting.extend(stream.nonsense(str(error)))
+            if told := stream.doubt(str(error)):
+                self._waiting.extend((told,))
             self._news.set()
             return
         if stream.frames:
@@ -379,10 +408,8 @@ class SshFollower:
         if stream.frames > before:
             self._silence.heard(stream.node)
         self._waiting.extend(found)
-        new = sum(len(item.data) for item in found if isinstance(item, Chunk))
-        self._unread.add(stream.node, new)
         self._ask_for_more(stream)
-        if self._unread.total > MOST_WAITING and not self._paused:
+        if self._waiting.output > MOST_WAITING and not self._paused:
             self._paused = True
             for channel in self._channels.values():
                 channel.pause()
@@ -409,7 +436,7 @@ class SshFollower:
 
     def _made(self, stream: NodeStream, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
         event = NodeEvent(self._plan.job, stream.node, kind, time.time(), fields)
-        self._waiting.append(event)
+        self._waiting.extend((event,))
         self._news.set()
 
     # ---- daemons

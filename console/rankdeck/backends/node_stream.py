@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from rankdeck.model.text import (
     table,
     text,
 )
+from rankdeck.state.lines import ReadPositions, ReadPositionsOf
 from rankdeck_agent.wire import LAUNCHER, NodePlan
 
 Frame = tuple[Mapping[str, Any], bytes]
@@ -242,15 +243,16 @@ TAKEN_STEP = 8 << 10
 _MOST_FAILURES = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 """Id of a request, as the launch agent makes it; it becomes an argument of the command that answers."""
-Offsets = Mapping[int, Mapping[str, int]]
 
 
 class NodeStream:
-    """One node of one job; keeps sequence number and byte offsets over reconnections."""
+    """One node of one job; keeps the sequence number over reconnections, and asks how far logs were read."""
 
-    def __init__(self, plan: NodePlan, seen: int) -> None:
+    def __init__(self, plan: NodePlan, seen: int, positions: ReadPositionsOf) -> None:
         self.plan, self.node, self.seen = plan, plan.node, seen
-        self._clock = ClockWatch(0.0, 0.5)
+        self._positions = positions
+        self.clock = ClockWatch(0.0, 0.5)
+        """How the node's clock differs from ours, as far as known."""
         self.heard: float | None = None
         """When the last bytes came, in epoch seconds of the console's clock."""
         self.closed = False
@@ -263,11 +265,7 @@ class NodeStream:
         self.spawns: dict[str, Mapping[str, Any]] = {}
         """Requests that are not answered, as far as is known."""
         self._known = frozenset((*plan.ranks, LAUNCHER))
-        self._positions: dict[tuple[int, str], int] = {}
-        """(rank, stream) -> next byte wanted; below 0: counted from the end, which only the node knows."""
-        self._number = 0
-        """Number of the watch line that was sent last."""
-        self._ends: dict[tuple[int, str], int] = {}
+        self._watched: dict[int, ReadPositions] = {}
         self._received = self._told_taken = 0
         """Bytes of output that came on this channel, and those of which the node knows that they were used."""
         self._failed: set[int] = set()
@@ -275,42 +273,36 @@ class NodeStream:
         """Whether it has sent something invalid."""
         self._parser = FrameParser()
         if any(process.rank is None for process in plan.processes):
-            self._watch_rank(LAUNCHER, 0)
+            self._watch_rank(LAUNCHER, None)
 
     # ---- watching
 
-    def watch(self, offsets: Offsets) -> None:
-        """Read these ranks from these offsets on (below 0: from the end).
+    def watch(self, ranks: Iterable[int], backlog: int | None) -> None:
+        """Read these ranks, and `backlog` bytes of what came before (None: all of it).
 
         The launcher and failed ranks stay watched.
         """
-        kept = {key: at for key, at in self._positions.items() if self._stays(key[0], offsets)}
-        for rank, streams in offsets.items():
-            if rank in self._known and rank != LAUNCHER:
-                for stream in STREAMS:
-                    kept[rank, stream] = int(streams.get(stream, 0))
-        self.fresh_watch = self.fresh_watch or kept != self._positions
-        self._positions = kept
+        asked = {rank for rank in ranks if rank in self._known and rank != LAUNCHER}
+        before = self._watched.keys()
+        self._watched = {
+            rank: read
+            for rank, read in self._watched.items()
+            if rank == LAUNCHER or rank in self._failed | asked
+        }
+        self.fresh_watch = self.fresh_watch or self._watched.keys() != before
+        for rank in asked:
+            self._watch_rank(rank, backlog)
 
-    def _stays(self, rank: int, offsets: Offsets) -> bool:
-        return rank == LAUNCHER or (rank in self._failed and rank not in offsets)
-
-    def _watch_rank(self, rank: int, before: int) -> None:
-        for stream in STREAMS:
-            end = self._ends.get((rank, stream), 0)
-            at = max(0, end - before) if end else -before
-            self._positions.setdefault((rank, stream), at)
-        self.fresh_watch = True
+    def _watch_rank(self, rank: int, backlog: int | None) -> None:
+        changed = rank not in self._watched
+        read = self._watched[rank] = self._positions(self.node, rank)
+        self.fresh_watch = read.resume(backlog) or changed or self.fresh_watch
 
     def watch_line(self) -> bytes:
         """What to send to the follower on the node."""
-        table: dict[str, dict[str, int]] = {}
-        for (rank, stream), at in self._positions.items():
-            table.setdefault(str(rank), {})[stream] = at
         self.fresh_watch = False
-        self._number += 1
-        line = {"watch": table, "number": self._number, "taken": self._told_taken}
-        return json.dumps(line).encode() + b"\n"
+        table = {str(rank): read.wanted() for rank, read in self._watched.items()}
+        return json.dumps({"watch": table, "taken": self._told_taken}).encode() + b"\n"
 
     def taken_line(self, waiting: int) -> bytes:
         """Tell the follower that there is room for more; b"" where that changes little.
@@ -326,23 +318,13 @@ class NodeStream:
     @property
     def unread(self) -> bool:
         """Whether watched bytes are known to exist that have not come."""
-        return any(at < self._ends.get(key, 0) for key, at in self._positions.items())
+        return any(read.behind for read in self._watched.values())
 
     # ---- reading
 
-    @property
-    def offset(self) -> float:
-        """Seconds by which the node's clock is ahead of the console's."""
-        return self._clock.offset
-
-    @property
-    def clock(self) -> ClockWatch:
-        """How the node's clock differs from ours, as far as known."""
-        return self._clock
-
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
         """Begin a new stream, with the clock as measured; incomplete frames are dropped and sent again."""
-        self._clock = ClockWatch(offset, uncertainty)
+        self.clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
         self._received = self._told_taken = 0
         self.broken = ""
@@ -356,16 +338,16 @@ class NodeStream:
             found += self._clock_set(head)
             at = head.get("at")
             if not stamp(at):
-                item = self._doubt("a stamp that no clock gives")
+                item = self.doubt("a stamp that no clock gives")
             elif head["kind"] == "data":
-                item = self._chunk(head, payload, at - self.offset)
+                item = self._chunk(head, payload, at - self.clock.offset)
             else:
                 item = _READERS.get(head["kind"], NodeStream.read_event)(
-                    self, head, at - self.offset
+                    self, head, at - self.clock.offset
                 )
             if item is not None:
                 found.append(item)
-        if self._parser.strange and (told := self._doubt("a line that is no frame")):
+        if self._parser.strange and (told := self.doubt("a line that is no frame")):
             found.append(told)
         return found
 
@@ -374,21 +356,16 @@ class NodeStream:
         """How many have come since we connected."""
         return self._parser.count
 
-    def nonsense(self, why: str) -> list[Followed]:
-        """What to tell where the stream is of no more use."""
-        told = self._doubt(why)
-        return [told] if told else []
-
     def _clock_set(self, head: Mapping[str, Any]) -> list[Followed]:
         """The events to report if this `now` frame shows that the node's clock was set."""
-        at, arrived, before = head.get("at"), time.time(), self._clock
+        at, arrived, before = head.get("at"), time.time(), self.clock
         if head["kind"] != "now" or not stamp(at):
             return []
-        self._clock = before.after(at, arrived)
-        step = self._clock.offset - before.offset
+        self.clock = before.after(at, arrived)
+        step = self.clock.offset - before.offset
         if not step:
             return []
-        known = {"offset": self._clock.offset, "uncertainty": self._clock.uncertainty}
+        known = {"offset": self.clock.offset, "uncertainty": self.clock.uncertainty}
         text = f"the clock of the node was set by {step:+.1f} s: times before and after may not fit"
         job = self.plan.job
         return [
@@ -402,7 +379,7 @@ class NodeStream:
         ended = head.get("ended")
         if self.caught_up or not stamp(ended):
             return NodeEvent(self.plan.job, self.node, "now", at, {})
-        return NodeEvent(self.plan.job, self.node, "closing", ended - self.offset, {})
+        return NodeEvent(self.plan.job, self.node, "closing", ended - self.clock.offset, {})
 
     def _key(self, head: Mapping[str, Any]) -> tuple[int, str, int] | None:
         rank, stream, offset = head.get("r"), head.get("s"), head.get("o")
@@ -415,38 +392,22 @@ class NodeStream:
             return None
         return rank, stream, offset
 
-    def read_from(self, head: Mapping[str, Any], _: float) -> None:
-        """Take the offset that a request counted from the end means, unless there is a newer request."""
-        key = self._key(head)
-        if key is None or head.get("watch") != self._number:
-            return
-        rank, stream, offset = key
-        if self._positions.get((rank, stream), 0) < 0:
-            self._positions[rank, stream] = offset
-
     def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Followed | None:
-        """The part that continues where we are; the rest belongs to a watch that was replaced."""
+        """Output of a rank that is watched; who keeps it knows what of it is new."""
         key = self._key(head)
         if key is None:
-            return self._doubt("output of no rank that it has")
+            return self.doubt("output of no rank that it has")
         rank, stream, offset = key
-        wanted = self._positions.get((rank, stream))
-        if wanted is None or wanted < 0 or offset > wanted:
+        if rank not in self._watched:
             return None
-        data, offset = data[wanted - offset :], wanted
-        if not data:
-            return None
-        self._positions[rank, stream] = offset + len(data)
-        self._saw(rank, stream, offset + len(data))
         return Chunk(self.plan.job, self.node, rank, stream, offset, at, data)
 
     def read_tail(self, head: Mapping[str, Any], at: float) -> Followed | None:
         key = self._key(head)
         lines, last = head.get("lines"), head.get("last")
         if key is None or not integer(lines) or not isinstance(last, str):
-            return self._doubt("an end of a log that cannot be")
+            return self.doubt("an end of a log that cannot be")
         rank, stream, end = key
-        self._saw(rank, stream, end)
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)
 
     def read_activity(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
@@ -455,13 +416,10 @@ class NodeStream:
             return None
         return NodeEvent(self.plan.job, self.node, "activity", at, {"looks": looks})
 
-    def _saw(self, rank: int, stream: str, end: int) -> None:
-        self._ends[rank, stream] = max(end, self._ends.get((rank, stream), 0))
-
     def read_event(self, head: Mapping[str, Any], at: float) -> NodeEvent | None:
         fields = event_of(head)
         if fields is None:
-            return self._doubt("an event that makes no sense")
+            return self.doubt("an event that makes no sense")
         seq, kind = fields["seq"], head["kind"]
         if seq <= self.seen and kind != "closed":
             return None
@@ -470,7 +428,7 @@ class NodeStream:
             handler(self, fields)
         return NodeEvent(self.plan.job, self.node, kind, at, fields)
 
-    def _doubt(self, what: str) -> NodeEvent | None:
+    def doubt(self, what: str) -> NodeEvent | None:
         """Report once that this node sends invalid frames; further ones are left out silently."""
         if self._odd:
             return None
@@ -493,7 +451,7 @@ class NodeStream:
             return
         if len(self._failed) < _MOST_FAILURES:
             self._failed.add(rank)
-            if (rank, "out") not in self._positions:
+            if rank not in self._watched:
                 self._watch_rank(rank, BEFORE_FAILURE)
 
     def note_closed(self, _: Mapping[str, Any]) -> None:
@@ -511,7 +469,6 @@ class NodeStream:
 _READERS: Mapping[str, Callable[[NodeStream, Mapping[str, Any], float], Followed | None]] = {
     "now": NodeStream.read_now,
     "activity": NodeStream.read_activity,
-    "from": NodeStream.read_from,
     "tail": NodeStream.read_tail,
 }
 _NOTES = {

@@ -22,14 +22,13 @@ from rankdeck.model.job import (
     LogPlace,
     NodeEvent,
     Plan,
-    Tail,
 )
 from rankdeck.model.pattern import searched
 from rankdeck.model.text import clean, integer, stamp
 from rankdeck.remote.agent import Agents, next_of
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs
-from rankdeck_agent.wire import LAUNCHER
+from rankdeck.state.lines import JobPositions
 
 LIMIT = 20.0
 """Seconds that a node may say nothing while it is asked."""
@@ -202,28 +201,23 @@ Take = Callable[[Followed], None]
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been read from the nodes so far."""
+    """What has been read from the nodes so far, of their output only how far it reaches."""
 
     events: list[NodeEvent] = field(default_factory=list[NodeEvent])
     seq: dict[str, int] = field(default_factory=dict[str, int])
-    ends: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    output: JobPositions = field(default_factory=JobPositions)
     missing: dict[str, str] = field(default_factory=dict[str, str])
 
     def take(self, item: Followed) -> None:
-        if isinstance(item, NodeEvent):
-            self._event(item)
+        self.output.take(item)
+        if not isinstance(item, NodeEvent):
             return
-        end = item.end if isinstance(item, Tail) else item.offset + len(item.data)
-        key = (item.node, item.rank, item.stream)
-        self.ends[key] = max(end, self.ends.get(key, 0))
-
-    def _event(self, event: NodeEvent) -> None:
-        seq = event.fields.get("seq")
-        if event.kind == "lost":
-            self.missing[event.node] = str(event.fields.get("text", ""))[:300]
+        seq = item.fields.get("seq")
+        if item.kind == "lost":
+            self.missing[item.node] = str(item.fields.get("text", ""))[:300]
         if isinstance(seq, int):
-            self.seq[event.node] = max(seq, self.seq.get(event.node, -1))
-            self.events.append(event)
+            self.seq[item.node] = max(seq, self.seq.get(item.node, -1))
+            self.events.append(item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,36 +232,22 @@ class Recording:
 async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
     """Read a job back, at most `backlog` bytes from the end of each log; None: all of them."""
     seen = _Seen()
-    first = backend.follow(job.plan, {})
+    first = backend.follow(job.plan, {}, seen.output.of)
     await _consume(first, seen.take, lambda: first.current, LIMIT, SETTLE)
-    wanted = dict(seen.ends)
-    offsets = _offsets(wanted, backlog)
-    reached: dict[tuple[str, int, str], int] = {}
+    wanted, output = seen.output.ends(), JobPositions()
 
     def hear(item: Followed) -> None:
-        if isinstance(item, Chunk):
-            reached[item.node, item.rank, item.stream] = item.offset + len(item.data)
-            take(item)
+        if new := output.take(item):
+            take(new)
 
     def complete() -> bool:
-        return all(reached.get(key, 0) >= end for key, end in wanted.items() if end)
+        return all(output.of(*key).has(ends) for key, ends in wanted.items())
 
-    if any(wanted.values()):
-        second = backend.follow(job.plan, seen.seq)
-        second.watch(offsets)
+    if any(end for ends in wanted.values() for end in ends.values()):
+        second = backend.follow(job.plan, seen.seq, output.of)
+        second.watch([rank.rank for rank in job.ranks], backlog)
         await _consume(second, hear, complete, QUIET, 0.0)
     return Recording(tuple(sorted(seen.events, key=lambda e: e.at)), seen.missing)
-
-
-def _offsets(
-    ends: Mapping[tuple[str, int, str], int], backlog: int | None
-) -> dict[int, dict[str, int]]:
-    offsets: dict[int, dict[str, int]] = {}
-    for (_, rank, stream), end in ends.items():
-        if rank != LAUNCHER:
-            start = 0 if backlog is None else max(0, end - backlog)
-            offsets.setdefault(rank, {"out": 0, "err": 0})[stream] = start
-    return offsets
 
 
 async def _consume(

@@ -18,6 +18,7 @@ from rankdeck.remote.agent import JOB_RUN, Agents, Answer
 from rankdeck.remote.shell import on_each
 from rankdeck.rules.find_jobs import Found, found_jobs
 from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
+from rankdeck.state.lines import ReadPositionsOf
 from rankdeck_agent.wire import NodePlan
 
 START_LIMIT = 30.0
@@ -43,9 +44,11 @@ class SshBackend:
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         return plan_job(cluster, spec, job)
 
-    def follow(self, plan: Plan, seen: Mapping[str, int]) -> SshFollower:
+    def follow(
+        self, plan: Plan, seen: Mapping[str, int], positions: ReadPositionsOf
+    ) -> SshFollower:
         """Follow from the beginning, or per node from the event after `seen[node]`."""
-        follower = SshFollower(self._agents, plan, seen)
+        follower = SshFollower(self._agents, plan, seen, positions)
         self._followers.setdefault(plan.job, WeakSet()).add(follower)
         return follower
 

@@ -34,6 +34,7 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.explain import check_names, coverage_words, is_check
+from rankdeck_agent.rules.summary import highest
 from rankdeck_agent.wire import METRICS
 
 _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
@@ -168,7 +169,7 @@ def _row(state: NodeState) -> tuple[str, ...]:
 
 
 def _highest(state: NodeState, metric: str) -> str:
-    worst = state.worst(metric)
+    worst = highest(metric)(state.current)
     return "-" if worst is None else f"{worst:.0f} {METRICS[metric].unit}"
 
 

@@ -86,15 +86,11 @@ class Printer:
 
     def ends(self) -> dict[int, dict[str, int]]:
         """How much there is on the nodes, per rank and stream, as far as they have told."""
-        return {rank: log.ends() for rank, log in self._logs.items()}
+        return {rank: log.read.ends() for rank, log in self._logs.items()}
 
     def has_read(self, ends: dict[int, dict[str, int]]) -> bool:
         """Whether everything up to these ends has come."""
-        return all(
-            position >= ends[rank][stream]
-            for rank, log in self._logs.items()
-            for stream, position in log.positions().items()
-        )
+        return all(log.read.has(ends[rank]) for rank, log in self._logs.items())
 
     def _take(self, rank: int) -> Sequence[Line]:
         log = self._logs[rank]

@@ -11,7 +11,7 @@ from rankdeck.backends.base import Backend
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
-from rankdeck.model.job import Abort, Chunk, Container, JobSpec, Launch, Plan
+from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold
 from rankdeck.model.text import clean, integer, table
 from rankdeck.preflight.check_job import flavour_of
@@ -25,6 +25,7 @@ from rankdeck.preflight.facts import (
     own_files,
     programs_of,
 )
+from rankdeck.state.lines import JobPositions
 from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0
@@ -70,13 +71,13 @@ async def hear(
 
 
 async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], bytes]) -> None:
-    follower = backend.follow(plan, {})
-    ranks = [rank for node in plan.nodes for rank in node.ranks]
-    follower.watch({rank: {"out": 0, "err": 0} for rank in ranks})
+    read = JobPositions()
+    follower = backend.follow(plan, {}, read.of)
+    follower.watch([rank for node in plan.nodes for rank in node.ranks], None)
     async for event in follower:
-        if isinstance(event, Chunk):
-            key = (event.rank, event.stream)
-            output[key] = (output.get(key, b"") + event.data)[-_MOST_OUTPUT:]
+        if new := read.take(event):
+            key = (new.rank, new.stream)
+            output[key] = (output.get(key, b"") + new.data)[-_MOST_OUTPUT:]
 
 
 def last_words(texts: Texts, without: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.text import clean, table, tables
-from rankdeck.remote.shell import Channel, OnData, Shell
+from rankdeck.remote.shell import Channel, OnData, Shell, run
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
@@ -327,7 +327,7 @@ class Agents:
         try:
             async with asyncio.timeout(limit):
                 agent = await self._path(node)
-                done = await self.shell.run(node, (*agent, *command), stdin, limit)
+                done = await run(self.shell, node, (*agent, *command), stdin, limit)
         except TimeoutError as error:
             raise UnreachableError(node, f"no answer within {limit:g} s") from error
         return Answer(done.code, done.out, done.err)
@@ -420,7 +420,7 @@ class Agents:
     async def _look(self, node: str, name: str) -> tuple[str, str, str]:
         """Version of Python there, SHA-256 of the agent that lies there, and its path."""
         look = ("sh", "-c", _LOOK, "sh", name, self._python, _ASK)
-        found = await self.shell.run(node, look)
+        found = await run(self.shell, node, look)
         return _parse(node, found.out, found.err)
 
     def _check_python(self, node: str, version: str) -> None:
@@ -437,7 +437,7 @@ class Agents:
 
     async def _upload(self, node: str, path: str, data: bytes) -> None:
         put = ("sh", "-c", _PUT, "sh", path, str(len(data)), self._python, _COMPILE)
-        result = await self.shell.run(node, put, data, UPLOAD_LIMIT)
+        result = await run(self.shell, node, put, data, UPLOAD_LIMIT)
         if result.code != 0:
             why = _last_line(result.err) or f"exit status {result.code}"
             raise AgentError(node, f"the agent could not be put at {path}: {why}; {_MAKE_WRITABLE}")

@@ -70,8 +70,13 @@ class Channel(Protocol):
     def resume(self) -> None: ...
 
     @property
+    def complaints(self) -> bytes:
+        """The end of its stderr."""
+        ...
+
+    @property
     def complaint(self) -> str:
-        """The end of its stderr, as one line."""
+        """The last line of that."""
         ...
 
     def wait(self) -> Awaitable[int]:
@@ -88,15 +93,87 @@ class Shell(Protocol):
     An `on_data` may raise NodeError: then it is called no more, and `Channel.wait` raises that.
     """
 
-    async def run(
-        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
-    ) -> Result: ...
-
-    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel: ...
+    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
+        """Start a program; `on_data` is called with its stdout as it arrives."""
+        ...
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int: ...
 
     async def clock(self, node: str) -> Clock: ...
+
+
+_MOST_OUTPUT = 32 << 20
+
+
+async def run(
+    shell: Shell, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
+) -> Result:
+    """Run a program to its end, at most `limit` seconds.
+
+    Raises UnreachableError; AgentError as soon as it has sent more than 32 MB.
+    """
+    out = bytearray()
+
+    def keep(data: bytes) -> None:
+        if len(out) + len(data) > _MOST_OUTPUT:
+            out.clear()
+            raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
+        out.extend(data)
+
+    try:
+        async with asyncio.timeout(limit):
+            channel = await shell.open(node, argv, keep)
+            try:
+                channel.write(stdin)
+                channel.end()
+                code = await channel.wait()
+            finally:
+                await channel.close()
+    except TimeoutError as error:
+        why = f"no answer within {limit:.0f} s to {argv[-1][:60]}"
+        raise UnreachableError(node, why) from error
+    return Result(code, bytes(out), channel.complaints)
+
+
+_MOST_COMPLAINT = 16 << 10
+
+
+class Receiver:
+    """Hands stdout to a callback at once, until that raises NodeError; keeps the end of stderr."""
+
+    def __init__(self, on_data: OnData) -> None:
+        self._on_data = on_data
+        self.complaints = b""
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    @property
+    def complaint(self) -> str:
+        """The last line of stderr."""
+        lines = self.complaints.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def take(self, data: bytes, *, of_stdout: bool) -> None:
+        """Hand on, or keep, what came."""
+        if not of_stdout:
+            self.complaints = (self.complaints + data)[-_MOST_COMPLAINT:]
+        elif not self.ended.done():
+            try:
+                self._on_data(data)
+            except NodeError as error:
+                self.ended.set_result(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()
+        if not self.ended.done():
+            self.ended.set_result(exc)
 
 
 T = TypeVar("T")
@@ -146,8 +223,6 @@ class Questions:
 
 THIS_MACHINE = "localhost"
 """The name under which jobs on Kubernetes have their control host where the cluster file names none."""
-_MOST_OUTPUT = 32 << 20
-_MOST_COMPLAINT = 16 << 10
 _CLOSE_LIMIT = 2.0
 
 
@@ -161,32 +236,9 @@ def asks_here(cluster: Cluster) -> bool:
     return cluster.backend == "kubernetes" and control_host(cluster) == THIS_MACHINE
 
 
-class _Program(asyncio.SubprocessProtocol):
-    """Hands stdout to a callback at once; keeps the end of stderr."""
-
-    def __init__(self, on_data: OnData) -> None:
-        self._on_data = on_data
-        self.complaints = b""
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.writable = asyncio.Event()
-        self.writable.set()
-
-    def pause_writing(self) -> None:
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        self.writable.set()
-
+class _Program(Receiver, asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 1:
-            self._on_data(data)
-        else:
-            self.complaints = (self.complaints + data)[-_MOST_COMPLAINT:]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.writable.set()
-        if not self.ended.done():
-            self.ended.set_result(None)
+        self.take(data, of_stdout=fd == 1)
 
 
 class LocalChannel:
@@ -217,16 +269,17 @@ class LocalChannel:
             self._stdout.resume_reading()
 
     @property
-    def complaint(self) -> str:
-        lines = self.complaints.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
-
-    @property
     def complaints(self) -> bytes:
         return self._program.complaints
 
+    @property
+    def complaint(self) -> str:
+        return self._program.complaint
+
     async def wait(self) -> int:
-        await asyncio.shield(self._program.ended)
+        error = await asyncio.shield(self._program.ended)
+        if isinstance(error, NodeError):
+            raise error
         code = self._transport.get_returncode() or 0
         return 128 - code if code < 0 else code
 
@@ -250,34 +303,6 @@ class LocalChannel:
 
 class LocalShell:
     """Runs programs here; see `shell.Shell`."""
-
-    async def run(
-        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
-    ) -> Result:
-        """Run a program to its end, at most `limit` seconds; raises UnreachableError."""
-        pieces: list[bytes] = []
-        size = 0
-
-        def collect(data: bytes) -> None:
-            nonlocal size
-            size += len(data)
-            if size <= _MOST_OUTPUT:
-                pieces.append(data)
-
-        channel = await self.open(node, argv, collect)
-        try:
-            async with asyncio.timeout(limit):
-                channel.write(stdin)
-                channel.end()
-                code = await channel.wait()
-        except TimeoutError as error:
-            why = f"no answer within {limit:.0f} s to {argv[-1][:60]}"
-            raise UnreachableError(node, why) from error
-        finally:
-            await channel.close()
-        if size > _MOST_OUTPUT:
-            raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
-        return Result(code, b"".join(pieces), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
@@ -307,11 +332,6 @@ class WithThisMachine:
 
     def _of(self, node: str) -> Shell:
         return self._here if node == THIS_MACHINE else self._nodes
-
-    async def run(
-        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
-    ) -> Result:
-        return await self._of(node).run(node, argv, stdin, limit)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
         return await self._of(node).open(node, argv, on_data)

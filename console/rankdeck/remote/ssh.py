@@ -10,14 +10,14 @@ from typing import cast
 
 import asyncssh
 
-from rankdeck.errors import AgentError, NodeError, UnreachableError
+from rankdeck.errors import NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.login import FAILURES, Logins, explain
 from rankdeck.remote.shell import (
     Clock,
     Confirm,
     OnData,
-    Result,
+    Receiver,
     Shell,
     WithThisMachine,
     asks_here,
@@ -28,67 +28,14 @@ SESSIONS = 8
 """Per connection; OpenSSH allows 10."""
 OPEN_LIMIT = 15.0
 CLOSE_LIMIT = 3.0
-_MOST_OUTPUT = 32 << 20
-_MOST_COMPLAINT = 16 << 10
 _PINGS = 4
 _CLOCK = ("sh", "-c", "while read x; do date +%s.%N; done")
 _STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
 
 
-class _Answer:
-    """The output of a program, kept whole; a node can send without end."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def add(self, data: bytes) -> None:
-        """Keep what arrived; raises AgentError once it is more than any answer has."""
-        self._size += len(data)
-        if self._size > _MOST_OUTPUT:
-            self._pieces.clear()
-            raise AgentError(self._node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
-        self._pieces.append(data)
-
-    def whole(self) -> bytes:
-        return b"".join(self._pieces)
-
-
-class _Session(asyncssh.SSHClientSession[bytes]):
-    """Hands stdout to a callback at once, until it raises NodeError; keeps the end of stderr."""
-
-    def __init__(self, on_data: OnData) -> None:
-        self._on_data = on_data
-        self.complaint = b""
-        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self.writable = asyncio.Event()
-        self.writable.set()
-
-    def pause_writing(self) -> None:
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        self.writable.set()
-
+class _Session(Receiver, asyncssh.SSHClientSession[bytes]):
     def data_received(self, data: bytes, datatype: int | None) -> None:
-        if datatype is None:
-            self._take(data)
-        else:
-            self.complaint = (self.complaint + data)[-_MOST_COMPLAINT:]
-
-    def _take(self, data: bytes) -> None:
-        if self.ended.done():
-            return
-        try:
-            self._on_data(data)
-        except NodeError as error:
-            self.ended.set_result(error)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.writable.set()
-        if not self.ended.done():
-            self.ended.set_result(exc)
+        self.take(data, of_stdout=datatype is None)
 
 
 class SshChannel:
@@ -117,12 +64,11 @@ class SshChannel:
         self._channel.resume_reading()
 
     @property
-    def complaint(self) -> str:
-        lines = self._session.complaint.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+    def complaints(self) -> bytes:
+        return self._session.complaints
 
     @property
-    def complaints(self) -> bytes:
+    def complaint(self) -> str:
         return self._session.complaint
 
     async def wait(self) -> int:
@@ -189,29 +135,6 @@ class Connections:
         """Cut every connection to a node; the next use opens a new one."""
         for link in self._links.get(node, ()):
             link.connection.abort()
-
-    async def run(
-        self, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
-    ) -> Result:
-        """Run a program to its end, at most `limit` seconds.
-
-        Raises UnreachableError; AgentError as soon as it has sent more than 32 MB.
-        """
-        answer = _Answer(node)
-        try:
-            async with asyncio.timeout(limit):
-                channel = await self.open(node, argv, answer.add)
-                try:
-                    channel.write(stdin)
-                    channel.end()
-                    code = await channel.wait()
-                finally:
-                    await channel.close()
-        except TimeoutError as error:
-            raise UnreachableError(
-                node, f"no answer within {limit:.0f} s to {argv[-1][:60]}"
-            ) from error
-        return Result(code, answer.whole(), channel.complaints)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
         """Start a program; `on_data` is called with its stdout as it arrives."""

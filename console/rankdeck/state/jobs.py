@@ -1,6 +1,6 @@
 """The owner of the state of all jobs: events in, frozen snapshots out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -29,7 +29,7 @@ from rankdeck.rules.messages import explain
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.history import last_word
 from rankdeck.state.job_events import HANDLERS, forget, slurm_with_tasks, speaks
-from rankdeck.state.lines import RankLog
+from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
 from rankdeck_agent.wire import LAUNCHER
 
@@ -250,18 +250,13 @@ class Jobs:
         record.refused = record.settled = True
         return self._touch(job_id)
 
-    def restore(
-        self,
-        job: Job,
-        ends: Mapping[int, Mapping[str, int]] | None = None,
-        seen: Mapping[str, int] | None = None,
-    ) -> Job:
+    def restore(self, job: Job, seen: Mapping[str, int] | None = None) -> Job:
         """A job of an earlier session; what its nodes tell again replaces what was kept.
 
         `seen` has per node the last event that is part of `job`: what is told up to
         there is taken in at once, so that the job never looks younger than it is.
         """
-        record = self._records[job.id] = restored_record(job, ends or {})
+        record = self._records[job.id] = restored_record(job)
         self._retold.expect(job, seen or {})
         self._beside.forget(job.id)
         self._beside.tell(job)
@@ -349,54 +344,43 @@ class Jobs:
         changed, self._changed = frozenset(self._changed), set()
         return changed
 
-    def positions(self, job_id: str) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
-        """The last event seen per node, and per rank the next byte wanted of each stream."""
-        record = self._record(job_id)
-        seen = {node.name: node.seen for node in record.nodes.values() if node.seen >= 0}
-        return seen, {log.rank: log.positions() for log in self._rank_logs(record)}
+    def seen(self, job_id: str) -> dict[str, int]:
+        """The last event seen per node."""
+        nodes = self._record(job_id).nodes.values()
+        return {node.name: node.seen for node in nodes if node.seen >= 0}
 
-    def ends(self, job_id: str) -> dict[int, dict[str, int]]:
-        """Per rank, how much of each stream is known to exist."""
-        return {log.rank: log.ends() for log in self._rank_logs(self._record(job_id))}
-
-    def resume_offsets(
-        self, job_id: str, ranks: Iterable[int], backlog: int | None
-    ) -> dict[int, dict[str, int]]:
-        """Where to read these ranks from, for at least `backlog` bytes of what came before."""
+    def positions_of(self, job_id: str) -> ReadPositionsOf:
+        """How far each log of this job was read."""
         record = self._record(job_id)
-        offsets: dict[int, dict[str, int]] = {}
-        for rank in ranks:
-            if rank in record.ranks:
-                offsets[rank] = record.log("", rank).resume(backlog)
-            elif rank == LAUNCHER:
-                offsets[rank] = {"out": 0, "err": 0}
-        return offsets
+        return lambda node, rank: record.log(node, rank).read
 
     # ---- changes
 
-    def apply(self, event: Followed) -> None:
-        """Apply one item from a follower; invalid items are ignored."""
+    def apply(self, event: Followed) -> Followed | None:
+        """Apply one item from a follower; gives what of it is new and valid, if anything."""
         record = self._records.get(event.job)
         node = record.nodes.get(event.node) if record else None
+        new: Followed | None = event
         if record is None or node is None:
-            return
+            return None
         if isinstance(event, NodeEvent) and event.kind == "now":
             # Every two seconds, and nothing that is shown: no new snapshot.
             node.told = event.at
-            return
+            return event
         if isinstance(event, NodeEvent):
             self._apply_event(record, node, event)
             record.judged = False
         elif not _fits(record, node, event.rank):
-            return
+            return None
         elif isinstance(event, Chunk):
-            record.log(node.name, event.rank).add(event)
+            new = record.log(node.name, event.rank).add(event)
             record.judged = record.judged and (record.over or not _is_evidence(record, event))
             listen(record, event.rank, event.at)
         else:
             record.log(node.name, event.rank).tell(event)
             listen(record, event.rank, event.at)
         self._touch_record(record)
+        return new
 
     def set_countdown(self, job_id: str, countdown: Countdown | None) -> None:
         """Show, or take back, the gang abort that is about to happen."""
@@ -505,9 +489,6 @@ class Jobs:
     def _touch_record(self, record: JobRecord) -> None:
         record.snapshot = None
         self._changed.add(record.plan.job)
-
-    def _rank_logs(self, record: JobRecord) -> list[RankLog]:
-        return [log for log in record.logs.values() if log.rank != LAUNCHER]
 
 
 def _fits(record: JobRecord, node: NodeRecord, rank: int) -> bool:

@@ -1,13 +1,13 @@
-"""The newest lines of one rank, made from the bytes that arrive; each byte is taken once."""
+"""The output of one rank: how far it was read, and its newest lines; each byte is taken once."""
 
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import overload
 
-from rankdeck.model.job import Chunk, Tail
+from rankdeck.model.job import Chunk, Followed, Tail
 from rankdeck.model.text import strip_controls
 
 KEEP_LINES = 10_000
@@ -83,27 +83,125 @@ class Lines(Sequence[Line]):
 
 
 @dataclass(slots=True)
-class _Stream:
-    name: str
+class _Position:
     start: int = 0
-    """Everything from here to `position` has arrived without a gap."""
-    position: int = 0
+    """Everything from here to `at` has arrived without a gap."""
+    at: int = 0
+    """The next byte wanted."""
+    end: int = 0
+    """The farthest byte known to exist on the node."""
+    back: int = 0
+    """Above 0: reading begins so many bytes before the end, and only the node knows where that is."""
     rewinding: bool = False
     """Bytes asked for again have not come yet: what is still under way is dropped."""
+
+
+class ReadPositions:
+    """How far both streams of one rank were read. Followers ask here what to fetch: nobody else counts."""
+
+    def __init__(self) -> None:
+        self._streams = {name: _Position() for name in ("out", "err")}
+        self.rewinds = 0
+        """How often reading began anew, from an earlier byte."""
+
+    def at(self) -> dict[str, int]:
+        """Per stream, the offset of the next byte wanted."""
+        return {name: one.at for name, one in self._streams.items()}
+
+    def ends(self) -> dict[str, int]:
+        """Per stream, how much is known to exist on the node."""
+        return {name: one.end for name, one in self._streams.items()}
+
+    def wanted(self) -> dict[str, int]:
+        """Per stream, where to read on; below 0 it counts back from the end of the log."""
+        return {name: -one.back if one.back else one.at for name, one in self._streams.items()}
+
+    def has(self, ends: Mapping[str, int]) -> bool:
+        """Whether everything up to these ends has come."""
+        return all(self._streams[name].at >= end for name, end in ends.items())
+
+    @property
+    def behind(self) -> bool:
+        """Whether bytes are known to exist that have not come."""
+        return any(one.at < one.end for one in self._streams.values())
+
+    def resume(self, backlog: int | None) -> bool:
+        """Read at least `backlog` bytes of what came before, None: everything.
+
+        Reads again from the start where what is here has a hole. Gives whether anything else than
+        the next byte has to be asked for now.
+        """
+        streams, before = self._streams.values(), self.wanted()
+        starts = [0 if backlog is None else max(0, one.end - backlog) for one in streams]
+        anew = any(one.start > start for one, start in zip(streams, starts, strict=True))
+        self.rewinds += anew
+        for one, start in zip(streams, starts, strict=True):
+            if anew:
+                one.rewinding = one.at > start
+                one.start = one.at = start
+            missed = start > one.at or not one.end
+            one.back = (backlog or 0) if missed else 0
+        return anew or self.wanted() != before
+
+    def take(self, chunk: Chunk) -> Chunk | None:
+        """What is new of it, if anything: from where we are on, or behind a gap."""
+        one = self._streams.get(chunk.stream)
+        if one is None or not chunk.data or chunk.offset < 0:
+            return None
+        if chunk.offset > one.at:
+            if one.rewinding:
+                return None
+            one.start = one.at = chunk.offset
+        known = one.at - chunk.offset
+        if known >= len(chunk.data):
+            return None
+        one.at = chunk.offset + len(chunk.data)
+        one.end = max(one.end, one.at)
+        one.back, one.rewinding = 0, False
+        return (
+            replace(chunk, offset=chunk.offset + known, data=chunk.data[known:]) if known else chunk
+        )
+
+    def saw(self, stream: str, end: int) -> None:
+        """Note that so many bytes exist on the node."""
+        if one := self._streams.get(stream):
+            one.end = max(one.end, end)
+
+
+ReadPositionsOf = Callable[[str, int], ReadPositions]
+"""The positions of a rank, or of the launcher of a node: takes the name of the node, and the rank."""
+
+
+class JobPositions:
+    """How far each log of a job was read, where its lines are not kept."""
+
+    def __init__(self) -> None:
+        self._logs = defaultdict[tuple[str, int], ReadPositions](ReadPositions)
+
+    def of(self, node: str, rank: int) -> ReadPositions:
+        return self._logs[node, rank]
+
+    def take(self, item: Followed) -> Chunk | None:
+        """What is new of some output; None of everything else."""
+        if isinstance(item, Tail):
+            self.of(item.node, item.rank).saw(item.stream, item.end)
+        return self.of(item.node, item.rank).take(item) if isinstance(item, Chunk) else None
+
+    def ends(self) -> dict[tuple[str, int], dict[str, int]]:
+        """Per node and rank and stream, how much is known to exist."""
+        return {key: log.ends() for key, log in self._logs.items()}
+
+
+@dataclass(slots=True)
+class _Stream:
+    name: str
     open: bytes = b""
     open_at: float = 0.0
     open_offset: int = 0
     after_cr: bool = False
     lines: int = 0
-    end: int = 0
-    """The farthest byte known to exist on the node."""
     told: int = 0
     """Lines that exist on the node, by its own count."""
-
-
-def _resume(stream: _Stream, wanted: int, backlog: int | None) -> int:
-    missed = wanted > stream.position or not stream.end
-    return stream.position if backlog is None or not missed else -backlog
 
 
 def share(ranks: int) -> int:
@@ -112,10 +210,11 @@ def share(ranks: int) -> int:
 
 
 class RankLog:
-    """Output of one rank: the newest lines, and how far each stream was read."""
+    """Output of one rank: the newest lines, and in `read` how far each stream was read."""
 
     def __init__(self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES) -> None:
         self.rank = rank
+        self.read = ReadPositions()
         self._keep, self._keep_bytes = keep, keep_bytes
         self._entries: deque[Entry] = deque()
         self._bytes = 0
@@ -124,7 +223,7 @@ class RankLog:
         self.total = 0
         """Lines taken in since the beginning (or the last rewind)."""
         self.rewinds = 0
-        """How often it was begun anew, from an earlier byte."""
+        """How often the lines were begun anew, from an earlier byte."""
         self.heard: float | None = None
         self._last_told = ""
 
@@ -179,119 +278,80 @@ class RankLog:
     def gaps(self) -> tuple[Gap, ...]:
         return tuple(self._gaps)
 
-    def positions(self) -> dict[str, int]:
-        """Per stream, the offset of the next byte wanted."""
-        return {s.name: s.position for s in self._streams.values()}
-
-    def ends(self) -> dict[str, int]:
-        """Per stream, how much is known to exist on the node."""
-        return {s.name: s.end for s in self._streams.values()}
-
-    def add(self, chunk: Chunk) -> None:
-        """Add bytes; those seen before are dropped, missing ones become a gap."""
-        stream = self._streams.get(chunk.stream)
-        if stream is None or not chunk.data or chunk.offset < 0:
-            return
-        data, offset = chunk.data, chunk.offset
-        if offset > stream.position:
-            if stream.rewinding:
-                return
-            self._skip(stream, offset)
-        elif offset < stream.position:
-            data = data[stream.position - offset :]
-            if not data:
-                return
-        stream.rewinding = False
-        stream.position += len(data)
-        stream.end = max(stream.end, stream.position)
-        self.heard = max(self.heard or chunk.at, chunk.at)
-        if all(one.position >= one.end for one in self._streams.values()):
+    def add(self, chunk: Chunk) -> Chunk | None:
+        """Add bytes; gives what was new of them: those seen before are dropped, missing ones a gap."""
+        before = self.read.at()
+        new = self.read.take(chunk)
+        if new is None:
+            return None
+        if self.rewinds != self.read.rewinds:
+            self._clear()
+        stream = self._streams[new.stream]
+        if new.offset > before[new.stream]:
+            self._skip(stream, before[new.stream], new.offset)
+        self.heard = max(self.heard or new.at, new.at)
+        if not self.read.behind:
             self._last_told = ""
         kept, total = len(self._entries), self.total
-        self._split(stream, data, chunk.at)
+        self._split(stream, new)
         # Who prints every line has seen all but a quarter, and has to see all of this chunk.
         self._trim(self.total - total + kept // 4)
+        return new
 
     def tell(self, tail: Tail) -> None:
         """Remember what a node reports about output that is not fetched."""
         stream = self._streams.get(tail.stream)
         if stream is None:
             return
-        if tail.end > stream.end:
+        if tail.end > self.read.ends()[tail.stream]:
             self.heard = max(self.heard or tail.at, tail.at)
-        stream.end = max(stream.end, tail.end)
+        self.read.saw(tail.stream, tail.end)
         stream.told = max(stream.told, tail.lines)
-        if tail.last and stream.end > stream.position:
+        if tail.last and self.read.ends()[tail.stream] > self.read.at()[tail.stream]:
             self._last_told = strip_controls(tail.last)[:SHOWN]
 
-    def expect_end(self, name: str, end: int) -> None:
-        """Remember from an earlier session how much exists on the node."""
-        if stream := self._streams.get(name):
-            stream.end = max(stream.end, end)
-
-    def resume(self, backlog: int | None) -> dict[str, int]:
-        """Where to read each stream from, for at least `backlog` bytes of what came before.
-
-        None wants everything. Below 0 is from the end: only the node knows where that is now.
-        Reads again from the start where what is here has a hole.
-        """
-        wanted = {
-            s.name: 0 if backlog is None else max(0, s.end - backlog)
-            for s in self._streams.values()
-        }
-        if any(s.start > wanted[s.name] for s in self._streams.values()):
-            self._restart(wanted)
-        return {s.name: _resume(s, wanted[s.name], backlog) for s in self._streams.values()}
-
-    def _restart(self, wanted: dict[str, int]) -> None:
-        self.rewinds += 1
+    def _clear(self) -> None:
+        self.rewinds = self.read.rewinds
         self._entries.clear()
         self._gaps.clear()
         self._bytes = self.total = 0
-        for name, old in self._streams.items():
-            at = wanted[name]
-            fresh = _Stream(
-                name, start=at, position=at, rewinding=old.position > at, open_offset=at
-            )
-            fresh.end, fresh.told = old.end, old.told
-            self._streams[name] = fresh
+        self._streams = {name: _Stream(name, told=old.told) for name, old in self._streams.items()}
 
-    def _skip(self, stream: _Stream, offset: int) -> None:
+    def _skip(self, stream: _Stream, before: int, offset: int) -> None:
         if stream.open:
             self._append(stream, stream.open_at, stream.open)
-        if stream.position > 0 or not stream.lines:
-            self._gaps.append(Gap(stream.name, stream.position, offset, self.total))
-        stream.start = stream.position = stream.open_offset = offset
+        if before > 0 or not stream.lines:
+            self._gaps.append(Gap(stream.name, before, offset, self.total))
         stream.open, stream.after_cr = b"", False
 
-    def _split(self, stream: _Stream, data: bytes, at: float) -> None:
+    def _split(self, stream: _Stream, new: Chunk) -> None:
+        data, offset = new.data, new.offset
         if stream.after_cr and data.startswith(b"\n"):
-            data = data[1:]
-            stream.open_offset += 1
+            data, offset = data[1:], offset + 1
+        if not stream.open:
+            stream.open_offset = offset
         stream.after_cr = data.endswith(b"\r")
         if b"\r" in data:
-            self._split_any(stream, data, at)
+            self._split_any(stream, data, offset, new.at)
             return
         pieces = data.split(b"\n")
         last = pieces.pop()
         if pieces:
-            length = stream.position - len(data) - stream.open_offset + len(pieces[0])
-            self._append(stream, at, stream.open + pieces[0])
+            self._append(stream, new.at, stream.open + pieces[0])
             stream.open = b""
-            stream.open_offset += length + 1
+            stream.open_offset = offset + len(pieces[0]) + 1
             for piece in pieces[1:]:
-                self._append(stream, at, piece)
+                self._append(stream, new.at, piece)
                 stream.open_offset += len(piece) + 1
-        self._begin(stream, last, at)
+        self._begin(stream, last, new.at)
 
-    def _split_any(self, stream: _Stream, data: bytes, at: float) -> None:
-        base = stream.position - len(data)
+    def _split_any(self, stream: _Stream, data: bytes, offset: int, at: float) -> None:
         begin = 0
         for match in _END.finditer(data):
             self._append(stream, at, stream.open + data[begin : match.start()])
             stream.open = b""
             begin = match.end()
-            stream.open_offset = base + begin
+            stream.open_offset = offset + begin
         self._begin(stream, data[begin:], at)
 
     def _begin(self, stream: _Stream, data: bytes, at: float) -> None:

@@ -395,17 +395,6 @@ class NodeState:
         reading = self._readings.get(metric)
         return reading.rates() if reading else {}
 
-    def worst(self, metric: str) -> Number | None:
-        return max(self.current(metric).values(), default=None)
-
-    def mean(self, metric: str) -> float | None:
-        found = self.current(metric)
-        return sum(found.values()) / len(found) if found else None
-
-    def total(self, metric: str) -> Number | None:
-        found = self.current(metric)
-        return sum(found.values()) if found else None
-
     def series(self, metric: str, device: str = "") -> Sequence[tuple[float, float]]:
         """Points of a charted metric, oldest first: readings of a gauge, growth of a counter."""
         chart = self._charts.get(metric)

@@ -212,7 +212,7 @@ def new_record(plan: Plan, created: float) -> JobRecord:
     return record
 
 
-def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecord:
+def restored_record(job: Job) -> JobRecord:
     """The record of a job that an earlier session saw."""
     record = new_record(job.plan, job.created)
     record.ranks.update({rank.rank: rank for rank in job.ranks})
@@ -227,10 +227,6 @@ def restored_record(job: Job, ends: Mapping[int, Mapping[str, int]]) -> JobRecor
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final
-    for rank, streams in ends.items():
-        for stream, end in streams.items():
-            if rank in record.ranks:
-                record.log("", rank).expect_end(stream, end)
     return record
 
 

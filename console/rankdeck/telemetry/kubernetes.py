@@ -19,7 +19,7 @@ from rankdeck.model.schedulers import (
 )
 from rankdeck.model.text import clean, fitting, flag, integer, or_null, stamp, text
 from rankdeck.remote.agent import Agents, Answer, Bundle
-from rankdeck.remote.shell import control_host
+from rankdeck.remote.shell import control_host, run
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.schedulers import KubernetesState
 from rankdeck.telemetry import agent_rows
@@ -55,7 +55,7 @@ class ClusterClient:
         where = (f"--context={self._context}",) if self._context else ()
         # On the server: kubectl's own note of what was applied would hold the agent a second time.
         argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
-        result = await self._agents.shell.run(self._host, argv, text.encode(), ASK_LIMIT)
+        result = await run(self._agents.shell, self._host, argv, text.encode(), ASK_LIMIT)
         if result.code != 0:
             raise AgentError(self._host, clean(result.err.decode("utf-8", "replace"), _SENTENCE))
         return "\n".join(

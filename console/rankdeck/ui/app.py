@@ -378,7 +378,7 @@ class RankdeckApp(FrameDiff):
         try:
             command_actions.run(self, text)
         except (commands.CommandError, ViewError, RankdeckError) as error:
-            self.say(printable(str(error)), "warn")
+            self.say(str(error), "warn")
 
     def choose_theme(self, name: str) -> None:
         """Change the colours."""

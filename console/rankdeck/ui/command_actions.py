@@ -159,12 +159,12 @@ def _view(console: "Console", text: str) -> None:
     if word == "save":
         views.save(name.strip() or screen.view_name, screen.view)
         screen.look(screen.view, name.strip() or screen.view_name)
-        screen.say(f"kept as {printable(screen.view_name)}", "ok")
+        screen.say(f"kept as {screen.view_name}", "ok")
     elif word == "delete":
         views.delete(name.strip())
         if screen.view_name == name.strip():
             screen.look(screen.view, "")
-        screen.say(f"{printable(name)} is forgotten", "ok")
+        screen.say(f"{name} is forgotten", "ok")
     else:
         screen.look(views.find(text) if text else FleetView(), text)
 

@@ -14,7 +14,7 @@ from rankdeck.state.fleet import NodeState
 from rankdeck.ui import formatting, query
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar
-from rankdeck_agent.rules.summary import SUMMARY
+from rankdeck_agent.rules.summary import SUMMARY, total
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def _n(metric: str) -> Number:
 
 
 def _r(metric: str) -> Number:
-    return lambda node: node.total(metric)
+    of = total(metric)
+    return lambda node: of(node.current)
 
 
 def _s(metric: str) -> Number:

@@ -25,7 +25,7 @@ def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
     """Whether this user may not do it; then it is said why."""
     why = console.session.why_not(need, what)
     if why:
-        console.say(printable(why), "warn")
+        console.say(why, "warn")
     return bool(why)
 
 
@@ -33,7 +33,7 @@ def launch(console: "Console", spec: "JobSpec") -> None:
     """Start a job and show it."""
     if is_off(console, "launch", spec):
         return
-    console.say(f"starting {printable(spec.name)}…")
+    console.say(f"starting {spec.name}…")
     console.run_worker(_launch(console, spec), name="launch", group="launch", exclusive=True)
 
 
@@ -42,7 +42,7 @@ async def _launch(console: "Console", spec: "JobSpec") -> None:
 
     def tell(progress: "CopyState") -> None:
         copied = printable(progress_words(progress))
-        console.say(f"{printable(spec.name)}: image {copied}")
+        console.say(f"{spec.name}: image {copied}")
 
     await _open(console, console.session.launch(spec, tell))
 
@@ -52,7 +52,7 @@ async def _open(console: "Console", made: Awaitable[str]) -> None:
     try:
         job_id = await made
     except RankdeckError as error:
-        console.say(printable(str(error)), "bad")
+        console.say(str(error), "bad")
         return
     console.say("")
     console.open_job(job_id)
@@ -62,7 +62,7 @@ def attach(console: "Console", name: str) -> None:
     """Follow a job that others started, and show it."""
     if is_off(console, "follow", name):
         return
-    console.say(f"reading {printable(name)} …", "dim")
+    console.say(f"reading {name} …", "dim")
     work = _open(console, console.session.attach(name))
     console.run_worker(work, name="attach", group="attach", exclusive=True)
 
@@ -79,7 +79,7 @@ async def _list_ended(console: "Console") -> None:
         why = await console.session.list_ended()
     except RankdeckError as error:
         why = str(error)
-    console.say(printable(why), "warn")
+    console.say(why, "warn")
 
 
 def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> None:
@@ -92,14 +92,14 @@ def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> No
         console.say(str(error), "warn")
         return
     if job.state.final:
-        console.say(f"{printable(job.id)} has ended already", "warn")
+        console.say(f"{job.id} has ended already", "warn")
         return
     if is_off(console, "cancel", job.id):
         return
 
     def answer(yes: bool | None) -> None:
         if yes:
-            console.say(f"ending {printable(job_id)}…", "warn")
+            console.say(f"ending {job_id}…", "warn")
             console.run_worker(_cancel(console, job_id, tasks), name=f"cancel {job_id}")
 
     console.push_screen(cancel_question(job, tasks), answer)
@@ -112,7 +112,7 @@ async def _cancel(console: "Console", job_id: str, tasks: Sequence[int]) -> None
         session = console.session
         report = await (session.cancel_tasks(job_id, tasks) if tasks else session.cancel(job_id))
     except RankdeckError as error:
-        console.say(printable(str(error)), "bad")
+        console.say(str(error), "bad")
         return
     console.say("")
     console.push_screen(report_note(report))
@@ -128,14 +128,12 @@ async def _show_attempt(console: "Console", job_id: str, view: "LogView", number
     try:
         run = await console.session.log_run(job_id, number)
     except RankdeckError as error:
-        console.say(printable(str(error)), "warn")
+        console.say(str(error), "warn")
         return
     view.want(replace(view.wanted, run=(number, run)))
     slurm = console.session.jobs.job(job_id).slurm
     earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
-    console.say(
-        printable(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
-    )
+    console.say(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
 
 
 def attempt_words(attempt: "Attempt") -> str:
@@ -149,7 +147,7 @@ def attempt_words(attempt: "Attempt") -> str:
 
 def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
     """Read a job back from its nodes and show it as it happened."""
-    console.say(f"reading {printable(job_id)} back from its nodes …", "dim")
+    console.say(f"reading {job_id} back from its nodes …", "dim")
     work = _open(console, console.session.replay(job_id, speed))
     console.run_worker(work, name="replay", group="replay", exclusive=True)
 
@@ -159,14 +157,14 @@ def forget(console: "Console", job_id: str) -> None:
     try:
         console.session.forget(job_id)
     except RankdeckError as error:
-        console.say(printable(str(error)), "warn")
+        console.say(str(error), "warn")
         return
     console.say("the replay is forgotten, the job itself is not", "ok")
 
 
 def report(console: "Console", job_id: str, path: "Path") -> None:
     """Write all about a job into this file, which is not there yet."""
-    console.say(f"collecting all about {printable(job_id)} …", "dim")
+    console.say(f"collecting all about {job_id} …", "dim")
     console.run_worker(_report(console, job_id, path), name="report", group="report")
 
 
@@ -174,12 +172,12 @@ async def _report(console: "Console", job_id: str, path: "Path") -> None:
     try:
         missing = await console.session.report(job_id, path, page=path.suffix == ".html")
     except RankdeckError as error:
-        console.say(printable(str(error)), "bad")
+        console.say(str(error), "bad")
         return
-    console.say(f"written: {printable(str(path))}", "ok")
+    console.say(f"written: {path}", "ok")
     for node, why in list(missing.items())[:1]:
         more = f"; and {len(missing) - 1} more" if len(missing) > 1 else ""
-        console.say(f"not in it: {printable(f'{node}: {why}')}{more}", "warn")
+        console.say(f"not in it: {node}: {why}{more}", "warn")
 
 
 def show_first(console: "Console") -> None:
@@ -189,7 +187,7 @@ def show_first(console: "Console") -> None:
     try:
         job_id = console.session.jobs.find(console.first_job).id
     except RankdeckError as error:
-        console.say(printable(str(error)), "warn")
+        console.say(str(error), "warn")
         return
     if console.first_replay:
         replay(console, job_id, console.first_replay)

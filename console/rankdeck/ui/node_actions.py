@@ -65,7 +65,7 @@ def run(console: "Console", command: str) -> None:
     try:
         begun = console.session.command(nodes, command)
     except RankdeckError as error:
-        console.say(printable(str(error)), "warn")
+        console.say(str(error), "warn")
         return
     console.push_screen(base.make("sh", begun))
 
@@ -100,7 +100,7 @@ def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) 
     try:
         argv = console.session.shell_command(node, words)
     except RankdeckError as error:
-        console.say(printable(str(error)), "warn")
+        console.say(str(error), "warn")
         return
     work = _lend(console, node, argv, what)
     console.run_worker(work, name="shell", group="shell", exclusive=True)
@@ -140,11 +140,11 @@ async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -
         argv, f"rankdeck: a {what} on {printable(node)}; its end comes back"
     )
     if code == 255:
-        console.say(f"{printable(node)}: ssh could not log in; `:sh true` says why", "warn")
+        console.say(f"{node}: ssh could not log in; `:sh true` says why", "warn")
     elif code == 126:
         console.say(NOT_LENT, "warn")
     elif code:
-        console.say(f"{printable(node)}: the {what} ended with exit {code}", "dim")
+        console.say(f"{node}: the {what} ended with exit {code}", "dim")
 
 
 # ---- files
@@ -155,9 +155,9 @@ def copy_file(console: "Console", file: Path, path: str = "") -> None:
     nodes = targets(console)
     if not nodes or not file.is_file():
         said = "no node is marked" if not nodes else f"{file}: no such file; folders are not copied"
-        console.say(printable(said), "warn")
+        console.say(said, "warn")
         return
-    console.say(f"copying {printable(file.name)} to {named(nodes)} …")
+    console.say(f"copying {file.name} to {named(nodes)} …")
     console.run_worker(_copy_file(console, file, path, nodes), name="cp", group="cp")
 
 
@@ -166,7 +166,7 @@ async def _copy_file(console: "Console", file: Path, path: str, nodes: Sequence[
 
     def tell(state: CopyState) -> None:
         if state.done:
-            console.say(printable(f"{file.name}: {progress_words(state)}"))
+            console.say(f"{file.name}: {progress_words(state)}")
 
     work = console.session.copy_file(file, path, nodes, tell)
     await _copied(console, work, nodes, f"{file.name} is on {{}}")
@@ -178,9 +178,9 @@ def fetch_file(console: "Console", path: str, folder: Path) -> None:
     if not nodes:
         console.say("no node is marked", "warn")
         return
-    console.say(f"copying {printable(path)} from {named(nodes)} …")
+    console.say(f"copying {path} from {named(nodes)} …")
     work = console.session.fetch(
-        path, nodes, folder, lambda state: console.say(printable(f"{path}: {state.words}"))
+        path, nodes, folder, lambda state: console.say(f"{path}: {state.words}")
     )
     well = f"{path} of {{}} is in {folder}, as NAME.NODE"
     console.run_worker(_copied(console, work, nodes, well), name="cp", group="cp")
@@ -196,13 +196,13 @@ async def _copied(
     try:
         failed = await work
     except (RankdeckError, OSError) as error:
-        console.say(printable(str(error)), "bad")
+        console.say(str(error), "bad")
         return
     there = [node for node in nodes if node not in failed]
-    console.say(printable(well.format(named(there))) if there else "", "ok")
+    console.say(well.format(named(there)) if there else "", "ok")
     for error in list(failed.values())[:1]:
         more = f"; and {len(failed) - 1} more" if len(failed) > 1 else ""
-        console.say(f"not copied: {printable(str(error))}{more}", "bad")
+        console.say(f"not copied: {error}{more}", "bad")
 
 
 # ---- acknowledge, silence, launch
@@ -227,7 +227,7 @@ def silence(console: "Console", text: str) -> None:
         for node in nodes:
             console.session.acknowledge(Ack(node, "", until, getuser(), printable(why.strip())))
     except (ValueError, RankdeckError) as error:
-        console.say(printable(str(error)), "warn")
+        console.say(str(error), "warn")
         return
     console.say(f"{named(nodes)}: silent for {span or '4h'}", "ok")
 
@@ -252,7 +252,7 @@ async def _propose(console: "Console", order: "ServiceOrder") -> None:
     try:
         change = await console.session.service(order)
     except RankdeckError as error:
-        console.say(printable(str(error)), "bad")
+        console.say(str(error), "bad")
         return
     if change.error or not change.line:
         console.say(_why_nothing(change), "warn")
@@ -279,14 +279,14 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
     try:
         change = await console.session.service(order, line)
     except RankdeckError as error:
-        console.say(printable(str(error)), "bad")
+        console.say(str(error), "bad")
         return
     if not change.done:
         console.say(_why_nothing(change), "bad")
         return
     states = dict.fromkeys(change.now.get(node, "unknown") for node in change.nodes)
     said = f"; Slurm: {change.said}" if change.said else ""
-    console.say(printable(f"{named(change.nodes)}: {', '.join(states)}{said}"), "ok")
+    console.say(f"{named(change.nodes)}: {', '.join(states)}{said}", "ok")
 
 
 def drain_lines(backend: str, nodes: Sequence[str], why: str) -> list[str]:

@@ -17,7 +17,7 @@ def write(log: RankLog, lines: Iterable[tuple[float, str]], stream: str = "out")
     """Further lines."""
     for at, text in lines:
         data = text.encode() + b"\n"
-        offset = log.positions()[stream]
+        offset = log.read.at()[stream]
         log.add(Chunk("j", "n1", log.rank, stream, offset, at, data))
 
 

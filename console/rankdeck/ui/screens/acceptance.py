@@ -321,7 +321,7 @@ class AcceptanceScreen(BaseScreen):
         try:
             self._look_at(port.open(row), "map")
         except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
+            self.say(str(error), "bad")
 
     def _open_cell(self) -> None:
         run, pair = self.run_shown, self.map.pair
@@ -368,7 +368,7 @@ class AcceptanceScreen(BaseScreen):
         try:
             nodes = expand(text) if text.strip() else ()
         except ValueError as error:
-            self.say(printable(str(error)), "warn")
+            self.say(str(error), "warn")
             return
         if port is not None:
             self.say("asking the nodes what they are and have …", "dim")
@@ -393,7 +393,7 @@ class AcceptanceScreen(BaseScreen):
         if self.port is not None:
             self._look_at(None, "map")
             self.say("it runs; x stops it, after a question", "dim")
-            self._work(self.port.start(), lambda run: self.say(printable(headline(run)), "ok"))
+            self._work(self.port.start(), lambda run: self.say(headline(run), "ok"))
 
     def action_cancel(self) -> None:
         run = self.port.current if self.port else None
@@ -433,7 +433,7 @@ class AcceptanceScreen(BaseScreen):
         try:
             self.port.resume(run.id)
         except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
+            self.say(str(error), "bad")
             return
         self._start()
 
@@ -468,7 +468,7 @@ class AcceptanceScreen(BaseScreen):
     def _exclude(self, node: str) -> None:
         if self.port is not None:
             self.port.exclude(node, "the operator took it out")
-            self.say(f"{printable(node)}: out of the run", "ok")
+            self.say(f"{node}: out of the run", "ok")
 
     def _is_free(self) -> bool:
         run = self.port.current if self.port else None
@@ -484,7 +484,7 @@ class AcceptanceScreen(BaseScreen):
             try:
                 result = await work
             except RankdeckError as error:
-                self.say(printable(str(error)), "bad")
+                self.say(str(error), "bad")
                 return
             done(result)
 
@@ -501,9 +501,9 @@ class AcceptanceScreen(BaseScreen):
         try:
             made = write_reports(run, port, folder, secrets)
         except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
+            self.say(str(error), "bad")
             return
-        self.say(f"{len(made)} files in {printable(str(folder))}: open report.html", "ok")
+        self.say(f"{len(made)} files in {folder}: open report.html", "ok")
 
 
 def _first_view(run: AcceptanceRun | None) -> str:

@@ -11,7 +11,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.config.safe_files import write_new
-from rankdeck.model.text import printable
 from rankdeck.ui import actions, commands, formatting, query
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.tour import OVER, Sight
@@ -208,9 +207,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         try:
             await asyncio.to_thread(write_new, path, lines)
         except OSError as error:
-            self.say(f"not saved: {printable(str(error))}", "warn")
+            self.say(f"not saved: {error}", "warn")
         else:
-            self.say(f"saved {what} to {printable(str(path))}", "ok")
+            self.say(f"saved {what} to {path}", "ok")
 
     # ---- the prompt
 

@@ -71,7 +71,7 @@ class InspectScreen(BaseScreen):
         try:
             found = await self.console.session.inspect(self.job_id)
         except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
+            self.say(str(error), "bad")
             return
         self._found = found
         self.say("")

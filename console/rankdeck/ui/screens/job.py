@@ -493,7 +493,7 @@ class JobScreen(BaseScreen):
         try:
             await work
         except RankdeckError as error:
-            self.say(printable(str(error)), "warn")
+            self.say(str(error), "warn")
 
     async def _find(self, text: str, *, back: bool) -> None:
         async with aclosing(self.one.find(text, back=back)) as found:

@@ -307,7 +307,7 @@ class LaunchScreen(BaseScreen):
         why = {126: node_actions.NOT_LENT, 127: f"{argv[0]}: no such editor; set $EDITOR"}
         if code:
             said = why.get(code, f"{argv[0]} ended with exit {code}")
-            self.say(printable(said), "warn")
+            self.say(said, "warn")
 
     def script(self, file: Path) -> None:
         """Write the job that is shown as a shell script; raises CommandError or RankdeckError."""
@@ -317,9 +317,7 @@ class LaunchScreen(BaseScreen):
             write_new(file, [self.console.session.export(self._spec).rstrip("\n")], program=True)
         except OSError as error:
             raise CommandError(f"not written: {printable(str(error))}") from error
-        self.say(
-            f"{printable(str(file))}: written; start it with `sh {printable(file.name)}`", "ok"
-        )
+        self.say(f"{file}: written; start it with `sh {file.name}`", "ok")
 
     # ---- keys
 
@@ -396,12 +394,12 @@ class LaunchScreen(BaseScreen):
 
         def step(done: int, of: int, doing: str) -> None:
             back = f"; {actions.key('back')} does not start it" if starts else ""
-            self.say(f"{printable(spec.name)}: preflight {done} of {of}, {doing}{back}", "dim")
+            self.say(f"{spec.name}: preflight {done} of {of}, {doing}{back}", "dim")
 
         try:
             await self.console.session.preflight(spec, tell, step)
         except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
+            self.say(str(error), "bad")
             return
         self._looked(spec, starts=starts)
 

@@ -325,7 +325,7 @@ def answer(screen: BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]
         try:
             session.acknowledge(ack)
         except HistoryError as error:
-            screen.say(printable(str(error)), "bad")
+            screen.say(str(error), "bad")
             return
     what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
     screen.say(f"{what}: known for {span}", "ok")

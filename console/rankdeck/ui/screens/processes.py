@@ -127,7 +127,7 @@ class ProcessesScreen(BaseScreen):
         try:
             self._found = await self.console.session.processes(self._looked_at)
         except RankdeckError as error:
-            self.say(printable(str(error)), "bad")
+            self.say(str(error), "bad")
             self.table.empty = "nothing is known"
         finally:
             self._asking, self._next = False, time.monotonic() + PERIOD
@@ -278,7 +278,7 @@ class ProcessesScreen(BaseScreen):
         if not name or line is None:
             return
         if name not in SIGNALS:
-            self.say(f"no signal `{printable(name)}`; there are {' '.join(SIGNALS)}", "warn")
+            self.say(f"no signal `{name}`; there are {' '.join(SIGNALS)}", "warn")
             return
 
         def answer(yes: bool | None) -> None:
@@ -292,7 +292,7 @@ class ProcessesScreen(BaseScreen):
         self._next = 0.0
         if failed:
             where, why = next(iter(failed.items()))
-            self.say(f"{name} not sent to {printable(where)}: {printable(why)}", "warn")
+            self.say(f"{name} not sent to {where}: {why}", "warn")
         else:
             self.say(f"{name} sent to {_number(len(some))}", "ok")
 

@@ -188,7 +188,8 @@ class KeyBar(Canvas):
             self.refresh()
 
     def say(self, text: str, role: str = "text") -> None:
-        """Show this sentence instead of the keys; "" brings them back."""
+        """Show this sentence instead of the keys, made safe to show; "" brings them back."""
+        text = printable(text.replace("\r", " ").replace("\n", "  "))
         if (text, role) != (self._note, self._role):
             self._note, self._role = text, role
             self.refresh()
@@ -203,12 +204,7 @@ class KeyBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         del y
         if self._note:
-            return [
-                (
-                    " " + cut(self._note.replace("\n", "  "), width - 2),
-                    f"{self._role}@bar",
-                )
-            ]
+            return [(" " + cut(self._note, width - 2), f"{self._role}@bar")]
         return [
             run
             for action in self._fitting(width)
