@@ -128,6 +128,23 @@ def test_a_heartbeat_that_says_something_else_is_read(monkeypatch) -> None:
     assert levels == ["ok", "bad", "bad", "ok", "ok"]
 
 
+def test_a_silent_node_is_not_judged_again_and_again_because_its_clock_was_wrong(
+    monkeypatch,
+) -> None:
+    lab = Fleeting(monkeypatch)
+    for _ in range(3):
+        lab.fleet.apply("n0007", replace(WELL, at=START + 3600))
+        lab.wait(10)
+    assert lab.fleet.node("n0007").health.level.word == "warn"
+    lab.wait(60)
+    lab.judged.clear()
+    for _ in range(5):
+        lab.wait(2)
+
+    assert "n0007" not in lab.judged
+    assert lab.fleet.node("n0007").health.level.word == "unknown"
+
+
 def test_a_clock_that_is_right_may_move_without_being_judged_again(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
     for ahead in (0.0, 0.2, 0.1, -0.1):

@@ -294,7 +294,7 @@ class NodeState:
     @property
     def moves(self) -> bool:
         """Whether time alone may change the health."""
-        return self._judgement.moves
+        return self._judgement.moves(silent=self._judged_silent)
 
     @property
     def detailed(self) -> bool:
