@@ -62,7 +62,7 @@ LINE: Walk = (
         "console/ui/widgets/logwall.py:tail",
     ),
     (
-        "console/ui/widgets/canvas.py:Canvas.render_line",
+        "console/ui/widgets/canvas.py:Canvas.painted",
         "console/ui/widgets/logwall.py:LogWall.line",
         "console/ui/widgets/logwall.py:LogWall._pane_line",
         "console/ui/widgets/canvas.py:strip",
@@ -108,7 +108,7 @@ SAMPLE: Walk = (
         "console/state/judgement.py:Judgement.judge",
         "agent/rules/judge.py:combine",
     ),
-    ("console/ui/app.py:RankdeckApp._count",),
+    ("console/ui/app.py:RankdeckApp.catch_up",),
     (
         "console/ui/screens/fleet.py:FleetScreen.tick",
         "console/ui/widgets/vtable.py:VTable.touch",

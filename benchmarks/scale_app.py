@@ -24,27 +24,42 @@ from rankdeck.config.settings import UiSettings
 from rankdeck.demo.fleet import SimulatedFleet, fleet_cluster
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.session import Reach, Session, open_session_on
+from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config
 from rankdeck.ui.app import RankdeckApp, run
+from rankdeck_agent.wire import HealthReport, Message, Sample
 
-LOOK = 0.1
+LOOK = 0.2
 PLAN = {"faults": 0.01}
 """The load of 1 % of the nodes changes each second; one of a hundred changes is a fault."""
 
 
 class Painted:
-    """When what was judged on a node was handed to the screen: seconds after its agent read it."""
+    """When what a node said was judged and handed to the screen: seconds after its agent read it.
+
+    A node whose row changes though it said nothing, as when it falls silent or its numbers are dropped because it
+    has left the screen, is no message that is late.
+    """
 
     def __init__(self) -> None:
         self.after: list[float] = []
-        take = RankdeckApp.take_fresh
+        self._waiting: dict[str, float] = {}
+        """Node -> when its agent read the oldest of what is not on the screen yet."""
+        take, apply = RankdeckApp.take_fresh, Fleet.apply
+
+        def applied(fleet: Fleet, node: str, message: Message, *, retained: bool = False) -> None:
+            if isinstance(message, HealthReport | Sample) and not retained:
+                self._waiting.setdefault(node, message.at)
+            apply(fleet, node, message, retained=retained)
 
         def taken(app: RankdeckApp) -> frozenset[str]:
             changed, now = take(app), time.time()
-            fleet = app.session.fleet
-            self.after += [now - fleet.node(name).at for name in changed if fleet.node(name).at]
+            judged = changed - app.session.fleet._changed.keys()  # pyright: ignore[reportPrivateUsage]
+            for name in judged & self._waiting.keys():
+                self.after.append(now - self._waiting.pop(name))
             return changed
 
+        Fleet.apply = applied  # pyright: ignore[reportAttributeAccessIssue]
         RankdeckApp.take_fresh = taken  # pyright: ignore[reportAttributeAccessIssue]
 
 

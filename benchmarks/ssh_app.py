@@ -1,20 +1,26 @@
 """Brings up the nodes of a cluster file, from nothing: `python -m benchmarks.ssh_app FILE [agents]`.
 
 Logs in to every node, runs `true` there and keeps all connections until the last one stands; or, with
-`agents`, opens the cluster as the console does, until every node's agent was heard.
+`agents`, opens the cluster as the console does, until every node's agent was heard, says on standard error how far
+it is, and on standard output as JSON what it took, see `be_heard`.
 """
 
 import asyncio
+import json
+import os
 import sys
+import time
 from pathlib import Path
 
+from benchmarks.measure import resident_of
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.shell import run
 from rankdeck.remote.ssh import Connections
-from rankdeck.session import open_session
+from rankdeck.session import Session, open_session
 
-LIMIT = 600.0
+LIMIT = 1200.0
+STEADY = 20.0
 
 
 async def come_up(cluster: Cluster) -> int:
@@ -27,23 +33,43 @@ async def come_up(cluster: Cluster) -> int:
         return sum(map(connections.connected, names))
 
 
-async def be_heard(cluster: Cluster) -> int:
-    """On how many nodes an agent was heard in the end; says why one was not."""
-    async with open_session(cluster) as session:
+async def be_heard(cluster: Cluster) -> dict[str, float]:
+    """On how many nodes an agent was `heard` in the end; says why one was not.
+
+    Seconds (`wall`) and CPU seconds until then, MiB, and percent of a core that it takes to hear them from then on.
+    """
+    begin = time.monotonic()
+    async with open_session(cluster) as session, asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(_tell(session))
         await session.settle(LIMIT)
+        wall, cpu = time.monotonic() - begin, time.process_time()
+        await asyncio.sleep(STEADY)
+        steady = 100 * (time.process_time() - cpu) / (time.monotonic() - begin - wall)
+        telling.cancel()
         nodes = session.fleet.nodes()
         for node in nodes:
             if not node.was_heard:
                 print(f"{node.name}: {node.attach}", file=sys.stderr)
-        return sum(node.was_heard for node in nodes)
+        heard, resident = sum(node.was_heard for node in nodes), resident_of(os.getpid())
+        return {"heard": heard, "wall": wall, "cpu": cpu, "resident": resident, "steady": steady}
+
+
+async def _tell(session: Session) -> None:
+    """What the bar on top of the screens says, once a second."""
+    while True:
+        done, of = session.connecting
+        heard = sum(node.was_heard for node in session.fleet.nodes())
+        print(f"connecting {done:,} of {of:,}, {heard:,} heard", file=sys.stderr, flush=True)
+        await asyncio.sleep(1.0)
 
 
 def main() -> int:
     cluster = read_cluster(Path(sys.argv[1]))
-    work = be_heard if sys.argv[2:] == ["agents"] else come_up
-    found = asyncio.run(work(cluster))
-    print(found)
-    return int(found < len(cluster.nodes))
+    if sys.argv[2:] == ["agents"]:
+        told = asyncio.run(be_heard(cluster))
+        print(json.dumps(told))
+        return int(told["heard"] < len(cluster.nodes))
+    return int(asyncio.run(come_up(cluster)) < len(cluster.nodes))
 
 
 if __name__ == "__main__":

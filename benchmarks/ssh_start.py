@@ -1,5 +1,6 @@
 """Coming up over SSH: a command on 1,000 nodes that are real sshd sessions on loopback, beside clush and pdsh."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ AGENTS = 50
 """Nodes on which agents are started as well, all on this machine, which an agent a node would fill; RANKDECK_BENCH_AGENTS says another number."""
 AT_ONCE = 64
 """Logins under way at a time, for each of the three."""
-LIMIT = 600.0
+LIMIT = 1200.0
 CPU_BUDGET = 1.0
 _SSHD = """\
 Port {port}
@@ -74,10 +75,13 @@ def _with_agents() -> Generator[Result]:
     ):
         _describe(Path(name), port, count)
         argv = (sys.executable, "-m", "benchmarks.ssh_app", f"{name}/cluster.yaml", "agents")
-        wall, cpu = run_once(argv, _environment(name), LIMIT)
+        env = _environment(name)
+        told = subprocess.run(argv, env=env, check=True, timeout=LIMIT, stdout=subprocess.PIPE)
+        found = json.loads(told.stdout)
     note = f"{count} nodes on which agents start, MaxStartups 10:30:100"
-    yield Result(name="ssh_start_agents_wall", value=wall, unit="s", note=note)
-    yield Result(name="ssh_start_agents_cpu", value=cpu, unit="s", note=note)
+    units = {"wall": "s", "cpu": "s", "resident": "MiB", "steady": "% core"}
+    for what, unit in units.items():
+        yield Result(name=f"ssh_start_agents_{what}", value=found[what], unit=unit, note=note)
 
 
 def _environment(folder: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import ClassVar
 
@@ -125,6 +126,35 @@ def test_a_heartbeat_that_says_something_else_is_read(monkeypatch) -> None:
         levels.append(lab.fleet.node("n0005").health.level.word)
 
     assert levels == ["ok", "bad", "bad", "ok", "ok"]
+
+
+def test_a_silent_node_is_not_judged_again_and_again_because_its_clock_was_wrong(
+    monkeypatch,
+) -> None:
+    lab = Fleeting(monkeypatch)
+    for _ in range(3):
+        lab.fleet.apply("n0007", replace(WELL, at=START + 3600))
+        lab.wait(10)
+    assert lab.fleet.node("n0007").health.level.word == "warn"
+    lab.wait(60)
+    lab.judged.clear()
+    for _ in range(5):
+        lab.wait(2)
+
+    assert "n0007" not in lab.judged
+    assert lab.fleet.node("n0007").health.level.word == "unknown"
+
+
+def test_a_clock_that_is_right_may_move_without_being_judged_again(monkeypatch) -> None:
+    lab = Fleeting(monkeypatch)
+    for ahead in (0.0, 0.2, 0.1, -0.1):
+        lab.fleet.apply("n0007", replace(WELL, at=START + ahead))
+        lab.wait(1)
+    assert lab.judged == []
+    lab.fleet.apply("n0007", replace(WELL, at=START + 0.6))
+    lab.wait(1)
+
+    assert lab.judged == ["n0007"]
 
 
 def test_a_clock_that_moves_is_seen_though_heartbeats_say_the_same(monkeypatch) -> None:
@@ -273,6 +303,14 @@ def test_whoever_is_due_is_told_once_and_the_last_time_counts() -> None:
 
     assert (line.at("a"), line.at("b"), len(line)) == (5.0, None, 2)
     assert (line.due(3.0), line.due(4.0), line.due(9.0), line.due(9.0)) == ([], ["c"], ["a"], [])
+
+
+def test_what_is_due_comes_to_the_moment_and_in_order() -> None:
+    line: Deadlines[str] = Deadlines({"a": 1.3, "b": 1.1, "c": 1.2, "never": inf, "always": -inf})
+
+    assert line.due(1.2) == ["always", "b"]
+    assert line.due(1.25) == ["c"]
+    assert (line.due(1e9), line.at("never")) == (["a"], inf)
 
 
 def test_rows_are_asked_again_only_where_something_changed() -> None:

@@ -2,9 +2,15 @@
 
 from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush
+from math import floor
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+SLOT = 0.5
+"""Seconds whose keys are kept together: to put each in order would cost more than all that is done with it."""
+FAR = 1e15
+"""Seconds that stand for those before and after all others."""
 
 
 class Deadlines(Generic[Key]):
@@ -13,9 +19,10 @@ class Deadlines(Generic[Key]):
     def __init__(self, first: Mapping[Key, float] | None = None) -> None:
         """`first`: when each of these is due."""
         self._at: dict[Key, float] = {}
-        self._heap: list[tuple[float, int, Key]] = []
-        """Of a key only the entry with its own time counts."""
-        self._order = 0
+        self._slots: dict[int, list[tuple[float, Key]]] = {}
+        """Number of the slot -> what is due in it; of a key only the entry with its own time counts."""
+        self._numbers: list[int] = []
+        """The numbers of the slots as a heap."""
         for key, at in (first or {}).items():
             self.set(key, at)
 
@@ -31,8 +38,7 @@ class Deadlines(Generic[Key]):
         if self._at.get(key) == at:
             return
         self._at[key] = at
-        self._order += 1
-        heappush(self._heap, (at, self._order, key))
+        self._put(at, key)
 
     def forget(self, key: Key) -> None:
         """Have it due no more."""
@@ -40,10 +46,24 @@ class Deadlines(Generic[Key]):
 
     def due(self, now: float) -> list[Key]:
         """Those whose time was before `now`, the earliest first; they are due no more."""
+        come: list[tuple[float, Key]] = []
+        while self._numbers and self._numbers[0] * SLOT < now:
+            come += self._slots.pop(heappop(self._numbers))
+        come.sort(key=itemgetter(0))
         found: list[Key] = []
-        while self._heap and self._heap[0][0] < now:
-            at, _, key = heappop(self._heap)
-            if self._at.get(key) == at:
+        for at, key in come:
+            if self._at.get(key) != at:
+                continue
+            if at < now:
                 del self._at[key]
                 found.append(key)
+            else:
+                self._put(at, key)
         return found
+
+    def _put(self, at: float, key: Key) -> None:
+        number = floor(min(max(at, -FAR), FAR) / SLOT)
+        if number not in self._slots:
+            self._slots[number] = []
+            heappush(self._numbers, number)
+        self._slots[number].append((at, key))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import ref
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
@@ -42,8 +42,8 @@ class Changes:
     def __init__(self, names: Iterable[str]) -> None:
         self._names: set[str] = set(names)
 
-    def add(self, name: str) -> None:
-        self._names.add(name)
+    def add(self, names: Iterable[str]) -> None:
+        self._names.update(names)
 
     def take(self) -> frozenset[str]:
         """The names since the last call."""
@@ -87,7 +87,7 @@ class Fleet:
         """To be judged, oldest first."""
         self._moving = set[str]()
         """Judged again and again: time alone may change their health."""
-        self._followers: WeakSet[Changes] = WeakSet()
+        self._followers: tuple[ref[Changes], ...] = ()
         self._swept = self._looked = self._moved = self._compared = clock()
         self._round: Iterator[NodeState] = iter(())
         """What is left of a round over all nodes."""
@@ -173,8 +173,14 @@ class Fleet:
     def follow(self) -> Changes:
         """What changes from now on, as long as the caller keeps it; at first that is every node."""
         changes = Changes(self._nodes)
-        self._followers.add(changes)
+        self._followers = (*(one for one in self._followers if one()), ref(changes))
         return changes
+
+    def _tell(self, names: Iterable[str]) -> None:
+        """Tell all followers that these nodes changed."""
+        for one in self._followers:
+            if changes := one():
+                changes.add(names)
 
     def want(self, names: frozenset[str] | None) -> None:
         """Note of which nodes full samples are asked for; None: of all."""
@@ -242,8 +248,7 @@ class Fleet:
         if news:
             self._changed[state.name] = None
         else:
-            for changes in self._followers:
-                changes.add(state.name)
+            self._tell((state.name,))
         self._expect(state)
 
     def _expect(self, state: NodeState) -> None:
@@ -358,9 +363,7 @@ class Fleet:
             self._judge(self._nodes[name], wall)
             judged.add(name)
         self._go_round(until)
-        for changes in self._followers:
-            for name in judged:
-                changes.add(name)
+        self._tell(judged)
         return frozenset(judged)
 
     @property

@@ -155,9 +155,9 @@ PICTURED = (
 _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FleetPicture:
-    """All nodes at one time of the console's wall clock."""
+    """All nodes at one time of the console's wall clock; none is equal to another."""
 
     at: float
     levels: bytes

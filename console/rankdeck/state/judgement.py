@@ -140,11 +140,13 @@ class Judgement:
         """Include this event in the next judgement."""
         self._events = (*self._events[-WAITING + 1 :], event)
 
-    @property
-    def moves(self) -> bool:
-        """Whether time alone may change the health: something holds, ends or is acknowledged."""
+    def moves(self, *, silent: bool) -> bool:
+        """Whether time alone may change the health: something holds, ends or is acknowledged.
+
+        Of a `silent` node nothing is measured that could hold.
+        """
         known = self._memory
-        by_time = self.told is not None and (known.marks or known.happened)
+        by_time = self.told is not None and ((known.marks and not silent) or known.happened)
         return bool(by_time or self._recalled or (self.acks and self.health.reasons))
 
     def judge(

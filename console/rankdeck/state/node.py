@@ -93,7 +93,7 @@ class MetricValues:
 
     def take(self, numbers: Mapping[str, Number], at: float) -> None:
         """Newer numbers of the same devices in the same order."""
-        if numbers == self.numbers:
+        if numbers is not self.numbers and numbers == self.numbers:
             # The same table says to whoever keeps it that nothing changed.
             numbers = self.numbers
         seconds = at - self.at
@@ -142,6 +142,8 @@ ALIKE = 0.5
 """Seconds between the earliest and the latest of them; on a slow link they differ more."""
 DRIFT = 0.05
 """Seconds by which the clock of a node may move before it is judged again for that alone."""
+RIGHT = 0.25
+"""Seconds up to which a clock is right: half of the least that the rule for clocks asks about."""
 
 CHARTED = frozenset({"cpu.used", "gpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
@@ -292,7 +294,7 @@ class NodeState:
     @property
     def moves(self) -> bool:
         """Whether time alone may change the health."""
-        return self._judgement.moves
+        return self._judgement.moves(silent=self._judged_silent)
 
     @property
     def detailed(self) -> bool:
@@ -483,9 +485,11 @@ class NodeState:
 
     @property
     def skew_moved(self) -> bool:
-        """Whether the clock of the node is not what it was when the node was judged last."""
+        """Whether the clock of the node is not what it was when it was judged last, and may matter."""
         judged, now = self._judged_skew, self.skew
-        return judged != now and (judged is None or now is None or abs(now - judged) > DRIFT)
+        if judged is None or now is None:
+            return judged is not now
+        return abs(now - judged) > DRIFT and max(abs(now), abs(judged)) > RIGHT
 
     def take_sample(self, sample: Sample) -> bool:
         """Take numbers, and how the agent judges them; returns whether the node has to be judged anew."""

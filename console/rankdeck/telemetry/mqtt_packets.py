@@ -1,6 +1,5 @@
 """MQTT 3.1.1 packets: bytes to values and back."""
 
-import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
@@ -177,9 +176,12 @@ def packet(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
     return bytes(head) + body
 
 
+_PUBACK = packet(Kind.PUBACK, bytes(2))[:2]
+
+
 def acknowledge(number: int) -> bytes:
     """A PUBACK of the message of that number."""
-    return packet(Kind.PUBACK, struct.pack("!H", number))
+    return _PUBACK + number.to_bytes(2, "big")
 
 
 def connack(code: Refusal) -> bytes:

@@ -32,8 +32,6 @@ LEAVE_LIMIT = 5.0
 """Seconds that closing the session may take."""
 HURRY_LIMIT = 2.0
 """The same where the terminal is gone, or somebody asked twice."""
-LOOK = 0.1
-"""Seconds between two looks at what the session has judged."""
 LABELS, KEYS = 12, 8
 """Cells of the name of an action and of its key in the palette."""
 
@@ -109,13 +107,12 @@ class RankdeckApp(FrameDiff):
 
     def get_default_screen(self) -> BaseScreen:
         """The fleet lies below all others; Textual's own empty screen would be painted first."""
-        self._count()
+        self.catch_up()
         return self.home("fleet")
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self.set_interval(PAINT, self._look, name="look")
-        self.set_interval(LOOK, self._count, name="judged")
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         for fault in self._faults():
@@ -206,7 +203,7 @@ class RankdeckApp(FrameDiff):
 
         self.push_screen(HostKeyQuestion(question), self._answer_host_key)
 
-    def _count(self) -> None:
+    def catch_up(self) -> None:
         """Take over what the session has judged since the last time, and say what is on screen."""
         fleet = self.session.fleet
         if self._counted is not fleet:

@@ -101,6 +101,10 @@ class Console(Theme, Protocol):
         """Let another program have the terminal until it ends; gives its exit status."""
         ...
 
+    def catch_up(self) -> None:
+        """Take over what the session has judged since the last call, and say what is on screen."""
+        ...
+
     def take_fresh(self) -> frozenset[str]:
         """Nodes that changed since the last call."""
         ...

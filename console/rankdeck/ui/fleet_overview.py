@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
 
@@ -239,6 +240,7 @@ def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
     return told
 
 
+@lru_cache(maxsize=_SHORT * len(TRENDS))
 def _total(frame: FleetPicture, trend: Trend) -> float | None:
     """Sum, or mean, of one trend over the nodes that have a number; None where none has."""
     known = [number for metric in trend.metrics for number in frame.known(metric)]

@@ -161,7 +161,7 @@ def paint(column: NodeColumn, node: NodeState, width: int, glyphs: Glyphs) -> Ru
     return [(text, role)]
 
 
-@lru_cache(maxsize=8)  # asked ten times a second
+@lru_cache(maxsize=8)  # asked with every look at the model
 def needs_samples(view: "FleetView") -> bool:
     """Whether the view shows, sorts or filters by a number that only full samples have."""
     columns = map(find, (*view.columns, *view.sort))

@@ -171,6 +171,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def refresh_now(self) -> None:
         """Bring the screen up to the model."""
         if self.is_mounted:
+            self.console.catch_up()
             self.top_bar.tick()
             self.tick()
             self.key_bar.turn_off(self.turned_off())

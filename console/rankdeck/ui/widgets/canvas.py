@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from textual import events
+from textual._styles_cache import StylesCache
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -15,6 +17,7 @@ from rankdeck.ui.themes import Glyphs, Palette
 if TYPE_CHECKING:
     from rankdeck.ui.console_protocol import Theme
 
+# pyright: reportPrivateUsage=false
 
 Run = tuple[str, str]
 """Text and the role it is painted in."""
@@ -37,10 +40,40 @@ PLAIN = {
 """What stands for our own signs in ASCII."""
 
 
+class LineCache(StylesCache):
+    """Lines as they were painted last; a line is painted again where it was said to look different.
+
+    Textual's own has room for border, padding and opacity, none of which a canvas has: to look for them
+    costs more than the line.
+    """
+
+    def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
+        """The lines of a canvas, cut at the left and right edge of `crop`."""
+        width = widget.size.width
+        if width != self._width:
+            self.clear()
+            self._width = width
+        lines = crop.line_range
+        for y in lines:
+            if y not in self._cache or y in self._dirty_lines:
+                self._cache[y] = cast("Canvas", widget).painted(y, width)
+        self._dirty_lines.difference_update(lines)
+        strips = [self._cache[y] for y in lines]
+        for one in widget.get_line_filters():
+            strips = [strip.apply_filter(one, widget.background_colors[1]) for strip in strips]
+        if crop.column_span != (0, width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
+
 class Canvas(Widget, inherit_bindings=False):
-    """A widget that paints each of its lines when asked."""
+    """A widget that paints each of its lines when asked, up to its edges: it has no border and no padding."""
 
     surface = "background"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._styles_cache = LineCache()
 
     @property
     def theme(self) -> "Theme":
@@ -65,7 +98,10 @@ class Canvas(Widget, inherit_bindings=False):
         return self.surface
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
+        return self.painted(y, self.size.width)
+
+    def painted(self, y: int, width: int) -> Strip:
+        """Line `y` in as many cells."""
         runs = self.line(y, width)
         if self.theme.ascii:
             runs = [(in_ascii(text), role) for text, role in runs]

@@ -109,12 +109,16 @@ class VTable(Scroller, can_focus=True):
         """Repaint those of the changed rows that are on screen and look different now."""
         if changed.isdisjoint(shown := self.rows_in_view):
             return
-        layout = self._fitting(self.size.width)
-        self._cells = {row: self._cells[row] for row in shown if row in self._cells}
+        width = self.size.width
+        layout, before = self._fitting(width), self._cells
+        self._cells = {row: before[row] for row in shown if row in before}
+        other: list[Region] = []
         for y, row in enumerate(shown, 1):
-            if row in changed and (cells := self._row(row, layout)) != self._cells.get(row):
+            if row in changed and (cells := self._row(row, layout)) != before.get(row):
                 self._fresh[row] = cells
-                self.refresh_line(y)
+                other.append(Region(0, y, width, 1))
+        if other:
+            self.refresh(*other)
 
     def refresh(
         self,
@@ -240,7 +244,8 @@ class VTable(Scroller, can_focus=True):
             painted = column.paint(row, cells)
             runs += aligned(painted, cells, right=column.right, more=self.glyphs.more)
             runs.append((" " * GAP, "text"))
-        return merge(runs)
+        # A gap behind the last one would have to be cut off again.
+        return merge(runs[:-1])
 
     def _fitting(self, width: int) -> Layout:
         """The layout at this width, worked out once."""
