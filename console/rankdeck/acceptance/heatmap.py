@@ -15,6 +15,7 @@ from rankdeck.acceptance.run import AcceptanceRun, Cell, Progress, cells
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 
 MOST_CELLWISE = 64
 """Nodes up to which every pair has a cell on a screen; of more, each node has one, and suspects have a row."""
@@ -98,7 +99,7 @@ def said(cell: Cell) -> str:
     """`n1 → n2: 62.1 Gb/s, 65 % of the median: slow`, one line."""
     parts = [f"{cell.sender} → {cell.receiver}: "]
     if cell.value is not None:
-        parts.append(f"{cell.value:.4g} {cell.unit}".rstrip())
+        parts.append(f"{figures(cell.value)} {cell.unit}".rstrip())
         parts.append("" if cell.share is None else f", {cell.share:.0%} of the median")
     word = cell.answer.value if cell.answer is not None else cell.outcome.value
     parts.append(f": {word}" if cell.value is not None else word)

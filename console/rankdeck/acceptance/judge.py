@@ -46,6 +46,7 @@ from rankdeck.acceptance.suspects import (
     find_suspects,
 )
 from rankdeck.model.acceptance import Stage
+from rankdeck.model.text import figures
 
 _TWICE = 2
 
@@ -129,7 +130,7 @@ class _Facts:
         return self.populations.get(kind) or self.populations.get("all") or others
 
     def shown(self, value: float) -> str:
-        return f"{value:.3g} {self.context.unit}".rstrip()
+        return f"{figures(value, 3)} {self.context.unit}".rstrip()
 
     def rail(self, number: int) -> str:
         """`2 (mlx5_2)`."""
@@ -594,7 +595,7 @@ def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
     return (
         Verdict(
             kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
-            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {expected.ceiling:.4g} "
+            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {figures(expected.ceiling)} "
             f"that {expected.of}: configuration, not a node; look at MTU, interface, GPU direct, and whether RDMA is used",
         ),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from rankdeck.acceptance.schedule import Schedule
 from rankdeck.acceptance.work import find, known_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 
 _DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
 _LEARNED = {Outcome.MEASURED, Outcome.FAILED}
@@ -163,7 +164,7 @@ def _single_answer(
         return normal.answer(one.value) if normal else Answer.GOOD, None
     more = f"; {odd[one.sender]}" if one.sender in odd else ""
     text = (
-        f"{one.sender} alone reaches {one.value:.4g} {one.unit} of {recipe} (others {normal.median:.4g}): "
+        f"{one.sender} alone reaches {figures(one.value)} {one.unit} of {recipe} (others {figures(normal.median)}): "
         f"its clocks, cooling, memory or power{more}"
     )
     return Answer.SLOW, _alone(one, Answer.SLOW, text)
@@ -203,7 +204,7 @@ def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     dropped = sum(1 for value in values if value < _DROP * max(values))
     if dropped > 1:
-        text = f"over {len(values)} repeats between {min(values):.3g} and {max(values):.3g} {some[0].unit}: throttling, errors, or other traffic"
+        text = f"over {len(values)} repeats between {figures(min(values), 3)} and {figures(max(values), 3)} {some[0].unit}: throttling, errors, or other traffic"
         found.append(
             Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence=text)
         )

@@ -24,7 +24,7 @@ from rankdeck.acceptance.run import AcceptanceRun
 from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import duration, size
+from rankdeck.model.text import duration, figures, size
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
 from rankdeck.reports.job_page import moment
@@ -144,12 +144,12 @@ def _facts(run: AcceptanceRun, now: float) -> Iterator[tuple[str, Part]]:
                 else f" ({name} leaves)"
             )
             limits = (
-                f"good from {one.good:.4g}, slow below {one.limit:.4g}"
+                f"good from {figures(one.good)}, slow below {figures(one.limit)}"
                 if len(run.plan.nodes) >= FEWEST
                 else "no limit: fewer than four nodes"
             )
             unit = unit_of(recipe) if traits_of(recipe) else ""
-            middle = f"median {one.median:.4g} {unit} of {one.count} paths"
+            middle = f"median {figures(one.median)} {unit} of {one.count} paths"
             yield f"{recipe}{of}", f"{middle}, {limits}"
     yield "Page made", f"{moment(now)} by Rankdeck {rankdeck_agent.__version__}"
 
@@ -222,7 +222,7 @@ def _blocks(whole: HeatMap) -> Html:
 
 
 def _value(one: Result) -> str:
-    return one.outcome.value if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+    return one.outcome.value if one.value is None else f"{figures(one.value)} {one.unit}".rstrip()
 
 
 def _singles(run: AcceptanceRun) -> Html:
