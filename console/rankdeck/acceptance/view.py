@@ -7,13 +7,14 @@ from itertools import chain
 from statistics import median
 
 from rankdeck.acceptance.group_stage import next_groups
-from rankdeck.acceptance.judge import Context, Judgement
+from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, failure, population
 from rankdeck.acceptance.normal import measurement_of
 from rankdeck.acceptance.planning import options_of
 from rankdeck.acceptance.recipe import Expected, Reading, Status
 from rankdeck.acceptance.run import PAIRWISE, Progress, RunPlan, StageView
 from rankdeck.acceptance.schedule import Schedule
+from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.work import find, known_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
