@@ -1,6 +1,7 @@
 """Node, direction, pair, leaf, uplink, rail or configuration: each planted fault is named, and nothing else."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 
 from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
+from rankdeck.acceptance.normal import kinds_of_hardware
 from rankdeck.acceptance.recipe import Expected, Status
 from rankdeck.acceptance.schedule import Options, Schedule, circle, pair_rounds
 from rankdeck.acceptance.suspects import Context
@@ -468,6 +470,35 @@ def test_odd_populations_have_their_slow_part_named_in_20_runs(case: str) -> Non
         judged, _, _ = lab.run(options, MEGABITS, seed)
         assert sorted(named(judged)) == wanted, seed
         assert judged.accepted == (not wanted), seed
+
+
+def test_two_kinds_of_hardware_are_compared_each_with_its_own() -> None:
+    identity = {
+        node: {"cpu": "Cortex-A53" if node > "n4" else "Cortex-A72", "link rate": "1000"}
+        for node in EIGHT
+    }
+    kinds = kinds_of_hardware(identity)
+    context, old = replace(MEGABITS, hardware=kinds), dict.fromkeys(EIGHT[4:], 30.0)
+    worse = old | {"n7": 20.0}
+
+    for seed in range(20):
+        options = Options(nodes=EIGHT, seed=seed, repeats=4)
+        good, _, _ = Lab(sends=old, receives=old).run(options, context, seed)
+        bad, _, _ = Lab(sends=worse, receives=worse).run(options, context, seed)
+        assert good.accepted, seed
+        assert named(bad) == [(Kind.NODE, "n7")], seed
+        assert re.search(
+            r"reaches (?:19\.\d|20) Mb/s \(others (?:29\.\d|30) Mb/s\)", bad.verdicts[0].sentence
+        )
+    assert "all, Cortex-A53: " in good.notes[0]
+    assert "compared with equal hardware alone" in good.notes[0]
+
+
+def test_a_rare_kind_of_hardware_is_compared_with_the_common_one() -> None:
+    rare = {node: {"cpu": "Cortex-A53" if node == "n8" else "Cortex-A72"} for node in EIGHT}
+
+    assert kinds_of_hardware(rare) == {}
+    assert kinds_of_hardware({node: {} for node in EIGHT}) == {}
 
 
 def test_half_of_two_hundred_nodes_slow_are_all_named_and_no_other() -> None:

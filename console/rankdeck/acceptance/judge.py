@@ -44,6 +44,7 @@ from rankdeck.acceptance.suspects import (
     confirmed,
     facts_of,
     find_suspects,
+    kind_of,
 )
 from rankdeck.model.acceptance import Stage
 from rankdeck.model.text import figures
@@ -67,6 +68,8 @@ class Judgement:
     notes: tuple[str, ...] = ()
     flaws: Mapping[tuple[str, str], Answer] = field(default_factory=dict[tuple[str, str], Answer])
     """(sender, receiver) -> what the runs of a path show, whose best one is full."""
+    hardware: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> its hardware, where there are several kinds."""
 
     @property
     def accepted(self) -> bool:
@@ -77,8 +80,10 @@ class Judgement:
 
     def population_of(self, sender: str, receiver: str) -> Population | None:
         """What a path between these nodes is compared with; None while there is nothing."""
-        kind = "crossing" if crosses((End(sender), End(receiver)), self.leaves) else "inside"
-        return self.populations.get(kind) or self.populations.get("all")
+        path = End(sender), End(receiver)
+        none: Leaves = {}
+        kinds = (kind_of(path, leaves, self.hardware) for leaves in (self.leaves, none))
+        return next((found for kind in kinds if (found := self.populations.get(kind))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         leaves=context.leaves or find_leaves(facts.slow, full),
         notes=(*broken.notes, *_notes(facts)),
         flaws=_flaws(facts),
+        hardware=context.hardware,
     )
 
 
@@ -270,12 +276,8 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
     rails = {end.rail for path in facts.speeds for end in path if end.node == node}
     slow_rails = sorted({side[0].rail for side in sides})
     roles = {side[1] for side in sides}
-    speeds = [
-        facts.speeds[_path(side, other)]
-        for side, evidence in sides.items()
-        for other in evidence.slow
-    ]
-    answer = _answer_of(facts, node, speeds)
+    paths = [_path(side, other) for side, evidence in sides.items() for other in evidence.slow]
+    answer = _answer_of(facts, node, [facts.speeds[path] for path in paths])
     counted = _counted(facts, sides)
     if 0 < len(slow_rails) < len(rails):
         kind, what = (
@@ -291,17 +293,17 @@ def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Ver
         what = f"it {other} at full speed: cable or optic of one direction, pause frames, duplex"
     return Verdict(
         kind=kind, subject=node, answer=answer, nodes=(node,),
-        sentence=f"{node} {_does(facts, kind, answer, speeds)} {counted}: {what}{facts.note(node)}",
+        sentence=f"{node} {_does(facts, kind, answer, paths)} {counted}: {what}{facts.note(node)}",
     )  # fmt: skip
 
 
-def _does(facts: Facts, kind: Kind, answer: Answer, speeds: Sequence[float]) -> str:
+def _does(facts: Facts, kind: Kind, answer: Answer, paths: Sequence[Path]) -> str:
     """`sends at 62 (others 96)`, or that it fails."""
     if answer in FAILS:
         return FAILS[answer]
     verb = {Kind.SENDS: "sends at", Kind.RECEIVES: "receives at"}.get(kind, "reaches")
-    others = max(one.median for one in facts.populations.values())
-    return f"{verb} {facts.shown(max(speeds))} (others {facts.shown(others)})"
+    others = max(facts.population_of(path).median for path in paths)
+    return f"{verb} {facts.shown(max(facts.speeds[path] for path in paths))} (others {facts.shown(others)})"
 
 
 def _counted(facts: Facts, sides: Mapping[Side, Evidence]) -> str:
@@ -614,6 +616,13 @@ def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdi
 
 def _notes(facts: Facts) -> tuple[str, ...]:
     """What the numbers cannot say."""
+    found = facts.populations
+    most = max(one.median for one in found.values())
+    lower = [kind for kind, one in found.items() if facts.context.hardware and one.median < most * (1 - facts.context.tolerance)]  # fmt: skip
+    return (*(f"{kind}: {facts.shown(found[kind].median)}, at best {facts.shown(most)}; compared with equal hardware alone" for kind in sorted(lower)), *_scatter(facts))  # fmt: skip
+
+
+def _scatter(facts: Facts) -> tuple[str, ...]:
     return tuple(
         f"the values ({kind}) scatter by {one.spread / one.median:.0%}".replace("%", " %") if not one.mixed else
         f"the values ({kind}) are not of one kind, or were disturbed: judged against the faster ones, {facts.shown(one.median)}"

@@ -38,6 +38,15 @@ class Context:
     """What the medians should reach."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it took no part."""
+    hardware: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> its hardware, where there are several kinds with enough nodes each: only equal pairs are compared."""
+
+
+def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
+    """With which others a path is compared: `inside`, `crossing` or `all`, and between which hardware."""
+    kind = ("crossing" if crosses(path, leaves) else "inside") if leaves else "all"
+    ends = sorted({hardware.get(end.node, "") for end in path} - {""})
+    return f"{kind}, {' and '.join(ends)}" if ends else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +65,8 @@ class Facts:
 
     def population_of(self, path: Path) -> Population:
         """What it is compared with; where nothing of its kind worked, what else did."""
-        kind = "crossing" if crosses(path, self.context.leaves) else "inside"
-        others = next(iter(self.populations.values()))
-        return self.populations.get(kind) or self.populations.get("all") or others
+        kind = kind_of(path, self.context.leaves, self.context.hardware)
+        return self.populations.get(kind) or next(iter(self.populations.values()))
 
     def shown(self, value: float) -> str:
         return f"{figures(value, 3)} {self.context.unit}".rstrip()
@@ -88,8 +96,7 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
     kinds: defaultdict[str, dict[Path, float]] = defaultdict(dict)
     for path, speed in speeds.items():
         if speed:
-            kind = "crossing" if crosses(path, context.leaves) else "inside"
-            kinds[kind if context.leaves else "all"][path] = speed
+            kinds[kind_of(path, context.leaves, context.hardware)][path] = speed
     populations = {
         kind: found for kind, of in kinds.items() if (found := _population(of, context.tolerance))
     }

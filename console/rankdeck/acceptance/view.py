@@ -48,14 +48,14 @@ def able(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
 
 
 def schedule_of(
-    plan: RunPlan, recipe: str, results: Iterable[Result], notes: Mapping[str, str]
-) -> Schedule:
-    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what else is odd about it."""
+    plan: RunPlan, recipe: str, results: Iterable[Result], notes: Mapping[str, str], kinds: Mapping[str, str]
+) -> Schedule:  # fmt: skip
+    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what else is odd about it, `kinds`: its hardware."""
     all_of = tuple(results)
     traits = find(recipe).traits
     context = Context(
         unit=unit_of(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
-        rails=_rail_names(plan, recipe),
+        rails=_rail_names(plan, recipe), hardware=kinds,
     )  # fmt: skip
     schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
     for one in all_of:
@@ -92,13 +92,17 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected 
     return found.expect(middle, known)
 
 
-def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> Judged:
-    """All of it; `odd`: node -> what it has and others have not, or what its telemetry said meanwhile."""
+def judged(
+    plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
+) -> Judged:
+    """All of it; `odd`: node -> what it has and others have not, or what its telemetry said meanwhile, `kinds`: its hardware."""
     recipes = dict.fromkeys(
         one.recipe for one in plan.stages if one.stage is Stage.PAIRS and one.recipe
     )
-    judgements = {name: schedule_of(plan, name, results, odd).judgement() for name in recipes}
-    single, alone, notes = _single(plan, results, odd)
+    judgements = {
+        name: schedule_of(plan, name, results, odd, kinds).judgement() for name in recipes
+    }
+    single, alone, notes = _single(results, odd, kinds)
     groups = _groups(plan, results)
     verdicts = (
         *single,
@@ -123,18 +127,17 @@ def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> 
 
 
 def _single(
-    plan: RunPlan, results: Iterable[Result], odd: Mapping[str, str]
+    results: Iterable[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> tuple[list[Verdict], dict[str, list[Answer]], list[str]]:
-    """(verdicts, node -> answers, what is to be said besides)."""
-    del plan
+    """(verdicts, node -> answers, what is to be said besides). Unequal hardware is not compared."""
     verdicts: list[Verdict] = []
     answers: defaultdict[str, list[Answer]] = defaultdict(list)
     notes: list[str] = []
-    by_recipe: defaultdict[str, list[Result]] = defaultdict(list)
+    alike: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for one in results:
         if one.stage is Stage.SINGLE and one.outcome in _DONE:
-            by_recipe[one.recipe].append(one)
-    for recipe, some in by_recipe.items():
+            alike[one.recipe, kinds.get(one.sender, "")].append(one)
+    for (recipe, _), some in alike.items():
         for one in some:
             answer, verdict = _single_answer(one, recipe, some, odd)
             answers[one.sender].append(answer)

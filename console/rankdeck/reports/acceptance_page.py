@@ -136,13 +136,10 @@ def _facts(run: AcceptanceRun, now: float) -> Iterator[tuple[str, Part]]:
     yield "Repeats", f"{run.plan.repeats} of each direction, seed {run.plan.seed}"
     for recipe, judgement in run.judgements.items():
         for name, one in judgement.populations.items():
-            of = (
-                ""
-                if name == "all"
-                else f" ({name} a leaf)"
-                if name == "inside"
-                else f" ({name} leaves)"
-            )
+            words = {"inside": "inside a leaf", "crossing": "crossing leaves", "all": ""}
+            kind, _, of_hardware = name.partition(", ")
+            parts = ", ".join(filter(None, (words.get(kind, kind), of_hardware)))
+            of = f" ({parts})" if parts else ""
             limits = (
                 f"good from {figures(one.good)}, slow below {figures(one.limit)}"
                 if len(run.plan.nodes) >= FEWEST
