@@ -70,6 +70,8 @@ class Judgement:
     """(sender, receiver) -> what the runs of a path show, whose best one is full."""
     hardware: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> its hardware, where there are several kinds."""
+    narrow: bool = False
+    """Uplinks are too narrow: what crosses them is compared with what does not."""
 
     @property
     def accepted(self) -> bool:
@@ -81,6 +83,8 @@ class Judgement:
     def population_of(self, sender: str, receiver: str) -> Population | None:
         """What a path between these nodes is compared with; None while there is nothing."""
         path = End(sender), End(receiver)
+        if self.narrow and crosses(path, self.leaves):
+            return self.populations.get("inside")
         none: Leaves = {}
         kinds = (kind_of(path, leaves, self.hardware) for leaves in (self.leaves, none))
         return next((found for kind in kinds if (found := self.populations.get(kind))), None)
@@ -136,6 +140,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         notes=(*broken.notes, *_notes(facts)),
         flaws=_flaws(facts),
         hardware=context.hardware,
+        narrow=_crossing_slower(facts) and any(not one.answer.accepted for one in leaf_verdicts),
     )
 
 
@@ -484,6 +489,7 @@ def _once(facts: Facts, path: Path, failed: Sequence[Measurement]) -> str:
 def _flaws(facts: Facts) -> dict[tuple[str, str], Answer]:
     """What the cell of a path says besides its best run."""
     found = {(a.node, b.node): Answer.UNSTEADY for a, b in _unsteady_paths(facts)}
+    found |= {(a.node, b.node): Answer.SLOW for a, b in (_far_slower(facts) if facts.few else ())}
     for (a, b), runs in facts.runs.items():
         failed = [one for one in runs if one.status is Status.FAILED]
         if failed and _is_sure(facts, failed):
@@ -556,14 +562,19 @@ def _all_fail(facts: Facts) -> Verdict:
 
 def _few(facts: Facts) -> tuple[Verdict, ...]:
     """Two or three nodes: against the ceiling, the other rails, and the other direction, or the third node."""
-    most = max(facts.speeds.values())
-    slow = {path for path, speed in facts.speeds.items() if 0 < speed < most / _BLATANT}
+    slow = _far_slower(facts)
     suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
     found = [*_configuration(facts), *_failing(facts)]
     if not suspects.sides:
         return (*found, *_one_way(facts, slow))
     pairs = [_pair_verdict(facts, path, both=False) for path in suspects.paths]
     return (*found, *_named(facts, suspects.sides), *pairs)
+
+
+def _far_slower(facts: Facts) -> set[Path]:
+    """Of few nodes the paths that no disturbance explains."""
+    most = max(facts.speeds.values())
+    return {path for path, speed in facts.speeds.items() if 0 < speed < most / _BLATANT}
 
 
 def _failing(facts: Facts) -> list[Verdict]:
