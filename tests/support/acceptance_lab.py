@@ -4,10 +4,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rankdeck.acceptance.judge import Context, Judgement
+from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import Measurement
 from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.schedule import Options, Round, Schedule
+from rankdeck.acceptance.suspects import Context
 
 LINK = 96.0
 

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rankdeck.acceptance.judge import Context, judge
+from rankdeck.acceptance.judge import judge
 from rankdeck.acceptance.measurement import Answer, Measurement
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.run import AcceptanceRun, Drift, Progress, RunPlan, StagePlan, StageView
+from rankdeck.acceptance.suspects import Context
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 

@@ -1,15 +1,19 @@
 """Node, direction, pair, leaf, uplink, rail or configuration: each planted fault is named, and nothing else."""
 
 import json
+import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from rankdeck.acceptance.judge import Context, Judgement, judge
+from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.measurement import Answer, Kind, Measurement, differing, population
+from rankdeck.acceptance.normal import kinds_of_hardware
 from rankdeck.acceptance.recipe import Expected, Status
 from rankdeck.acceptance.schedule import Options, Schedule, circle, pair_rounds
+from rankdeck.acceptance.suspects import Context
 from rankdeck.model.acceptance import Stage
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
@@ -429,6 +433,104 @@ def test_two_percent_bad_nodes_of_a_thousand_are_all_named_and_no_innocent_in_30
 
         assert {node for verdict in judged.verdicts for node in verdict.nodes} == bad
         assert len(judged.verdicts) == len(bad)
+
+
+# ---- odd populations
+
+
+def slowed(nodes: Iterable[str], most: float = 47.0) -> Lab:
+    names = tuple(nodes)
+    return Lab(sends=dict.fromkeys(names, most), receives=dict.fromkeys(names, most))
+
+
+HALF = tuple(f"n{number:03d}" for number in range(0, 200, 2))
+ODD = {
+    "2 of 3": (slowed(["n2"]), EIGHT[:3], [(Kind.NODE, "n2")]),
+    "transmit of 3": (Lab(sends={"n2": 47}), EIGHT[:3], [(Kind.SENDS, "n2")]),
+    "pair of 3": (Lab(paths={frozenset(("n1", "n3")): 47}), EIGHT[:3], [(Kind.PAIR, "n1–n3")]),
+    "none of 3": (Lab(), EIGHT[:3], []),
+    "none of 4": (Lab(), EIGHT[:4], []),
+    "half of 4": (slowed(["n1", "n2"]), EIGHT[:4], [(Kind.CONFIGURATION, "all")]),
+    "half of 8": (slowed(EIGHT[:4]), EIGHT, [(Kind.NODE, node) for node in EIGHT[:4]]),
+    "5 of 8": (slowed(EIGHT[:5]), EIGHT, [(Kind.NODE, node) for node in EIGHT[:5]]),
+    "3 of 6, by 30 %": (slowed(EIGHT[:3], 66), EIGHT[:6], [(Kind.NODE, node) for node in EIGHT[:3]]),
+    "two on one machine": (
+        Lab(paths={frozenset((a, b)): 47 for a in EIGHT for b in EIGHT if a < b and (a, b) != ("n1", "n2")}),
+        EIGHT, [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_populations_have_their_slow_part_named_in_20_runs(case: str) -> None:
+    lab, nodes, wanted = ODD[case]
+
+    for seed in range(20):
+        options = Options(nodes=nodes, seed=seed, repeats=4)
+        judged, _, _ = lab.run(options, MEGABITS, seed)
+        assert sorted(named(judged)) == wanted, seed
+        assert judged.accepted == (not wanted), seed
+
+
+def test_two_kinds_of_hardware_are_compared_each_with_its_own() -> None:
+    identity = {
+        node: {"cpu": "Cortex-A53" if node > "n4" else "Cortex-A72", "link rate": "1000"}
+        for node in EIGHT
+    }
+    kinds = kinds_of_hardware(identity)
+    context, old = replace(MEGABITS, hardware=kinds), dict.fromkeys(EIGHT[4:], 30.0)
+    worse = old | {"n7": 20.0}
+
+    for seed in range(20):
+        options = Options(nodes=EIGHT, seed=seed, repeats=4)
+        good, _, _ = Lab(sends=old, receives=old).run(options, context, seed)
+        bad, _, _ = Lab(sends=worse, receives=worse).run(options, context, seed)
+        assert good.accepted, seed
+        assert named(bad) == [(Kind.NODE, "n7")], seed
+        assert re.search(
+            r"reaches (?:19\.\d|20) Mb/s \(others (?:29\.\d|30) Mb/s\)", bad.verdicts[0].sentence
+        )
+    assert "all, Cortex-A53: " in good.notes[0]
+    assert "compared with equal hardware alone" in good.notes[0]
+
+
+def test_a_rare_kind_of_hardware_is_compared_with_the_common_one() -> None:
+    rare = {node: {"cpu": "Cortex-A53" if node == "n8" else "Cortex-A72"} for node in EIGHT}
+
+    assert kinds_of_hardware(rare) == {}
+    assert kinds_of_hardware({node: {} for node in EIGHT}) == {}
+
+
+def test_half_of_two_hundred_nodes_slow_are_all_named_and_no_other() -> None:
+    nodes = tuple(f"n{number:03d}" for number in range(200))
+
+    judged, _, _ = slowed(HALF).run(Options(nodes=nodes, seed=3), MEGABITS, 3)
+
+    assert {node for verdict in judged.verdicts for node in verdict.nodes} == {*HALF}
+
+
+def test_narrow_uplinks_of_many_unknown_leaves_blame_no_node() -> None:
+    leaves = {f"n{number:03d}": str(number // 25) for number in range(200)}
+    lab = Lab(leaves=leaves, uplinks=dict.fromkeys(set(leaves.values()), 25 * 48.0), disturbed=0.0)
+
+    judged, _, _ = lab.run(Options(nodes=tuple(leaves), seed=3), MEGABITS, 3)
+
+    assert [node for verdict in judged.verdicts for node in verdict.nodes] == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_direction_of_an_uplink_is_one_verdict(known: bool) -> None:
+    def one_way(one: Measurement) -> Measurement:
+        slow = TWO_LEAVES[one.sender] == "A" and TWO_LEAVES[one.receiver] == "B"
+        return replace(one, value=47.0) if slow else one
+
+    context = replace(MEGABITS, leaves=TWO_LEAVES) if known else MEGABITS
+
+    judged = judge(map(one_way, recorded("healthy")), context)
+
+    assert named(judged) == [(Kind.UPLINK, "leaf A")]
+    assert "pairs across from it reach 47 Mb/s" in judged.verdicts[0].sentence
+    assert "the other direction is full" in judged.verdicts[0].sentence
 
 
 # ---- numbers and rounds

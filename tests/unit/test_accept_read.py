@@ -101,7 +101,7 @@ def test_an_output_that_is_no_result_has_no_value_and_says_why(
 
 
 def test_every_recorded_output_is_judged_by_a_test() -> None:
-    several = {"imb-multi", "iperf3-bidir", "hpcc"}
+    several = {"imb-multi", "iperf3-bidir", "hpcc", "fio-text"}
 
     assert {row[0] for row in (*MEASURED, *WITHOUT)} | several == set(RECORDED)
 
@@ -111,6 +111,7 @@ def test_each_group_of_imb_and_each_direction_of_iperf3_is_a_result() -> None:
         (NOT_MEASURED, 2, "group 0: ranks 0-1:"),
         (NOT_MEASURED, 2, "group 1: ranks 2-3:"),
     ]
+    assert [one.value for one in recorded("fio-text")] == [119.0, 71.5]
     assert [one.value for one in recorded("iperf3-bidir")] == pytest.approx([9.573433, 7.565475])
 
 
@@ -593,7 +594,7 @@ def test_perftest_of_today_says_mebibytes() -> None:
 
 ONE_AFTER_ANOTHER = (
     "nccl-2x1", "nccl-2x8", "gloo-2", "write-bw", "write-bw-all", "write-lat", "iperf3-tcp", "iperf3-text", "himeno-1",
-    "himeno-2", "imb-pingpong", "mpi4py-busy", "sysbench-cpu", "fio-read",
+    "himeno-2", "imb-pingpong", "mpi4py-busy", "sysbench-cpu", "fio-read", "fio-text",
 )  # fmt: skip
 
 

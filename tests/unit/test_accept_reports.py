@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankdeck.acceptance.heatmap import headline
 from rankdeck.acceptance.measurement import Answer
-from rankdeck.acceptance.run import AcceptanceRun, Progress
+from rankdeck.acceptance.run import AcceptanceRun, Progress, cells
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.reports.acceptance_files import report_files, write_reports
@@ -86,10 +87,35 @@ def test_the_heat_map_has_a_cell_a_directed_pair() -> None:
     assert "n3 → n4: 5.658 Gb/s, 60% of the median: slow" in said(page)
 
 
-def test_three_nodes_are_no_population_and_no_cell_is_slow_against_the_others() -> None:
-    run = made_run(3, lambda a, b: 6.0 if {a, b} == {"n1", "n2"} else 9.4)
+def test_three_nodes_are_no_population_and_only_a_far_slower_cell_is_slow() -> None:
+    for speed, counted in ((6.5, {"good": 6}), (4.7, {"good": 4, "slow": 2})):
+        run = made_run(3, lambda a, b, speed=speed: speed if {a, b} == {"n1", "n2"} else 9.4)
+        assert cells_of(files_of(run)["report.html"]) == counted
 
-    assert cells_of(files_of(run)["report.html"]) == {"good": 6}
+
+LEAVES = {f"n{number}": "A" if number < 5 else "B" for number in range(1, 9)}
+
+
+def narrow(a: str, b: str) -> float | None:
+    return (healthy(a, b) or 0.0) * (1.0 if LEAVES[a] == LEAVES[b] else 0.5)
+
+
+def test_pairs_that_cross_a_narrow_uplink_are_slow_cells_and_the_headline_says_so() -> None:
+    run = replace(made_run(8, narrow, LEAVES), progress=Progress.DONE)
+    shown = cells(run, "iperf3")
+
+    assert {(LEAVES[a] == LEAVES[b], cell.answer) for (a, b), cell in shown.items()} == {
+        (True, Answer.GOOD),
+        (False, Answer.SLOW),
+    }
+    assert {round(cell.share or 0, 1) for cell in shown.values()} == {1.0, 0.5}
+    assert headline(run) == "accepted except leaves A, B (slow), n99 (left out)"
+
+
+def test_suspects_that_were_not_confirmed_are_named() -> None:
+    run = made_run(8, lambda a, b: 2.0 if (a, b) == ("n2", "n6") else healthy(a, b))
+
+    assert "iperf3: suspected and not confirmed: n2→n6." in acceptance_page(run, 0.0)
 
 
 def test_what_was_not_measured_has_another_colour_than_what_failed() -> None:

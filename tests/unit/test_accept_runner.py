@@ -50,7 +50,7 @@ class Site:
         return list(self.store.measurements("r1"))
 
     def said(self, plan: RunPlan = PLAN) -> list[str]:
-        return [one.sentence for one in view.judged(plan, self.results(), {}).verdicts]
+        return [one.sentence for one in view.judged(plan, self.results(), {}, {}).verdicts]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_every_pair_is_measured_both_ways_with_its_output_on_disk(site: Site) ->
     }
     assert {one.outcome for one in results} == {Outcome.MEASURED}
     assert all('"bits_per_second"' in site.raw.read(one, 5000) for one in results)
-    assert view.judged(PLAN, results, {}).answers == dict.fromkeys(NODES, view.Answer.GOOD)
+    assert view.judged(PLAN, results, {}, {}).answers == dict.fromkeys(NODES, view.Answer.GOOD)
 
 
 def test_a_node_that_sends_slowly_is_named_and_no_other(site: Site) -> None:
@@ -119,7 +119,7 @@ def test_a_path_of_which_nothing_was_learned_is_named_and_not_accepted(site: Sit
         for one in site.results()
     ]  # fmt: skip
 
-    (verdict,) = view.judged(PLAN, lost, {}).verdicts
+    (verdict,) = view.judged(PLAN, lost, {}, {}).verdicts
 
     assert verdict.sentence == "n2→n6: iperf3 was not measured: it never began: refused"
     assert (verdict.answer, verdict.nodes) == (view.Answer.NOT_MEASURED, ())
@@ -214,7 +214,7 @@ def test_low_clocks_of_a_cpu_are_compared_with_those_of_nodes_alike(site: Site) 
 
     seen = "its cpu clock under load is 900 of 2400 MHz, 4 of 5 have full"
     assert runner.odd == {"n5": seen}
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd).verdicts
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
 
 
@@ -232,6 +232,6 @@ def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) ->
 
     seen = "its gpu clocks under load is GPU 0 at 900 of 1410 MHz, 7 of 8 have full"
     assert runner.odd == {"n5": seen}
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd).verdicts
+    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
     assert differing(site.store.identity("r1")) == {"n5": seen}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rankdeck.acceptance.recipe import Expected, Known, Reading
+from rankdeck.model.text import figures
 from rankdeck.model.text import size as bytes_text
 
 RATES = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
@@ -27,11 +28,13 @@ class GpuClass(NamedTuple):
 
     word: str
     nvlink: float
-    """Of one GPU in one direction."""
+    """Of one GPU in one direction, over all links to the others of its node."""
     inside: float
     """Least that Azure accepts inside a node of eight."""
     across: float
     """Least that OCI accepts over several nodes of eight."""
+    link: str = "NVLink"
+    """Between the GPUs of a node."""
 
 
 GPUS = (
@@ -40,7 +43,7 @@ GPUS = (
     GpuClass("H200", 450, 0, 440),
     GpuClass("B200", 900, 0, 440),
     GpuClass("B300", 900, 0, 700),
-    GpuClass("MI300X", 448, 0, 350),
+    GpuClass("MI300X", 448, 0, 350, "xGMI"),
 )
 _FAIR_ACROSS = 0.858
 """Of OCI's limit: 185 for A100 is 0.944 of what the links carry (196), and 0.9 × 0.9 of that is fair."""
@@ -69,9 +72,14 @@ def link_ceiling(value: float, known: Known, mtu: int, message: int) -> tuple[fl
     return rate, rate * share
 
 
-def _link(rate: float, known: Known) -> str:
-    """The link whose ceiling is used, and whether its rate is only what fits the value."""
-    return f"a {rate:g} Gb/s link" + ("" if known.link_gbps else " (a guess from the value)")
+def _link(rate: float, known: Known, links: int = 1) -> str:
+    """The links, or directions of one, whose ceiling is used, and whether the rate is only what fits the value."""
+    guess = "" if known.link_gbps else " (a guess from the value)"
+    return (
+        f"{links} × {rate:g} Gb/s{guess} carry"
+        if links > 1
+        else f"a {rate:g} Gb/s link{guess} carries"
+    )
 
 
 def rdma_write(reading: Reading, known: Known) -> Expected | None:
@@ -79,16 +87,17 @@ def rdma_write(reading: Reading, known: Known) -> Expected | None:
     mtu = known.mtu or int(reading.facts.get("mtu", "0"))
     if not mtu or reading.value is None:
         return None
-    found = link_ceiling(reading.value, known, mtu, reading.size or 65536)
+    links = int(reading.facts.get("links", "1"))
+    found = link_ceiling(reading.value / links, known, mtu, reading.size or 65536)
     if found is None:
         return None
     rate, most = found
     more = ""
     if mtu < _JUMBO:
-        more = f"; MTU 9000 would give {rate * efficiency(_JUMBO):.1f}"
+        more = f"; MTU 9000 would give {links * rate * efficiency(_JUMBO):.1f}"
     return Expected(
-        ceiling=most,
-        of=f"{_link(rate, known)} carries at MTU {mtu}",
+        ceiling=links * most,
+        of=f"{_link(rate, known, links)} at MTU {mtu}",
         factor=RDMA_GOOD,
         good=f"at the limit of MTU {mtu}{more}",
         advice="look at the PCIe width, the NUMA node of the port and pause frames",
@@ -107,11 +116,11 @@ def gpu_network(reading: Reading, known: Known) -> Expected | None:
     if hosts == 1:
         return Expected(
             ceiling=kind.nvlink,
-            of="one direction of NVLink carries",
+            of=f"one direction of {kind.link} carries",
             factor=(kind.inside / kind.nvlink if kind.inside else NVLINK_GOOD),
             good=f"normal for {kind.word}"
             + (f" (Azure asks {kind.inside:g})" if kind.inside else ""),
-            advice="look at NVLink, clocks and power",
+            advice=f"look at {kind.link}, clocks and power",
         )
     return Expected(
         ceiling=kind.across,
@@ -132,7 +141,7 @@ def _one_link(reading: Reading, known: Known) -> Expected | None:
     rate, most = found
     return Expected(
         ceiling=most / 8,
-        of=f"{_link(rate, known)} carries at MTU {mtu}",
+        of=f"{_link(rate, known)} at MTU {mtu}",
         factor=NETWORK_GOOD,
         good=f"{(reading.value or 0.0) * 8:.1f} Gb/s: network-bound, healthy",
         advice="measure the link alone (ib_write_bw): if that is full, look at GPU direct and NCCL_IB_HCA",
@@ -163,7 +172,7 @@ def explained(reading: Reading, expected: Expected | None) -> Reading:
     if reading.value is None:
         return reading
     at = f" at {bytes_text(reading.size)}" if reading.size else ""
-    what = f"{reading.value:.4g} {reading.unit}{at}"
+    what = f"{figures(reading.value)} {reading.unit}{at}"
     if reading.text:
         what += f" ({reading.text})"
     grade = graded(reading.value, expected)
@@ -182,7 +191,7 @@ def _meaning(value: float, expected: Expected | None, grade: str) -> str:
     if expected is None:
         return "to be compared with other nodes and with its own history"
     share = f"{value / expected.ceiling:.1%}".replace("%", " %")
-    of = f"{share} of the {expected.ceiling:.4g} that {expected.of}"
+    of = f"{share} of the {figures(expected.ceiling)} that {expected.of}"
     if grade == "good":
         return f"{of}; {expected.good}"
     return f"{of}; {grade}" + (f"; {expected.advice}" if expected.advice else "")

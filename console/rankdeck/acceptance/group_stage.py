@@ -8,6 +8,7 @@ from rankdeck.acceptance.groups import Blamed, Group, bisect, groups_of, sizes
 from rankdeck.acceptance.measurement import FAILS, Answer, Kind, Verdict, failure
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 
 _MORE = 0.15
 """Share by which a group may be slower than others beyond the tolerance of its recipe: collectives scatter more than pairs."""
@@ -93,7 +94,7 @@ def _verdict(blamed: Blamed, speed: float, unit: str) -> Verdict:
     nodes = () if blamed.scale or len(blamed.nodes) > 1 else blamed.nodes
     return Verdict(
         kind=Kind.SCALE if blamed.scale else Kind.NODE, subject=fold(blamed.nodes), answer=Answer.SLOW,
-        sentence=f"{blamed.sentence} (its group reached {speed:.3g} {unit})", nodes=nodes,
+        sentence=f"{blamed.sentence} (its group reached {figures(speed, 3)} {unit})", nodes=nodes,
     )  # fmt: skip
 
 
@@ -110,6 +111,6 @@ def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
 def _scale(group: Group, speed: float, usual: float, unit: str) -> Verdict:
     return Verdict(
         kind=Kind.SCALE, subject=fold(group), answer=Answer.SLOW,
-        sentence=f"all {len(group)} nodes together reach {speed:.3g} {unit}, smaller groups {usual:.3g}: it is the scale; "
+        sentence=f"all {len(group)} nodes together reach {figures(speed, 3)} {unit}, smaller groups {figures(usual, 3)}: it is the scale; "
         "look at routing, credits, adaptive routing and ports that many share",
     )  # fmt: skip

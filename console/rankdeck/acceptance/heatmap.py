@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from rankdeck import plugins
-from rankdeck.acceptance.measurement import Answer
+from rankdeck.acceptance.measurement import Answer, Kind
 from rankdeck.acceptance.recipe import Traits
 from rankdeck.acceptance.run import AcceptanceRun, Cell, Progress, cells
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 
 MOST_CELLWISE = 64
 """Nodes up to which every pair has a cell on a screen; of more, each node has one, and suspects have a row."""
@@ -98,7 +99,7 @@ def said(cell: Cell) -> str:
     """`n1 → n2: 62.1 Gb/s, 65 % of the median: slow`, one line."""
     parts = [f"{cell.sender} → {cell.receiver}: "]
     if cell.value is not None:
-        parts.append(f"{cell.value:.4g} {cell.unit}".rstrip())
+        parts.append(f"{figures(cell.value)} {cell.unit}".rstrip())
         parts.append("" if cell.share is None else f", {cell.share:.0%} of the median")
     word = cell.answer.value if cell.answer is not None else cell.outcome.value
     parts.append(f": {word}" if cell.value is not None else word)
@@ -247,7 +248,7 @@ def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
 
 
 def headline(run: AcceptanceRun) -> str:
-    """The outcome in one line: `accepted: 8 nodes`, `accepted except n[3,7]`, `not accepted: …`."""
+    """The outcome in one line: `accepted: 8 nodes`, `accepted except leaf A (slow), n3 (not good)`, `not accepted: …`."""
     if run.progress is Progress.STOPPED and not run.results:
         # A kept run in a list comes without its results.
         return f"stopped: {len(run.plan.nodes)} nodes, it can go on"
@@ -264,9 +265,10 @@ def headline(run: AcceptanceRun) -> str:
         return "not accepted: no node is good"
     out = tuple(node for node in run.unknown if node in run.left_out)
     unknown = tuple(node for node in run.unknown if node not in out)
+    blamed = [one for one in run.verdicts if not one.answer.accepted and not one.nodes]
+    if any(one.kind is Kind.CONFIGURATION for one in blamed):
+        return "not accepted: no node or path alone is to blame"
+    paths = [f"{one.subject} ({one.answer})" for one in blamed[:4]]
     groups = ((run.bad, "not good"), (unknown, "not measured"), (out, "left out"))
-    except_for = [f"{fold(names)} ({word})" for names, word in groups if names]
-    if except_for:
-        return f"accepted except {', '.join(except_for)}"
-    paths = [one.subject for one in run.verdicts if not one.answer.accepted]
-    return f"nodes accepted, but not {', '.join(paths[:4])}" if paths else "not accepted"
+    nodes = [f"{fold(names)} ({word})" for names, word in groups if names]
+    return f"accepted except {', '.join((*paths, *nodes))}" if paths or nodes else "not accepted"

@@ -6,8 +6,8 @@ ends are good elsewhere: so node, direction and path are told apart.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from rankdeck.acceptance.leaves import (
@@ -21,7 +21,6 @@ from rankdeck.acceptance.leaves import (
 )
 from rankdeck.acceptance.measurement import (
     FAILS,
-    FEWEST,
     Answer,
     End,
     Kind,
@@ -29,43 +28,28 @@ from rankdeck.acceptance.measurement import (
     Path,
     Population,
     Verdict,
-    best_of,
-    by_path,
+    by_gap,
     drops,
     failure,
-    population,
 )
-from rankdeck.acceptance.recipe import Expected, Status
+from rankdeck.acceptance.recipe import Status
 from rankdeck.acceptance.suspects import (
+    Context,
     Evidence,
+    Facts,
     Role,
     Side,
     Suspects,
     confirmations,
     confirmed,
+    facts_of,
     find_suspects,
+    kind_of,
 )
 from rankdeck.model.acceptance import Stage
+from rankdeck.model.text import figures
 
 _TWICE = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What the judge knows besides the measurements."""
-
-    unit: str = ""
-    tolerance: float = 0.10
-    leaves: Leaves = field(default_factory=dict[str, str])
-    """From the cluster file or the fabric; empty: found from the pairs, where they show any."""
-    notes: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
-    rails: tuple[str, ...] = ()
-    """The device of each rail, "" where the nodes call theirs differently; empty where there is one rail."""
-    expected: Expected | None = None
-    """What the medians should reach."""
-    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it took no part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +68,10 @@ class Judgement:
     notes: tuple[str, ...] = ()
     flaws: Mapping[tuple[str, str], Answer] = field(default_factory=dict[tuple[str, str], Answer])
     """(sender, receiver) -> what the runs of a path show, whose best one is full."""
+    hardware: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> its hardware, where there are several kinds."""
+    narrow: bool = False
+    """Uplinks are too narrow: what crosses them is compared with what does not."""
 
     @property
     def accepted(self) -> bool:
@@ -94,8 +82,12 @@ class Judgement:
 
     def population_of(self, sender: str, receiver: str) -> Population | None:
         """What a path between these nodes is compared with; None while there is nothing."""
-        kind = "crossing" if crosses((End(sender), End(receiver)), self.leaves) else "inside"
-        return self.populations.get(kind) or self.populations.get("all")
+        path = End(sender), End(receiver)
+        if self.narrow and crosses(path, self.leaves):
+            return self.populations.get("inside")
+        none: Leaves = {}
+        kinds = (kind_of(path, leaves, self.hardware) for leaves in (self.leaves, none))
+        return next((found for kind in kinds if (found := self.populations.get(kind))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,56 +100,16 @@ class _Broken:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """The run, sorted."""
-
-    context: Context
-    done: tuple[Measurement, ...]
-    runs: Mapping[Path, Sequence[Measurement]]
-    speeds: Mapping[Path, float]
-    """The best repeat of each path."""
-    populations: Mapping[str, Population]
-    slow: frozenset[Path]
-    few: bool
-    """Fewer than four nodes."""
-
-    def population_of(self, path: Path) -> Population:
-        """What it is compared with; where nothing of its kind worked, what else did."""
-        kind = "crossing" if crosses(path, self.context.leaves) else "inside"
-        others = next(iter(self.populations.values()))
-        return self.populations.get(kind) or self.populations.get("all") or others
-
-    def shown(self, value: float) -> str:
-        return f"{value:.3g} {self.context.unit}".rstrip()
-
-    def rail(self, number: int) -> str:
-        """`2 (mlx5_2)`."""
-        name = self.context.rails[number] if number < len(self.context.rails) else ""
-        return f"{number} ({name})" if name else str(number)
-
-    def named(self, path: Path, sign: str = "→") -> str:
-        """`n1→n2`, and on which rail where there are several."""
-        rail = path[0].rail
-        several = any(end.rail != rail for end, _ in self.speeds)
-        where = f" on rail {self.rail(rail)}" if several else ""
-        return f"{path[0].node}{sign}{path[1].node}{where}"
-
-    def note(self, node: str) -> str:
-        text = self.context.notes.get(node, "")
-        return f"; {text}" if text else ""
-
-
 def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     """Tell leaf, uplink, rail, node, direction and pair apart; fewer than four nodes have no population."""
-    facts = _facts(tuple(done), context)
+    facts = facts_of(tuple(done), context)
     if not facts.speeds:
         return Judgement(verdicts=(), open=Suspects(), nodes=_answers(facts, ()), populations={})
     if facts.few:
         verdicts = (*_few(facts), *_broken(facts, ()).verdicts)
         return Judgement(
             verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations=facts.populations,
-            notes=("fewer than four nodes: judged by ceiling and by the two directions alone",), flaws=_flaws(facts),
+            notes=("fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=_flaws(facts),
         )  # fmt: skip
     if not facts.populations:
         verdicts = (_all_fail(facts),)
@@ -171,6 +123,7 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
     broken = _broken(facts, ends)
     verdicts = (
         *_configuration(facts),
+        *_fast_pair(facts),
         *leaf_verdicts,
         *rail_verdicts,
         *ends,
@@ -186,42 +139,15 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
         leaves=context.leaves or find_leaves(facts.slow, full),
         notes=(*broken.notes, *_notes(facts)),
         flaws=_flaws(facts),
+        hardware=context.hardware,
+        narrow=_crossing_slower(facts) and any(not one.answer.accepted for one in leaf_verdicts),
     )
-
-
-def _facts(done: tuple[Measurement, ...], context: Context) -> _Facts:
-    stages = (Stage.PAIRS, Stage.CONFIRM)
-    runs = by_path(one for one in done if one.stage in stages and not one.port)
-    speeds = {path: best for path, some in runs.items() if (best := best_of(some)) is not None}
-    kinds: defaultdict[str, list[float]] = defaultdict(list)
-    for path, speed in speeds.items():
-        if not speed:
-            continue
-        kind = (
-            ("crossing" if crosses(path, context.leaves) else "inside") if context.leaves else "all"
-        )
-        kinds[kind].append(speed)
-    populations = {
-        kind: found
-        for kind, values in kinds.items()
-        if (found := population(values, context.tolerance))
-    }
-    facts = _Facts(
-        context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
-        few=len({end.node for path in speeds for end in path}) < FEWEST,
-    )  # fmt: skip
-    slow = frozenset(
-        path
-        for path, speed in speeds.items()
-        if not speed or speed < facts.population_of(path).limit
-    )
-    return replace(facts, slow=slow)
 
 
 # ---- leaves
 
 
-def _leaves(facts: _Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
+def _leaves(facts: Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     """Verdicts about leaves, and the slow paths that they do not explain."""
     leaves, slow = facts.context.leaves, facts.slow
     if not leaves:
@@ -240,16 +166,17 @@ def _leaves(facts: _Facts) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     return tuple(_leaf_verdict(facts, fault, members) for fault in faults), facts.slow - explained
 
 
-def _crossing_slower(facts: _Facts) -> bool:
+def _crossing_slower(facts: Facts) -> bool:
     inside, across = facts.populations.get("inside"), facts.populations.get("crossing")
     return inside is not None and across is not None and across.median < inside.limit
 
 
-def _leaf_verdict(facts: _Facts, fault: LeafFault, members: Mapping[str, Sequence[str]]) -> Verdict:
+def _leaf_verdict(facts: Facts, fault: LeafFault, members: Mapping[str, Sequence[str]]) -> Verdict:
     names = ", ".join(fault.leaves)
     subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
     who = "; ".join(f"{name} = {_some(members[name])}" for name in fault.leaves)
-    seen = f"{subject}: pairs across reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside)} ({who})"
+    way = {"sends": " from it", "receives": " to it"}.get(fault.way, "")
+    seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside)} ({who})"
     if fault.carried and fault.wanted:
         seen += (
             f", {facts.shown(fault.carried)} of {facts.shown(fault.wanted)} wanted when all cross"
@@ -270,7 +197,7 @@ def _leaf_verdict(facts: _Facts, fault: LeafFault, members: Mapping[str, Sequenc
     )
 
 
-def _uplink_means(facts: _Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
+def _uplink_means(facts: Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
     if fault.inside_too:
         return "inside too: the leaf switch or its configuration", Kind.LEAF, Answer.SLOW
     if not fault.crossing:
@@ -279,6 +206,9 @@ def _uplink_means(facts: _Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
             Kind.UPLINK,
             Answer.FAILED,
         )
+    if fault.way:
+        text = "the other direction is full: one direction of its uplink; look at its cable, optic and errors"
+        return text, Kind.UPLINK, Answer.SLOW
     if fault.alone is not None and fault.alone < fault.inside * (1 - facts.context.tolerance):
         text = f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look at its cable, optic and errors"
         return text, Kind.UPLINK, Answer.SLOW
@@ -299,7 +229,7 @@ def _uplink_means(facts: _Facts, fault: LeafFault) -> tuple[str, Kind, Answer]:
 # ---- ends
 
 
-def _ends(facts: _Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[Side, Evidence]]:
+def _ends(facts: Facts, suspects: Suspects) -> tuple[tuple[Verdict, ...], dict[Side, Evidence]]:
     """Verdicts about nodes, and sides that must be confirmed first."""
     runs = confirmations(facts.done)
     sure: dict[Side, Evidence] = {}
@@ -320,7 +250,7 @@ def _path(side: Side, other: End) -> Path:
     return (side[0], other) if side[1] is Role.SENDS else (other, side[0])
 
 
-def _named(facts: _Facts, sure: Mapping[Side, Evidence]) -> tuple[Verdict, ...]:
+def _named(facts: Facts, sure: Mapping[Side, Evidence]) -> tuple[Verdict, ...]:
     """One verdict a node."""
     nodes: defaultdict[str, dict[Side, Evidence]] = defaultdict(dict)
     for side, evidence in sure.items():
@@ -328,14 +258,14 @@ def _named(facts: _Facts, sure: Mapping[Side, Evidence]) -> tuple[Verdict, ...]:
     return tuple(_end_verdict(facts, node, sides) for node, sides in nodes.items())
 
 
-def _rails(facts: _Facts, left: frozenset[Path]) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
+def _rails(facts: Facts, left: frozenset[Path]) -> tuple[tuple[Verdict, ...], frozenset[Path]]:
     """Verdicts about rails, and the slow paths that they do not explain."""
     faults = rail_faults(facts.speeds, left, facts.context.leaves)
     explained = frozenset(path for fault in faults for path in fault.paths)
     return tuple(_rail_verdict(facts, one) for one in faults), left - explained
 
 
-def _rail_verdict(facts: _Facts, fault: RailFault) -> Verdict:
+def _rail_verdict(facts: Facts, fault: RailFault) -> Verdict:
     of = f" of leaf {fault.leaf}" if fault.leaf else ""
     slow = max(facts.speeds[path] for path in fault.paths)
     normal = facts.population_of(next(iter(fault.paths))).median
@@ -346,17 +276,13 @@ def _rail_verdict(facts: _Facts, fault: RailFault) -> Verdict:
     )  # fmt: skip
 
 
-def _end_verdict(facts: _Facts, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
+def _end_verdict(facts: Facts, node: str, sides: Mapping[Side, Evidence]) -> Verdict:
     """One node: its kind by which directions and ports are slow."""
     rails = {end.rail for path in facts.speeds for end in path if end.node == node}
     slow_rails = sorted({side[0].rail for side in sides})
     roles = {side[1] for side in sides}
-    speeds = [
-        facts.speeds[_path(side, other)]
-        for side, evidence in sides.items()
-        for other in evidence.slow
-    ]
-    answer = _answer_of(facts, node, speeds)
+    paths = [_path(side, other) for side, evidence in sides.items() for other in evidence.slow]
+    answer = _answer_of(facts, node, [facts.speeds[path] for path in paths])
     counted = _counted(facts, sides)
     if 0 < len(slow_rails) < len(rails):
         kind, what = (
@@ -372,20 +298,20 @@ def _end_verdict(facts: _Facts, node: str, sides: Mapping[Side, Evidence]) -> Ve
         what = f"it {other} at full speed: cable or optic of one direction, pause frames, duplex"
     return Verdict(
         kind=kind, subject=node, answer=answer, nodes=(node,),
-        sentence=f"{node} {_does(facts, kind, answer, speeds)} {counted}: {what}{facts.note(node)}",
+        sentence=f"{node} {_does(facts, kind, answer, paths)} {counted}: {what}{facts.note(node)}",
     )  # fmt: skip
 
 
-def _does(facts: _Facts, kind: Kind, answer: Answer, speeds: Sequence[float]) -> str:
+def _does(facts: Facts, kind: Kind, answer: Answer, paths: Sequence[Path]) -> str:
     """`sends at 62 (others 96)`, or that it fails."""
     if answer in FAILS:
         return FAILS[answer]
     verb = {Kind.SENDS: "sends at", Kind.RECEIVES: "receives at"}.get(kind, "reaches")
-    others = max(one.median for one in facts.populations.values())
-    return f"{verb} {facts.shown(max(speeds))} (others {facts.shown(others)})"
+    others = max(facts.population_of(path).median for path in paths)
+    return f"{verb} {facts.shown(max(facts.speeds[path] for path in paths))} (others {facts.shown(others)})"
 
 
-def _counted(facts: _Facts, sides: Mapping[Side, Evidence]) -> str:
+def _counted(facts: Facts, sides: Mapping[Side, Evidence]) -> str:
     """`with 7 of 7 partners`, and with how many proven ones afterwards."""
     slow = frozenset(other.node for evidence in sides.values() for other in evidence.slow)
     total = slow | {other.node for evidence in sides.values() for other in evidence.full}
@@ -399,7 +325,7 @@ def _counted(facts: _Facts, sides: Mapping[Side, Evidence]) -> str:
     return f"with {len(slow)} of {len(total)} partners{more}"
 
 
-def _answer_of(facts: _Facts, node: str, speeds: Sequence[float]) -> Answer:
+def _answer_of(facts: Facts, node: str, speeds: Sequence[float]) -> Answer:
     broken = [
         one
         for one in facts.done
@@ -411,7 +337,7 @@ def _answer_of(facts: _Facts, node: str, speeds: Sequence[float]) -> Answer:
 # ---- pairs
 
 
-def _pairs(facts: _Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
+def _pairs(facts: Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
     """Verdicts about paths measured twice, and paths that must be measured again."""
     again = {
         one.path
@@ -429,7 +355,7 @@ def _pairs(facts: _Facts, paths: Sequence[Path]) -> tuple[tuple[Verdict, ...], t
     return tuple(verdicts), tuple(path for path in paths if path not in again)
 
 
-def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
+def _pair_verdict(facts: Facts, path: Path, *, both: bool) -> Verdict:
     subject = facts.named(path, "–" if both else "→")
     speed, normal = facts.speeds[path], facts.population_of(path)
     other = [
@@ -459,11 +385,11 @@ def _pair_verdict(facts: _Facts, path: Path, *, both: bool) -> Verdict:
     return Verdict(kind=kind, subject=subject, answer=answer, sentence=f"{seen}: {what}")
 
 
-def _unsteady(facts: _Facts) -> tuple[Verdict, ...]:
+def _unsteady(facts: Facts) -> tuple[Verdict, ...]:
     return tuple(_shaky(facts, path) for path in _unsteady_paths(facts))
 
 
-def _unsteady_paths(facts: _Facts) -> list[Path]:
+def _unsteady_paths(facts: Facts) -> list[Path]:
     """Those whose best is full, and of whose repeats half or more dropped when they were measured again."""
     fine = {
         path: _again(_steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
@@ -484,7 +410,7 @@ def _steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     return tuple(one for one in runs if one.status is not Status.FAILED)
 
 
-def _shaky(facts: _Facts, path: Path) -> Verdict:
+def _shaky(facts: Facts, path: Path) -> Verdict:
     subject, runs = facts.named(path), _steady(facts.runs[path])
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
@@ -494,7 +420,7 @@ def _shaky(facts: _Facts, path: Path) -> Verdict:
     return Verdict(kind=Kind.PAIR, subject=subject, answer=Answer.UNSTEADY, sentence=text)
 
 
-def _broken(facts: _Facts, ends: Iterable[Verdict]) -> _Broken:
+def _broken(facts: Facts, ends: Iterable[Verdict]) -> _Broken:
     """Runs that failed where others of the same path did not: once is measured again, twice is named."""
     blamed = {node for verdict in ends for node in verdict.nodes}
     failures = {
@@ -521,7 +447,7 @@ def _broken(facts: _Facts, ends: Iterable[Verdict]) -> _Broken:
     )
 
 
-def _is_sure(facts: _Facts, failed: Sequence[Measurement]) -> bool:
+def _is_sure(facts: Facts, failed: Sequence[Measurement]) -> bool:
     """Two strikes, one wrong value, or nobody to confirm it."""
     return facts.few or len(failed) >= _TWICE or _failure(failed) is Answer.WRONG_VALUES
 
@@ -531,7 +457,7 @@ def _failure(failed: Iterable[Measurement]) -> Answer:
 
 
 def _broken_node(
-    facts: _Facts, node: str, paths: Sequence[Path], failures: Mapping[Path, Sequence[Measurement]]
+    facts: Facts, node: str, paths: Sequence[Path], failures: Mapping[Path, Sequence[Measurement]]
 ) -> Verdict:
     failed = [one for path in paths for one in failures[path]]
     others = {end.node for path in paths for end in path} - {node}
@@ -545,7 +471,7 @@ def _broken_node(
     )  # fmt: skip
 
 
-def _broken_path(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
+def _broken_path(facts: Facts, path: Path, failed: Sequence[Measurement]) -> Verdict:
     return Verdict(
         kind=Kind.PAIR, subject=facts.named(path), answer=_failure(failed),
         sentence=f"{facts.named(path)} {FAILS[_failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
@@ -553,16 +479,17 @@ def _broken_path(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> Ve
     )  # fmt: skip
 
 
-def _once(facts: _Facts, path: Path, failed: Sequence[Measurement]) -> str:
+def _once(facts: Facts, path: Path, failed: Sequence[Measurement]) -> str:
     runs = len(facts.runs[path])
     return (
         f"{facts.named(path)} failed once ({failed[0].text}) and did not in {runs - 1} other runs"
     )
 
 
-def _flaws(facts: _Facts) -> dict[tuple[str, str], Answer]:
+def _flaws(facts: Facts) -> dict[tuple[str, str], Answer]:
     """What the cell of a path says besides its best run."""
     found = {(a.node, b.node): Answer.UNSTEADY for a, b in _unsteady_paths(facts)}
+    found |= {(a.node, b.node): Answer.SLOW for a, b in (_far_slower(facts) if facts.few else ())}
     for (a, b), runs in facts.runs.items():
         failed = [one for one in runs if one.status is Status.FAILED]
         if failed and _is_sure(facts, failed):
@@ -570,7 +497,7 @@ def _flaws(facts: _Facts) -> dict[tuple[str, str], Answer]:
     return found
 
 
-def _dropping(facts: _Facts) -> tuple[Path, ...]:
+def _dropping(facts: Facts) -> tuple[Path, ...]:
     """Paths that dropped twice and were not measured again: once is somebody else's traffic."""
     return tuple(
         path
@@ -582,7 +509,7 @@ def _dropping(facts: _Facts) -> tuple[Path, ...]:
 # ---- the whole
 
 
-def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
+def _configuration(facts: Facts) -> tuple[Verdict, ...]:
     """All alike and all slow."""
     expected = facts.context.expected
     if not facts.populations:
@@ -594,13 +521,37 @@ def _configuration(facts: _Facts) -> tuple[Verdict, ...]:
     return (
         Verdict(
             kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
-            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {expected.ceiling:.4g} "
+            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {figures(expected.ceiling)} "
             f"that {expected.of}: configuration, not a node; look at MTU, interface, GPU direct, and whether RDMA is used",
         ),
     )  # fmt: skip
 
 
-def _all_fail(facts: _Facts) -> Verdict:
+_BLATANT = 1.5
+"""Times the others: so much no disturbance explains where there are too few nodes to know how they scatter."""
+_MOSTLY_SLOW = 3
+"""Nodes besides a fast pair up to which the pair may be the only one that is well."""
+
+
+def _fast_pair(facts: Facts) -> tuple[Verdict, ...]:
+    """Two nodes that are faster with each other than anybody else: they are well, or share a machine or a switch."""
+    everybody = {end.node for path in facts.speeds for end in path}
+    fast = next(by_gap(facts.speeds, _BLATANT), frozenset[Path]())
+    two = sorted({end.node for path in fast for end in path})
+    rest = sorted(everybody.difference(two))
+    if len(two) != 2 or len(rest) > _MOSTLY_SLOW or fast & facts.slow:
+        return ()
+    others = max(speed for path, speed in facts.speeds.items() if path not in fast)
+    return (
+        Verdict(
+            kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
+            sentence=f"{two[0]} and {two[1]} reach {facts.shown(facts.speeds[min(fast)])} with each other, all others at most "
+            f"{facts.shown(others)}: either {_some(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
+        ),
+    )  # fmt: skip
+
+
+def _all_fail(facts: Facts) -> Verdict:
     text = next((one.text for one in facts.done if one.status is Status.FAILED), "")
     nodes = tuple(sorted({end.node for path in facts.speeds for end in path}))
     return Verdict(
@@ -609,34 +560,61 @@ def _all_fail(facts: _Facts) -> Verdict:
     )  # fmt: skip
 
 
-def _few(facts: _Facts) -> tuple[Verdict, ...]:
-    """Two or three nodes: each path against the ceiling, its other rails, and the other direction."""
-    found = list(_configuration(facts))
+def _few(facts: Facts) -> tuple[Verdict, ...]:
+    """Two or three nodes: against the ceiling, the other rails, and the other direction, or the third node."""
+    slow = _far_slower(facts)
+    suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
+    found = [*_configuration(facts), *_failing(facts)]
+    if not suspects.sides:
+        return (*found, *_one_way(facts, slow))
+    pairs = [_pair_verdict(facts, path, both=False) for path in suspects.paths]
+    return (*found, *_named(facts, suspects.sides), *pairs)
+
+
+def _far_slower(facts: Facts) -> set[Path]:
+    """Of few nodes the paths that no disturbance explains."""
+    most = max(facts.speeds.values())
+    return {path for path, speed in facts.speeds.items() if 0 < speed < most / _BLATANT}
+
+
+def _failing(facts: Facts) -> list[Verdict]:
+    dead = [path for path, speed in facts.speeds.items() if not speed]
+    back = {path: facts.speeds.get((path[1], path[0])) for path in dead}
+    return [
+        _fails(facts, path, back[path], both=back[path] == 0.0)
+        for path in dead
+        if back[path] != 0.0 or path[0] < path[1]
+    ]
+
+
+def _one_way(facts: Facts, slow: Collection[Path]) -> list[Verdict]:
+    """Paths that are slower than their other rails, than back, or than those of the other nodes."""
+    found: list[Verdict] = []
     least = 1 - facts.context.tolerance
     for path, speed in facts.speeds.items():
         (sender, receiver), back = path, facts.speeds.get((path[1], path[0]))
         rails = [value for (a, b), value in facts.speeds.items() if (a.node, b.node) == (sender.node, receiver.node)]  # fmt: skip
-        usual = median(rails)
-        if not speed:
-            both = back == 0.0
-            found += [] if both and receiver < sender else [_fails(facts, path, back, both=both)]
-            continue
-        if speed < usual * least:
+        usual, sign = median(rails), "→"
+        if speed and speed < usual * least:
             text = f"its other rails {facts.shown(usual)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
-        elif back is not None and speed < back * least:
+        elif speed and back is not None and speed < back * least:
             text = f"back {facts.shown(back)}: one direction of one of the two; swap cable or port and measure again"
+        elif path in slow and sender < receiver:
+            normal = facts.shown(facts.population_of(path).median)
+            text = f"both {normal} with the third node: one path between them; swap cable or port and measure again"
+            sign = "–" if back is not None else sign
         else:
             continue
         found.append(
             Verdict(
-                kind=Kind.PAIR, subject=facts.named(path), answer=Answer.SLOW,
-                sentence=f"{facts.named(path)} at {facts.shown(speed)}, {text}",
+                kind=Kind.PAIR, subject=facts.named(path, sign), answer=Answer.SLOW,
+                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}",
             )
         )  # fmt: skip
-    return tuple(found)
+    return found
 
 
-def _fails(facts: _Facts, path: Path, back: float | None, *, both: bool) -> Verdict:
+def _fails(facts: Facts, path: Path, back: float | None, *, both: bool) -> Verdict:
     """A path of few nodes that never gave a value."""
     subject = facts.named(path, "–" if both else "→")
     failed = [one for one in facts.runs[path] if one.status is Status.FAILED]
@@ -647,17 +625,24 @@ def _fails(facts: _Facts, path: Path, back: float | None, *, both: bool) -> Verd
     )  # fmt: skip
 
 
-def _notes(facts: _Facts) -> tuple[str, ...]:
+def _notes(facts: Facts) -> tuple[str, ...]:
     """What the numbers cannot say."""
+    found = facts.populations
+    most = max(one.median for one in found.values())
+    lower = [kind for kind, one in found.items() if facts.context.hardware and one.median < most * (1 - facts.context.tolerance)]  # fmt: skip
+    return (*(f"{kind}: {facts.shown(found[kind].median)}, at best {facts.shown(most)}; compared with equal hardware alone" for kind in sorted(lower)), *_scatter(facts))  # fmt: skip
+
+
+def _scatter(facts: Facts) -> tuple[str, ...]:
     return tuple(
         f"the values ({kind}) scatter by {one.spread / one.median:.0%}".replace("%", " %") if not one.mixed else
-        f"the values ({kind}) are not of one kind, or were disturbed: judged against the upper quartile, {facts.shown(one.median)}"
+        f"the values ({kind}) are not of one kind, or were disturbed: judged against the faster ones, {facts.shown(one.median)}"
         for kind, one in facts.populations.items()
         if one.mixed
     )  # fmt: skip
 
 
-def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
+def _answers(facts: Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
     """Node -> its answer: the gravest that names it, else what its best paths say."""
     found = dict.fromkeys(facts.context.left_out, Answer.LEFT_OUT)
     attempted = {
@@ -680,7 +665,7 @@ def _answers(facts: _Facts, verdicts: Iterable[Verdict]) -> dict[str, Answer]:
     return found
 
 
-def _not_good(facts: _Facts, node: str) -> Answer:
+def _not_good(facts: Facts, node: str) -> Answer:
     """Of a node none of whose paths is good."""
     speeds = [speed for path, speed in facts.speeds.items() if node in (path[0].node, path[1].node)]
     return _answer_of(facts, node, speeds) if speeds else Answer.NOT_MEASURED

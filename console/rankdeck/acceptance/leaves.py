@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rankdeck.acceptance.measurement import Measurement, Path
+from rankdeck.acceptance.measurement import Measurement, Path, by_gap
 from rankdeck.model.acceptance import Stage
 
 Leaves = Mapping[str, str]
@@ -19,6 +19,8 @@ _MOST = 256
 """Nodes up to which leaves are looked for."""
 _NEARLY_ALL = 0.8
 """Share of the pairs that must have been measured."""
+_CLOSED = 0.9
+"""Share of the paths between the nodes of a group that are as fast."""
 _FEWEST = 2
 """Nodes of a leaf, and slow pairs inside or across, from which on a leaf is judged."""
 
@@ -59,6 +61,21 @@ def _alike(first: set[str], second: set[str]) -> bool:
     return 2 * len(first & second) > len(first | second)
 
 
+def fastest_group(speeds: Mapping[Path, float]) -> frozenset[Path]:
+    """The paths of a minority that is full with each other while all others are slower; empty where there is none.
+
+    Half of the nodes slow leave a quarter of the pairs full. Two nodes that share a machine are faster, too,
+    so three are the fewest; and nodes of one leaf, where the leaves can be told.
+    """
+    for fast in by_gap(speeds):
+        nodes = {end.node for path in fast for end in path}
+        within = [path for path in speeds if all(end.node in nodes for end in path)]
+        closed = len(nodes) > _FEWEST and len(fast) >= _CLOSED * len(within)
+        if closed or find_leaves(set(speeds) - fast, fast):
+            return fast
+    return frozenset()
+
+
 def _letter(place: int) -> str:
     """A, B, … Z, then 27, 28, …"""
     return chr(ord("A") + place) if place < 26 else str(place + 1)
@@ -91,6 +108,8 @@ class LeafFault:
     """All leaves alike."""
     paths: frozenset[Path]
     """The slow paths that it explains."""
+    way: str = ""
+    """`sends` or `receives` where only that direction is slow."""
 
 
 def leaf_faults(
@@ -104,11 +123,11 @@ def leaf_faults(
     parts = _parts(speeds, leaves)
     judged = _Judged(speeds, leaves, done)
     first = [fault for part in parts if (fault := _fault(part, judged, bad))]
-    if len(first) == len(parts) > 1 and not any(fault.inside_too for fault in first):
+    if len(first) == len(parts) > 1 and not any(fault.inside_too or fault.way for fault in first):
         return (_joined(first),)
     found: list[LeafFault] = []
     while faults := [fault for part in parts if (fault := _fault(part, judged, bad))]:
-        worst = max(faults, key=lambda fault: (fault.inside_too, fault.share))
+        worst = max(faults, key=lambda fault: (fault.inside_too, not fault.way, fault.share))
         found.append(worst)
         bad -= worst.paths
     return tuple(found)
@@ -148,22 +167,36 @@ def _parts(paths: Iterable[Path], leaves: Leaves) -> list[_Part]:
 
 
 def _fault(part: _Part, judged: _Judged, bad: set[Path]) -> LeafFault | None:
-    if not _mostly(part.across, bad) or len(part.crossing_nodes) < _FEWEST:
+    way, across = _slow_way(part, judged.leaves, bad)
+    if not across or len(part.crossing_nodes) < _FEWEST:
         return None
-    speeds, inside_too = judged.speeds, _mostly(part.inside, bad)
+    speeds, inside_too = judged.speeds, not way and _mostly(part.inside, bad)
     alone = [
         one.value
         for one in judged.done
-        if one.stage is Stage.ALONE and one.value is not None and _of(one, part.name, judged.leaves)
-    ]
+        if one.stage is Stage.ALONE and one.value is not None and one.path in across
+        and _of(one, part.name, judged.leaves)
+    ]  # fmt: skip
     carried, wanted = _carried(part.name, judged.leaves, judged.done)
     within = [speeds[path] for path in part.inside if path not in bad or inside_too]
     return LeafFault(
-        leaves=(part.name,), inside_too=inside_too, crossing=median(speeds[path] for path in part.across),
+        leaves=(part.name,), inside_too=inside_too, crossing=median(speeds[path] for path in across),
         inside=median(within) if within else 0.0, carried=carried, wanted=wanted,
-        alone=max(alone) if alone else None, everywhere=False, share=len(bad.intersection(part.across)) / len(part.across),
-        paths=frozenset(bad.intersection((*part.across, *(part.inside if inside_too else ())))),
+        alone=max(alone) if alone else None, everywhere=False, share=len(bad.intersection(across)) / len(across),
+        paths=frozenset(bad.intersection((*across, *(part.inside if inside_too else ())))), way=way,
     )  # fmt: skip
+
+
+def _slow_way(part: _Part, leaves: Leaves, bad: set[Path]) -> tuple[str, list[Path]]:
+    """Which of its crossing paths are slow: all of them, or those of one direction; none where neither is."""
+    sends = [path for path in part.across if leaves.get(path[0].node) == part.name]
+    receives = [path for path in part.across if leaves.get(path[1].node) == part.name]
+    ways = {"sends": _mostly(sends, bad), "receives": _mostly(receives, bad)}
+    if _mostly(part.across, bad):
+        return "", part.across
+    if ways["sends"] == ways["receives"]:
+        return "", []
+    return ("sends", sends) if ways["sends"] else ("receives", receives)
 
 
 def _mostly(paths: Sequence[Path], bad: set[Path]) -> bool:

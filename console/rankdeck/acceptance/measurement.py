@@ -1,7 +1,7 @@
 """What was measured between which nodes, and how healthy values scatter."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist, median
@@ -146,24 +146,35 @@ _CHANCE = 0.01
 """Expected number of healthy values below the limit."""
 
 
-def population(values: Sequence[float], tolerance: float) -> Population | None:
-    """Median and limit; None for none. A mixed population is judged by its upper quartile: its limit never sinks."""
+def population(values: Sequence[float], tolerance: float, fast: float = 0.0) -> Population | None:
+    """Median and limit; None for none. A mixed population is judged by its upper quartile: its limit never sinks.
+
+    `fast` is what a minority of nodes reach with each other, where the others are slower: then that counts.
+    """
     if not values:
         return None
     ordered = sorted(values)
     middle = median(ordered)
     spread = max(1.4826 * median(abs(one - middle) for one in ordered), 0.01 * middle)
     # Many equally slow ones are the median: then the fast ones stand out.
-    fast = ordered[len(ordered) * 19 // 20]
-    mixed = spread > _MIXED * middle or fast > _STANDS_OUT * middle
+    most = ordered[len(ordered) * 19 // 20]
+    mixed = spread > _MIXED * middle or most > _STANDS_OUT * middle or fast > _STANDS_OUT * middle
     if mixed:
-        middle = ordered[len(ordered) * 3 // 4]
+        middle = max(fast, ordered[len(ordered) * 3 // 4])
         spread = 0.01 * middle
     sigmas = NormalDist().inv_cdf(1 - _CHANCE / max(len(ordered), 2))
     good = middle * (1 - tolerance)
     return Population(
         len(ordered), middle, spread, good, min(good, middle - sigmas * spread), mixed
     )
+
+
+def by_gap(speeds: Mapping[Path, float], ratio: float = _STANDS_OUT) -> Iterator[frozenset[Path]]:
+    """The paths above each gap between the values, the fastest alone first."""
+    ordered = sorted(speeds, key=lambda path: speeds[path], reverse=True)
+    for place in range(1, len(ordered)):
+        if speeds[ordered[place - 1]] > ratio * speeds[ordered[place]]:
+            yield frozenset(ordered[:place])
 
 
 _DROPS = 0.7

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from statistics import median
 from typing import Any
 
-from rankdeck.acceptance.measurement import Measurement
+from rankdeck.acceptance.measurement import FEWEST, Measurement
 from rankdeck.acceptance.recipe import Recipe, Status, Where
 from rankdeck.acceptance.run import (
     AcceptanceRun,
@@ -91,6 +91,19 @@ class Compared:
 def hardware(facts: Mapping[str, str]) -> str:
     """The group of equal nodes that a node belongs to."""
     return " | ".join(facts.get(name, "") for name in _HARDWARE)[:200]
+
+
+def kinds_of_hardware(identity: Identities) -> dict[str, str]:
+    """Node -> its processors, where two kinds or more have nodes enough to be compared with each other; else empty.
+
+    A node of a rare kind counts as one of the most common. The rate of the link is no kind: it may be what is wrong.
+    """
+    kinds = {node: " ".join(filter(None, (facts.get("cpu"), facts.get("gpu name"))))[:80] for node, facts in identity.items()}  # fmt: skip
+    count = Counter(kinds.values())
+    common = [kind for kind, nodes in count.most_common() if nodes >= FEWEST]
+    if len(common) < 2:
+        return {}
+    return {node: kind if kind in common else common[0] for node, kind in kinds.items()}
 
 
 def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:

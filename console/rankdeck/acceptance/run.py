@@ -11,6 +11,7 @@ from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.measurement import FEWEST, Answer, Verdict
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 
 _MADS, _LEAST = 3.0, 0.03
 """A subject drifts by more than three median deviations of then, and by more than 3 %."""
@@ -53,7 +54,7 @@ def drifts(
     shares = {name: value / normal.median - 1 for name, (value, normal) in both.items()}
     more = f"; changed since: {changed}" if changed else ""
     single = tuple(
-        Drift(name, shares[name], f"{name}: {value:.3g} {unit}".rstrip() + f", was {normal.median:.3g} ({_percent(shares[name])}){more}")
+        Drift(name, shares[name], f"{name}: {figures(value, 3)} {unit}".rstrip() + f", was {figures(normal.median, 3)} ({_percent(shares[name])}){more}")
         for name, (value, normal) in both.items()
         if abs(value - normal.median) > max(_MADS * normal.mad, _LEAST * normal.median)
     )  # fmt: skip

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
-from rankdeck.acceptance.judge import Context, Judgement, judge
+from rankdeck.acceptance.judge import Judgement, judge
 from rankdeck.acceptance.leaves import Leaves, crosses
 from rankdeck.acceptance.measurement import End, Measurement
 from rankdeck.acceptance.recipe import Expected
-from rankdeck.acceptance.suspects import Role
+from rankdeck.acceptance.suspects import Context, Role
 from rankdeck.model.acceptance import Stage
 
 Pair = tuple[str, str]

@@ -1,12 +1,123 @@
-"""Which ends and paths the slow pairs point to, before anything is named. Pure."""
+"""The pairs of a run, sorted: which are slow, and which ends and paths they point to, before anything is named. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import median
 
-from rankdeck.acceptance.measurement import End, Measurement, Path
+from rankdeck.acceptance.leaves import Leaves, crosses, fastest_group
+from rankdeck.acceptance.measurement import (
+    FEWEST,
+    End,
+    Measurement,
+    Path,
+    Population,
+    best_of,
+    by_path,
+    population,
+)
+from rankdeck.acceptance.recipe import Expected
 from rankdeck.model.acceptance import Stage
+from rankdeck.model.text import figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the judge knows besides the measurements."""
+
+    unit: str = ""
+    tolerance: float = 0.10
+    leaves: Leaves = field(default_factory=dict[str, str])
+    """From the cluster file or the fabric; empty: found from the pairs, where they show any."""
+    notes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
+    rails: tuple[str, ...] = ()
+    """The device of each rail, "" where the nodes call theirs differently; empty where there is one rail."""
+    expected: Expected | None = None
+    """What the medians should reach."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why it took no part."""
+    hardware: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> its hardware, where there are several kinds with enough nodes each: only equal pairs are compared."""
+
+
+def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
+    """With which others a path is compared: `inside`, `crossing` or `all`, and between which hardware."""
+    kind = ("crossing" if crosses(path, leaves) else "inside") if leaves else "all"
+    ends = sorted({hardware.get(end.node, "") for end in path} - {""})
+    return f"{kind}, {' and '.join(ends)}" if ends else kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The pairs of a run, sorted."""
+
+    context: Context
+    done: tuple[Measurement, ...]
+    runs: Mapping[Path, Sequence[Measurement]]
+    speeds: Mapping[Path, float]
+    """The best repeat of each path."""
+    populations: Mapping[str, Population]
+    slow: frozenset[Path]
+    few: bool
+    """Fewer than four nodes."""
+
+    def population_of(self, path: Path) -> Population:
+        """What it is compared with; where nothing of its kind worked, what else did."""
+        kind = kind_of(path, self.context.leaves, self.context.hardware)
+        return self.populations.get(kind) or next(iter(self.populations.values()))
+
+    def shown(self, value: float) -> str:
+        return f"{figures(value, 3)} {self.context.unit}".rstrip()
+
+    def rail(self, number: int) -> str:
+        """`2 (mlx5_2)`."""
+        name = self.context.rails[number] if number < len(self.context.rails) else ""
+        return f"{number} ({name})" if name else str(number)
+
+    def named(self, path: Path, sign: str = "→") -> str:
+        """`n1→n2`, and on which rail where there are several."""
+        rail = path[0].rail
+        several = any(end.rail != rail for end, _ in self.speeds)
+        where = f" on rail {self.rail(rail)}" if several else ""
+        return f"{path[0].node}{sign}{path[1].node}{where}"
+
+    def note(self, node: str) -> str:
+        text = self.context.notes.get(node, "")
+        return f"; {text}" if text else ""
+
+
+def facts_of(done: tuple[Measurement, ...], context: Context) -> Facts:
+    """Speeds, populations and slow paths."""
+    stages = (Stage.PAIRS, Stage.CONFIRM)
+    runs = by_path(one for one in done if one.stage in stages and not one.port)
+    speeds = {path: best for path, some in runs.items() if (best := best_of(some)) is not None}
+    kinds: defaultdict[str, dict[Path, float]] = defaultdict(dict)
+    for path, speed in speeds.items():
+        if speed:
+            kinds[kind_of(path, context.leaves, context.hardware)][path] = speed
+    populations = {
+        kind: found for kind, of in kinds.items() if (found := _population(of, context.tolerance))
+    }
+    facts = Facts(
+        context=context, done=done, runs=runs, speeds=speeds, populations=populations, slow=frozenset(),
+        few=len({end.node for path in speeds for end in path}) < FEWEST,
+    )  # fmt: skip
+    slow = frozenset(
+        path
+        for path, speed in speeds.items()
+        if not speed or speed < facts.population_of(path).limit
+    )
+    return replace(facts, slow=slow)
+
+
+def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | None:
+    fast = [speeds[path] for path in fastest_group(speeds)]
+    return population(tuple(speeds.values()), tolerance, median(fast) if fast else 0.0)
+
+
+# ---- suspects
 
 
 class Role(StrEnum):
@@ -58,8 +169,8 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
 
     One bad end makes each of its partners look bad once; taken away with its pairs, it no longer does.
     """
-    left, fine = set(slow), set(full)
-    partners = _partners(fine)
+    slow, fine = set(slow), set(full)
+    left, partners = set(slow), _partners(fine)
     proven = frozenset(partners)
     counts = _partners(left)
     named: dict[Side, Evidence] = {}
@@ -68,6 +179,10 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
         for other in named[worst].slow:
             _forget(counts, worst, other)
             left.discard((worst[0], other) if worst[1] is Role.SENDS else (other, worst[0]))
+    # Whom nobody got full speed from is not cleared by the bad partners that explain its pairs.
+    for side, others in _partners(slow).items():
+        if side not in proven and side not in named and len(others) >= _PARTNERS:
+            named[side] = Evidence(frozenset(others), frozenset())
     return Suspects(named, tuple(sorted(left, key=_order)), proven)
 
 

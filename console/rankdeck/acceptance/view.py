@@ -7,16 +7,18 @@ from itertools import chain
 from statistics import median
 
 from rankdeck.acceptance.group_stage import next_groups
-from rankdeck.acceptance.judge import Context, Judgement
+from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.measurement import FEWEST, Answer, Kind, Verdict, failure, population
 from rankdeck.acceptance.normal import measurement_of
 from rankdeck.acceptance.planning import options_of
 from rankdeck.acceptance.recipe import Expected, Reading, Status
 from rankdeck.acceptance.run import PAIRWISE, Progress, RunPlan, StageView
 from rankdeck.acceptance.schedule import Schedule
+from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.work import find, known_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 
 _DONE = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED, Outcome.EXCLUDED)
 _LEARNED = {Outcome.MEASURED, Outcome.FAILED}
@@ -46,14 +48,14 @@ def able(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
 
 
 def schedule_of(
-    plan: RunPlan, recipe: str, results: Iterable[Result], notes: Mapping[str, str]
-) -> Schedule:
-    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what else is odd about it."""
+    plan: RunPlan, recipe: str, results: Iterable[Result], notes: Mapping[str, str], kinds: Mapping[str, str]
+) -> Schedule:  # fmt: skip
+    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what else is odd about it, `kinds`: its hardware."""
     all_of = tuple(results)
     traits = find(recipe).traits
     context = Context(
         unit=unit_of(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
-        rails=_rail_names(plan, recipe),
+        rails=_rail_names(plan, recipe), hardware=kinds,
     )  # fmt: skip
     schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
     for one in all_of:
@@ -90,13 +92,17 @@ def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Expected 
     return found.expect(middle, known)
 
 
-def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> Judged:
-    """All of it; `odd`: node -> what it has and others have not, or what its telemetry said meanwhile."""
+def judged(
+    plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
+) -> Judged:
+    """All of it; `odd`: node -> what it has and others have not, or what its telemetry said meanwhile, `kinds`: its hardware."""
     recipes = dict.fromkeys(
         one.recipe for one in plan.stages if one.stage is Stage.PAIRS and one.recipe
     )
-    judgements = {name: schedule_of(plan, name, results, odd).judgement() for name in recipes}
-    single, alone, notes = _single(plan, results, odd)
+    judgements = {
+        name: schedule_of(plan, name, results, odd, kinds).judgement() for name in recipes
+    }
+    single, alone, notes = _single(results, odd, kinds)
     groups = _groups(plan, results)
     verdicts = (
         *single,
@@ -121,18 +127,17 @@ def judged(plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str]) -> 
 
 
 def _single(
-    plan: RunPlan, results: Iterable[Result], odd: Mapping[str, str]
+    results: Iterable[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> tuple[list[Verdict], dict[str, list[Answer]], list[str]]:
-    """(verdicts, node -> answers, what is to be said besides)."""
-    del plan
+    """(verdicts, node -> answers, what is to be said besides). Unequal hardware is not compared."""
     verdicts: list[Verdict] = []
     answers: defaultdict[str, list[Answer]] = defaultdict(list)
     notes: list[str] = []
-    by_recipe: defaultdict[str, list[Result]] = defaultdict(list)
+    alike: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for one in results:
         if one.stage is Stage.SINGLE and one.outcome in _DONE:
-            by_recipe[one.recipe].append(one)
-    for recipe, some in by_recipe.items():
+            alike[one.recipe, kinds.get(one.sender, "")].append(one)
+    for (recipe, _), some in alike.items():
         for one in some:
             answer, verdict = _single_answer(one, recipe, some, odd)
             answers[one.sender].append(answer)
@@ -163,7 +168,7 @@ def _single_answer(
         return normal.answer(one.value) if normal else Answer.GOOD, None
     more = f"; {odd[one.sender]}" if one.sender in odd else ""
     text = (
-        f"{one.sender} alone reaches {one.value:.4g} {one.unit} of {recipe} (others {normal.median:.4g}): "
+        f"{one.sender} alone reaches {figures(one.value)} {one.unit} of {recipe} (others {figures(normal.median)}): "
         f"its clocks, cooling, memory or power{more}"
     )
     return Answer.SLOW, _alone(one, Answer.SLOW, text)
@@ -203,7 +208,7 @@ def _soak(plan: RunPlan, results: Iterable[Result]) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     dropped = sum(1 for value in values if value < _DROP * max(values))
     if dropped > 1:
-        text = f"over {len(values)} repeats between {min(values):.3g} and {max(values):.3g} {some[0].unit}: throttling, errors, or other traffic"
+        text = f"over {len(values)} repeats between {figures(min(values), 3)} and {figures(max(values), 3)} {some[0].unit}: throttling, errors, or other traffic"
         found.append(
             Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence=text)
         )

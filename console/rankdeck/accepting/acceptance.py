@@ -29,7 +29,7 @@ from rankdeck.acceptance.gate import (
     read_identity,
 )
 from rankdeck.acceptance.measurement import differing
-from rankdeck.acceptance.normal import Compared, compare, hardware
+from rankdeck.acceptance.normal import Compared, compare, hardware, kinds_of_hardware
 from rankdeck.acceptance.planning import Scene, plan_run, repeats_of
 from rankdeck.acceptance.port import Request
 from rankdeck.acceptance.recipe import Commands, Known
@@ -220,6 +220,7 @@ class Acceptance:
         runner = Runner(self._session, self.store, self._raw, ground, self._touch)
         runner.take(self.store.measurements(run))
         runner.odd.update(differing(self._identity))
+        runner.kinds.update(kinds_of_hardware(self._identity))
         runner.alike.update({node: hardware(facts) for node, facts in self._identity.items()})
         return runner
 
@@ -297,7 +298,10 @@ class Acceptance:
         done = runner.done if runner else list(results)
         odd = runner.odd if runner else differing(self._identity)
         if self._judged[0] != len(done):
-            self._judged = len(done), view.judged(self._plan, done, odd)
+            self._judged = (
+                len(done),
+                view.judged(self._plan, done, odd, kinds_of_hardware(self._identity)),
+            )
         self._stale = False
         self._view = self._value(self._head, self._plan, results, self._judged[1])
         return self._view
@@ -350,8 +354,9 @@ class Acceptance:
             return self._shown()
         head, plan = self._find(run)
         results = self.store.measurements(head.id)
-        odd = differing(self.store.identity(head.id))
-        return self._value(head, plan, results, view.judged(plan, results, odd))
+        identity = self.store.identity(head.id)
+        said = view.judged(plan, results, differing(identity), kinds_of_hardware(identity))
+        return self._value(head, plan, results, said)
 
     def resume(self, run: str) -> AcceptanceRun:
         """Make a stopped run `current`, so that `start` goes on with it."""

@@ -60,6 +60,8 @@ class Runner:
         self.resting: dict[str, tuple[str, str]] = {}
         """Node -> (job of which something may be left, why): in no measurement until it is proven clean."""
         self._wanted: list[list[Work]] = []
+        self.kinds: dict[str, str] = {}
+        """Node -> its hardware, where there are several kinds of which each has nodes enough."""
         self.alike: dict[str, str] = {}
         """Node -> its hardware; clocks are compared with those of nodes alike."""
         self._clocks: dict[tuple[str, str], dict[str, float]] = {}
@@ -128,7 +130,7 @@ class Runner:
 
     async def _pairs(self, recipe: str) -> None:
         """Rounds until the schedule has no more: pairs, confirmation, leaves."""
-        schedule = schedule_of(self._plan, recipe, self.done, self.odd)
+        schedule = schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
         lower = find(recipe).traits.lower_is_better
         while (one := schedule.next_round()) is not None:
             self.stage = one.stage
@@ -181,7 +183,11 @@ class Runner:
         for recipe in dict.fromkeys(
             one.recipe for one in self._plan.stages if one.stage is Stage.PAIRS and one.recipe
         ):
-            verdicts = schedule_of(self._plan, recipe, self.done, self.odd).judgement().verdicts
+            verdicts = (
+                schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
+                .judgement()
+                .verdicts
+            )
             bad |= {node for verdict in verdicts for node in verdict.nodes}
         return tuple(node for node in able(self._plan, self.done) if node not in bad)
 

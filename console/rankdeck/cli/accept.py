@@ -27,6 +27,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold
+from rankdeck.model.text import figures
 from rankdeck.model.text import size as bytes_text
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
@@ -103,7 +104,7 @@ def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) ->
     elif what == "show" and not words:
         for one in port.store.baselines(cluster):
             output.say(
-                f"{one.recipe}  {one.subject}  {one.median:.4g} ± {one.mad:.2g} of {one.count}  run {one.run}, {one.accepted_by}"
+                f"{one.recipe}  {one.subject}  {figures(one.median)} ± {one.mad:.2g} of {one.count}  run {one.run}, {one.accepted_by}"
             )
     else:
         raise UsageError("--baseline: this, show, declare RUN, export, or import FILE")
@@ -185,7 +186,11 @@ def _round_line(
     )
     of = f" {number + 1} of {planned}" if 1 < planned > number else ""
     values = [one.value for one in results if one.value is not None]
-    span = f", {min(values):.3g} to {max(values):.3g} {results[0].unit}" if values else ""
+    span = (
+        f", {figures(min(values), 3)} to {figures(max(values), 3)} {results[0].unit}"
+        if values
+        else ""
+    )
     wrong = [one for one in results if one.outcome is not Outcome.MEASURED]
     said = f"{stage} {recipe}{of}: {len(values)} of {len(results)} measured{span}"
     return "\n".join([said, *(f"  {_who(one)}: {one.outcome}: {one.text}" for one in wrong[:3])])

@@ -165,6 +165,11 @@ def _deep(line: bytes) -> bool:
 # ---- fields --------------------------------------------------------------------------------
 
 
+def figures(value: float, digits: int = 4) -> str:
+    """A number with so many digits; a larger one whole: `9.573`, `12346`, never `1.235e+04`."""
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
+
+
 def integer(value: object) -> TypeGuard[int]:
     """A whole number that SQLite, and every other program, can hold."""
     return type(value) is int and abs(value) < _INTEGER

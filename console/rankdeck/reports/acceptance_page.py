@@ -21,10 +21,11 @@ from rankdeck.acceptance.heatmap import (
 )
 from rankdeck.acceptance.measurement import FEWEST
 from rankdeck.acceptance.run import AcceptanceRun
+from rankdeck.acceptance.suspects import Suspects
 from rankdeck.acceptance.view import unit_of
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.nodeset import fold
-from rankdeck.model.text import duration, size
+from rankdeck.model.text import duration, figures, size
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, join, tag
 from rankdeck.reports.job_page import moment
@@ -109,13 +110,24 @@ def _verdicts(run: AcceptanceRun) -> Iterator[Html]:
     for one in run.verdicts:
         yield tag("p", one.sentence, class_=f"verdict {kind_of(one.answer)}")
     doubts = [
-        f"{recipe}: {len(one.open.sides)} ends and {len(one.open.paths)} paths are suspected and not confirmed."
+        f"{recipe}: suspected and not confirmed: {_suspects(one.open)}."
         for recipe, one in run.judgements.items()
         if one.open.sides or one.open.paths
     ]
     yield from (tag("p", doubt, class_="verdict") for doubt in doubts)
     if not run.verdicts and not doubts and run.good and not run.bad:
         yield tag("p", "All that was measured is good or fair.", class_="verdict good")
+
+
+_MOST_SUSPECTS = 12
+
+
+def _suspects(some: Suspects) -> str:
+    """`n3 sends, n5→n9 and 4 more`."""
+    sides = (f"{end.node} {role.value}" for end, role in some.sides)
+    names = list(dict.fromkeys((*sides, *(f"{a.node}→{b.node}" for a, b in some.paths))))
+    more = len(names) - _MOST_SUSPECTS
+    return ", ".join(names[:_MOST_SUSPECTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _notes(run: AcceptanceRun) -> Iterator[Html]:
@@ -136,20 +148,17 @@ def _facts(run: AcceptanceRun, now: float) -> Iterator[tuple[str, Part]]:
     yield "Repeats", f"{run.plan.repeats} of each direction, seed {run.plan.seed}"
     for recipe, judgement in run.judgements.items():
         for name, one in judgement.populations.items():
-            of = (
-                ""
-                if name == "all"
-                else f" ({name} a leaf)"
-                if name == "inside"
-                else f" ({name} leaves)"
-            )
+            words = {"inside": "inside a leaf", "crossing": "crossing leaves", "all": ""}
+            kind, _, of_hardware = name.partition(", ")
+            parts = ", ".join(filter(None, (words.get(kind, kind), of_hardware)))
+            of = f" ({parts})" if parts else ""
             limits = (
-                f"good from {one.good:.4g}, slow below {one.limit:.4g}"
+                f"good from {figures(one.good)}, slow below {figures(one.limit)}"
                 if len(run.plan.nodes) >= FEWEST
                 else "no limit: fewer than four nodes"
             )
             unit = unit_of(recipe) if traits_of(recipe) else ""
-            middle = f"median {one.median:.4g} {unit} of {one.count} paths"
+            middle = f"median {figures(one.median)} {unit} of {one.count} paths"
             yield f"{recipe}{of}", f"{middle}, {limits}"
     yield "Page made", f"{moment(now)} by Rankdeck {rankdeck_agent.__version__}"
 
@@ -222,7 +231,7 @@ def _blocks(whole: HeatMap) -> Html:
 
 
 def _value(one: Result) -> str:
-    return one.outcome.value if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+    return one.outcome.value if one.value is None else f"{figures(one.value)} {one.unit}".rstrip()
 
 
 def _singles(run: AcceptanceRun) -> Html:

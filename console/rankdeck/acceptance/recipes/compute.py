@@ -86,6 +86,8 @@ class Himeno(_Compute):
             unit="MFLOPS",
             ranks=math.prod(map(int, split.groups())) if split else None,
         )
+        if "," in gosa[1] + speed[1]:
+            return (not_measured("its numbers have decimal commas: run it with LC_ALL=C"),)
         return (_with_gosa(base, number(gosa[1]), int(loops[1]), grid_s=_GRID_S in text),)
 
 
@@ -181,6 +183,7 @@ class Hpcc(_Compute):
             return (not_measured("no summary (hpccoutf.txt): the run was cut off"),)
         if said.get("Success") != "1" or "FAILED" in text:
             line = first_line(text, "FAILED")
+            line = line or f"Success={said.get('Success', '')}"
             return (failed(f"hpcc says that a result is wrong: `{line[:120]}`"),)
         host = re.search(r"^Hostname: '([^'\s]{1,255})'", text, re.MULTILINE)
         base = Reading(
@@ -263,7 +266,10 @@ class Sysbench(_Compute):
 
 _OURS = 0.90
 """Least CPU time a second of wall time and worker: less, and the node was not ours alone."""
-_STRESSED = re.compile(r"metrc: \[\d+\] (\w[\w-]*)\s+(\d+)" + r"\s+(\d{1,15}(?:\.\d{1,15})?)" * 5)
+_STRESSED = re.compile(
+    r"(?:metrc|info): {1,3}\[\d+\] (\w[\w-]*)\s+\d+" + r"\s+(\d{1,15}\.\d{1,15})" * 5
+)
+"""Stressor, then seconds of wall, user and system time, and two rates; before 0.15 the line was an `info`."""
 _HOGS = re.compile(r"dispatching hogs: (.*)")
 
 
@@ -287,20 +293,20 @@ class StressNg(_Compute):
         """Not measured where other programs had more than a tenth of the CPU."""
         if line := first_line(text, "fail:", "unsuccessful run"):
             return (failed(f"its check failed: `{line[:120]}`"),)
-        found = _STRESSED.search(text)
-        if found is None or "successful run completed" not in text:
+        found = {match[0]: match for match in _STRESSED.finditer(text)}
+        if not found or "successful run completed" not in text:
             return (not_measured("no line of metrics, or the run was cut off"),)
-        name, _, wall, user, system, rate, _ = found.groups()
         hogs = _HOGS.search(text)
-        count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs[1]) if hogs else None
-        share = (float(user) + float(system)) / max(
-            float(wall) * int(count[1] if count else 1), 1e-9
-        )
-        if share < _OURS:
-            why = f"the node was busy: only {share:.0%} of the CPU was ours".replace("%", " %")
-            return (not_measured(why, unit="bogo-ops/s"),)
-        return (
-            Reading(
-                status=Status.MEASURED, text=name, value=float(rate), unit="bogo-ops/s", ranks=1
-            ),
-        )
+        return tuple(_stressor(one, hogs[1] if hogs else "") for one in found.values())
+
+
+def _stressor(said: re.Match[str], hogs: str) -> Reading:
+    """What one stressor did; `hogs` is how many there were of each."""
+    name, wall, user, system, rate, _ = said.groups()
+    count = re.search(rf"(\d{{1,5}}) {re.escape(name)}\b", hogs)
+    workers = int(count[1]) if count else 1
+    share = (float(user) + float(system)) / max(float(wall) * workers, 1e-9)
+    if share < _OURS:
+        why = f"the node was busy: only {share:.0%} of the CPU was ours".replace("%", " %")
+        return not_measured(why, unit="bogo-ops/s")
+    return Reading(status=Status.MEASURED, text=name, value=float(rate), unit="bogo-ops/s", ranks=1)

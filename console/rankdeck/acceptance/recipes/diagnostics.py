@@ -54,7 +54,7 @@ class Dcgm:
         if bad:
             return (failed(f"failed: {', '.join(dict.fromkeys(bad))[:160]}", unit="tests"),)
         if not count["pass"]:
-            line = first_line(text, *_NOT_RUN)
+            line = _runtime_error(found) or first_line(text, *_NOT_RUN)
             return (
                 not_measured(
                     f"it did not run: `{line[:120]}`" if line else "no test passed or failed"
@@ -77,6 +77,13 @@ class Dcgm:
         return None
 
 
+def _runtime_error(found: Table | None) -> str:
+    """Why no test ran, in JSON."""
+    tops = (as_table(one) for key, one in (found or {}).items() if "Diagnostic" in key)
+    said = (one.get(key) for one in tops for key in ("runtime_error", "Error Message"))
+    return next((clean(one, 200) for one in said if isinstance(one, str)), "")
+
+
 def _whole(text: str) -> bool:
     """Whether the table has its last rule."""
     table = [line for line in lines_of(text) if line.startswith(("|", "+"))]
@@ -84,7 +91,7 @@ def _whole(text: str) -> bool:
 
 
 def _of_text(text: str) -> list[tuple[str, str]]:
-    """`| Memory | Pass - All |`: test, outcome; DCGM 4 has a line for each GPU below."""
+    """`| Memory | Pass - All |`: test, outcome; DCGM 4 has a line for each GPU below, without the name."""
     found: list[tuple[str, str]] = []
     # A line that was written twice over (`tee -a`) is one.
     for line, _ in groupby(lines_of(text)):
@@ -96,7 +103,8 @@ def _of_text(text: str) -> list[tuple[str, str]]:
         )
         outcome = next((word for word in words if word in _OUTCOMES), "")
         if outcome:
-            found.append((cells[1][:60] or "GPU", outcome))
+            last = found[-1][0] if found else "GPU"
+            found.append((cells[1][:60] or last, outcome))
     return found
 
 
@@ -111,11 +119,11 @@ def _of_json(found: Table) -> Iterator[tuple[str, str]]:
 
 
 class Fio:
-    """fio: reading and writing files. It writes to disks: only on request."""
+    """fio: reading and writing files, JSON or text. It writes to disks: only on request."""
 
     name: ClassVar[str] = "fio"
     traits: ClassVar[Traits] = Traits(
-        unit="MB/s", tolerance=0.15, seconds=12.0, writes=True, begins=r"^\{"
+        unit="MB/s", tolerance=0.15, seconds=12.0, writes=True, begins=r"^(?:\{|fio-\d)"
     )
 
     def commands(self, where: Where) -> Commands:
@@ -130,6 +138,8 @@ class Fio:
         """One result for each direction of each job (MB = 10^6)."""
         found = object_in(text)
         jobs = tables(found, "jobs")
+        if not jobs and "Run status group" in text:
+            return _of_text_of_fio(text)
         if not jobs:
             line = first_line(text, "fio:")
             return (not_measured(f"it did not run: `{line[:120]}`" if line else "no JSON of fio"),)
@@ -138,6 +148,28 @@ class Fio:
 
     def expect(self, reading: Reading, known: Known) -> Expected | None:
         return None
+
+
+_GROUP_RATE = re.compile(
+    r"^ {1,3}(READ|WRITE): bw=[^ ,]{1,20} \((\d{1,9}(?:\.\d{1,9})?)([kMGT]?)B/s\),", re.MULTILINE
+)
+"""In brackets is the rate in powers of ten."""
+_FIO_SCALE = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
+_FIO_ERROR = re.compile(r": err= *([1-9]\d{0,5})\b")
+
+
+def _of_text_of_fio(text: str) -> tuple[Reading, ...]:
+    """What a group of jobs read and wrote."""
+    if error := _FIO_ERROR.search(text):
+        return (failed(f"error {error[1]}", unit="MB/s"),)
+    found = tuple(
+        Reading(
+            status=Status.MEASURED, text=f"all jobs, {way.casefold()}", value=float(rate) * _FIO_SCALE[factor],
+            unit="MB/s", facts={"metric": way.casefold()},
+        )
+        for way, rate, factor in _GROUP_RATE.findall(text)
+    )  # fmt: skip
+    return found or (not_measured("nothing was read and nothing written"),)
 
 
 def _of_job(job: Table) -> Iterator[Reading]:

@@ -1,11 +1,21 @@
 """Messages between MPI ranks: mpi4py.bench, OSU micro-benchmarks, Intel MPI Benchmarks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import ClassVar
 
-from rankdeck.acceptance.output_text import Layout, Row, first_line, number, rows, unique, whole
+from rankdeck.acceptance.output_text import (
+    Layout,
+    Row,
+    first_line,
+    number,
+    rows,
+    runs_of,
+    unique,
+    whole,
+)
 from rankdeck.acceptance.recipe import (
     Commands,
     Expected,
@@ -49,14 +59,21 @@ def _nothing(text: str) -> Reading:
     return not_measured(f"no result row: `{line[:120]}`" if line else "no result row")
 
 
+def _aborted(text: str) -> Reading | None:
+    """That it broke after some rows; None if it did not."""
+    line = first_line(text, *_ABORTED)
+    return failed(f"it broke: `{line[:120]}`") if line else None
+
+
 # ---- mpi4py.bench
 
 _PAIRS = Layout(
     "Size [B]",
     "Bandwidth",
     re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*(?: \[[^\]]{0,40}\])?"),
-    re.compile(r"[^\s|±]+"),
+    re.compile(r"[\dni][\w.+-]*"),
 )
+"""A cell is a number, `nan` or `inf`: the sign between mean and spread is `±`, `+/-`, or what another encoding made of it."""
 _PINGPONG = (
     *("pingpong", "-a", "none", "-m", "65536", "-n", "4194304", "-s", "2", "-l", "20"),
     *("--skip-large", "2", "--loop-large", "20", "--skip-huge", "2", "--loop-huge", "10"),
@@ -96,7 +113,7 @@ class Mpi4py(_Mpi):
             return (_ring(ring, who),)
         table = list(rows(text, _PAIRS))
         if table:
-            return (_pingpong(table[-1], who),)
+            return (_aborted(text) or _pingpong(table[-1], who),)
         if who.ranks:
             return (
                 not_measured(
@@ -196,8 +213,8 @@ class Osu(_Mpi):
         wrong = [row.cell("Size") for row in table if row.cells[-1].casefold() == "fail"]
         if wrong:
             return (failed(f"wrong values at {wrong[-1]} bytes"),)
-        if line := first_line(text, *_ABORTED):
-            return (failed(f"it broke: `{line[:120]}`"),)
+        if broken := _aborted(text):
+            return (broken,)
         if text.rstrip(" \t").endswith(table[-1].cells[-1]) and not _osu_ended(table[-1]):
             return (not_measured("the last line has no end: it may have been cut"),)
         said = _said(table[-1])
@@ -224,6 +241,9 @@ def _said(row: Row) -> dict[str, str]:
 _IMB = Layout("#bytes", "#repetitions", re.compile(r"\S+"))
 _GROUP = re.compile(r"^#[ \t]{0,9}Group[ \t]{1,9}(\d{1,7}):((?:[ \t]+\d{1,7})+)", re.MULTILINE)
 _PROCESSES = re.compile(r"#processes = (\d{1,7})")
+_MOST_TABLES = 1000
+_BENCHMARK = r"^# Benchmarking "
+_BENCHMARK_NAME = re.compile(_BENCHMARK + r"(?:Multi-)?(\w{1,40})", re.MULTILINE)
 
 
 class Imb(_Mpi):
@@ -237,18 +257,33 @@ class Imb(_Mpi):
         return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[Reading, ...]:
-        table = list(rows(text, _IMB))
-        if not table:
+        """A result for each benchmark, number of processes and group."""
+        parts = [
+            part
+            for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES)
+            if any(rows(part, _IMB))
+        ]
+        if not parts:
             return (_nothing(text),)
-        groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
+        if broken := _aborted(text):
+            return (broken,)
         ended = "entering MPI_Finalize" in text
-        ranks = _PROCESSES.findall(text)
-        last = _last_of_groups(table)
-        return tuple(
-            _imb(row, ended, len(groups.get(group, ())) or (int(ranks[-1]) if ranks else None),
-                 f"group {group}: ranks {fold_ranks(groups[group])}" if group in groups else "")
-            for group, row in sorted(last.items())
-        )  # fmt: skip
+        alone = len(parts) == 1
+        return tuple(one for part in parts for one in _imb_table(part, ended=ended, alone=alone))
+
+
+def _imb_table(text: str, *, ended: bool, alone: bool) -> Iterator[Reading]:
+    """The last row of each group; which benchmark it is of is said where there are several."""
+    groups = {int(m[1]): tuple(map(int, m[2].split())) for m in _GROUP.finditer(text)}
+    ranks, name = _PROCESSES.findall(text), _BENCHMARK_NAME.search(text)
+    table = list(rows(text, _IMB))
+    wrong = [row for row in table if (row.number("defects") or 0.0) > 0]
+    for group, row in sorted(_last_of_groups(wrong or table).items()):
+        many = len(groups.get(group, ())) or (int(ranks[-1]) if ranks else None)
+        of = "" if alone or name is None else f"{name[1]} of {many or '?'} ranks"
+        who = f"group {group}: ranks {fold_ranks(groups[group])}" if group in groups else ""
+        said = ", ".join(filter(None, (of, who)))
+        yield _imb(row, ended, many, said)
 
 
 def _last_of_groups(table: Iterable[Row]) -> dict[int, Row]:
@@ -261,6 +296,8 @@ def _imb(row: Row, ended: bool, ranks: int | None, group: str) -> Reading:
     unit = "MB/s" if "Mbytes/sec" in row.header else "us"
     base = Reading(status=Status.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
     lead = f"{group}: " if group else ""
+    if (row.number("defects") or 0.0) > 0:
+        return replace(base, status=Status.FAILED, text=f"{lead}wrong values at {size} bytes")
     if "time-out" in " ".join(row.cells):
         return replace(base, text=f"{lead}the time ran out at {size} bytes: ask for more (`-time`)")
     if not ended:

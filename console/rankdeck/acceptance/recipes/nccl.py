@@ -5,8 +5,8 @@ Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was 
 """
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from statistics import median
@@ -43,7 +43,7 @@ from rankdeck.model.text import Table, integer
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(
-    r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
+    r"(?:#\s+)?Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
 _BROKEN = (
     "Test NCCL failure",
@@ -51,6 +51,14 @@ _BROKEN = (
     "Test failure",
     "Test timeout",
     "Test HIP failure",
+)
+_CRASHED = ("exited on signal", "BAD TERMINATION", "Segmentation fault", "MPI_ABORT was invoked")
+"""Of the launcher: a rank broke after the GPUs were found."""
+_NOT_STARTED = (
+    "command not found",
+    "No such file or directory",
+    "error while loading shared libraries",
+    "Permission denied",
 )
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
 _NO_GPU = ("Invalid number of GPUs", "no CUDA-capable device", "No HIP GPUs")
@@ -89,6 +97,7 @@ class Report:
         return tuple(one for one in (self.out_of_place, self.in_place) if one is not None)
 
 
+_SIDES = ("out_of_place", "in_place")
 _BEGINS = r"^# (?:nThread |(?:gloo|nccl) all_reduce )"
 _DONE = "Avg bus bandwidth|" + "|".join(_BROKEN)
 
@@ -109,7 +118,8 @@ def _read(text: str) -> tuple[Reading, ...]:
         why = "the JSON is not complete: the run ended early; read its text instead"
         return (not_measured(why),)
     report = _of_json(found) if found is not None else _of_text(text)
-    return _of_groups(report, found or {}) or (_judged(report, first_line(text, *_BROKEN)),)
+    broken = first_line(text, *_BROKEN, *(() if report.complete else _CRASHED))
+    return _of_groups(report, found or {}) or (_judged(report, broken),)
 
 
 def _never_began(text: str) -> Reading | None:
@@ -117,7 +127,8 @@ def _never_began(text: str) -> Reading | None:
         return not_measured(f"the GPUs are in use, or in exclusive mode: `{line[:120]}`")
     if line := first_line(text, *_NO_GPU):
         return not_measured(f"not enough GPUs: `{line[:120]}`")
-    return None
+    line = "" if "Rank " in text else first_line(text, *_NOT_STARTED)
+    return not_measured(f"it did not run: `{line[:120]}`") if line else None
 
 
 def _judged(report: Report, broken: str) -> Reading:
@@ -171,17 +182,46 @@ def _of_text(text: str) -> Report:
     table = list(rows(text, _LAYOUT))
     # One set of columns is that of our own torch program: all_reduce in place.
     places = (1, 0) if table and table[-1].header.count("busbw") == 1 else (0, 1)
-    last = table[-1] if table and _fits(table[-1]) else None
+    size = whole(table[-1].cell("size")) if table and _fits(table[-1]) else None
+    last = [row for row in table if _fits(row) and whole(row.cell("size")) == size]
     footer = first_line(text, "Out of bounds values")
+    speed = _slowest(
+        ((row.cell("type"), row.cell("redop"), row.cell("root")), (row.number("busbw", places[0]), row.number("busbw", places[1])))
+        for row in last
+    )  # fmt: skip
     return Report(
         devices=tuple(Device(int(m[1]), int(m[2] or 0), m[3][:255], m[4].strip()[:80]) for m in devices),
-        size=whole(last.cell("size")) if last else None,
-        out_of_place=last.number("busbw", places[0]) if last else None,
-        in_place=last.number("busbw", places[1]) if last else None,
-        algbw=max((last.number("algbw", n) or 0.0 for n in (0, 1)), default=0.0) if last else 0.0,
+        size=size,
+        out_of_place=speed[0],
+        in_place=speed[1],
+        algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
         wrong=max([_out_of_bounds(footer), *(number(row.cell("#wrong", n)) or 0.0 for row in table for n in (0, 1))]),
         complete=bool(footer) and bool(first_line(text, "Avg bus bandwidth")),
     )  # fmt: skip
+
+
+_Speeds = tuple[float | None, float | None]
+"""Out of place, in place."""
+
+
+def _slowest(rows: Iterable[tuple[object, _Speeds]]) -> _Speeds:
+    """Of the rows of the largest size: the best repeat (`-N`) of each kind (`-o all`, `-d all`), then the slowest kind."""
+    kinds: defaultdict[object, list[_Speeds]] = defaultdict(list)
+    for kind, speeds in rows:
+        kinds[kind].append(speeds)
+    best = [
+        (_best(one[0] for one in some), _best(one[1] for one in some)) for some in kinds.values()
+    ]
+    known = [one for one in best if one != (None, None)]
+    return min(
+        known,
+        key=lambda one: min(speed for speed in one if speed is not None),
+        default=(None, None),
+    )
+
+
+def _best(speeds: Iterable[float | None]) -> float | None:
+    return max((one for one in speeds if one is not None), default=None)
 
 
 def _fits(row: Row) -> bool:
@@ -202,22 +242,26 @@ def _out_of_bounds(footer: str) -> float:
 def _of_json(found: Table) -> Report:
     """`-J`, version 3: booleans and NaN are text, `nwrong` is null where nothing was checked."""
     results, bounds = tables(found, "results"), as_table(found.get("out_of_bounds"))
-    last = results[-1] if results else {}
-    out, into = as_table(last.get("out_of_place")), as_table(last.get("in_place"))
-    sides = [as_table(row.get(side)) for row in results for side in ("out_of_place", "in_place")]
-    size = last.get("size")
+    size = results[-1].get("size") if results else None
+    last = [row for row in results if row.get("size") == size]
+    sides = [as_table(row.get(side)) for row in results for side in _SIDES]
+    speed = _slowest(
+        (str([row.get(key) for key in ("type", "redop", "root")]), (_of_side(row, _SIDES[0]), _of_side(row, _SIDES[1])))
+        for row in last
+    )  # fmt: skip
     return Report(
         devices=tuple(map(_device, tables(found.get("config"), "devices"))),
         size=size if integer(size) and size >= 0 else None,
-        out_of_place=_float(out.get("bus_bw")),
-        in_place=_float(into.get("bus_bw")),
-        algbw=max(_float(side.get("alg_bw")) or 0.0 for side in (out, into)),
+        out_of_place=speed[0],
+        in_place=speed[1],
+        algbw=max((_float(as_table(row.get(side)).get("alg_bw")) or 0.0 for row in last for side in _SIDES), default=0.0),
         wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), *(side.get("nwrong") for side in sides))),
         complete="average_bus_bandwidth" in found and "okay" in bounds,
     )  # fmt: skip
 
 
-_SIDES = ("out_of_place", "in_place")
+def _of_side(row: Table, side: str) -> float | None:
+    return _float(as_table(row.get(side)).get("bus_bw"))
 
 
 def _of_groups(report: Report, found: Table) -> tuple[Reading, ...]:

@@ -47,6 +47,10 @@ _BEFORE = (
 """What is said before: another port or device may do, and nothing is learned of the nodes."""
 _UNTIMED = "Correlation coefficient"
 _MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[B\]")
+_SEPARATE = re.compile(r"^ ?Local results:", re.MULTILINE)
+"""With `--report-both` the tables of each direction stand behind that of both."""
+_BOTH_WAYS = re.compile(r" Bidirectional .{0,40}BW Test")
+_TWO_PORTS = re.compile(r"Dual-port\s*:\s*ON")
 
 
 class _Perftest:
@@ -83,7 +87,7 @@ def _device(where: Where, node: str) -> tuple[str, ...]:
 
 def _read(text: str, unit: str) -> Reading:
     """The largest size of the table; what broke after traffic began wins over any row."""
-    table = list(rows(text, _LAYOUT))
+    table = list(rows(_SEPARATE.split(text, maxsplit=1)[0], _LAYOUT))
     if line := first_line(text, *_AFTER, *(_GONE if table else ())):
         hint = "; both ends must run the same program" if "status 9" in text else ""
         return failed(f"it broke after traffic began: `{_message(line)}`{hint}")
@@ -102,17 +106,24 @@ def _read(text: str, unit: str) -> Reading:
 def _of_row(text: str, table: list[Row], unit: str) -> Reading:
     last = table[-1]
     mtu = _MTU.search(text)
+    links = (2 if _BOTH_WAYS.search(text) else 1) * (2 if _TWO_PORTS.search(text) else 1)
     base = Reading(
         status=Status.NOT_MEASURED,
         text="",
         size=whole(last.cell("#bytes")),
         unit=unit,
         ranks=2,
-        facts={"mtu": mtu[1]} if mtu else {},
+        facts=({"mtu": mtu[1]} if mtu else {}) | ({"links": str(links)} if links > 1 else {}),
     )
     value = _latency(last) if unit == "us" else _bandwidth(last)
     if value is None:
-        return replace(base, text=f"the table has no {unit}: it is of another program")
+        known = set(_LATENCY if unit == "us" else _BANDWIDTH).intersection(last.header)
+        why = (
+            "the last row is not complete"
+            if known
+            else f"the table has no {unit}: it is of another program"
+        )
+        return replace(base, text=why)
     if value <= 0:
         why = (
             "the clock could not be calibrated (r^2 < 0.9)"
@@ -121,8 +132,9 @@ def _of_row(text: str, table: list[Row], unit: str) -> Reading:
         )
         return replace(base, text=f"{why}: measure again on an idle node")
     lost = sum(1 for row in table if (_latency(row) if unit == "us" else _bandwidth(row)) == 0)
-    note = f"{lost} smaller sizes were not measured" if lost else ""
-    return replace(base, status=Status.MEASURED, value=value, text=note)
+    notes = ("both directions together" if _BOTH_WAYS.search(text) else "", "both ports together" if _TWO_PORTS.search(text) else "",
+             f"{lost} smaller sizes were not measured" if lost else "")  # fmt: skip
+    return replace(base, status=Status.MEASURED, value=value, text=", ".join(filter(None, notes)))
 
 
 def _bandwidth(row: Row) -> float | None:

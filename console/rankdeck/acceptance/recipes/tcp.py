@@ -4,8 +4,14 @@ import re
 from typing import ClassVar
 
 from rankdeck.acceptance.expectations import tcp_link
-from rankdeck.acceptance.output_text import as_table, first_line, object_in, tables, unique
-from rankdeck.acceptance.output_text import number as number_in
+from rankdeck.acceptance.output_text import (
+    as_table,
+    first_line,
+    lines_of,
+    object_in,
+    tables,
+    unique,
+)
 from rankdeck.acceptance.recipe import (
     Commands,
     Expected,
@@ -18,7 +24,7 @@ from rankdeck.acceptance.recipe import (
     not_measured,
 )
 from rankdeck.model.job import Launch
-from rankdeck.model.text import Table, clean, number
+from rankdeck.model.text import Table, clean, integer, number
 
 _BUSY = 95.0
 """Percent of one core: from here on the CPU was measured, not the link."""
@@ -41,7 +47,7 @@ class Iperf3:
         tolerance=0.10,
         seconds=4.0,
         fabric="network",
-        begins=r'^(?:\{(?!"event")|Connecting to host |iperf3: error - unable to connect)',
+        begins=r'^(?:\{(?!"event")|\{"event": ?"start"|Connecting to host |iperf3: error - unable to connect)',
     )
 
     def commands(self, where: Where) -> Commands:
@@ -55,9 +61,9 @@ class Iperf3:
         )
 
     def read(self, text: str) -> tuple[Reading, ...]:
-        found = object_in(text)
+        found = object_in(text) or _of_stream(text)
         if found is None:
-            return (_of_text(text),)
+            return _of_text(text)
         if "error" in found:
             return (_error(str(found["error"]), began=bool(found.get("intervals"))),)
         return _results(found)
@@ -66,23 +72,56 @@ class Iperf3:
         return tcp_link(reading, known)
 
 
+def _of_stream(text: str) -> Table | None:
+    """Of `--json-stream`: an event a line, joined into what `-J` writes."""
+    events = [
+        one for line in lines_of(text) if line.startswith(_EVENT) and (one := object_in(line))
+    ]
+    found = {str(one.get("event")): one.get("data") for one in events}
+    if not found.keys() & {"end", "error"}:
+        return None
+    parts = {name: found[name] for name in ("start", "end", "error") if name in found}
+    return parts | {"intervals": [found["interval"]] if "interval" in found else []}
+
+
+_EVENT = '{"event"'
 _RECEIVED = re.compile(
-    r"^\[(?: {0,3}\d{1,4}|SUM)\].{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)bits/sec.{0,60}receiver",
+    r"^\[(?: {0,3}\d{1,4}|SUM)\](\[..-.\])?.{1,80}? (\d{1,9}(?:\.\d{1,9})?) ([KMGT]?)(bits|Bytes)/sec.{0,60}receiver",
     re.MULTILINE,
 )
 _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
+_SCALE_BYTES = {
+    "": 8e-9,
+    "K": 8e-9 * 2**10,
+    "M": 8e-9 * 2**20,
+    "G": 8e-9 * 2**30,
+    "T": 8e-9 * 2**40,
+}
+"""With `-f M` and its like; its units of bits are powers of ten, those of bytes of two."""
 
 
-def _of_text(text: str) -> Reading:
-    """The last line of the receiver: the sum, where there are several streams."""
+def _of_text(text: str) -> tuple[Reading, ...]:
+    """The last line of the receiver in each direction: the sum, where there are several streams."""
     if line := first_line(text, "iperf3: error"):
-        return _error(line.removeprefix("iperf3: error - "), began="[ ID]" in text)
-    found = list(_RECEIVED.finditer(text))
-    rate = number_in(found[-1][1]) if found else None
-    if rate is None or "iperf Done." not in text:
-        return not_measured("no JSON of `iperf3 -J`, or not all of it", unit="Gb/s")
-    value = rate * _SCALE[found[-1][2]]
-    return Reading(status=Status.MEASURED, text="", value=value, unit="Gb/s", ranks=2)
+        return (_error(line.removeprefix("iperf3: error - "), began="[ ID]" in text),)
+    if "iperf Done." not in text:
+        server = "Server listening on" in text
+        why = (
+            "this is the server's output: give the client's"
+            if server
+            else "no JSON of `iperf3 -J`, or not all of it"
+        )
+        return (not_measured(why, unit="Gb/s"),)
+    rates = {found[1]: found for found in _RECEIVED.finditer(text)}
+    whole = tuple(_of_line(found) for found in rates.values())
+    return whole or (not_measured("no line of the receiver", unit="Gb/s"),)
+
+
+def _of_line(found: re.Match[str]) -> Reading:
+    role, rate, factor, unit = found.groups()
+    value = float(rate) * (_SCALE if unit == "bits" else _SCALE_BYTES)[factor]
+    note = _REVERSE if role == "[RX-C]" else ""
+    return Reading(status=Status.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
 
 
 def _error(why: str, *, began: bool = False) -> Reading:
@@ -102,7 +141,7 @@ def _results(found: Table) -> tuple[Reading, ...]:
     whole = [(side, float(rate)) for side, rate in rates if number(rate) and rate > 0]
     if not whole:
         return (not_measured("`end` has no `sum_received`: the run was cut off", unit="Gb/s"),)
-    cpu = max(_percent(end, "host_total"), _percent(end, "remote_total"))
+    cpu = max(_percent(end, "host_total"), _percent(end, "remote_total")) / _threads(found)
     if cpu >= _BUSY:
         why = f"one core was {min(cpu, 100):.0f} % busy: the CPU was measured, not the link"
         return (not_measured(why, unit="Gb/s"),)
@@ -113,10 +152,37 @@ def _results(found: Table) -> tuple[Reading, ...]:
             unit="Gb/s",
             ranks=2,
             hosts=_hosts(found),
-            text=", ".join(filter(None, (_resent(end, side), "the other direction" if "reverse" in side else ""))),
+            text=", ".join(filter(None, (_resent(end, side), _lost(end, side), _limit(found), _REVERSE if "reverse" in side else ""))),
         )
         for side, rate in whole
     )  # fmt: skip
+
+
+_REVERSE = "the other direction"
+_THREADED = (3, 16)
+"""From this version on each stream has a thread, and so a core, of its own."""
+
+
+def _threads(found: Table) -> int:
+    start = as_table(found.get("start"))
+    version = re.search(r"(\d{1,3})\.(\d{1,3})", str(start.get("version", ""))[:40])
+    asked = as_table(start.get("test_start"))
+    streams = asked.get("num_streams")
+    if version is None or tuple(map(int, version.groups())) < _THREADED or not integer(streams):
+        return 1
+    return max(1, streams) * (2 if asked.get("bidir") else 1)
+
+
+def _lost(end: Table, side: str) -> str:
+    """Of UDP."""
+    percent = as_table(end.get(side)).get("lost_percent")
+    return f"{percent:.3g} % lost" if number(percent) and percent > 0 else ""
+
+
+def _limit(found: Table) -> str:
+    """What `-b` allowed each stream: then that was measured, not the link."""
+    rate = as_table(as_table(found.get("start")).get("test_start")).get("target_bitrate")
+    return f"-b allowed {rate / 1e9:g} Gb/s a stream" if number(rate) and rate > 0 else ""
 
 
 def _percent(end: Table, which: str) -> float:

@@ -10,7 +10,7 @@ from rankdeck.acceptance.heatmap import heat_map, kind, said
 from rankdeck.acceptance.port import AcceptancePort
 from rankdeck.acceptance.run import AcceptanceRun, Cell
 from rankdeck.model.acceptance import Result
-from rankdeck.model.text import printable
+from rankdeck.model.text import figures, printable
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.pairmap import ROLES
@@ -92,7 +92,7 @@ def pair_lines(run: AcceptanceRun, port: AcceptancePort, cell: Cell | None) -> l
 
 
 def _result_line(one: Result) -> Runs:
-    value = "" if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+    value = "" if one.value is None else f"{figures(one.value)} {one.unit}".rstrip()
     where = f"{one.stage.value}, round {one.round + 1}, repeat {one.repeat + 1}"
     port = f", rail {one.rail}" if one.rail else ""
     port += f", port {one.port}" if one.port else ""

@@ -1,0 +1,327 @@
+"""Outputs of other versions and options of the programs: read rightly, or not at all."""
+
+import json
+
+import pytest
+
+from rankdeck import plugins
+from rankdeck.acceptance.output_text import read_output
+from rankdeck.acceptance.recipe import Known, Reading, Status
+from tests.support.targets import TARGETS
+
+SEEDS = TARGETS["accept"].seeds()
+MEASURED, FAILED, NOT_MEASURED = Status.MEASURED, Status.FAILED, Status.NOT_MEASURED
+
+
+def recorded(file: str) -> str:
+    return SEEDS[file].partition(b"\n")[2].decode()
+
+
+def read(recipe: str, output: str | bytes, known: Known | None = None) -> tuple[Reading, ...]:
+    raw = output if isinstance(output, bytes) else output.encode()
+    return read_output(plugins.find("recipes", recipe)(), raw, known=known)
+
+
+def values(recipe: str, output: str | bytes) -> list[float | None]:
+    return [one.value for one in read(recipe, output)]
+
+
+# ---- nccl-tests
+
+DEVICES = "".join(
+    f"#  Rank {rank:2d} Group  0 Pid   9000 on {host} device  {rank % 2} [0000:1{rank}:00] AMD Instinct MI300X\n"
+    for rank, host in enumerate(("n1", "n1", "n2", "n2"))
+)
+HEAD = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+FOOT = "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 2.9\n# Collective test concluded: all_reduce_perf\n"
+
+
+def row(size: int, out: float, into: float, redop: str = "sum", kind: str = "float") -> str:
+    return f"{size} 256 {kind} {redop} -1 100 2.00 {out} N/A 100 1.90 {into} N/A\n"
+
+
+def table(*lines: str) -> str:
+    return DEVICES + HEAD + "".join(lines) + FOOT
+
+
+@pytest.mark.parametrize(
+    ("lines", "value"),
+    [
+        ([row(8, 9, 9), row(64, 3.0, 2.85), row(8, 9, 9), row(64, 2.0, 1.9)], 2.85),
+        ([row(64, 3.0, 2.9, "sum"), row(64, 1.2, 1.1, "prod"), row(64, 3.0, 2.9, "max")], 1.1),
+        ([row(64, 3.0, 2.9, kind="int8"), row(64, 1.5, 1.6, kind="half"), row(64, 3, 3)], 1.5),
+        ([row(64, 2.0, 2.9, "avg")], 2.0),
+    ],
+    ids=["-N: the best repeat", "-o all: the slowest operation", "-d all: the slowest type", "-o avg"],
+)  # fmt: skip
+def test_of_several_rows_of_the_largest_size_the_right_one_counts(
+    lines: list[str], value: float
+) -> None:
+    assert values("nccl-tests", table(*lines)) == [value]
+    rows = [
+        {"size": int(words[0]), "type": words[2], "redop": words[3], "root": "-1",
+         "out_of_place": {"alg_bw": 2.0, "bus_bw": float(words[7]), "nwrong": None},
+         "in_place": {"alg_bw": 1.9, "bus_bw": float(words[11]), "nwrong": None}}
+        for words in map(str.split, lines)
+    ]  # fmt: skip
+    devices = [{"rank": rank, "group": 0, "hostname": f"n{rank}"} for rank in range(4)]
+    found = {
+        "version": 3, "config": {"devices": devices}, "results": rows,
+        "out_of_bounds": {"count": 0, "okay": "true"}, "average_bus_bandwidth": {"bandwidth": 2.9},
+    }  # fmt: skip
+    assert values("nccl-tests", json.dumps(found)) == [value]
+
+
+def test_a_table_from_a_ticket_whose_number_signs_are_lost_is_read() -> None:
+    (one,) = read("nccl-tests", table(row(64, 3.0, 2.85)).replace("#", ""))
+
+    assert (one.value, one.ranks, one.hosts) == (2.85, 4, ("n1", "n2"))
+
+
+def test_a_rank_that_crashes_after_the_gpus_were_found_is_a_failure_of_its_own() -> None:
+    crashed = "mpirun noticed that process rank 3 with PID 0 on node n2 exited on signal 11 (Segmentation fault).\n"
+
+    (broke,) = read("nccl-tests", DEVICES + HEAD + row(8, 3.0, 2.85) + crashed)
+    (late,) = read("nccl-tests", table(row(64, 3.0, 2.85)) + crashed)
+
+    assert (broke.status, late.status) == (FAILED, MEASURED)
+    assert "node n2 exited on signal 11" in broke.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bash: all_reduce_perf: command not found",
+        "slurmstepd: error: execve(): all_reduce_perf: No such file or directory",
+        "all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open",
+    ],
+)
+def test_a_program_that_was_not_there_is_not_measured_and_its_line_is_shown(line: str) -> None:
+    (one,) = read("nccl-tests", line + "\n")
+
+    assert one.status is NOT_MEASURED
+    assert line[:60] in one.text
+
+
+def test_of_amd_gpus_the_links_have_their_own_name() -> None:
+    devices = "".join(
+        f"#  Rank  {rank} Group  0 Pid 18 on n1 device  {rank} [0000:0{rank}:00] AMD Instinct MI300X\n"
+        for rank in range(8)
+    )
+    (one,) = read("rccl-tests", devices + HEAD + row(64, 320, 330) + FOOT)
+
+    assert "of the 448 that one direction of xGMI carries" in one.text
+
+
+# ---- perftest
+
+BOTH = recorded("write-bw").replace("RDMA_Write BW Test", "RDMA_Write Bidirectional BW Test")
+LINE = "-" * 87 + "\n"
+
+
+def separate(which: str, value: float) -> str:
+    head = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+    return f"\n {which} results: \n{LINE}{head} 65536  5000  0.00  {value}  0.04\n{LINE}"
+
+
+def test_both_directions_together_are_compared_with_twice_the_link() -> None:
+    (one,) = read("ib_write_bw", BOTH.replace("23.14 ", "46.20 "))
+    (slow,) = read("ib_write_bw", BOTH.replace("23.14 ", "23.14 "), Known(link_gbps=25))
+
+    assert "46.28 that 2 × 25 Gb/s (a guess from the value) carry at MTU 1024" in one.text
+    assert (one.grade, slow.grade) == ("good", "slow")
+
+
+def test_the_tables_of_each_direction_do_not_replace_that_of_both() -> None:
+    told = BOTH.replace("23.14 ", "46.20 ") + separate("Local", 23.2) + separate("Remote", 23.0)
+
+    assert values("ib_write_bw", told) == [46.2]
+
+
+def test_two_ports_of_a_device_are_two_links() -> None:
+    text = recorded("write-bw").replace("Dual-port       : OFF", "Dual-port       : ON")
+
+    assert "Dual-port       : ON" in text
+    assert "2 × 25 Gb/s" in read("ib_write_bw", text.replace("23.14 ", "46.20 "))[0].text
+
+
+def test_a_decimal_comma_is_not_measured() -> None:
+    (bandwidth,) = read("ib_write_bw", recorded("write-bw").replace("23.14 ", "23,14 "))
+    himeno = recorded("himeno-1").replace("4.538793e-04", "4,538793e-04")
+    (flops,) = read("himeno", himeno)
+
+    assert (bandwidth.status, flops.status) == (NOT_MEASURED, NOT_MEASURED)
+    assert "not complete" in bandwidth.text
+    assert "LC_ALL=C" in flops.text
+
+
+# ---- iperf3
+
+BIDIR = """Connecting to host 10.0.0.2, port 5201
+[ ID][Role] Interval           Transfer     Bitrate         Retr
+[  5][TX-C]   0.00-1.00   sec  1.00 GBytes  8.60 Gbits/sec    0             sender
+[  5][TX-C]   0.00-1.01   sec  1.00 GBytes  8.50 Gbits/sec                  receiver
+[  7][RX-C]   0.00-1.00   sec   500 MBytes  4.20 Gbits/sec    0             sender
+[  7][RX-C]   0.00-1.01   sec   499 MBytes  4.10 Gbits/sec                  receiver
+
+iperf Done.
+"""
+
+
+def test_the_text_of_iperf3_in_both_directions_is_two_results() -> None:
+    assert values("iperf3", BIDIR) == [8.5, 4.1]
+    assert values("iperf3", BIDIR.replace("[  5]", "[SUM]").replace("[  7]", "[SUM]")) == [8.5, 4.1]
+    assert "the other direction" in read("iperf3", BIDIR)[1].text
+
+
+def test_bytes_of_iperf3_are_counted_in_powers_of_two() -> None:
+    text = BIDIR.replace("8.50 Gbits/sec", "112 MBytes/sec")
+
+    assert values("iperf3", text)[0] == pytest.approx(112 * 2**20 * 8 / 1e9)
+
+
+def streams(version: str, percent: float, **asked: object) -> str:
+    found = json.loads(recorded("iperf3-tcp"))
+    found["start"]["version"] = f"iperf {version}"
+    found["start"]["test_start"] |= asked
+    found["end"]["cpu_utilization_percent"] |= {"host_total": percent, "remote_total": 1.0}
+    return json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("version", "percent", "asked", "status"),
+    [
+        ("3.12", 97.0, {"num_streams": 4}, NOT_MEASURED),
+        ("3.17.1", 240.0, {"num_streams": 4}, MEASURED),
+        ("3.17.1", 390.0, {"num_streams": 4}, NOT_MEASURED),
+        ("3.16", 120.0, {"num_streams": 1, "bidir": 1}, MEASURED),
+        ("3.16", 97.0, {"num_streams": 1}, NOT_MEASURED),
+    ],
+)
+def test_from_3_16_on_each_stream_of_iperf3_has_a_core(
+    version: str, percent: float, asked: dict[str, int], status: Status
+) -> None:
+    assert read("iperf3", streams(version, percent, **asked))[0].status is status
+
+
+def test_the_events_of_json_stream_are_read_run_by_run() -> None:
+    found = json.loads(recorded("iperf3-tcp"))
+    events = [{"event": "start", "data": found["start"]}]
+    events += [{"event": "interval", "data": one} for one in found["intervals"]]
+    cut = "".join(json.dumps(one) + "\n" for one in events)
+    whole = cut + json.dumps({"event": "end", "data": found["end"]}) + "\n"
+    broken = cut + json.dumps({"event": "error", "data": "unable to write: reset by peer"}) + "\n"
+
+    assert values("iperf3", whole + whole) == 2 * [pytest.approx(9.8217433)]
+    assert [one.status for one in read("iperf3", cut + whole)] == [NOT_MEASURED, MEASURED]
+    assert read("iperf3", broken)[0].status is FAILED
+
+
+def test_a_limit_and_losses_of_udp_are_said() -> None:
+    found = json.loads(streams("3.12", 5.0, target_bitrate=200_000_000))
+    found["end"]["sum_received"]["lost_percent"] = 6.487
+    (one,) = read("iperf3", json.dumps(found))
+
+    assert "6.49 % lost, -b allowed 0.2 Gb/s a stream" in one.text
+
+
+def test_the_output_of_a_server_of_iperf3_is_called_so() -> None:
+    text = (
+        "Server listening on 5201\n[  5]   0.00-2.00   sec  2.29 GBytes  9.82 Gbits/sec  receiver\n"
+    )
+
+    assert "the server's output" in read("iperf3", text)[0].text
+
+
+# ---- MPI
+
+SENDRECV = """# Benchmarking Sendrecv
+# #processes = {ranks}
+       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]   Mbytes/sec
+            0         1000         0.60         0.60         0.60         0.00
+      4194304           10       600.00       700.00       650.00     {value}
+
+"""
+IMB = recorded("imb-pingpong")
+END = "# All processes entering MPI_Finalize"
+
+
+def test_each_benchmark_and_number_of_ranks_of_imb_is_a_result() -> None:
+    more = SENDRECV.format(ranks=2, value=11983.73) + SENDRECV.format(ranks=4, value=4934.48)
+    found = read("imb", IMB.replace(END, more + END))
+
+    assert [(one.value, one.ranks) for one in found] == [(676.41, 2), (11983.73, 2), (4934.48, 4)]
+    assert "11984 MB/s at 4 MiB (Sendrecv of 2 ranks)" in found[1].text
+    assert {one.status for one in read("imb", IMB.replace(END, more))} == {NOT_MEASURED}
+
+
+def test_a_defect_in_any_row_of_imb_is_a_wrong_value() -> None:
+    rows = SENDRECV.replace("Mbytes/sec", "Mbytes/sec      defects").replace(
+        "0.00\n", "0.00  {bad}\n"
+    )
+    rows = rows.replace("{value}", "{value}  0.00") + END
+
+    assert values("imb", rows.format(ranks=2, value=900.5, bad="0.00")) == [900.5]
+    (one,) = read("imb", rows.format(ranks=2, value=900.5, bad="3.00"))
+    assert (one.status, one.text) == (FAILED, "wrong values at 0 bytes")
+
+
+KILLED = "prterun noticed that process rank 1 with PID 7 on node n2 exited on signal 9 (Killed).\n"
+
+
+@pytest.mark.parametrize("recipe", ["imb", "mpi4py.bench", "osu"])
+def test_a_rank_that_is_killed_between_two_rows_leaves_no_value(recipe: str) -> None:
+    osu = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n1 1.2\n2 2.4\n4 4.8\n"
+    text = {"imb": IMB, "mpi4py.bench": recorded("mpi4py-busy"), "osu": osu}[recipe]
+    begin = text.splitlines(keepends=True)
+    (one,) = read(recipe, "".join(begin[: len(begin) - 1]).replace(END, "") + KILLED)
+
+    assert (one.status, one.value) == (FAILED, None)
+    assert "rank 1" in one.text
+
+
+@pytest.mark.parametrize("sign", ["+/-", "?", "\xb1".encode("latin-1").decode("utf-8", "replace")])
+def test_the_sign_between_mean_and_spread_may_be_lost(sign: str) -> None:
+    ping = recorded("mpi4py-busy")
+
+    assert "±" in ping
+    assert values("mpi4py.bench", ping.replace("±", sign)) == [546.3]
+
+
+# ---- single nodes
+
+OLD_STRESS = """stress-ng: info:  [123] dispatching hogs: 8 cpu, 2 vm
+stress-ng: info:  [123] successful run completed in 10.01s
+stress-ng: info:  [123] stressor       bogo ops real time  usr time  sys time   bogo ops/s     bogo ops/s
+stress-ng: info:  [123] cpu               12345     10.00     79.90      0.01      1234.50        154.48
+stress-ng: info:  [123] vm               912345     10.00      9.90      0.91     91234.50       4604.48
+"""
+
+
+def test_each_stressor_of_an_older_stress_ng_is_a_result() -> None:
+    cpu, memory = read("stress-ng", OLD_STRESS)
+
+    assert (cpu.value, cpu.text[:22]) == (1234.5, "1234 bogo-ops/s (cpu):")
+    assert (memory.status, memory.text) == (
+        NOT_MEASURED,
+        "the node was busy: only 54 % of the CPU was ours",
+    )
+
+
+def test_the_text_of_fio_is_read_and_its_error_is_a_failure() -> None:
+    assert values("fio", recorded("fio-text").replace("err= 0", "err= 5 (func=read)")) == [None]
+    assert read("fio", recorded("fio-text").replace("err= 0", "err= 5"))[0].status is FAILED
+
+
+def test_why_dcgmi_ran_nothing_is_said_and_which_test_failed_on_a_gpu() -> None:
+    said = {"DCGM Diagnostic": {"runtime_error": "Host engine connection invalid/disconnected."}}
+    rows = "| memory | Fail |\n|        | GPU0: Pass |\n|        | GPU1: Fail |\n"
+
+    assert "Host engine connection invalid" in read("dcgmi", json.dumps(said))[0].text
+    assert read("dcgmi", rows)[0].text == "failed: memory"
+
+
+def test_hpcc_that_says_no_success_is_quoted() -> None:
+    (one,) = read("hpcc", recorded("hpcc").replace("Success=1", "Success=0"))
+
+    assert (one.status, "`Success=0`" in one.text) == (FAILED, True)
