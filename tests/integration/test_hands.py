@@ -82,11 +82,13 @@ def words_of(path: Path) -> list[bytes]:
 def test_a_file_is_copied_and_another_one_kept(console: Console, tmp_path: Path) -> None:
     file = tmp_path / "hosts.txt"
     file.write_text("n1\nn2\n")
-    assert rankdeck(console, "cp", str(file), f"{ALL}:made/").returncode == 0
+    rankdeck(console, "sh", ALL, "--", "rm -rf made")
+    copied = rankdeck(console, "cp", str(file), f"{ALL}:made/")
     there = rankdeck(console, "sh", ALL, "--", "cat made/hosts.txt")
     file.write_text("other\n")
     kept = rankdeck(console, "cp", str(file), f"{ALL}:made/hosts.txt")
 
+    assert copied.returncode == 0, copied.stderr
     assert there.stdout.endswith("n1\nn2\n")
     assert there.stdout.count("n1") == 1
     assert kept.returncode == 1
