@@ -137,7 +137,7 @@ def sent_to_n1(lab: Lab) -> int:
     return int(json.loads(said)[0]["stats64"]["tx"]["bytes"])
 
 
-def eventually(true: Callable[[], bool], limit: float = 40) -> bool:
+def eventually(true: Callable[[], bool], limit: float = 90) -> bool:
     deadline = time.monotonic() + limit
     while not true():
         if time.monotonic() > deadline:

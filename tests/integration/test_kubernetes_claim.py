@@ -55,7 +55,7 @@ def lose_pods(site: Site) -> None:
     double = site.where.double
     for pod in double.all("pods"):
         double.delete("pods", pod["metadata"]["name"])
-    wait_until(lambda: not double.all("pods"), 20, "the end of the pods")
+    wait_until(lambda: not double.all("pods"), 60, "the end of the pods")
 
 
 def test_lines_that_the_api_has_lost_come_from_the_claim_and_none_twice(site: Site) -> None:

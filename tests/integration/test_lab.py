@@ -14,7 +14,7 @@ from tests.support.lab.rootless import REPOSITORY
 pytestmark = pytest.mark.slow
 
 
-def eventually(true: Callable[[], bool], limit: float = 15) -> bool:
+def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
     deadline = time.monotonic() + limit
     while not true():
         if time.monotonic() > deadline:

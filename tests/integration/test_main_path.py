@@ -81,7 +81,7 @@ class Console:
         return self.objects("jobs")[0]["job"]
 
     def wait_for(self, job_id: str, state: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 90
         while (job := self.job(job_id))["state"] != state:
             assert time.monotonic() < deadline, f"{job_id} is {job}, not {state}"
         return job

@@ -113,7 +113,7 @@ def shape(job: Job) -> Shape:
 
 async def over(session: Session, job_id: str) -> Job:
     """The job once it has ended and all its output is here."""
-    await until(lambda: session.jobs.knows(job_id), limit=20)
+    await until(lambda: session.jobs.knows(job_id), limit=60)
     await until(lambda: session.jobs.job(job_id).state.final, limit=60)
     await session.following.finished(job_id)
     return session.jobs.job(job_id)
@@ -181,7 +181,7 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
     kind = KINDS[name]
     async with opened() as first, opened() as second:
         job_id = await launched(first, folders, name)
-        await until(lambda: second.jobs.knows(job_id), limit=20)
+        await until(lambda: second.jobs.knows(job_id), limit=60)
         await do_to(job_id, kind.how, first, second)
         seen = {"first": await over(first, job_id), "second": await over(second, job_id)}
         # What the one saw later than the other reaches it within the second.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/mosquitto"
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def free_port():

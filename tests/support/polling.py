@@ -4,7 +4,7 @@ import asyncio
 import time
 
 
-async def until(condition, limit=10.0, what="the condition"):
+async def until(condition, limit=60.0, what="the condition"):
     deadline = time.monotonic() + limit
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true in {limit} s"
@@ -12,7 +12,7 @@ async def until(condition, limit=10.0, what="the condition"):
     return value
 
 
-def wait_until(condition, limit=10.0, what="the condition"):
+def wait_until(condition, limit=60.0, what="the condition"):
     """The same for tests without an event loop."""
     deadline = time.monotonic() + limit
     while not (value := condition()):

@@ -23,7 +23,7 @@ def start(user: Operator, command: list[str], **spec: Any) -> str:
     return user.run("--detach", "--no-preflight", **asked)["job"]
 
 
-def until(user: Operator, job: str, *states: str, limit: float = 60) -> dict[str, Any]:
+def until(user: Operator, job: str, *states: str, limit: float = 120) -> dict[str, Any]:
     assert eventually(lambda: user.job(job)["state"] in states, limit), user.job(job)
     return user.job(job)
 

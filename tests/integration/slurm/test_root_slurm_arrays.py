@@ -26,7 +26,7 @@ def states(job: dict[str, Any]) -> dict[int, str]:
     return {rank["rank"]: rank["state"] for rank in job["ranks"]}
 
 
-def until(user: Operator, job: str, wanted: dict[int, str], limit: float = 60) -> dict[str, Any]:
+def until(user: Operator, job: str, wanted: dict[int, str], limit: float = 120) -> dict[str, Any]:
     """The job, once its tasks have these states."""
     assert eventually(lambda: states(user.job(job)) == wanted, limit), user.job(job)
     return user.job(job)

@@ -84,7 +84,7 @@ class Operator:
         return sum(self.lab.processes(n, f"RANKDECK_JOB={job}") for n in self.lab.nodes)
 
 
-def eventually(true: Callable[[], bool], limit: float = 60) -> bool:
+def eventually(true: Callable[[], bool], limit: float = 120) -> bool:
     """Whether it came true within the limit."""
     deadline = time.monotonic() + limit
     while not true():
