@@ -54,7 +54,7 @@ shift
 exec sh -c "$*"
 """
 BOUNDED = settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -213,7 +213,7 @@ WORDS_ALONE = [
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda path: Path(path).name)
-@settings(BOUNDED, max_examples=40)
+@settings(BOUNDED, max_examples=15)
 @given(words=st.lists(st.sampled_from(WORDS_ALONE) | WORDS, min_size=1, max_size=6))
 def test_a_login_shell_gives_a_program_every_byte(shell: str, words: list[str]) -> None:
     line = login_line(["printf", "%s\\0", *words])
@@ -303,7 +303,7 @@ def test_an_mpi_rank_gets_every_word(words: list[str], value: str) -> None:
 
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.TENSORFLOW, Launch.TORCHRUN])
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     words=st.lists(WORDS | st.sampled_from([*NASTY, "$(V)", "$$"]), min_size=1, max_size=8),
