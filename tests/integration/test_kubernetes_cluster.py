@@ -66,7 +66,7 @@ class Asking:
         os.set_blocking(running.stdout.fileno(), False)
         yield _Rows(running.stdout.fileno())
         running.stdin.close()
-        assert running.wait(10) == 0
+        assert running.wait(60) == 0
 
 
 class _Rows(list[Row]):

@@ -157,7 +157,7 @@ def test_kubectl_proxy_serves_lists_watches_and_logs_on_a_unix_socket(started, t
         assert [json.loads(line)["type"] for line in watch.splitlines()] == ["ADDED"] * 2
     finally:
         proxy.kill()
-        proxy.wait(10)
+        proxy.wait(60)
 
 
 def asked(folder, path):

@@ -54,7 +54,7 @@ def test_what_runs_on_the_head_ends_with_what_entered_it(lab: Lab) -> None:
     (inside,) = processes.children(entered.pid)
 
     entered.kill()
-    entered.wait(10)
+    entered.wait(60)
 
     assert eventually(lambda: not processes.exists(inside))
 

@@ -305,7 +305,7 @@ nodes: 3
 command: [sleep, '300']
 grace: 1
 """
-LEAVING = 5.0
+LEAVING = 60.0
 """Seconds in which a verb ends whose reader has gone."""
 
 

@@ -59,7 +59,7 @@ class Commands:
         if self._channel is not None and self._server is not None:
             self._channel.close()
             self._server.kill()
-            self._server.wait(10)
+            self._server.wait(60)
             self._channel = None
 
     def _send(self, request: bytes, files: Sequence[int]) -> None:

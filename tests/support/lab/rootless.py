@@ -104,7 +104,7 @@ class Lab:
         """End all of it."""
         self._commands.close()
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         deadline = time.monotonic() + 10
         while self._pid and Path(f"/proc/{self._pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
